@@ -35,17 +35,31 @@ impl<'a> Attached<'a> {
     pub(crate) fn new(conflist: &Conflist, dir: &'a Path) -> Result<Self> {
         let node = site::node_for(conflist, dir)?;
         let outside = Outside::of(&node).context("move the uplink's far end")?;
-        Ok(Attached { node, outside, dir, pods: Vec::new() })
+        Ok(Attached {
+            node,
+            outside,
+            dir,
+            pods: Vec::new(),
+        })
     }
 
-    /// Attaches a pod. Its gateway gets an address behind the uplink, where a network's router would be, if the node does
-    /// not have it.
+    /// Attaches a pod. Its gateway gets an address behind the uplink, where a network's router
+    /// would be, if the node does not have it.
     pub(crate) fn add(&mut self, conflist: Conflist) -> Result<()> {
         let slot = self.pods.len();
         let pod = self.node.add_pod(&format!("pod{slot}"))?;
-        self.pods.push(AttachedPod { pod, conflist, id: format!("{:064x}", slot + 1), result: Value::Null });
-        let (Some(attached), dir) = (self.pods.last_mut(), self.dir) else { return Ok(()) };
-        attached.result = self.node.run(|| Ok(chain::add(&attached.conflist, attached.call("ADD", dir))?.1))?;
+        self.pods.push(AttachedPod {
+            pod,
+            conflist,
+            id: format!("{:064x}", slot + 1),
+            result: Value::Null,
+        });
+        let (Some(attached), dir) = (self.pods.last_mut(), self.dir) else {
+            return Ok(());
+        };
+        attached.result = self
+            .node
+            .run(|| Ok(chain::add(&attached.conflist, attached.call("ADD", dir))?.1))?;
         verify::added(&mut attached.pod, &[IFNAME], &attached.result, true)?;
         for (_, gateway) in addresses(&attached.result) {
             self.outside.serve(&self.node, gateway)?;
@@ -57,7 +71,13 @@ impl<'a> Attached<'a> {
     pub(crate) fn del(mut self) -> Result<()> {
         let (node, dir) = (&self.node, self.dir);
         let deleted = self.pods.iter_mut().map(|attached| {
-            node.run(|| chain::del(&attached.conflist, attached.call("DEL", dir), &attached.result))?;
+            node.run(|| {
+                chain::del(
+                    &attached.conflist,
+                    attached.call("DEL", dir),
+                    &attached.result,
+                )
+            })?;
             verify::deleted(&mut attached.pod, &[IFNAME])
         });
         deleted.fold(Ok(()), Result::and)
@@ -70,21 +90,47 @@ impl<'a> Attached<'a> {
             .map(|(address, gateway)| (address.addr(), gateway.addr()))
             .find(|(address, _)| address.is_ipv4() == is_ipv4)
             .with_context(|| {
-                format!("ADD's result has no IPv{} address with a gateway", if is_ipv4 { 4 } else { 6 })
+                format!(
+                    "ADD's result has no IPv{} address with a gateway",
+                    if is_ipv4 { 4 } else { 6 }
+                )
             })?;
-        let netns = if has(&self.node, gateway)? { &self.node.network } else { &self.outside.pod.netns };
-        Ok((End { netns: &attached.pod.netns, address }, End { netns, address: gateway }))
+        let netns = if has(&self.node, gateway)? {
+            &self.node.network
+        } else {
+            &self.outside.pod.netns
+        };
+        Ok((
+            End {
+                netns: &attached.pod.netns,
+                address,
+            },
+            End {
+                netns,
+                address: gateway,
+            },
+        ))
     }
 
     /// The client behind the uplink.
     pub(crate) fn client(&self) -> End<'_> {
-        End { netns: &self.outside.pod.netns, address: node::UPLINK_GATEWAY.into() }
+        End {
+            netns: &self.outside.pod.netns,
+            address: node::UPLINK_GATEWAY.into(),
+        }
     }
 }
 
 impl AttachedPod {
     fn call<'a>(&'a self, verb: &'a str, dir: &'a Path) -> Call<'a> {
-        Call { verb, dir, container: &self.id, netns: &self.pod.path, args: "", trace: None }
+        Call {
+            verb,
+            dir,
+            container: &self.id,
+            netns: &self.pod.path,
+            args: "",
+            trace: None,
+        }
     }
 }
 
@@ -101,10 +147,17 @@ impl Outside {
         let mut pod = node.add_pod(node::OUTSIDE)?;
         node.run(|| {
             let mut socket = Socket::open()?;
-            let link = socket.link(node::OUTSIDE)?.context("the uplink has no far end")?;
+            let link = socket
+                .link(node::OUTSIDE)?
+                .context("the uplink has no far end")?;
             Ok(socket.run([netlink::move_link(link.header.index, pod.netns.as_fd())])?)
         })?;
-        let link = pod.socket.link(node::OUTSIDE)?.context("the uplink's far end got lost")?.header.index;
+        let link = pod
+            .socket
+            .link(node::OUTSIDE)?
+            .context("the uplink's far end got lost")?
+            .header
+            .index;
         pod.socket.run([
             netlink::set_up(link),
             netlink::add_address(link, node::UPLINK_GATEWAY.into(), 24),
@@ -115,12 +168,21 @@ impl Outside {
 
     /// Takes the address of a gateway that is not on the node, where a network's router would be.
     fn serve(&mut self, node: &Node, gateway: IpNet) -> Result<()> {
-        if has(node, gateway.addr())? || self.pod.socket.addresses()?.iter().any(|address| is(address, gateway.addr()))
+        if has(node, gateway.addr())?
+            || self
+                .pod
+                .socket
+                .addresses()?
+                .iter()
+                .any(|address| is(address, gateway.addr()))
         {
             return Ok(());
         }
         let add = netlink::add_address(self.link, gateway.addr(), gateway.prefix_len());
-        self.pod.socket.run([add]).with_context(|| format!("add gateway {gateway} behind the uplink"))?;
+        self.pod
+            .socket
+            .run([add])
+            .with_context(|| format!("add gateway {gateway} behind the uplink"))?;
         Ok(())
     }
 }
@@ -137,11 +199,15 @@ fn is(message: &AddressMessage, wanted: IpAddr) -> bool {
 
 /// The addresses of a result that have a gateway, each with the gateway in the same subnet.
 fn addresses(result: &Value) -> impl Iterator<Item = (IpNet, IpNet)> + '_ {
-    result["ips"].as_array().into_iter().flatten().filter_map(|ip| {
-        let address: IpNet = ip["address"].as_str()?.parse().ok()?;
-        let gateway: IpAddr = ip["gateway"].as_str()?.parse().ok()?;
-        Some((address, IpNet::new(gateway, address.prefix_len()).ok()?))
-    })
+    result["ips"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|ip| {
+            let address: IpNet = ip["address"].as_str()?.parse().ok()?;
+            let gateway: IpAddr = ip["gateway"].as_str()?.parse().ok()?;
+            Some((address, IpNet::new(gateway, address.prefix_len()).ok()?))
+        })
 }
 
 #[cfg(test)]
@@ -155,7 +221,9 @@ mod tests {
         let result = json!({"ips": [
             {"address": "10.1.0.2/16", "gateway": "10.1.0.1"}, {"address": "10.2.0.2/16"},
             {"address": "fd00::2/64", "gateway": "fd00::1"}]});
-        let found: Vec<_> = addresses(&result).map(|(address, gateway)| format!("{address} {gateway}")).collect();
+        let found: Vec<_> = addresses(&result)
+            .map(|(address, gateway)| format!("{address} {gateway}"))
+            .collect();
         assert_eq!(found, ["10.1.0.2/16 10.1.0.1/16", "fd00::2/64 fd00::1/64"]);
     }
 

@@ -28,7 +28,10 @@ pub(crate) fn judge(about: &str, budgets: &[Budget], enforce: bool) -> Result<()
             Bound::AtMost(most) => ("most", most),
             Bound::AtLeast(least) => ("least", least),
         };
-        eprintln!("  {verdict}  {}: {:.3}, at {word} {bound:.3}", budget.what, budget.figure);
+        eprintln!(
+            "  {verdict}  {}: {:.3}, at {word} {bound:.3}",
+            budget.what, budget.figure
+        );
     }
     let failed = budgets.iter().filter(|budget| !budget.is_kept()).count();
     if enforce && failed > 0 {

@@ -28,7 +28,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Runs `plugin`; returns its output and the time from before its start until it has been waited for.
+    /// Runs `plugin`; returns its output and the time from before its start until it has been
+    /// waited for.
     pub(crate) fn run(&self, plugin: &str, stdin: &[u8]) -> Result<(Vec<u8>, Duration)> {
         let mut command = self.command(plugin);
         let start = Instant::now();
@@ -46,7 +47,13 @@ impl Call<'_> {
             None => Command::new(program),
             Some(file) => {
                 let mut strace = Command::new("strace");
-                strace.args(["--follow-forks", "--quiet=all", "--signal=none", "--string-limit=1", "--output"]);
+                strace.args([
+                    "--follow-forks",
+                    "--quiet=all",
+                    "--signal=none",
+                    "--string-limit=1",
+                    "--output",
+                ]);
                 strace.arg(file).arg(program);
                 strace
             }
@@ -58,7 +65,10 @@ impl Call<'_> {
             .env("CNI_IFNAME", IFNAME)
             .env("CNI_ARGS", self.args)
             .env("CNI_PATH", self.dir);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 }
@@ -78,13 +88,22 @@ fn feed(command: &mut Command, stdin: &[u8]) -> io::Result<Output> {
 /// The plugin's own words about its failure: CNI's error object, else whatever it wrote.
 fn complaint(output: &Output) -> String {
     let error: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let text = |key: &str| error.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = |key: &str| {
+        error
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
     match (text("msg"), text("details")) {
         (Some(msg), Some(details)) => format!("code {}: {msg}; {details}", error["code"]),
         (Some(msg), None) => format!("code {}: {msg}", error["code"]),
         (None, _) => {
             let written = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-            format!("{}: {}", output.status, String::from_utf8_lossy(&written).trim())
+            format!(
+                "{}: {}",
+                output.status,
+                String::from_utf8_lossy(&written).trim()
+            )
         }
     }
 }
@@ -96,13 +115,23 @@ mod tests {
 
     fn failed(stdout: &str, stderr: &str) -> String {
         let status = std::process::ExitStatus::from_raw(1 << 8);
-        complaint(&Output { status, stdout: stdout.into(), stderr: stderr.into() })
+        complaint(&Output {
+            status,
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        })
     }
 
     #[test]
     fn error_object_is_quoted_with_code_and_details() {
-        assert_eq!(failed(r#"{"code": 999, "msg": "no bridge"}"#, "noise"), "code 999: no bridge");
-        assert_eq!(failed(r#"{"code": 4, "msg": "bad", "details": "why"}"#, ""), "code 4: bad; why");
+        assert_eq!(
+            failed(r#"{"code": 999, "msg": "no bridge"}"#, "noise"),
+            "code 999: no bridge"
+        );
+        assert_eq!(
+            failed(r#"{"code": 4, "msg": "bad", "details": "why"}"#, ""),
+            "code 4: bad; why"
+        );
     }
 
     #[test]

@@ -21,7 +21,12 @@ pub(crate) struct Timing {
 impl Timing {
     /// Work that is all the plugin's own.
     pub(crate) fn whole(start: Instant, end: Instant) -> Self {
-        Timing { start, end, took: end.duration_since(start), trace: Trace::default() }
+        Timing {
+            start,
+            end,
+            took: end.duration_since(start),
+            trace: Trace::default(),
+        }
     }
 }
 
@@ -30,8 +35,14 @@ pub(crate) fn add(conflist: &Conflist, call: Call<'_>) -> Result<(Timing, Value)
     let mut timing = Timing::whole(Instant::now(), Instant::now());
     let mut result = None;
     for (at, plugin) in conflist.types().enumerate() {
-        let output = step(&mut timing, call, plugin, &conflist.stdin(at, result.as_ref()))?;
-        let parsed = serde_json::from_slice(&output).with_context(|| format!("ADD {plugin}: result is not JSON"))?;
+        let output = step(
+            &mut timing,
+            call,
+            plugin,
+            &conflist.stdin(at, result.as_ref()),
+        )?;
+        let parsed = serde_json::from_slice(&output)
+            .with_context(|| format!("ADD {plugin}: result is not JSON"))?;
         result = Some(parsed);
     }
     Ok((timing, result.unwrap_or_default()))
@@ -52,7 +63,8 @@ fn step(timing: &mut Timing, call: Call<'_>, plugin: &str, stdin: &[u8]) -> Resu
     timing.end = Instant::now();
     timing.took += took;
     if let Some(log) = call.trace {
-        let text = std::fs::read(log).with_context(|| format!("read strace's log {}", log.display()))?;
+        let text =
+            std::fs::read(log).with_context(|| format!("read strace's log {}", log.display()))?;
         timing.trace = timing.trace.add(Trace::of(&String::from_utf8_lossy(&text)));
     }
     Ok(output)

@@ -5,17 +5,23 @@ use crate::{hostport, pods, shaping};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
-/// Measure how long CNI plugins take to attach and detach a pod, several directories of plugins side by side and beside
-/// the kernel's own floor.
+/// Measure how long CNI plugins take to attach and detach a pod, several directories of plugins
+/// side by side and beside the kernel's own floor.
 ///
-/// Each directory gets a node of its own: network and mount namespace, empty /run and /var/lib/cni, an uplink eth0. It
-/// works on pods that are network namespaces. The directories take turns in one run. Nothing on the host changes, and
-/// nothing is left when the run ends or is killed. Needs root.
+/// Each directory gets a node of its own: network and mount namespace, empty /run and /var/lib/cni,
+/// an uplink eth0. It works on pods that are network namespaces. The directories take turns in one
+/// run. Nothing on the host changes, and nothing is left when the run ends or is killed. Needs
+/// root.
 ///
-/// The floor is a row of its own: a veth into the pod with bridge, address and default route. This process makes and deletes
-/// it by netlink.
+/// The floor is a row of its own: a veth into the pod with bridge, address and default route. This
+/// process makes and deletes it by netlink.
 #[derive(Parser)]
-#[command(name = "braid-bench", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    name = "braid-bench",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) other: Option<Other>,
@@ -30,21 +36,27 @@ pub(crate) struct Cli {
     /// Number of pods that are attached at once; several values make several settings
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
     pub(crate) concurrency: Vec<usize>,
-    /// Number of addresses that other containers already hold; several values make several settings
+    /// Number of addresses that other containers already hold; several values make several
+    /// settings
     ///
-    /// N lease files are put into `<dataDir>/<network>`, on the node's own tmpfs, for the first N free addresses of the first
-    /// range. They are as the reference host-local writes them: `<id>\r\n<ifname>`, mode 0600, and `last_reserved_ip.0`. The range must hold them, so give the network a /16 for 10,000.
+    /// N lease files are put into `<dataDir>/<network>`, on the node's own tmpfs, for the first N
+    /// free addresses of the first range. They are as the reference host-local writes them:
+    /// `<id>\r\n<ifname>`, mode 0600, and `last_reserved_ip.0`. The range must hold them, so give
+    /// the network a /16 for 10,000.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) leases: Vec<usize>,
-    /// Number of ports of the host that already lead to other pods, a hundred to each; several values make several settings
+    /// Number of ports of the host that already lead to other pods, a hundred to each; several
+    /// values make several settings
     ///
-    /// The list must have a plugin with the capability `portMappings`. The ports are of TCP, from 10000 on.
+    /// The list must have a plugin with the capability `portMappings`. The ports are of TCP, from
+    /// 10000 on.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) ports: Vec<u16>,
     /// Number of pods that are attached before a run and stay, as on a node that is in use
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) beside: usize,
-    /// Count system calls, forks and execs in one more ADD and DEL of each setting, at the first concurrency
+    /// Count system calls, forks and execs in one more ADD and DEL of each setting, at the first
+    /// concurrency
     #[arg(long)]
     pub(crate) syscalls: bool,
 }
@@ -77,12 +89,20 @@ mod tests {
     #[test]
     fn baselines_must_be_measured_too_and_the_first_directory_is_one_by_itself() {
         let cli = |more: &[&str]| {
-            let given = ["braid-bench", "--plugins=a=/a", "--plugins=b=/b", "--conflist=x"];
+            let given = [
+                "braid-bench",
+                "--plugins=a=/a",
+                "--plugins=b=/b",
+                "--conflist=x",
+            ];
             Cli::try_parse_from(given.iter().chain(more)).unwrap()
         };
         assert_eq!(cli(&[]).common.baselines(), ["a"]);
         assert_eq!(cli(&["--baseline=b,a"]).common.baselines(), ["b", "a"]);
         assert!(cli(&["--baseline=b"]).check().is_ok());
-        assert_eq!(cli(&["--baseline=b,c"]).check().unwrap_err().to_string(), "\"c\" is none of the --plugins");
+        assert_eq!(
+            cli(&["--baseline=b,c"]).check().unwrap_err().to_string(),
+            "\"c\" is none of the --plugins"
+        );
     }
 }

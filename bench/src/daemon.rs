@@ -1,4 +1,5 @@
-//! A program that runs on a node while plugins are measured there, such as the daemon that they ask.
+//! A program that runs on a node while plugins are measured there, such as the daemon that they
+//! ask.
 
 use crate::node::Node;
 use anyhow::{Context, Result};
@@ -11,12 +12,28 @@ pub(crate) struct Daemon(Child);
 
 impl Daemon {
     pub(crate) fn start(node: &Node, program: &Path) -> Result<Self> {
-        let [mount, network] = node.namespaces().map(|fd| format!("/proc/{}/fd/{}", id(), fd.as_raw_fd()));
+        let [mount, network] = node
+            .namespaces()
+            .map(|fd| format!("/proc/{}/fd/{}", id(), fd.as_raw_fd()));
         // Each of these programs becomes the next, so that all are one process.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "nsenter", &format!("--mount={mount}"), &format!("--net={network}")]);
-        command.arg(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self(command.spawn().with_context(|| format!("start {}", program.display()))?))
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "nsenter",
+            &format!("--mount={mount}"),
+            &format!("--net={network}"),
+        ]);
+        command
+            .arg(program)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(Self(
+            command
+                .spawn()
+                .with_context(|| format!("start {}", program.display()))?,
+        ))
     }
 }
 

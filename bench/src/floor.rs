@@ -1,4 +1,5 @@
-//! The kernel's floor: what one veth attachment costs when nothing but the kernel's own work is left.
+//! The kernel's floor: what one veth attachment costs when nothing but the kernel's own work is
+//! left.
 
 use crate::chain::Timing;
 use crate::netlink::{self, Socket};
@@ -20,8 +21,10 @@ pub(crate) struct Floor {
 impl Floor {
     pub(crate) fn new() -> Result<Self> {
         let mut node = Socket::open()?;
-        let (bridge, _) = netlink::made(&node.run([netlink::add_bridge("floor")])?).context("add bridge floor")?;
-        node.run([netlink::add_address(bridge, GATEWAY.into(), 15)]).context("add the gateway to bridge floor")?;
+        let (bridge, _) = netlink::made(&node.run([netlink::add_bridge("floor")])?)
+            .context("add bridge floor")?;
+        node.run([netlink::add_address(bridge, GATEWAY.into(), 15)])
+            .context("add the gateway to bridge floor")?;
         Ok(Floor { bridge })
     }
 
@@ -30,7 +33,12 @@ impl Floor {
         let mut node = Socket::open()?;
         let address = Ipv4Addr::from_bits(GATEWAY.to_bits() + 1 + u32::try_from(slot)?);
         let start = Instant::now();
-        let veth = netlink::add_veth(&host_end(slot), Some(self.bridge), ifname, Some(pod.netns.as_fd()));
+        let veth = netlink::add_veth(
+            &host_end(slot),
+            Some(self.bridge),
+            ifname,
+            Some(pod.netns.as_fd()),
+        );
         let (_, inside) = netlink::made(&node.run([veth]).context("add veth")?)?;
         pod.socket
             .run([
@@ -46,7 +54,8 @@ impl Floor {
     pub(crate) fn del(slot: usize) -> Result<Timing> {
         let mut node = Socket::open()?;
         let start = Instant::now();
-        node.run([netlink::del_link(&host_end(slot))]).with_context(|| format!("delete {}", host_end(slot)))?;
+        node.run([netlink::del_link(&host_end(slot))])
+            .with_context(|| format!("delete {}", host_end(slot)))?;
         Ok(Timing::whole(start, Instant::now()))
     }
 }

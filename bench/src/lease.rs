@@ -8,7 +8,8 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
-/// Plants `count` leases in the calling thread's file system, as if so many containers had come one after the other.
+/// Plants `count` leases in the calling thread's file system, as if so many containers had come one
+/// after the other.
 pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
     let dir = &host_local.dir;
     let addresses = addresses(host_local.ipam, count)?;
@@ -18,7 +19,11 @@ pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
         .create(dir)
         .with_context(|| format!("create {}", dir.display()))?;
     let write = |name: &str, text: &str| {
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(name));
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(dir.join(name));
         file.and_then(|mut file| file.write_all(text.as_bytes()))
             .with_context(|| format!("write lease {}", dir.join(name).display()))
     };
@@ -26,25 +31,46 @@ pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
         // host-local ends the container's id by CR LF and leaves the last line open.
         write(&address.to_string(), &format!("{at:064x}\r\neth0"))?;
     }
-    addresses.last().map_or(Ok(()), |last| write("last_reserved_ip.0", &last.to_string()))
+    addresses.last().map_or(Ok(()), |last| {
+        write("last_reserved_ip.0", &last.to_string())
+    })
 }
 
-/// The first `count` addresses that host-local would give out from its first range: in order, without the gateway.
+/// The first `count` addresses that host-local would give out from its first range: in order,
+/// without the gateway.
 fn addresses(ipam: &Value, count: usize) -> Result<Vec<Ipv4Addr>> {
     let range = ipam.pointer("/ranges/0/0").unwrap_or(ipam);
     let text = |key: &str| range.get(key).and_then(Value::as_str);
     let subnet = text("subnet").context("host-local has no `subnet`")?;
-    let net: Ipv4Net =
-        subnet.parse().with_context(|| format!("subnet \"{subnet}\" (leases are planted in IPv4 only)"))?;
-    let (first, last) = (u32::from(net.network()).saturating_add(1), u32::from(net.broadcast()).saturating_sub(1));
+    let net: Ipv4Net = subnet
+        .parse()
+        .with_context(|| format!("subnet \"{subnet}\" (leases are planted in IPv4 only)"))?;
+    let (first, last) = (
+        u32::from(net.network()).saturating_add(1),
+        u32::from(net.broadcast()).saturating_sub(1),
+    );
     let bound = |key: &str, default: u32| match text(key) {
-        Some(text) => text.parse().map(Ipv4Addr::to_bits).with_context(|| format!("{key} \"{text}\"")),
+        Some(text) => text
+            .parse()
+            .map(Ipv4Addr::to_bits)
+            .with_context(|| format!("{key} \"{text}\"")),
         None => Ok(default),
     };
-    let (start, end, gateway) = (bound("rangeStart", first)?, bound("rangeEnd", last)?, bound("gateway", first)?);
-    let free: Vec<_> = (start..=end).filter(|&bits| bits != gateway).take(count).map(Ipv4Addr::from_bits).collect();
+    let (start, end, gateway) = (
+        bound("rangeStart", first)?,
+        bound("rangeEnd", last)?,
+        bound("gateway", first)?,
+    );
+    let free: Vec<_> = (start..=end)
+        .filter(|&bits| bits != gateway)
+        .take(count)
+        .map(Ipv4Addr::from_bits)
+        .collect();
     if free.len() < count {
-        bail!("range of {subnet} holds {} addresses, {count} leases are to be planted", free.len());
+        bail!(
+            "range of {subnet} holds {} addresses, {count} leases are to be planted",
+            free.len()
+        );
     }
     Ok(free)
 }
@@ -59,16 +85,24 @@ mod tests {
     #[test]
     fn leases_start_after_the_default_gateway() {
         let given = addresses(&json!({"ranges": [[{"subnet": "10.1.0.0/16"}]]}), 3).unwrap();
-        assert_eq!(given, [[10, 1, 0, 2], [10, 1, 0, 3], [10, 1, 0, 4]].map(Ipv4Addr::from));
+        assert_eq!(
+            given,
+            [[10, 1, 0, 2], [10, 1, 0, 3], [10, 1, 0, 4]].map(Ipv4Addr::from)
+        );
     }
 
     #[test]
     fn leases_keep_to_the_range_and_step_over_its_gateway() {
-        let ipam =
-            json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.12", "gateway": "10.1.0.10"});
-        assert_eq!(addresses(&ipam, 3).unwrap(), [[10, 1, 0, 9], [10, 1, 0, 11], [10, 1, 0, 12]].map(Ipv4Addr::from));
+        let ipam = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.12", "gateway": "10.1.0.10"});
+        assert_eq!(
+            addresses(&ipam, 3).unwrap(),
+            [[10, 1, 0, 9], [10, 1, 0, 11], [10, 1, 0, 12]].map(Ipv4Addr::from)
+        );
         let refused = addresses(&ipam, 4).unwrap_err().to_string();
-        assert_eq!(refused, "range of 10.1.0.0/24 holds 3 addresses, 4 leases are to be planted");
+        assert_eq!(
+            refused,
+            "range of 10.1.0.0/24 holds 3 addresses, 4 leases are to be planted"
+        );
     }
 
     #[test]
@@ -76,13 +110,35 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let ipam = json!({"subnet": "10.1.0.0/16"});
         let dir = tmp.path().join("lan");
-        plant(&HostLocal { dir: dir.clone(), ipam: &ipam }, 2).unwrap();
-        let mut names: Vec<_> =
-            fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        plant(
+            &HostLocal {
+                dir: dir.clone(),
+                ipam: &ipam,
+            },
+            2,
+        )
+        .unwrap();
+        let mut names: Vec<_> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         assert_eq!(names, ["10.1.0.2", "10.1.0.3", "last_reserved_ip.0"]);
-        assert_eq!(fs::read_to_string(dir.join("10.1.0.3")).unwrap(), format!("{:064x}\r\neth0", 1));
-        assert_eq!(fs::read_to_string(dir.join("last_reserved_ip.0")).unwrap(), "10.1.0.3");
-        assert_eq!(fs::metadata(dir.join("10.1.0.2")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::read_to_string(dir.join("10.1.0.3")).unwrap(),
+            format!("{:064x}\r\neth0", 1)
+        );
+        assert_eq!(
+            fs::read_to_string(dir.join("last_reserved_ip.0")).unwrap(),
+            "10.1.0.3"
+        );
+        assert_eq!(
+            fs::metadata(dir.join("10.1.0.2"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
     }
 }

@@ -8,8 +8,9 @@
 //!         rows ─► report (table, JSON)
 //! ```
 //!
-//! `braid-bench shaping` measures the effect of `bandwidth` plugins on traffic, see [`shaping`]; `braid-bench hostport` that
-//! of `portmap` plugins, see [`hostport`]. `braid-bench pods` measures plugins that ask an API server, see [`pods`].
+//! `braid-bench shaping` measures the effect of `bandwidth` plugins on traffic, see [`shaping`];
+//! `braid-bench hostport` that of `portmap` plugins, see [`hostport`]. `braid-bench pods` measures
+//! plugins that ask an API server, see [`pods`].
 
 mod attached;
 mod budget;

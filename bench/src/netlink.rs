@@ -1,11 +1,13 @@
 //! A blocking rtnetlink socket and the few messages that the bench sends.
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -39,8 +41,12 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
-    /// Sends all requests at once and waits for the answer to each; returns what the kernel sent besides its acks.
-    pub(crate) fn run<const N: usize>(&mut self, requests: [Request; N]) -> io::Result<Vec<Message>> {
+    /// Sends all requests at once and waits for the answer to each; returns what the kernel sent
+    /// besides its acks.
+    pub(crate) fn run<const N: usize>(
+        &mut self,
+        requests: [Request; N],
+    ) -> io::Result<Vec<Message>> {
         let mut out = Vec::with_capacity(1024);
         for (message, flags) in requests {
             self.sequence += 1;
@@ -64,8 +70,11 @@ impl Socket {
             let len = socket::recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
             let mut rest = buffer.get(..len).unwrap_or_default();
             while !rest.is_empty() {
-                let message = NetlinkMessage::<Message>::deserialize(rest).map_err(io::Error::other)?;
-                let len = usize::try_from(message.header.length).unwrap_or(rest.len()).next_multiple_of(4);
+                let message =
+                    NetlinkMessage::<Message>::deserialize(rest).map_err(io::Error::other)?;
+                let len = usize::try_from(message.header.length)
+                    .unwrap_or(rest.len())
+                    .next_multiple_of(4);
                 rest = rest.get(len..).unwrap_or_default();
                 match message.payload {
                     NetlinkPayload::Error(err) if err.code.is_some() => return Err(err.to_io()),
@@ -82,7 +91,13 @@ impl Socket {
     pub(crate) fn link(&mut self, name: &str) -> io::Result<Option<LinkMessage>> {
         let links = self.run([(Message::GetLink(LinkMessage::default()), NLM_F_DUMP)])?;
         Ok(links.into_iter().find_map(|message| match message {
-            Message::NewLink(link) if link.attributes.contains(&LinkAttribute::IfName(name.into())) => Some(link),
+            Message::NewLink(link)
+                if link
+                    .attributes
+                    .contains(&LinkAttribute::IfName(name.into())) =>
+            {
+                Some(link)
+            }
             _ => None,
         }))
     }
@@ -90,20 +105,39 @@ impl Socket {
     /// All addresses in the namespace.
     pub(crate) fn addresses(&mut self) -> io::Result<Vec<AddressMessage>> {
         let addresses = self.run([(Message::GetAddress(AddressMessage::default()), NLM_F_DUMP)])?;
-        Ok(addresses.into_iter().filter_map(|m| if let Message::NewAddress(m) = m { Some(m) } else { None }).collect())
+        Ok(addresses
+            .into_iter()
+            .filter_map(|m| {
+                if let Message::NewAddress(m) = m {
+                    Some(m)
+                } else {
+                    None
+                }
+            })
+            .collect())
     }
 }
 
-/// A veth end that is made and set up, with its `peer`; answered by an echo that carries both ends' indexes.
+/// A veth end that is made and set up, with its `peer`; answered by an echo that carries both ends'
+/// indexes.
 ///
-/// One queue each: the kernel's default is one per CPU, which costs time and gains nothing without XDP.
-pub(crate) fn add_veth(name: &str, master: Option<u32>, peer: &str, peer_netns: Option<BorrowedFd<'_>>) -> Request {
+/// One queue each: the kernel's default is one per CPU, which costs time and gains nothing without
+/// XDP.
+pub(crate) fn add_veth(
+    name: &str,
+    master: Option<u32>,
+    peer: &str,
+    peer_netns: Option<BorrowedFd<'_>>,
+) -> Request {
     let mut far = named(peer);
-    far.attributes.extend(peer_netns.map(|fd| LinkAttribute::NetNsFd(fd.as_raw_fd())));
+    far.attributes
+        .extend(peer_netns.map(|fd| LinkAttribute::NetNsFd(fd.as_raw_fd())));
     let mut near = up(named(name));
-    near.attributes.extend(master.map(LinkAttribute::Controller));
+    near.attributes
+        .extend(master.map(LinkAttribute::Controller));
     for end in [&mut far, &mut near] {
-        end.attributes.extend([LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)]);
+        end.attributes
+            .extend([LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)]);
     }
     near.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
@@ -115,15 +149,30 @@ pub(crate) fn add_veth(name: &str, master: Option<u32>, peer: &str, peer_netns: 
 /// A bridge that is made and set up; answered by an echo that carries its index.
 pub(crate) fn add_bridge(name: &str) -> Request {
     let mut link = up(named(name));
-    link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+    link.attributes
+        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(
+            InfoKind::Bridge,
+        )]));
     (Message::NewLink(link), NEW | NLM_F_ECHO)
 }
 
 /// The index of the link that an echo is about, and of its peer (0 where it has none).
 pub(crate) fn made(echoes: &[Message]) -> io::Result<(u32, u32)> {
-    let link = echoes.iter().find_map(|message| if let Message::NewLink(link) = message { Some(link) } else { None });
+    let link = echoes.iter().find_map(|message| {
+        if let Message::NewLink(link) = message {
+            Some(link)
+        } else {
+            None
+        }
+    });
     let link = link.ok_or_else(|| io::Error::other("the kernel sent no echo of the new link"))?;
-    let peer = link.attributes.iter().find_map(|a| if let LinkAttribute::Link(peer) = a { Some(*peer) } else { None });
+    let peer = link.attributes.iter().find_map(|a| {
+        if let LinkAttribute::Link(peer) = a {
+            Some(*peer)
+        } else {
+            None
+        }
+    });
     Ok((link.header.index, peer.unwrap_or_default()))
 }
 
@@ -141,20 +190,28 @@ pub(crate) fn set_up(index: u32) -> Request {
 pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     let mut link = LinkMessage::default();
     link.header.index = index;
-    link.attributes.push(LinkAttribute::NetNsFd(netns.as_raw_fd()));
+    link.attributes
+        .push(LinkAttribute::NetNsFd(netns.as_raw_fd()));
     (Message::SetLink(link), 0)
 }
 
 /// An address that can be used at once: an IPv6 one is not looked for on the network first.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
-    message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     message.header.prefix_len = prefix_len;
     message.header.index = index;
     if address.is_ipv6() {
         message.header.flags = AddressHeaderFlags::Nodad;
     }
-    message.attributes.extend([AddressAttribute::Local(address), AddressAttribute::Address(address)]);
+    message.attributes.extend([
+        AddressAttribute::Local(address),
+        AddressAttribute::Address(address),
+    ]);
     (Message::NewAddress(message), NEW)
 }
 
@@ -165,7 +222,10 @@ pub(crate) fn add_default_route(index: u32, gateway: Ipv4Addr) -> Request {
     message.header.protocol = RouteProtocol::Static;
     message.header.scope = RouteScope::Universe;
     message.header.kind = RouteType::Unicast;
-    message.attributes.extend([RouteAttribute::Gateway(RouteAddress::Inet(gateway)), RouteAttribute::Oif(index)]);
+    message.attributes.extend([
+        RouteAttribute::Gateway(RouteAddress::Inet(gateway)),
+        RouteAttribute::Oif(index),
+    ]);
     (Message::NewRoute(message), NEW)
 }
 

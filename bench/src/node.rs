@@ -1,4 +1,5 @@
-//! The place where a directory of plugins works: a node and its pods, all of them namespaces that die with the bench.
+//! The place where a directory of plugins works: a node and its pods, all of them namespaces that
+//! die with the bench.
 
 use crate::netlink::{self, Socket};
 use anyhow::{Context, Result, anyhow};
@@ -9,7 +10,8 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others' overlays are kept on it.
+/// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others'
+/// overlays are kept on it.
 const STATE: [&str; 3] = ["/run", "/var/lib/cni", "/var/lib/braid"];
 
 /// The node's uplink and the parent for macvlan, ipvlan and vlan.
@@ -26,7 +28,8 @@ pub(crate) const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// A network and a mount namespace with empty state directories, a bpffs of its own and an uplink.
 ///
-/// Nothing but these descriptors holds the namespaces, so the kernel removes all in them when the bench ends or is killed.
+/// Nothing but these descriptors holds the namespaces, so the kernel removes all in them when the
+/// bench ends or is killed.
 pub(crate) struct Node {
     mount: File,
     pub(crate) network: File,
@@ -46,8 +49,14 @@ impl Node {
         on_thread(|| {
             unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
                 .context("make a mount and a network namespace (needs root)")?;
-            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-                .context("make all mounts private")?;
+            mount(
+                None::<&str>,
+                "/",
+                None::<&str>,
+                MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+                None::<&str>,
+            )
+            .context("make all mounts private")?;
             for dir in STATE.iter().map(Path::new).chain(outside_state(private)) {
                 hide(dir)?;
             }
@@ -55,13 +64,17 @@ impl Node {
             mount_fs("sysfs", Path::new("/sys"), "")?;
             mount_fs("bpf", Path::new("/sys/fs/bpf"), "")?;
             add_uplink().with_context(|| format!("add uplink {UPLINK} to the node"))?;
-            Ok(Node { mount: own("mnt")?, network: own("net")? })
+            Ok(Node {
+                mount: own("mnt")?,
+                network: own("net")?,
+            })
         })
     }
 
     /// Moves the calling thread, which must end afterwards, into the node.
     pub(crate) fn enter(&self) -> Result<()> {
-        // A thread that shares its root and working directory with others can't change its mount namespace.
+        // A thread that shares its root and working directory with others can't change its mount
+        // namespace.
         unshare(CloneFlags::CLONE_FS).context("leave the shared working directory")?;
         setns(&self.mount, CloneFlags::CLONE_NEWNS).context("enter the node's mount namespace")?;
         setns(&self.network, CloneFlags::CLONE_NEWNET).context("enter the node's network namespace")
@@ -75,12 +88,26 @@ impl Node {
         })
     }
 
-    /// Links the node to the namespace of the calling thread: 10.99.`number`.1/24 there, 10.99.`number`.2/16 on the node.
+    /// Links the node to the namespace of the calling thread: 10.99.`number`.1/24 there,
+    /// 10.99.`number`.2/16 on the node.
     pub(crate) fn link_here(&self, number: u8) -> Result<()> {
         let mut here = Socket::open()?;
-        let veth = netlink::add_veth(&format!("node{number}"), None, LAN, Some(self.network.as_fd()));
-        let (near, far) = netlink::made(&here.run([veth]).with_context(|| format!("add veth node{number}"))?)?;
-        here.run([netlink::add_address(near, Ipv4Addr::new(10, 99, number, 1).into(), 24)])?;
+        let veth = netlink::add_veth(
+            &format!("node{number}"),
+            None,
+            LAN,
+            Some(self.network.as_fd()),
+        );
+        let (near, far) = netlink::made(
+            &here
+                .run([veth])
+                .with_context(|| format!("add veth node{number}"))?,
+        )?;
+        here.run([netlink::add_address(
+            near,
+            Ipv4Addr::new(10, 99, number, 1).into(),
+            24,
+        )])?;
         self.run(|| {
             let address = Ipv4Addr::new(10, 99, number, 2).into();
             Socket::open()?.run([netlink::set_up(far), netlink::add_address(far, address, 16)])?;
@@ -98,15 +125,28 @@ impl Node {
         self.run(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
             File::create(&path)?;
-            mount(Some("/proc/thread-self/ns/net"), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
-            Ok(Pod { netns: File::open(&path)?, socket: Socket::open()?, path: path.clone() })
+            mount(
+                Some("/proc/thread-self/ns/net"),
+                &path,
+                None::<&str>,
+                MsFlags::MS_BIND,
+                None::<&str>,
+            )?;
+            Ok(Pod {
+                netns: File::open(&path)?,
+                socket: Socket::open()?,
+                path: path.clone(),
+            })
         })
         .with_context(|| format!("add pod {}", path.display()))
     }
 }
 
 /// Runs `work` in a network namespace; the sockets that it opens stay there.
-pub(crate) fn in_netns<T: Send>(netns: &File, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn in_netns<T: Send>(
+    netns: &File,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     on_thread(|| {
         setns(netns, CloneFlags::CLONE_NEWNET).context("enter a network namespace")?;
         work()
@@ -115,7 +155,8 @@ pub(crate) fn in_netns<T: Send>(netns: &File, work: impl FnOnce() -> Result<T> +
 
 /// Namespaces belong to threads: what changes one runs on a thread of its own.
 fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_panic| anyhow!("the thread in the node panicked"))?
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .map_err(|_panic| anyhow!("the thread in the node panicked"))?
 }
 
 fn own(kind: &str) -> Result<File> {
@@ -124,19 +165,32 @@ fn own(kind: &str) -> Result<File> {
 }
 
 fn outside_state(private: &[PathBuf]) -> impl Iterator<Item = &Path> {
-    private.iter().map(PathBuf::as_path).filter(|dir| !STATE.iter().any(|state| dir.starts_with(state)))
+    private
+        .iter()
+        .map(PathBuf::as_path)
+        .filter(|dir| !STATE.iter().any(|state| dir.starts_with(state)))
 }
 
-/// Puts an empty tmpfs over `dir`, without a change to the host's files where there is no such directory.
+/// Puts an empty tmpfs over `dir`, without a change to the host's files where there is no such
+/// directory.
 fn hide(dir: &Path) -> Result<()> {
     if !dir.is_dir() {
-        let parent = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+        let parent = dir
+            .ancestors()
+            .find(|dir| dir.is_dir())
+            .unwrap_or(Path::new("/"));
         let scratch = Path::new("/run/overlay").join(dir.to_string_lossy().replace('/', "-"));
         let (upper, work) = (scratch.join("upper"), scratch.join("work"));
         for dir in [&upper, &work] {
-            fs::create_dir_all(dir).with_context(|| format!("create {} in the node", dir.display()))?;
+            fs::create_dir_all(dir)
+                .with_context(|| format!("create {} in the node", dir.display()))?;
         }
-        let options = format!("lowerdir={},upperdir={},workdir={}", parent.display(), upper.display(), work.display());
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            parent.display(),
+            upper.display(),
+            work.display()
+        );
         mount_fs("overlay", parent, &options)?;
         fs::create_dir_all(dir).with_context(|| format!("create {} in the node", dir.display()))?;
     }
@@ -144,15 +198,23 @@ fn hide(dir: &Path) -> Result<()> {
 }
 
 fn mount_fs(kind: &str, target: &Path, options: &str) -> Result<()> {
-    mount(Some(kind), target, Some(kind), MsFlags::empty(), Some(options))
-        .with_context(|| format!("mount {kind} on {} in the node", target.display()))
+    mount(
+        Some(kind),
+        target,
+        Some(kind),
+        MsFlags::empty(),
+        Some(options),
+    )
+    .with_context(|| format!("mount {kind} on {} in the node", target.display()))
 }
 
 fn add_uplink() -> Result<()> {
     const LOOPBACK: u32 = 1;
     let mut socket = Socket::open()?;
-    let (uplink, peer) = netlink::made(&socket.run([netlink::add_veth(UPLINK, None, OUTSIDE, None)])?)?;
-    let (_, far) = netlink::made(&socket.run([netlink::add_veth(DEVICE[0], None, DEVICE[1], None)])?)?;
+    let (uplink, peer) =
+        netlink::made(&socket.run([netlink::add_veth(UPLINK, None, OUTSIDE, None)])?)?;
+    let (_, far) =
+        netlink::made(&socket.run([netlink::add_veth(DEVICE[0], None, DEVICE[1], None)])?)?;
     socket.run([netlink::set_up(far)])?;
     socket.run([
         netlink::set_up(LOOPBACK),

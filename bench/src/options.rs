@@ -13,10 +13,12 @@ pub(crate) struct Common {
     /// A directory of plugins and how to call it in the report; repeat to compare
     #[arg(long, value_name = "NAME=DIR", required = true)]
     pub(crate) plugins: Vec<Named>,
-    /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a list of its own
+    /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a
+    /// list of its own
     #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
     pub(crate) conflist: Vec<Network>,
-    /// Directories to compare with: in each figure the better one of these counts; the first directory unless given
+    /// Directories to compare with: in each figure the better one of these counts; the first
+    /// directory unless given
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     baseline: Vec<String>,
     /// Write all figures to this file
@@ -48,24 +50,38 @@ pub(crate) struct Network {
 impl Network {
     /// The file for the plugins called `name`.
     pub(crate) fn file(&self, name: &str) -> &Path {
-        self.own.iter().find(|own| own.name == name).map_or(&self.common, |own| &own.value)
+        self.own
+            .iter()
+            .find(|own| own.name == name)
+            .map_or(&self.common, |own| &own.value)
     }
 
     /// The network's name in reports: the common file's name without its ending.
     pub(crate) fn label(&self) -> String {
-        self.common.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+        self.common
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
     }
 }
 
 impl Common {
     /// Refuses conflists and baselines of no directory.
     pub(crate) fn check(&self) -> Result<()> {
-        let own = self.conflist.iter().flat_map(|network| &network.own).map(|own| &own.name);
+        let own = self
+            .conflist
+            .iter()
+            .flat_map(|network| &network.own)
+            .map(|own| &own.name);
         self.check_names(own.chain(&self.baseline))
     }
 
     /// Refuses a name that stands for no directory.
-    pub(crate) fn check_names<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> Result<()> {
+    pub(crate) fn check_names<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a String>,
+    ) -> Result<()> {
         match names.find(|name| self.plugins.iter().all(|plugins| plugins.name != **name)) {
             Some(unknown) => bail!("\"{unknown}\" is none of the --plugins"),
             None => Ok(()),
@@ -75,14 +91,24 @@ impl Common {
     /// Names of the directories that the others are compared with.
     pub(crate) fn baselines(&self) -> Vec<String> {
         let first = self.plugins.first().filter(|_| self.baseline.is_empty());
-        self.baseline.iter().chain(first.map(|first| &first.name)).cloned().collect()
+        self.baseline
+            .iter()
+            .chain(first.map(|first| &first.name))
+            .cloned()
+            .collect()
     }
 
     /// All directories, for one network.
     pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
         let contender = |Named { name, value: path }: &'a Named| {
-            let dir = path.canonicalize().with_context(|| format!("plugins {name}: {}", path.display()))?;
-            Ok(Contender { name, dir, conflist: Conflist::read(network.file(name))? })
+            let dir = path
+                .canonicalize()
+                .with_context(|| format!("plugins {name}: {}", path.display()))?;
+            Ok(Contender {
+                name,
+                dir,
+                conflist: Conflist::read(network.file(name))?,
+            })
         };
         self.plugins.iter().map(contender).collect()
     }
@@ -90,18 +116,26 @@ impl Common {
 
 /// The word of a value on the command line.
 pub(crate) fn word(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    value
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 impl<T: From<String>> FromStr for Named<T> {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (name, value) = text.split_once('=').with_context(|| format!("\"{text}\" is not NAME=VALUE"))?;
+        let (name, value) = text
+            .split_once('=')
+            .with_context(|| format!("\"{text}\" is not NAME=VALUE"))?;
         if name.is_empty() || name == FLOOR {
             bail!("\"{name}\" can't be a name here");
         }
-        Ok(Named { name: name.to_owned(), value: value.to_owned().into() })
+        Ok(Named {
+            name: name.to_owned(),
+            value: value.to_owned().into(),
+        })
     }
 }
 
@@ -111,7 +145,10 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(',');
         let common = parts.next().unwrap_or_default().into();
-        Ok(Network { common, own: parts.map(Named::from_str).collect::<Result<_>>()? })
+        Ok(Network {
+            common,
+            own: parts.map(Named::from_str).collect::<Result<_>>()?,
+        })
     }
 }
 
@@ -130,7 +167,13 @@ mod tests {
     #[test]
     fn plugins_need_a_name_that_is_not_the_floor() {
         let refused = |text: &str| Named::<PathBuf>::from_str(text).unwrap_err().to_string();
-        assert_eq!(refused("/opt/cni/bin"), "\"/opt/cni/bin\" is not NAME=VALUE");
-        assert_eq!(refused("floor=/opt/cni/bin"), "\"floor\" can't be a name here");
+        assert_eq!(
+            refused("/opt/cni/bin"),
+            "\"/opt/cni/bin\" is not NAME=VALUE"
+        );
+        assert_eq!(
+            refused("floor=/opt/cni/bin"),
+            "\"floor\" can't be a name here"
+        );
     }
 }

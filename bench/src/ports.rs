@@ -16,7 +16,9 @@ const CAPABILITY: &str = "portMappings";
 /// The ports of one pod after the other.
 pub(crate) fn chunks(ports: Range<u16>) -> impl Iterator<Item = Range<u16>> {
     let end = ports.end;
-    ports.step_by(EACH.into()).map(move |start| start..end.min(start + EACH))
+    ports
+        .step_by(EACH.into())
+        .map(move |start| start..end.min(start + EACH))
 }
 
 /// The list for a pod that is attached with these ports.
@@ -41,7 +43,10 @@ mod tests {
 
     #[test]
     fn each_port_is_one_pod_s() {
-        assert_eq!(chunks(10_000..10_250).collect::<Vec<_>>(), [10_000..10_100, 10_100..10_200, 10_200..10_250]);
+        assert_eq!(
+            chunks(10_000..10_250).collect::<Vec<_>>(),
+            [10_000..10_100, 10_100..10_200, 10_200..10_250]
+        );
         assert_eq!(chunks(10_000..10_000).count(), 0);
     }
 }

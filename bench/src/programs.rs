@@ -5,11 +5,12 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Has the kernel read the files of `dir` from the disk again at their next use, if they are on a disk.
+/// Has the kernel read the files of `dir` from the disk again at their next use, if they are on a
+/// disk.
 ///
-/// A file that was just written lies in the page cache in larger pieces than one that was read. That makes programs of few
-/// milliseconds up to 12 % faster, so contenders that were built at different times would not be equal. After the node's next
-/// start, all programs are read.
+/// A file that was just written lies in the page cache in larger pieces than one that was read.
+/// That makes programs of few milliseconds up to 12 % faster, so contenders that were built at
+/// different times would not be equal. After the node's next start, all programs are read.
 pub(crate) fn read_anew(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
         let path = entry?.path();
@@ -24,7 +25,12 @@ fn forget(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     // Only what is on the disk can be forgotten.
     file.sync_data()?;
-    Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
+    Ok(posix_fadvise(
+        &file,
+        0,
+        0,
+        PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+    )?)
 }
 
 #[cfg(test)]

@@ -19,9 +19,11 @@ pub(crate) struct Report {
     /// Other conditions of the run.
     #[serde(flatten, serialize_with = "named")]
     pub(crate) conditions: Vec<(&'static str, String)>,
-    /// Names of the plugins that the others are compared with: those with the highest median, figure by figure.
+    /// Names of the plugins that the others are compared with: those with the highest median,
+    /// figure by figure.
     pub(crate) baselines: Vec<String>,
-    /// True if a ratio is the median of the ratios of all rounds. Other work on the machine in a round affects both rows.
+    /// True if a ratio is the median of the ratios of all rounds. Other work on the machine in a
+    /// round affects both rows.
     #[serde(skip)]
     pub(crate) by_round: bool,
     pub(crate) rows: Vec<Row>,
@@ -81,8 +83,8 @@ pub(crate) struct Machine {
     /// The kernel's release.
     kernel: String,
     cpus: usize,
-    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`). More than a part of one CPU is other
-    /// work. It slows the rows down, and not all by the same factor.
+    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`). More than a
+    /// part of one CPU is other work. It slows the rows down, and not all by the same factor.
     load: f64,
 }
 
@@ -97,28 +99,49 @@ impl Machine {
                 "warning: other work runs on this machine (load {load}): the figures are high, and ratios are off as well"
             );
         }
-        let kernel = crate::read::read("/proc/sys/kernel/osrelease")?.trim().to_owned();
-        Ok(Self { kernel, cpus: std::thread::available_parallelism()?.get(), load })
+        let kernel = crate::read::read("/proc/sys/kernel/osrelease")?
+            .trim()
+            .to_owned();
+        Ok(Self {
+            kernel,
+            cpus: std::thread::available_parallelism()?.get(),
+            load,
+        })
     }
 }
 
 impl Failure {
     pub(crate) fn of(err: &Error) -> Self {
-        let reason = format!("{err:#}").split_whitespace().collect::<Vec<_>>().join(" ");
-        Failure { refused: reason.starts_with("ADD bandwidth:"), reason }
+        let reason = format!("{err:#}")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        Failure {
+            refused: reason.starts_with("ADD bandwidth:"),
+            reason,
+        }
     }
 
     /// The reason without the words that every reason has, as long as a table can show it.
     fn short(&self) -> String {
         let word = if self.refused { "refused" } else { "failed" };
-        let short = self.reason.strip_prefix("ADD ").unwrap_or(&self.reason).replacen("code 999: ", "", 1);
+        let short = self
+            .reason
+            .strip_prefix("ADD ")
+            .unwrap_or(&self.reason)
+            .replacen("code 999: ", "", 1);
         format!("{word}: {}", short.chars().take(REASON).collect::<String>())
     }
 }
 
 impl Row {
     pub(crate) fn new(setting: Vec<(&'static str, String)>, plugins: &str) -> Self {
-        Row { setting, plugins: plugins.to_owned(), samples: BTreeMap::new(), failure: None }
+        Row {
+            setting,
+            plugins: plugins.to_owned(),
+            samples: BTreeMap::new(),
+            failure: None,
+        }
     }
 
     /// Adds the figures of a round. A failure stays, whatever other rounds found.
@@ -148,12 +171,18 @@ impl Row {
 
     /// One value of the setting.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
-        self.setting.iter().find_map(|(other, value)| (*other == name).then_some(value.as_str()))
+        self.setting
+            .iter()
+            .find_map(|(other, value)| (*other == name).then_some(value.as_str()))
     }
 
     /// The plugins and the setting in one line.
     pub(crate) fn title(&self) -> String {
-        self.setting.iter().fold(self.plugins.clone(), |title, (name, value)| format!("{title}, {name} {value}"))
+        self.setting
+            .iter()
+            .fold(self.plugins.clone(), |title, (name, value)| {
+                format!("{title}, {name} {value}")
+            })
     }
 }
 
@@ -171,17 +200,34 @@ impl Report {
 
     /// The title of a column of ratios to the baselines.
     pub(crate) fn over_baseline(&self) -> String {
-        format!("/ {}", if let [one] = self.baselines.as_slice() { one } else { "best" })
+        format!(
+            "/ {}",
+            if let [one] = self.baselines.as_slice() {
+                one
+            } else {
+                "best"
+            }
+        )
     }
 
     /// The row that `row` is compared with in a figure.
     pub(crate) fn beside(&self, row: &Row, figure: &str, beside: Beside) -> Option<&Row> {
-        let in_setting = || self.rows.iter().filter(|other| other.setting == row.setting);
+        let in_setting = || {
+            self.rows
+                .iter()
+                .filter(|other| other.setting == row.setting)
+        };
         match beside {
             Beside::Baseline => in_setting()
                 .filter(|other| self.baselines.contains(&other.plugins))
-                .max_by(|one, other| one.p50(figure).unwrap_or(0.0).total_cmp(&other.p50(figure).unwrap_or(0.0))),
-            Beside::Floor => in_setting().chain(&self.rows).find(|other| other.plugins == FLOOR),
+                .max_by(|one, other| {
+                    one.p50(figure)
+                        .unwrap_or(0.0)
+                        .total_cmp(&other.p50(figure).unwrap_or(0.0))
+                }),
+            Beside::Floor => in_setting()
+                .chain(&self.rows)
+                .find(|other| other.plugins == FLOOR),
             Beside::First => {
                 let first = self.rows.iter().find(|other| other.plugins == row.plugins);
                 first.filter(|first| first.setting != row.setting)
@@ -196,32 +242,68 @@ impl Report {
         if !self.by_round {
             return Some(own.p50 / other.p50);
         }
-        let ratios = own.samples.iter().zip(&other.samples).map(|(own, other)| own / other);
+        let ratios = own
+            .samples
+            .iter()
+            .zip(&other.samples)
+            .map(|(own, other)| own / other);
         Spread::of(&ratios.collect::<Vec<_>>()).map(|ratios| ratios.p50)
     }
 
     /// A line for each row. A value of the setting that repeats the line above is left blank.
     pub(crate) fn table(&self, columns: &[Column<'_>]) -> Table {
-        let names = self.rows.first().map_or(&[][..], |row| &row.setting).iter().map(|(name, _)| *name);
+        let names = self
+            .rows
+            .first()
+            .map_or(&[][..], |row| &row.setting)
+            .iter()
+            .map(|(name, _)| *name);
         let mut header: Vec<&str> = names.chain(["plugins"]).collect();
         let numbers = header.len()..header.len() + columns.len();
         header.extend(columns.iter().map(|(title, ..)| title));
-        header.extend(self.rows.iter().any(|row| row.failure.is_some()).then_some("why"));
+        header.extend(
+            self.rows
+                .iter()
+                .any(|row| row.failure.is_some())
+                .then_some("why"),
+        );
         let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
+        table
+            .load_style(presets::UTF8_BORDERS_ONLY)
+            .set_header(header);
         let mut above: &[_] = &[];
         for row in &self.rows {
-            let repeated = row.setting.iter().zip(above).take_while(|(here, above)| here == above).count();
+            let repeated = row
+                .setting
+                .iter()
+                .zip(above)
+                .take_while(|(here, above)| here == above)
+                .count();
             let setting = row.setting.iter().enumerate();
-            let mut cells: Vec<String> =
-                setting.map(|(at, (_, value))| if at < repeated { String::new() } else { value.clone() }).collect();
+            let mut cells: Vec<String> = setting
+                .map(|(at, (_, value))| {
+                    if at < repeated {
+                        String::new()
+                    } else {
+                        value.clone()
+                    }
+                })
+                .collect();
             cells.push(row.plugins.clone());
-            cells.extend(columns.iter().map(|column| self.cell(row, column).unwrap_or_default()));
+            cells.extend(
+                columns
+                    .iter()
+                    .map(|column| self.cell(row, column).unwrap_or_default()),
+            );
             cells.extend(row.failure.iter().map(Failure::short));
             table.add_row(cells);
             above = &row.setting;
         }
-        for (_, column) in table.column_iter_mut().enumerate().filter(|(at, _)| numbers.contains(at)) {
+        for (_, column) in table
+            .column_iter_mut()
+            .enumerate()
+            .filter(|(at, _)| numbers.contains(at))
+        {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
@@ -245,8 +327,15 @@ fn named<S: Serializer>(pairs: &[(&'static str, String)], to: S) -> Result<S::Ok
     to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-fn spreads<S: Serializer>(samples: &BTreeMap<&'static str, Vec<f64>>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(samples.iter().map(|(name, samples)| (name, Spread::of(samples))))
+fn spreads<S: Serializer>(
+    samples: &BTreeMap<&'static str, Vec<f64>>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_map(
+        samples
+            .iter()
+            .map(|(name, samples)| (name, Spread::of(samples))),
+    )
 }
 
 #[cfg(test)]
@@ -264,7 +353,13 @@ pub(crate) mod tests {
 
     pub(crate) fn report(baselines: &[&str], rows: Vec<Row>) -> Report {
         let baselines = baselines.iter().map(|name| (*name).to_owned()).collect();
-        Report { machine: Machine::default(), conditions: Vec::new(), baselines, by_round: true, rows }
+        Report {
+            machine: Machine::default(),
+            conditions: Vec::new(),
+            baselines,
+            by_round: true,
+            rows,
+        }
     }
 
     fn failure(reason: &'static str) -> Failure {
@@ -273,7 +368,12 @@ pub(crate) mod tests {
 
     /// The lines of a table with one blank between the words.
     fn lines(report: &Report, columns: &[Column<'_>]) -> Vec<String> {
-        let words = |line: &str| line.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        let words = |line: &str| {
+            line.split_whitespace()
+                .filter(|word| *word != "│")
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         report
             .table(columns)
             .to_string()
@@ -294,7 +394,8 @@ pub(crate) mod tests {
         ];
         let mut report = report(&["slow", "fast"], rows);
         let ratios = |report: &Report, at: usize| {
-            [Beside::Baseline, Beside::First, Beside::Floor].map(|to| report.ratio(&report.rows[at], "rate", to))
+            [Beside::Baseline, Beside::First, Beside::Floor]
+                .map(|to| report.ratio(&report.rows[at], "rate", to))
         };
         assert_eq!(ratios(&report, 3), [Some(1.25), None, Some(0.5)]);
         assert_eq!(ratios(&report, 4), [None, Some(0.9), Some(0.45)]);
@@ -310,8 +411,10 @@ pub(crate) mod tests {
         failed.add(Err(failure("ADD bridge: no")));
         failed.add(Ok(vec![("rate", 9.0)]));
         let report = report(&["ref"], vec![row("ref", 1, &[8.0]), refused, failed]);
-        let columns =
-            [("rate/s", "rate", Cell::Value(|spread| spread.p50, 1)), ("/", "rate", Cell::Ratio(Beside::Baseline))];
+        let columns = [
+            ("rate/s", "rate", Cell::Value(|spread| spread.p50, 1)),
+            ("/", "rate", Cell::Ratio(Beside::Baseline)),
+        ];
         assert_eq!(
             lines(&report, &columns),
             [
@@ -325,9 +428,17 @@ pub(crate) mod tests {
 
     #[test]
     fn json_has_setting_statistics_and_samples_side_by_side() {
-        let value = serde_json::to_value(report(&["ref"], vec![row("ref", 1, &[10.0, 30.0, 20.0])])).unwrap();
+        let value =
+            serde_json::to_value(report(&["ref"], vec![row("ref", 1, &[10.0, 30.0, 20.0])]))
+                .unwrap();
         let row = &value["rows"][0];
-        assert_eq!((&row["ports"], &row["plugins"], &row["rate"]["p50"]), (&"1".into(), &"ref".into(), &20.0.into()));
-        assert_eq!(row["rate"]["samples"], serde_json::json!([10.0, 30.0, 20.0]));
+        assert_eq!(
+            (&row["ports"], &row["plugins"], &row["rate"]["p50"]),
+            (&"1".into(), &"ref".into(), &20.0.into())
+        );
+        assert_eq!(
+            row["rate"]["samples"],
+            serde_json::json!([10.0, 30.0, 20.0])
+        );
     }
 }

@@ -27,7 +27,13 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
     cli.check()?;
     let machine = Machine::observe()?;
     let baselines = cli.common.baselines();
-    let report = Report { machine, conditions: Vec::new(), baselines, by_round: false, rows: rows(cli)? };
+    let report = Report {
+        machine,
+        conditions: Vec::new(),
+        baselines,
+        by_round: false,
+        rows: rows(cli)?,
+    };
     let over = report.over_baseline();
     let mut columns: Vec<Column<'_>> = vec![
         ("p50 ms", MS, Cell::Value(|ms| ms.p50, 2)),
@@ -37,7 +43,11 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         ("mean", MS, Cell::Value(|ms| ms.mean, 2)),
         (&over, MS, Cell::Ratio(Beside::Baseline)),
         ("/ floor", MS, Cell::Ratio(Beside::Floor)),
-        ("calls/s", S_PER_CALL, Cell::Value(|seconds| 1.0 / seconds.mean, 1)),
+        (
+            "calls/s",
+            S_PER_CALL,
+            Cell::Value(|seconds| 1.0 / seconds.mean, 1),
+        ),
     ];
     if cli.syscalls {
         columns.extend(TRACE.map(|name| (name, name, Cell::Value(|count| count.p50, 0))));
@@ -46,9 +56,17 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
 }
 
 fn rows(cli: &Cli) -> Result<Vec<Row>> {
-    let contenders = cli.common.conflist.iter().map(|network| cli.common.contenders(network));
+    let contenders = cli
+        .common
+        .conflist
+        .iter()
+        .map(|network| cli.common.contenders(network));
     let contenders: Vec<_> = contenders.collect::<Result<_>>()?;
-    contenders.iter().flatten().take(cli.common.plugins.len()).try_for_each(|one| programs::read_anew(&one.dir))?;
+    contenders
+        .iter()
+        .flatten()
+        .take(cli.common.plugins.len())
+        .try_for_each(|one| programs::read_anew(&one.dir))?;
     let settings = settings(cli);
     let rounds: usize = settings.iter().map(|setting| setting.rounds(cli)).sum();
     let bar = progress(rounds)?;
@@ -57,13 +75,23 @@ fn rows(cli: &Cli) -> Result<Vec<Row>> {
         let title = setting.title(cli);
         bar.set_message(title.clone());
         let mut sites = vec![(FLOOR, Site::floor(setting.concurrency)?)];
-        for Contender { name, dir, conflist } in contenders.get(setting.network).into_iter().flatten() {
-            let plugins = Plugins { conflist, dir, args: "" };
+        for Contender {
+            name,
+            dir,
+            conflist,
+        } in contenders.get(setting.network).into_iter().flatten()
+        {
+            let plugins = Plugins {
+                conflist,
+                dir,
+                args: "",
+            };
             let site = Site::plugins(plugins, setting.held, setting.concurrency);
             sites.push((name, site.with_context(|| format!("{name}: {title}"))?));
         }
         for (plugins, site) in &sites {
-            site.settle(cli.beside).with_context(|| format!("{plugins}: pods beside"))?;
+            site.settle(cli.beside)
+                .with_context(|| format!("{plugins}: pods beside"))?;
         }
         rows.extend(measure(cli, &setting, &mut sites, &bar).with_context(|| title)?);
     }
@@ -72,8 +100,18 @@ fn rows(cli: &Cli) -> Result<Vec<Row>> {
 }
 
 /// The rows of all ADDs, then those of all DELs.
-fn measure(cli: &Cli, setting: &Setting, sites: &mut [(&str, Site<'_>)], bar: &ProgressBar) -> Result<Vec<Row>> {
-    let rows = |verb| sites.iter().map(|(name, _)| setting.row(cli, verb, name)).collect::<Vec<_>>();
+fn measure(
+    cli: &Cli,
+    setting: &Setting,
+    sites: &mut [(&str, Site<'_>)],
+    bar: &ProgressBar,
+) -> Result<Vec<Row>> {
+    let rows = |verb| {
+        sites
+            .iter()
+            .map(|(name, _)| setting.row(cli, verb, name))
+            .collect::<Vec<_>>()
+    };
     let (mut adds, mut dels) = (rows("ADD"), rows("DEL"));
     for round in 0..setting.rounds(cli) {
         for turn in order(round, sites.len()) {
@@ -87,8 +125,14 @@ fn measure(cli: &Cli, setting: &Setting, sites: &mut [(&str, Site<'_>)], bar: &P
         bar.inc(1);
     }
     if cli.syscalls && cli.concurrency.first() == Some(&setting.concurrency) {
-        for (turn, (name, site)) in sites.iter_mut().enumerate().filter(|(_, (name, _))| *name != FLOOR) {
-            let (add, del) = site.round(true).with_context(|| format!("{name} under strace"))?;
+        for (turn, (name, site)) in sites
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, (name, _))| *name != FLOOR)
+        {
+            let (add, del) = site
+                .round(true)
+                .with_context(|| format!("{name} under strace"))?;
             adds[turn].add(Ok(traced(&add)));
             dels[turn].add(Ok(traced(&del)));
         }
@@ -99,7 +143,12 @@ fn measure(cli: &Cli, setting: &Setting, sites: &mut [(&str, Site<'_>)], bar: &P
 
 fn figures(burst: &Burst) -> Figures {
     let times = burst.took.iter().map(|took| (MS, took.as_secs_f64() * 1e3));
-    times.chain([(S_PER_CALL, burst.wall.as_secs_f64() / float(burst.took.len()))]).collect()
+    times
+        .chain([(
+            S_PER_CALL,
+            burst.wall.as_secs_f64() / float(burst.took.len()),
+        )])
+        .collect()
 }
 
 /// The counts of strace, summed over the pods attached at once.
@@ -112,7 +161,11 @@ fn traced(burst: &Burst) -> Figures {
 impl Setting {
     fn title(&self, cli: &Cli) -> String {
         let row = self.row(cli, "ADD", "");
-        row.setting.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+        row.setting
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     fn rounds(&self, cli: &Cli) -> usize {
@@ -137,15 +190,19 @@ fn settings(cli: &Cli) -> Vec<Setting> {
     for network in 0..cli.common.conflist.len() {
         for &leases in &cli.leases {
             for held in cli.ports.iter().map(|&ports| Held { leases, ports }) {
-                settings.extend(cli.concurrency.iter().map(|&concurrency| Setting { network, held, concurrency }));
+                settings.extend(cli.concurrency.iter().map(|&concurrency| Setting {
+                    network,
+                    held,
+                    concurrency,
+                }));
             }
         }
     }
     settings
 }
 
-/// Order of the contenders in a round: each takes each place, and follows each other one. So the work that a call leaves to
-/// the kernel burdens all alike.
+/// Order of the contenders in a round: each takes each place, and follows each other one. So the
+/// work that a call leaves to the kernel burdens all alike.
 pub(crate) fn order(round: usize, contenders: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..contenders).collect();
     order.rotate_left(round / 2 % contenders.max(1));
@@ -177,10 +234,17 @@ mod tests {
 
     #[test]
     fn everyone_follows_each_other_equally_often_within_rounds() {
-        let mut pairs: Vec<_> =
-            (0..6).map(|round| order(round, 3)).flat_map(|o| [(o[0], o[1]), (o[1], o[2])]).collect();
+        let mut pairs: Vec<_> = (0..6)
+            .map(|round| order(round, 3))
+            .flat_map(|o| [(o[0], o[1]), (o[1], o[2])])
+            .collect();
         pairs.sort_unstable();
         let each = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-        assert_eq!(pairs, each.into_iter().flat_map(|pair| [pair, pair]).collect::<Vec<_>>());
+        assert_eq!(
+            pairs,
+            each.into_iter()
+                .flat_map(|pair| [pair, pair])
+                .collect::<Vec<_>>()
+        );
     }
 }

@@ -77,19 +77,32 @@ impl<'a> Site<'a> {
         let node = node_for(conflist, dir)?;
         node.run(|| match conflist.host_local() {
             Some(found) => lease::plant(&found, held.leases),
-            None if held.leases > 0 => bail!("no host-local in which {} leases could be planted", held.leases),
+            None if held.leases > 0 => bail!(
+                "no host-local in which {} leases could be planted",
+                held.leases
+            ),
             None => Ok(()),
         })?;
         if conflist.types().any(|kind| kind == "flannel") {
-            node.run(flanneld).context("write what flanneld says of the node")?;
+            node.run(flanneld)
+                .context("write what flanneld says of the node")?;
         }
         lead(&node, conflist, dir, held.ports)?;
         Self::with_pods(node, Driver::Plugins(plugins), pods)
     }
 
     fn with_pods(node: Node, driver: Driver<'a>, pods: usize) -> Result<Self> {
-        let pods = (0..pods).map(|slot| node.add_pod(&format!("pod{slot}"))).collect::<Result<_>>()?;
-        Ok(Site { daemon: None, node, pods, driver, ifnames: vec![IFNAME.to_owned()], rounds: 0 })
+        let pods = (0..pods)
+            .map(|slot| node.add_pod(&format!("pod{slot}")))
+            .collect::<Result<_>>()?;
+        Ok(Site {
+            daemon: None,
+            node,
+            pods,
+            driver,
+            ifnames: vec![IFNAME.to_owned()],
+            rounds: 0,
+        })
     }
 
     /// Has the plugins' own daemon run as long as the node.
@@ -110,11 +123,15 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Attaches so many more pods, which stay as long as the node. They have no ports of it: those are the measured pods'.
+    /// Attaches so many more pods, which stay as long as the node. They have no ports of it: those
+    /// are the measured pods'.
     pub(crate) fn settle(&self, beside: usize) -> Result<()> {
         let without_ports = self.driver.without_ports();
         let driver = match (&self.driver, &without_ports) {
-            (Driver::Plugins(plugins), Some(conflist)) => &Driver::Plugins(Plugins { conflist, ..*plugins }),
+            (Driver::Plugins(plugins), Some(conflist)) => &Driver::Plugins(Plugins {
+                conflist,
+                ..*plugins
+            }),
             (driver, _) => driver,
         };
         for slot in self.pods.len()..self.pods.len() + beside {
@@ -129,27 +146,52 @@ impl<'a> Site<'a> {
 
     /// ADD for all pods at once, then DEL for all at once, both verified outside the clock.
     ///
-    /// If an ADD fails, all pods get a DEL as a runtime would send it, before the failure is returned.
+    /// If an ADD fails, all pods get a DEL as a runtime would send it, before the failure is
+    /// returned.
     pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
         self.rounds += 1;
-        let Site { node, pods, driver, ifnames, rounds, .. } = self;
+        let Site {
+            node,
+            pods,
+            driver,
+            ifnames,
+            rounds,
+            ..
+        } = self;
         let trace = strace.then_some(Path::new("/run/strace.log"));
         let id = |slot| id(*rounds, slot);
-        let adds = burst(node, pods, |slot, pod| driver.add(slot, pod, &id(slot), trace));
-        let results: Vec<Value> =
-            adds.iter().map(|add| add.as_ref().map_or(Value::Null, |(_, result)| result.clone())).collect();
-        let added = adds.into_iter().collect::<Result<Vec<_>>>().and_then(|adds| {
-            for (pod, (_, result)) in pods.iter_mut().zip(&adds) {
-                verify::added(pod, ifnames.as_slice(), result, driver.wants_address())?;
-            }
-            Ok(Burst::of(adds.into_iter().map(|(timing, _)| timing)))
+        let adds = burst(node, pods, |slot, pod| {
+            driver.add(slot, pod, &id(slot), trace)
         });
+        let results: Vec<Value> = adds
+            .iter()
+            .map(|add| {
+                add.as_ref()
+                    .map_or(Value::Null, |(_, result)| result.clone())
+            })
+            .collect();
+        let added = adds
+            .into_iter()
+            .collect::<Result<Vec<_>>>()
+            .and_then(|adds| {
+                for (pod, (_, result)) in pods.iter_mut().zip(&adds) {
+                    verify::added(pod, ifnames.as_slice(), result, driver.wants_address())?;
+                }
+                Ok(Burst::of(adds.into_iter().map(|(timing, _)| timing)))
+            });
         let dels = burst(node, pods, |slot, pod| {
-            driver.del(slot, pod, &id(slot), results.get(slot).unwrap_or(&Value::Null), trace)
+            driver.del(
+                slot,
+                pod,
+                &id(slot),
+                results.get(slot).unwrap_or(&Value::Null),
+                trace,
+            )
         });
         let added = added?;
         let deleted = Burst::of(dels.into_iter().collect::<Result<Vec<_>>>()?);
-        pods.iter_mut().try_for_each(|pod| verify::deleted(pod, ifnames.as_slice()))?;
+        pods.iter_mut()
+            .try_for_each(|pod| verify::deleted(pod, ifnames.as_slice()))?;
         Ok((added, deleted))
     }
 }
@@ -177,21 +219,59 @@ impl Driver<'_> {
         }
     }
 
-    fn add(&self, slot: usize, pod: &mut Pod, container: &str, trace: Option<&Path>) -> Result<(Timing, Value)> {
+    fn add(
+        &self,
+        slot: usize,
+        pod: &mut Pod,
+        container: &str,
+        trace: Option<&Path>,
+    ) -> Result<(Timing, Value)> {
         match self {
             Driver::Floor(floor) => Ok((floor.add(slot, pod, IFNAME)?, Value::Null)),
-            Driver::Plugins(Plugins { conflist, dir, args }) => {
-                chain::add(conflist, Call { verb: "ADD", dir, container, netns: &pod.path, args, trace })
-            }
+            Driver::Plugins(Plugins {
+                conflist,
+                dir,
+                args,
+            }) => chain::add(
+                conflist,
+                Call {
+                    verb: "ADD",
+                    dir,
+                    container,
+                    netns: &pod.path,
+                    args,
+                    trace,
+                },
+            ),
         }
     }
 
-    fn del(&self, slot: usize, pod: &Pod, container: &str, result: &Value, trace: Option<&Path>) -> Result<Timing> {
+    fn del(
+        &self,
+        slot: usize,
+        pod: &Pod,
+        container: &str,
+        result: &Value,
+        trace: Option<&Path>,
+    ) -> Result<Timing> {
         match self {
             Driver::Floor(_) => Floor::del(slot),
-            Driver::Plugins(Plugins { conflist, dir, args }) => {
-                chain::del(conflist, Call { verb: "DEL", dir, container, netns: &pod.path, args, trace }, result)
-            }
+            Driver::Plugins(Plugins {
+                conflist,
+                dir,
+                args,
+            }) => chain::del(
+                conflist,
+                Call {
+                    verb: "DEL",
+                    dir,
+                    container,
+                    netns: &pod.path,
+                    args,
+                    trace,
+                },
+                result,
+            ),
         }
     }
 }
@@ -203,8 +283,12 @@ impl Burst {
         let end = timings.iter().map(|timing| timing.end).max();
         Burst {
             took: timings.iter().map(|timing| timing.took).collect(),
-            wall: start.zip(end).map_or(Duration::ZERO, |(start, end)| end.duration_since(start)),
-            trace: timings.iter().fold(Trace::default(), |sum, timing| sum.add(timing.trace)),
+            wall: start
+                .zip(end)
+                .map_or(Duration::ZERO, |(start, end)| end.duration_since(start)),
+            trace: timings
+                .iter()
+                .fold(Trace::default(), |sum, timing| sum.add(timing.trace)),
         }
     }
 }
@@ -216,7 +300,14 @@ fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> 
         let list = ports::lead(conflist, range.map(ports::tcp).collect())?;
         let pod = node.add_pod(&format!("led{slot}"))?;
         let container = id(u128::MAX - 1, slot);
-        let call = Call { verb: "ADD", dir, container: &container, netns: &pod.path, args: "", trace: None };
+        let call = Call {
+            verb: "ADD",
+            dir,
+            container: &container,
+            netns: &pod.path,
+            args: "",
+            trace: None,
+        };
         node.run(|| chain::add(&list, call))?;
     }
     Ok(())
@@ -224,13 +315,24 @@ fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> 
 
 /// A node in which the conflist's leases start empty and the plugins in `dir` can be seen.
 pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
-    let node = Node::new(&conflist.host_local().iter().map(|found| found.dir.clone()).collect::<Vec<_>>())?;
-    node.run(|| match conflist.types().find(|plugin| !dir.join(plugin).is_file()) {
-        Some(missing) => {
-            bail!("no plugin \"{missing}\" in {} (the node hides /run and /var/lib/cni)", dir.display())
-        }
-        None => Ok(()),
-    })?;
+    let node = Node::new(
+        &conflist
+            .host_local()
+            .iter()
+            .map(|found| found.dir.clone())
+            .collect::<Vec<_>>(),
+    )?;
+    node.run(
+        || match conflist.types().find(|plugin| !dir.join(plugin).is_file()) {
+            Some(missing) => {
+                bail!(
+                    "no plugin \"{missing}\" in {} (the node hides /run and /var/lib/cni)",
+                    dir.display()
+                )
+            }
+            None => Ok(()),
+        },
+    )?;
     Ok(node)
 }
 
@@ -239,8 +341,13 @@ fn id(round: u128, slot: usize) -> String {
     format!("{round:032x}{slot:032x}")
 }
 
-/// Runs `work` for all pods at once, each on a thread of its own in the node; none starts before all are there.
-fn burst<T: Send>(node: &Node, pods: &mut [Pod], work: impl Fn(usize, &mut Pod) -> Result<T> + Sync) -> Vec<Result<T>> {
+/// Runs `work` for all pods at once, each on a thread of its own in the node; none starts before
+/// all are there.
+fn burst<T: Send>(
+    node: &Node,
+    pods: &mut [Pod],
+    work: impl Fn(usize, &mut Pod) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
     let (work, gate) = (&work, &Barrier::new(pods.len()));
     std::thread::scope(|scope| {
         let start = |(slot, pod)| {
@@ -254,7 +361,11 @@ fn burst<T: Send>(node: &Node, pods: &mut [Pod], work: impl Fn(usize, &mut Pod) 
         let threads: Vec<_> = pods.iter_mut().enumerate().map(start).collect();
         threads
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_panic| Err(anyhow!("a call panicked"))))
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_panic| Err(anyhow!("a call panicked")))
+            })
             .collect()
     })
 }

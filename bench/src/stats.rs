@@ -21,7 +21,11 @@ impl Spread {
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let rank = |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied();
+        let rank = |percent: usize| {
+            sorted
+                .get((sorted.len() * percent).div_ceil(100).checked_sub(1)?)
+                .copied()
+        };
         Some(Spread {
             p50: rank(50)?,
             p95: rank(95)?,
@@ -40,7 +44,10 @@ impl Spread {
 }
 
 /// A count as a number to calculate with.
-#[expect(clippy::cast_precision_loss, reason = "no count of a bench needs more than 53 bits")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no count of a bench needs more than 53 bits"
+)]
 pub(crate) fn float(count: usize) -> f64 {
     count as f64
 }

@@ -17,9 +17,15 @@ impl Trace {
     pub(crate) fn of(log: &str) -> Self {
         let mut trace = Trace::default();
         for line in log.lines() {
-            let call = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+            let call = line
+                .trim_start_matches(|c: char| c.is_ascii_digit())
+                .trim_start();
             let resumed = call.strip_prefix("<... ");
-            let name = resumed.unwrap_or(call).split(['(', ' ']).next().unwrap_or_default();
+            let name = resumed
+                .unwrap_or(call)
+                .split(['(', ' '])
+                .next()
+                .unwrap_or_default();
             if name == "execve" && call.ends_with("= 0") {
                 trace.execs += 1;
             }
@@ -64,6 +70,14 @@ mod tests {
 12 +++ exited with 0 +++
 10 --- SIGCHLD {si_signo=SIGCHLD} ---
 ";
-        assert_eq!(Trace::of(log), Trace { syscalls: 6, forks: 1, threads: 1, execs: 2 });
+        assert_eq!(
+            Trace::of(log),
+            Trace {
+                syscalls: 6,
+                forks: 1,
+                threads: 1,
+                execs: 2
+            }
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The one binary: which face it shows.
 //!
-//! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched. The name of the file that
-//! was started picks the plugin: a script `bridge` of one line, `#!/opt/cni/bin/braid`, or a link of this name.
+//! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched.
+//! The name of the file that was started picks the plugin: a script `bridge` of one line,
+//! `#!/opt/cni/bin/braid`, or a link of this name.
 
 #![no_main]
 
@@ -12,9 +13,13 @@ use std::ffi::OsString;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 
-/// Called by the C library itself: Rust's own start asks where the stack ends and prepares for its overflow, which
-/// takes 0.13 ms, a twentieth of an ADD. What a call needs of it, [`start::prepare`] does.
-#[expect(unsafe_code, reason = "a symbol named `main` would be unsound if it were not the C library's entry")]
+/// Called by the C library itself: Rust's own start asks where the stack ends and prepares for its
+/// overflow, which takes 0.13 ms, a twentieth of an ADD. What a call needs of it,
+/// [`start::prepare`] does.
+#[expect(
+    unsafe_code,
+    reason = "a symbol named `main` would be unsound if it were not the C library's entry"
+)]
 #[unsafe(no_mangle)]
 extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> libc::c_int {
     HEAP.populate();

@@ -1,8 +1,10 @@
-//! `[::1]` of the host: its sockets that ask for it are led to the container whose port that is. The kernel routes nothing
-//! from or to `::1` off `lo`, so the destination has to change before there is a packet.
+//! `[::1]` of the host: its sockets that ask for it are led to the container whose port that is.
+//! The kernel routes nothing from or to `::1` off `lo`, so the destination has to change before
+//! there is a packet.
 //!
-//! The programs hang at the root of cgroup2, and see the sockets of all network namespaces. `connect6` and `sendmsg6` lead
-//! those of the host, and note for each what it asked for; `recvmsg6` and `getpeername6` show it that again.
+//! The programs hang at the root of cgroup2, and see the sockets of all network namespaces.
+//! `connect6` and `sendmsg6` lead those of the host, and note for each what it asked for;
+//! `recvmsg6` and `getpeername6` show it that again.
 
 use aya_ebpf::{
     bindings::{bpf_sock, bpf_sock_addr},
@@ -32,7 +34,8 @@ static LOOPBACK_SOCKETS: LruHashMap<Peer, u32, SOCKETS> = LruHashMap::new();
 pub fn connect6(ctx: SockAddrContext) -> i32 {
     lead(ctx.sock_addr, |ctx| {
         let sk = socket(ctx);
-        // SAFETY: the context's socket is valid for the run, and the verifier lets the program read the field.
+        // SAFETY: the context's socket is valid for the run, and the verifier lets the program read
+        // the field.
         words(|at| unsafe { read_volatile(&raw const (*sk).src_ip6[at]) })
     });
     GO_ON
@@ -42,7 +45,9 @@ pub fn connect6(ctx: SockAddrContext) -> i32 {
 #[cgroup_sock_addr(sendmsg6)]
 pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     // SAFETY: the context is valid for the run, and the verifier lets the program read the field.
-    lead(ctx.sock_addr, |ctx| words(|at| unsafe { read_volatile(&raw const (*ctx).msg_src_ip6[at]) }));
+    lead(ctx.sock_addr, |ctx| {
+        words(|at| unsafe { read_volatile(&raw const (*ctx).msg_src_ip6[at]) })
+    });
     GO_ON
 }
 
@@ -60,8 +65,8 @@ pub fn getpeername6(ctx: SockAddrContext) -> i32 {
     GO_ON
 }
 
-/// Writes the container's address in the place of `::1`. What comes from `::1` itself, or leaves by one link only, would not
-/// find its way there, and stays.
+/// Writes the container's address in the place of `::1`. What comes from `::1` itself, or leaves by
+/// one link only, would not find its way there, and stays.
 #[inline(always)]
 fn lead(ctx: *mut bpf_sock_addr, source: impl Fn(*mut bpf_sock_addr) -> Address) -> Option<()> {
     if !is_loopback(&addr(ctx)) {
@@ -74,7 +79,8 @@ fn lead(ctx: *mut bpf_sock_addr, source: impl Fn(*mut bpf_sock_addr) -> Address)
     let target = unsafe { &*target };
     // SAFETY: a helper that reads the context, which is valid for the run.
     let netns = unsafe { bpf_get_netns_cookie(ctx.cast()) };
-    // SAFETY: the context's socket is valid for the run, and the verifier lets the programs read the field.
+    // SAFETY: the context's socket is valid for the run, and the verifier lets the programs read
+    // the field.
     let link = unsafe { (*socket(ctx)).bound_dev_if };
     if netns != target.netns || link != 0 || is_loopback(&source(ctx)) {
         return None;
@@ -98,7 +104,11 @@ fn show(ctx: *mut bpf_sock_addr) -> Option<()> {
 /// What is of `::1` alone goes before what is of all addresses.
 #[inline(always)]
 fn target_of(port: u32, protocol: u32) -> Option<*const Target> {
-    let mut at = Port { number: port as u16, protocol: protocol as u8, is_any: 0 };
+    let mut at = Port {
+        number: port as u16,
+        protocol: protocol as u8,
+        is_any: 0,
+    };
     if let Some(target) = LOOPBACK_PORTS.get_ptr(&at) {
         return Some(target);
     }
@@ -106,7 +116,8 @@ fn target_of(port: u32, protocol: u32) -> Option<*const Target> {
     LOOPBACK_PORTS.get_ptr(&at)
 }
 
-/// Notes what the socket asked for, unless it is noted: that it asks again keeps it from being forgotten.
+/// Notes what the socket asked for, unless it is noted: that it asks again keeps it from being
+/// forgotten.
 #[inline(always)]
 fn note(peer: &Peer, port: u32) {
     // SAFETY: the value is compared at once.
@@ -120,7 +131,12 @@ fn note(peer: &Peer, port: u32) {
 fn peer(ctx: *mut bpf_sock_addr, addr: Address, port: u32) -> Peer {
     // SAFETY: a helper that reads the context, which is valid for the run.
     let socket = unsafe { bpf_get_socket_cookie(ctx.cast()) };
-    Peer { socket, addr, port, padding: 0 }
+    Peer {
+        socket,
+        addr,
+        port,
+        padding: 0,
+    }
 }
 
 #[inline(always)]
@@ -138,7 +154,8 @@ fn addr(ctx: *mut bpf_sock_addr) -> Address {
 /// Writes address and port, word by word: the verifier takes no other stores.
 #[inline(always)]
 fn write(ctx: *mut bpf_sock_addr, addr: &Address, port: u32) {
-    // SAFETY: the context is valid for the run, and the verifier lets the programs write the fields.
+    // SAFETY: the context is valid for the run, and the verifier lets the programs write the
+    // fields.
     unsafe {
         write_volatile(&raw mut (*ctx).user_ip6[0], addr[0]);
         write_volatile(&raw mut (*ctx).user_ip6[1], addr[1]);

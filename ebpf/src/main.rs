@@ -3,7 +3,10 @@
 #![no_std]
 #![no_main]
 #![feature(core_intrinsics)]
-#![expect(internal_features, reason = "the only way to an atomic instruction on this target")]
+#![expect(
+    internal_features,
+    reason = "the only way to an atomic instruction on this target"
+)]
 
 mod hostport;
 mod loopback;

@@ -1,6 +1,7 @@
 //! Numbers in a map that several processors change at once.
 //!
-//! `core`'s atomics offer no read-modify-write on this target, though the kernel has the instructions (Linux 5.12).
+//! `core`'s atomics offer no read-modify-write on this target, though the kernel has the
+//! instructions (Linux 5.12).
 
 use core::cell::UnsafeCell;
 use core::intrinsics::{
@@ -48,7 +49,8 @@ impl Number {
 
     /// Adds to it; returns what it was.
     ///
-    /// With relaxed ordering LLVM 22 makes an instruction of it that returns nothing, and takes the summand for the answer.
+    /// With relaxed ordering LLVM 22 makes an instruction of it that returns nothing, and takes the
+    /// summand for the answer.
     #[inline(always)]
     pub fn fetch_add(&self, more: u64) -> u64 {
         // SAFETY: the place is valid and aligned, see `at`.

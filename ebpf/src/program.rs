@@ -1,6 +1,6 @@
-//! The program `shape`: loaded once for several attachments, and attached in up to three places of each. The class id of the
-//! filter that runs it, which the kernel writes into each packet before (net/sched/cls_bpf.c), says whose and which place
-//! this is.
+//! The program `shape`: loaded once for several attachments, and attached in up to three places of
+//! each. The class id of the filter that runs it, which the kernel writes into each packet before
+//! (net/sched/cls_bpf.c), says whose and which place this is.
 
 use crate::{shape, subnets};
 use aya_ebpf::{
@@ -31,7 +31,9 @@ fn verdict(skb: *mut __sk_buff, is_free: impl Fn(*mut __sk_buff, u32, u64) -> bo
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
     let class = unsafe { (*skb).tc_classid };
     let place = class & ((1 << PLACE_BITS) - 1);
-    let Some(places) = SHAPES.get_ptr_mut(class >> PLACE_BITS) else { return TC_ACT_UNSPEC };
+    let Some(places) = SHAPES.get_ptr_mut(class >> PLACE_BITS) else {
+        return TC_ACT_UNSPEC;
+    };
     // SAFETY: within the map's value, which outlives the run.
     let shape = unsafe { places.cast::<Shape>().add(index(place)) };
     // SAFETY: this part of the value is written before the program is attached and never again.

@@ -1,4 +1,5 @@
-//! Which packets are shaped where a configuration names subnets: the other end of each is looked up among them.
+//! Which packets are shaped where a configuration names subnets: the other end of each is looked up
+//! among them.
 
 use aya_ebpf::{
     bindings::__sk_buff,
@@ -27,7 +28,8 @@ const FROM_NETWORK_HEADER: u32 = 1;
 /// Whether the packet passes unshaped; `subnets` says what the named ones mean.
 #[inline(always)]
 pub fn is_free(skb: *mut __sk_buff, place: u32, subnets: u64) -> bool {
-    let is_listed = other_end(skb, place).is_some_and(|end| SUBNETS.get(&Key::new(END_BITS, end)).is_some());
+    let is_listed =
+        other_end(skb, place).is_some_and(|end| SUBNETS.get(&Key::new(END_BITS, end)).is_some());
     is_listed != (subnets == ONLY)
 }
 
@@ -38,7 +40,8 @@ fn other_end(skb: *mut __sk_buff, place: u32) -> Option<End> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
     match unsafe { (*skb).protocol } {
         IPV4 => load::<u32>(skb, if is_source { 12 } else { 16 }).map(|a| [IPV4, a, 0, 0, 0]),
-        IPV6 => load::<Address>(skb, if is_source { 8 } else { 24 }).map(|a| [IPV6, a[0], a[1], a[2], a[3]]),
+        IPV6 => load::<Address>(skb, if is_source { 8 } else { 24 })
+            .map(|a| [IPV6, a[0], a[1], a[2], a[3]]),
         _ => None,
     }
 }

@@ -1,15 +1,17 @@
 //! Comparing times without branches.
 //!
-//! The kernel follows every path through a program each time it is loaded, which is part of an ADD, so the fewer
-//! branches and instructions the faster. All times here are far from zero (`CLOCK_BASE_NS`) and less than half of what 64
-//! bits hold, so which of two is the earlier is the sign of their difference.
+//! The kernel follows every path through a program each time it is loaded, which is part of an ADD,
+//! so the fewer branches and instructions the faster. All times here are far from zero
+//! (`CLOCK_BASE_NS`) and less than half of what 64 bits hold, so which of two is the earlier is the
+//! sign of their difference.
 
 use core::hint::black_box;
 
 /// Spreads the sign of a difference over all bits.
 #[derive(Clone, Copy)]
 pub struct Order {
-    /// Where the sign is: a number that the compiler does not know, or it would make branches of all this.
+    /// Where the sign is: a number that the compiler does not know, or it would make branches of
+    /// all this.
     sign: u32,
 }
 
@@ -17,7 +19,9 @@ impl Order {
     /// Ready to compare.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { sign: black_box(u64::BITS - 1) }
+        Self {
+            sign: black_box(u64::BITS - 1),
+        }
     }
 
     /// All bits where `one` is before `other`, none otherwise.

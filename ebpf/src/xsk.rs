@@ -1,5 +1,6 @@
-//! `AF_XDP` sockets of a limited container. What they send passes the container's link by its queue, and by the hooks of tc
-//! and netfilter there (v6.18 `net/xdp/xsk.c`, `xsk_generic_xmit()`). So they are refused when they ask for the link.
+//! `AF_XDP` sockets of a limited container. What they send passes the container's link by its
+//! queue, and by the hooks of tc and netfilter there (v6.18 `net/xdp/xsk.c`, `xsk_generic_xmit()`).
+//! So they are refused when they ask for the link.
 
 use crate::number::Number;
 use aya_ebpf::{
@@ -32,8 +33,11 @@ struct Address {
 /// Refuses to bind such a socket to a link that is held.
 #[lsm(hook = "socket_bind")]
 pub fn xsk_bind(ctx: LsmContext) -> i32 {
-    // SAFETY: the second argument is the address, which the kernel has copied from the caller; the helper checks the place.
-    let Ok(address) = (unsafe { bpf_probe_read_kernel(ctx.arg::<*const Address>(1)) }) else { return 0 };
+    // SAFETY: the second argument is the address, which the kernel has copied from the caller; the
+    // helper checks the place.
+    let Ok(address) = (unsafe { bpf_probe_read_kernel(ctx.arg::<*const Address>(1)) }) else {
+        return 0;
+    };
     if address.family != AF_XDP {
         return 0;
     }
@@ -60,8 +64,14 @@ fn netns_of(socket: *const u8) -> Option<u64> {
 #[inline(always)]
 fn is_held(netns: u64, link: u32) -> bool {
     for number in 0..NUMBERS {
-        let Some(held) = HELD.get_ptr_mut(&Place { netns, number: number.into() }) else { continue };
-        // SAFETY: the map's value outlives the run, and programs change nothing of it but the count, here.
+        let Some(held) = HELD.get_ptr_mut(&Place {
+            netns,
+            number: number.into(),
+        }) else {
+            continue;
+        };
+        // SAFETY: the map's value outlives the run, and programs change nothing of it but the
+        // count, here.
         unsafe {
             let held_on = addr_of!((*held).link).read();
             if held_on == 0 || held_on == link {

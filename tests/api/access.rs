@@ -20,7 +20,9 @@ fn why<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
 
 #[test]
 fn each_kind_of_credentials_is_taken() {
-    let Some(world) = World::new("credentials") else { return };
+    let Some(world) = World::new("credentials") else {
+        return;
+    };
     world.create_pod("web", &json!({}));
     let server = world.server;
     fs::write("/run/token", format!("{}\n", server.token)).expect("a token's file");
@@ -33,40 +35,67 @@ fn each_kind_of_credentials_is_taken() {
         json!({"tokenFile": "token", "token": "stale"}),
         json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)}),
     ] {
-        let mut api = Api::new(Access::Kubeconfig(write_kubeconfig(&data, &user)), Limits::default());
-        api.pod(&world.name("web"), &[]).unwrap_or_else(|err| panic!("{user}: {err}"));
+        let mut api = Api::new(
+            Access::Kubeconfig(write_kubeconfig(&data, &user)),
+            Limits::default(),
+        );
+        api.pod(&world.name("web"), &[])
+            .unwrap_or_else(|err| panic!("{user}: {err}"));
     }
     fs::write("/run/ca.crt", &server.authority).expect("the authority's certificate");
-    let in_pod = Access::ServiceAccount { folder: "/run".into(), server: world.proxy.url() };
-    Api::new(in_pod, Limits::default()).pod(&world.name("web"), &[]).expect("as a pod");
+    let in_pod = Access::ServiceAccount {
+        folder: "/run".into(),
+        server: world.proxy.url(),
+    };
+    Api::new(in_pod, Limits::default())
+        .pod(&world.name("web"), &[])
+        .expect("as a pod");
 }
 
 #[test]
 fn a_renewed_token_is_read_by_the_next_process() {
-    let Some(world) = World::new("renewed") else { return };
+    let Some(world) = World::new("renewed") else {
+        return;
+    };
     world.create_pod("web", &json!({}));
     let user = json!({"tokenFile": "/run/token"});
     fs::write("/run/token", "stale").expect("a token's file");
-    why(world.api(&user, Limits::default()).pod(&world.name("web"), &[]));
+    why(world
+        .api(&user, Limits::default())
+        .pod(&world.name("web"), &[]));
     fs::write("/run/token", &world.server.token).expect("a token's file");
-    world.api(&user, Limits::default()).pod(&world.name("web"), &[]).expect("a pod");
+    world
+        .api(&user, Limits::default())
+        .pod(&world.name("web"), &[])
+        .expect("a pod");
 }
 
 #[test]
 fn an_expired_token_is_lasting_and_not_shown() {
-    let Some(world) = World::new("expired") else { return };
+    let Some(world) = World::new("expired") else {
+        return;
+    };
     let expired = token::expired(world.server);
-    let text = why(world.api(&json!({"token": expired}), Limits::default()).pod(&world.name("web"), &[]));
+    let text = why(world
+        .api(&json!({"token": expired}), Limits::default())
+        .pod(&world.name("web"), &[]));
     assert_eq!(text, "get pod expired/web: 401: Unauthorized");
     assert_eq!(world.proxy.connections(), 1, "tried again in vain");
 }
 
 #[test]
 fn a_missing_right_is_told_in_the_servers_words() {
-    let Some(world) = World::new("no-right") else { return };
-    world.server.kubectl(&["create", "serviceaccount", "nobody", "-n", "kube-system"], None);
+    let Some(world) = World::new("no-right") else {
+        return;
+    };
+    world.server.kubectl(
+        &["create", "serviceaccount", "nobody", "-n", "kube-system"],
+        None,
+    );
     let user = json!({"token": world.server.create_token("nobody")});
-    let text = why(world.api(&user, Limits::default()).nads(&[world.name("lan")]));
+    let text = why(world
+        .api(&user, Limits::default())
+        .nads(&[world.name("lan")]));
     let expected = "get NetworkAttachmentDefinition no-right/lan: 403: network-attachment-definitions.k8s.cni.cncf.io \
                     \"lan\" is forbidden: User \"system:serviceaccount:kube-system:nobody\" cannot get resource";
     assert!(text.starts_with(expected), "{text}");
@@ -74,10 +103,25 @@ fn a_missing_right_is_told_in_the_servers_words() {
 
 #[test]
 fn a_server_of_another_authority_is_lasting() {
-    let Some(world) = World::new("authority") else { return };
-    let make = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=other"];
+    let Some(world) = World::new("authority") else {
+        return;
+    };
+    let make = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=other",
+    ];
     let mut openssl = Command::new("openssl");
-    openssl.args(make).args(["-keyout", "/run/other.key", "-out", "/run/other.crt"]).stderr(Stdio::null());
+    openssl
+        .args(make)
+        .args(["-keyout", "/run/other.key", "-out", "/run/other.crt"])
+        .stderr(Stdio::null());
     assert!(openssl.status().expect("openssl starts").success());
     let cluster = json!({"server": world.proxy.url(), "certificate-authority": "/run/other.crt"});
     let access = Access::Kubeconfig(write_kubeconfig(&cluster, &json!({"token": "some-token"})));
@@ -89,11 +133,25 @@ fn a_server_of_another_authority_is_lasting() {
 #[test]
 fn a_server_that_sends_back_the_token_does_not_bring_it_into_an_error() {
     let echo = |status| Fault::Answer(status, "", "you said {authorization}");
-    let Some(world) = World::with("echo", vec![echo(400), echo(403), echo(404)], echo(200)) else { return };
+    let Some(world) = World::with("echo", vec![echo(400), echo(403), echo(404)], echo(200)) else {
+        return;
+    };
     let mut source = world.source();
-    let mut tell = || source.pod(&world.name("web"), &[]).map(drop).expect_err("a failure").to_string();
+    let mut tell = || {
+        source
+            .pod(&world.name("web"), &[])
+            .map(drop)
+            .expect_err("a failure")
+            .to_string()
+    };
     let told: Vec<String> = (0..4).map(|_| tell()).collect();
-    assert!(told[0].ends_with("get pod echo/web: 400, tried 2 times: you said Bearer <redacted>"), "{told:?}");
-    assert!(told[3].ends_with("the answer can't be read: line 1 column 1"), "{told:?}");
+    assert!(
+        told[0].ends_with("get pod echo/web: 400, tried 2 times: you said Bearer <redacted>"),
+        "{told:?}"
+    );
+    assert!(
+        told[3].ends_with("the answer can't be read: line 1 column 1"),
+        "{told:?}"
+    );
     assert!(!told.concat().contains(&world.server.token), "{told:?}");
 }

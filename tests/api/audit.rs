@@ -1,4 +1,5 @@
-//! The rights that are shipped, held against what braid's account has asked of the API server: each test ends with that.
+//! The rights that are shipped, held against what braid's account has asked of the API server: each
+//! test ends with that.
 
 use crate::server::Server;
 use std::collections::BTreeSet;

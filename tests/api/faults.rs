@@ -29,12 +29,21 @@ fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
 /// That an annotation arrives on the connection behind those with `faults`; how long it took.
 fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
     // What answers in the server's name has HTTP/1.1 alone, and is asked by HTTP/2 first.
-    let in_vain = faults.iter().any(|fault| matches!(fault, Fault::Answer(..)));
+    let in_vain = faults
+        .iter()
+        .any(|fault| matches!(fault, Fault::Answer(..)));
     let connections = faults.len() + 1 + usize::from(in_vain);
     let world = World::with(namespace, faults, Fault::None)?;
     let pod = world.create_pod("web", &json!({"other": "kept"}));
     let start = Instant::now();
-    annotate(&mut world.source(), &world.name("web"), uid(&pod), annotations(&pod), "[]").expect("annotated");
+    annotate(
+        &mut world.source(),
+        &world.name("web"),
+        uid(&pod),
+        annotations(&pod),
+        "[]",
+    )
+    .expect("annotated");
     let took = start.elapsed();
     assert_eq!(world.proxy.connections(), connections);
     let annotations = &world.get("pod", "web")["metadata"]["annotations"];
@@ -45,7 +54,14 @@ fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
 #[test]
 fn a_change_is_sent_again_after_409_429_and_5xx() {
     let conflict = r#"{"kind": "Status", "status": "Failure", "message": "the object has been modified", "code": 409}"#;
-    let answers = [(409, conflict), (429, "too many"), (500, ""), (502, "<html>"), (503, ""), (504, "")];
+    let answers = [
+        (409, conflict),
+        (429, "too many"),
+        (500, ""),
+        (502, "<html>"),
+        (503, ""),
+        (504, ""),
+    ];
     let faults = answers.map(|(status, body)| Fault::Answer(status, "", body));
     arrives("answers", faults.into());
 }
@@ -62,35 +78,56 @@ fn a_change_whose_answer_is_lost_is_sent_again_and_made_once() {
 
 #[test]
 fn the_servers_wish_to_be_left_alone_is_granted() {
-    let Some(took) = arrives("retry-after", vec![Fault::Answer(429, "retry-after: 2\r\n", "")]) else { return };
+    let Some(took) = arrives(
+        "retry-after",
+        vec![Fault::Answer(429, "retry-after: 2\r\n", "")],
+    ) else {
+        return;
+    };
     assert!(took >= Duration::from_secs(2), "{took:?}");
 }
 
 #[test]
 fn a_wish_past_the_budget_is_passing_at_once() {
     let wish = Fault::Answer(429, "retry-after: 3600\r\n", "too many requests");
-    let Some(world) = World::with("too-long", Vec::new(), wish) else { return };
+    let Some(world) = World::with("too-long", Vec::new(), wish) else {
+        return;
+    };
     let start = Instant::now();
     let why = passing(world.source().pod(&world.name("web"), &[]));
-    assert_eq!(why, "get pod too-long/web: 429, tried 2 times: too many requests");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(
+        why,
+        "get pod too-long/web: 429, tried 2 times: too many requests"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
 fn a_pod_is_fetched_again_while_its_networks_are_there() {
-    let Some(world) = World::with("partly", vec![BUSY, Fault::Cut, BUSY], Fault::None) else { return };
+    let Some(world) = World::with("partly", vec![BUSY, Fault::Cut, BUSY], Fault::None) else {
+        return;
+    };
     world.create_pod("web", &json!({}));
     for name in ["a", "b"] {
         world.create_nad(name, &json!({"config": "{}"}));
     }
     let names = ["a", "b"].map(|name| world.name(name));
-    let (pod, nads) = world.source().pod(&world.name("web"), &names).expect("a pod");
+    let (pod, nads) = world
+        .source()
+        .pod(&world.name("web"), &names)
+        .expect("a pod");
     assert_eq!((pod.name, nads.len()), (world.name("web"), 2));
 }
 
 #[test]
 fn a_silent_server_is_passing_within_the_budgets_of_call_and_process() {
-    let Some(world) = World::with("silent", Vec::new(), Fault::Silence) else { return };
+    let Some(world) = World::with("silent", Vec::new(), Fault::Silence) else {
+        return;
+    };
     let user = json!({"token": world.server.token});
     let mut source = world.api(&user, SHORT);
     let mut pod = || {
@@ -99,37 +136,71 @@ fn a_silent_server_is_passing_within_the_budgets_of_call_and_process() {
         (why, start.elapsed())
     };
     let (why, took) = pod();
-    assert!(why.starts_with("get pod silent/web: 127.0.0.1:") && why.contains(" does not answer within "), "{why}");
+    assert!(
+        why.starts_with("get pod silent/web: 127.0.0.1:")
+            && why.contains(" does not answer within "),
+        "{why}"
+    );
     assert!(took < SHORT.call + LATE, "{took:?}");
     let (_, again) = pod();
-    assert!(took + again < SHORT.process + LATE * 2, "{took:?}, then {again:?}");
+    assert!(
+        took + again < SHORT.process + LATE * 2,
+        "{took:?}, then {again:?}"
+    );
     let (why, took) = pod();
-    assert!(why.starts_with("not asked: the API server has taken "), "{why}");
+    assert!(
+        why.starts_with("not asked: the API server has taken "),
+        "{why}"
+    );
     assert!(took < LATE, "{took:?}");
 }
 
 #[test]
 fn a_server_that_is_down_is_passing_within_the_budget() {
-    let Some(world) = World::new("down") else { return };
+    let Some(world) = World::new("down") else {
+        return;
+    };
     let cluster = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
-    let access =
-        braid_node::source::api::Access::Kubeconfig(crate::write_kubeconfig(&cluster, &json!({"token": "some-token"})));
+    let access = braid_node::source::api::Access::Kubeconfig(crate::write_kubeconfig(
+        &cluster,
+        &json!({"token": "some-token"}),
+    ));
     let start = Instant::now();
-    let why = passing(braid_node::source::api::Api::new(access, SHORT).pod(&world.name("web"), &[]));
-    assert!(why.starts_with("get pod down/web: 127.0.0.1:1: Connection refused (os error 111), tried "), "{why}");
+    let why =
+        passing(braid_node::source::api::Api::new(access, SHORT).pod(&world.name("web"), &[]));
+    assert!(
+        why.starts_with("get pod down/web: 127.0.0.1:1: Connection refused (os error 111), tried "),
+        "{why}"
+    );
     assert!(start.elapsed() < SHORT.call + LATE, "{:?}", start.elapsed());
 }
 
 #[test]
 fn a_server_that_never_recovers_is_passing_with_its_last_words() {
-    let Some(world) = World::with("broken", Vec::new(), Fault::Answer(500, "", "etcd: no leader")) else { return };
-    let why = passing(world.api(&json!({"token": world.server.token}), SHORT).pod(&world.name("web"), &[]));
-    assert!(why.starts_with("get pod broken/web: 500, tried ") && why.ends_with(" times: etcd: no leader"), "{why}");
+    let Some(world) = World::with(
+        "broken",
+        Vec::new(),
+        Fault::Answer(500, "", "etcd: no leader"),
+    ) else {
+        return;
+    };
+    let why = passing(
+        world
+            .api(&json!({"token": world.server.token}), SHORT)
+            .pod(&world.name("web"), &[]),
+    );
+    assert!(
+        why.starts_with("get pod broken/web: 500, tried ")
+            && why.ends_with(" times: etcd: no leader"),
+        "{why}"
+    );
 }
 
 #[test]
 fn at_800_ms_a_pod_and_its_networks_take_three_round_trips_and_a_change_one_more() {
-    let Some(world) = World::with("far", Vec::new(), Fault::Delay(FAR)) else { return };
+    let Some(world) = World::with("far", Vec::new(), Fault::Delay(FAR)) else {
+        return;
+    };
     let pod = world.create_pod("web", &json!({}));
     let names = ["a", "b", "c"].map(|name| {
         world.create_nad(name, &json!({"config": "{}"}));
@@ -139,10 +210,21 @@ fn at_800_ms_a_pod_and_its_networks_take_three_round_trips_and_a_change_one_more
     let start = Instant::now();
     let (_, nads) = source.pod(&world.name("web"), &names).expect("a pod");
     let (fetched, start) = (start.elapsed(), Instant::now());
-    annotate(&mut source, &world.name("web"), uid(&pod), annotations(&pod), "[]").expect("annotated");
+    annotate(
+        &mut source,
+        &world.name("web"),
+        uid(&pod),
+        annotations(&pod),
+        "[]",
+    )
+    .expect("annotated");
     let annotated = start.elapsed();
     // The first opens the connection, the second agrees on keys, the third asks.
     let trips = |took: Duration| took.as_millis() / (FAR * 2).as_millis();
-    assert_eq!((nads.len(), trips(fetched), trips(annotated)), (3, 3, 1), "{fetched:?}, {annotated:?}");
+    assert_eq!(
+        (nads.len(), trips(fetched), trips(annotated)),
+        (3, 3, 1),
+        "{fetched:?}, {annotated:?}"
+    );
     assert_eq!(world.proxy.connections(), 1);
 }

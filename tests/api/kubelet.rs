@@ -1,4 +1,5 @@
-//! A kubelet's pod-resources socket: a gRPC server that speaks the kubelet's own proto, `k8s.io/kubelet/pkg/apis/podresources/v1`.
+//! A kubelet's pod-resources socket: a gRPC server that speaks the kubelet's own proto,
+//! `k8s.io/kubelet/pkg/apis/podresources/v1`.
 
 use prost::Message;
 use std::convert::Infallible;
@@ -152,16 +153,28 @@ struct Service {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// A pod whose only container has these devices, by resource, and those of a resource claim: driver, pool and name of each.
-pub(crate) fn pod(namespace: &str, name: &str, devices: &[(&str, &[&str])], claimed: &[[&str; 3]]) -> PodResources {
-    let topology = || Some(TopologyInfo { nodes: vec![NumaNode { id: 1 }] });
+/// A pod whose only container has these devices, by resource, and those of a resource claim:
+/// driver, pool and name of each.
+pub(crate) fn pod(
+    namespace: &str,
+    name: &str,
+    devices: &[(&str, &[&str])],
+    claimed: &[[&str; 3]],
+) -> PodResources {
+    let topology = || {
+        Some(TopologyInfo {
+            nodes: vec![NumaNode { id: 1 }],
+        })
+    };
     let of_plugin = |(resource, ids): &(&str, &[&str])| ContainerDevices {
         resource_name: (*resource).to_owned(),
         device_ids: ids.iter().map(ToString::to_string).collect(),
         topology: topology(),
     };
     let of_claim = |[driver, pool, device]: &[&str; 3]| ClaimResource {
-        cdi_devices: vec![CdiDevice { name: format!("{driver}/net={device}") }],
+        cdi_devices: vec![CdiDevice {
+            name: format!("{driver}/net={device}"),
+        }],
         driver_name: (*driver).to_owned(),
         pool_name: (*pool).to_owned(),
         device_name: (*device).to_owned(),
@@ -176,10 +189,22 @@ pub(crate) fn pod(namespace: &str, name: &str, devices: &[(&str, &[&str])], clai
         name: "c".to_owned(),
         devices: devices.iter().map(of_plugin).collect(),
         cpu_ids: vec![0, 5],
-        memory: vec![ContainerMemory { memory_type: "memory".to_owned(), size: 1 << 40, topology: topology() }],
-        dynamic_resources: if claimed.is_empty() { Vec::new() } else { vec![claim] },
+        memory: vec![ContainerMemory {
+            memory_type: "memory".to_owned(),
+            size: 1 << 40,
+            topology: topology(),
+        }],
+        dynamic_resources: if claimed.is_empty() {
+            Vec::new()
+        } else {
+            vec![claim]
+        },
     };
-    PodResources { name: name.to_owned(), namespace: namespace.to_owned(), containers: vec![container] }
+    PodResources {
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        containers: vec![container],
+    }
 }
 
 impl Kubelet {
@@ -190,13 +215,31 @@ impl Kubelet {
             fs::remove_file(FOLDER).expect("a link less");
         }
         let _ = fs::remove_file(SOCKET);
-        fs::create_dir_all(Path::new(SOCKET).parent().expect("a folder")).expect("the folder of the socket");
-        let running = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let listener = running.block_on(async { UnixListener::bind(SOCKET) }).expect("bound");
+        fs::create_dir_all(Path::new(SOCKET).parent().expect("a folder"))
+            .expect("the folder of the socket");
+        let running = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = running
+            .block_on(async { UnixListener::bind(SOCKET) })
+            .expect("bound");
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let service = Service { pods, manner, asked: Arc::clone(&asked) };
-        running.spawn(Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)));
-        Self { asked, _running: running }
+        let service = Service {
+            pods,
+            manner,
+            asked: Arc::clone(&asked),
+        };
+        running.spawn(
+            Server::builder()
+                .add_service(service)
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
+        Self {
+            asked,
+            _running: running,
+        }
     }
 
     /// The methods that were called so far, forgotten from now on.
@@ -221,22 +264,36 @@ impl tower::Service<http::Request<Body>> for Service {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let method = request
+                .uri()
+                .path()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             let refused = service.refuses(&method);
             Ok(if method == "Get" {
                 let get = service_fn(move |request: Request<GetPodResourcesRequest>| {
-                    let answer = refused.clone().map_or_else(|| service.get(request.get_ref()), Err);
+                    let answer = refused
+                        .clone()
+                        .map_or_else(|| service.get(request.get_ref()), Err);
                     async move { answer.map(Response::new) }
                 });
-                let codec = ProstCodec::<GetPodResourcesResponse, GetPodResourcesRequest>::default();
+                let codec =
+                    ProstCodec::<GetPodResourcesResponse, GetPodResourcesRequest>::default();
                 tonic::server::Grpc::new(codec).unary(get, request).await
             } else {
                 let list = service_fn(move |_: Request<ListPodResourcesRequest>| {
-                    let all = || Ok(ListPodResourcesResponse { pod_resources: service.pods.clone() });
+                    let all = || {
+                        Ok(ListPodResourcesResponse {
+                            pod_resources: service.pods.clone(),
+                        })
+                    };
                     let answer = refused.clone().map_or_else(all, Err);
                     async move { answer.map(Response::new) }
                 });
-                let codec = ProstCodec::<ListPodResourcesResponse, ListPodResourcesRequest>::default();
+                let codec =
+                    ProstCodec::<ListPodResourcesResponse, ListPodResourcesRequest>::default();
                 tonic::server::Grpc::new(codec).unary(list, request).await
             })
         })
@@ -248,15 +305,29 @@ impl Service {
         let mut asked = self.asked.lock().expect("no panic");
         asked.push(method.to_owned());
         if method == "Get" && self.manner.is_old {
-            return Some(Status::unimplemented("unknown method Get for service v1.PodResourcesLister"));
+            return Some(Status::unimplemented(
+                "unknown method Get for service v1.PodResourcesLister",
+            ));
         }
-        (asked.len() <= self.manner.busy).then(|| Status::resource_exhausted("rejected by rate limit"))
+        (asked.len() <= self.manner.busy)
+            .then(|| Status::resource_exhausted("rejected by rate limit"))
     }
 
     fn get(&self, asked: &GetPodResourcesRequest) -> Result<GetPodResourcesResponse, Status> {
-        let is_it = |pod: &&PodResources| pod.name == asked.pod_name && pod.namespace == asked.pod_namespace;
+        let is_it = |pod: &&PodResources| {
+            pod.name == asked.pod_name && pod.namespace == asked.pod_namespace
+        };
         let found = self.pods.iter().find(is_it).cloned();
-        let why = || Status::unknown(format!("pod {} in namespace {} not found", asked.pod_name, asked.pod_namespace));
-        found.map(|pod| GetPodResourcesResponse { pod_resources: Some(pod) }).ok_or_else(why)
+        let why = || {
+            Status::unknown(format!(
+                "pod {} in namespace {} not found",
+                asked.pod_name, asked.pod_namespace
+            ))
+        };
+        found
+            .map(|pod| GetPodResourcesResponse {
+                pod_resources: Some(pod),
+            })
+            .ok_or_else(why)
     }
 }

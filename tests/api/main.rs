@@ -1,4 +1,5 @@
-//! The API server as braid's source, on a real one: etcd and kube-apiserver, TLS, RBAC with the role that is shipped.
+//! The API server as braid's source, on a real one: etcd and kube-apiserver, TLS, RBAC with the
+//! role that is shipped.
 //!
 //! ```text
 //!  test's sandbox: Api, or braid ─► Proxy (faults) ──┐
@@ -41,22 +42,33 @@ impl World {
         Self::with(namespace, Vec::new(), Fault::None)
     }
 
-    /// The first connections have `faults`, one each, and all others `then`. `None` where there is no API server.
+    /// The first connections have `faults`, one each, and all others `then`. `None` where there is
+    /// no API server.
     fn with(namespace: &str, faults: Vec<Fault>, then: Fault) -> Option<Self> {
         let server = server::get(&format!("api::{namespace}"))?;
         let sandbox = Sandbox::new();
         server.kubectl(&["create", "namespace", namespace], None);
-        Some(Self { server, proxy: Proxy::new(server, faults, then), namespace: namespace.to_owned(), sandbox })
+        Some(Self {
+            server,
+            proxy: Proxy::new(server, faults, then),
+            namespace: namespace.to_owned(),
+            sandbox,
+        })
     }
 
     fn name(&self, name: &str) -> ObjectName {
-        ObjectName { namespace: self.namespace.clone(), name: name.to_owned() }
+        ObjectName {
+            namespace: self.namespace.clone(),
+            name: name.to_owned(),
+        }
     }
 
     /// Makes an object of the test's namespace, and returns it as it is then.
     fn create(&self, mut object: Value) -> Value {
         object["metadata"]["namespace"] = self.namespace.clone().into();
-        let made = self.server.kubectl(&["create", "-o", "json", "-f", "-"], Some(&object));
+        let made = self
+            .server
+            .kubectl(&["create", "-o", "json", "-f", "-"], Some(&object));
         serde_json::from_str(&made).expect("kubectl prints JSON")
     }
 
@@ -71,12 +83,17 @@ impl World {
 
     fn create_nad(&self, name: &str, spec: &Value) -> Value {
         let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
-        self.create(json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec}))
+        self.create(
+            json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec}),
+        )
     }
 
     /// An object as it is now, without what each change of it changes.
     fn get(&self, kind: &str, name: &str) -> Value {
-        let json = self.server.kubectl(&["get", kind, name, "-n", &self.namespace, "-o", "json"], None);
+        let json = self.server.kubectl(
+            &["get", kind, name, "-n", &self.namespace, "-o", "json"],
+            None,
+        );
         steady(serde_json::from_str(&json).expect("kubectl prints JSON"))
     }
 
@@ -126,10 +143,26 @@ fn steady(mut object: Value) -> Value {
 }
 
 /// Sets the annotation of a status, of a pod whose annotations were seen.
-fn annotate(source: &mut Api, name: &ObjectName, uid: &str, seen: &Value, value: &str) -> Result<(), SourceError> {
+fn annotate(
+    source: &mut Api,
+    name: &ObjectName,
+    uid: &str,
+    seen: &Value,
+    value: &str,
+) -> Result<(), SourceError> {
     let seen = seen.as_object().into_iter().flatten();
-    let seen = seen.map(|(key, value)| (key.clone(), value.as_str().expect("a text").to_owned())).collect();
-    source.annotate(name, uid, &Edit { key: NETWORK_STATUS, seen: Some(&seen), value: &|_| Some(value.to_owned()) })
+    let seen = seen
+        .map(|(key, value)| (key.clone(), value.as_str().expect("a text").to_owned()))
+        .collect();
+    source.annotate(
+        name,
+        uid,
+        &Edit {
+            key: NETWORK_STATUS,
+            seen: Some(&seen),
+            value: &|_| Some(value.to_owned()),
+        },
+    )
 }
 
 /// The annotations of an object.
@@ -138,5 +171,7 @@ fn annotations(object: &Value) -> &Value {
 }
 
 fn uid(object: &Value) -> &str {
-    object["metadata"]["uid"].as_str().expect("an object has a uid")
+    object["metadata"]["uid"]
+        .as_str()
+        .expect("an object has a uid")
 }

@@ -9,7 +9,8 @@ use std::cell::Cell;
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 
-/// A pod that has claims of both kinds, the generated one named in its status as the controller does.
+/// A pod that has claims of both kinds, the generated one named in its status as the controller
+/// does.
 fn create_pod_with_claims(world: &World, name: &str) -> Value {
     let claims = json!([
         {"name": "own", "resourceClaimName": "gpu"},
@@ -19,58 +20,108 @@ fn create_pod_with_claims(world: &World, name: &str) -> Value {
     let metadata = json!({"name": name, "annotations": {"a": "1", "b": "2"}});
     world.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
     let status = json!({"status": {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "web-made-x7"}]}});
-    let patch = ["patch", "pod", name, "-n", &world.namespace, "--subresource=status", "--type=merge"];
-    world.server.kubectl(&[&patch[..], &["-p", &status.to_string()]].concat(), None);
+    let patch = [
+        "patch",
+        "pod",
+        name,
+        "-n",
+        &world.namespace,
+        "--subresource=status",
+        "--type=merge",
+    ];
+    world
+        .server
+        .kubectl(&[&patch[..], &["-p", &status.to_string()]].concat(), None);
     world.get("pod", name)
 }
 
 #[test]
 fn a_pod_comes_with_its_uid_annotations_and_claims_and_with_its_networks_in_order() {
-    let Some(world) = World::new("pod-and-networks") else { return };
+    let Some(world) = World::new("pod-and-networks") else {
+        return;
+    };
     let made = create_pod_with_claims(&world, "web");
     let config = r#"{"cniVersion":"1.0.0","type":"macvlan","big":9007199254740993}"#;
     world.create_nad("lan", &json!({"config": config}));
     world.create_nad("on-disk", &json!({}));
     let names = [world.name("on-disk"), world.name("lan")];
-    let (pod, nads) = world.source().pod(&world.name("web"), &names).expect("a pod");
+    let (pod, nads) = world
+        .source()
+        .pod(&world.name("web"), &names)
+        .expect("a pod");
     let expected = Pod {
         name: world.name("web"),
         uid: uid(&made).to_owned(),
-        annotations: [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        annotations: [("a", "1"), ("b", "2")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
         resource_claims: ["gpu", "web-made-x7"].map(String::from).into(),
         node: String::new(),
         is_over: false,
     };
     assert_eq!(pod, expected);
-    let nad = |name: &str, config: &str| Nad { name: world.name(name), config: config.into(), annotations: [].into() };
+    let nad = |name: &str, config: &str| Nad {
+        name: world.name(name),
+        config: config.into(),
+        annotations: [].into(),
+    };
     assert_eq!(nads, [nad("on-disk", ""), nad("lan", config)]);
     assert_eq!(world.source().nads(&names).expect("networks"), nads);
 }
 
 #[test]
 fn what_is_not_there_is_named_but_a_network_is_left_out() {
-    let Some(world) = World::new("not-there") else { return };
+    let Some(world) = World::new("not-there") else {
+        return;
+    };
     world.create_pod("web", &json!({}));
     let mut source = world.source();
     let what = |result: Result<_, SourceError>| match result {
         Err(SourceError::NotFound { what }) => what,
         other => panic!("{other:?}"),
     };
-    assert_eq!(what(source.pod(&world.name("no"), &[]).map(drop)), "pod not-there/no");
+    assert_eq!(
+        what(source.pod(&world.name("no"), &[]).map(drop)),
+        "pod not-there/no"
+    );
     let nads = [world.name("no")];
-    assert_eq!(source.pod(&world.name("web"), &nads).map(|(_, nads)| nads), Ok(Vec::new()));
+    assert_eq!(
+        source.pod(&world.name("web"), &nads).map(|(_, nads)| nads),
+        Ok(Vec::new())
+    );
     assert_eq!(source.nads(&nads), Ok(Vec::new()));
-    assert_eq!(what(source.claim(&world.name("no")).map(drop)), "IPAMClaim not-there/no");
-    assert_eq!(what(annotate(&mut source, &world.name("no"), "u", &json!({}), "[]")), "pod not-there/no");
+    assert_eq!(
+        what(source.claim(&world.name("no")).map(drop)),
+        "IPAMClaim not-there/no"
+    );
+    assert_eq!(
+        what(annotate(
+            &mut source,
+            &world.name("no"),
+            "u",
+            &json!({}),
+            "[]"
+        )),
+        "pod not-there/no"
+    );
 }
 
 #[test]
 fn an_annotation_is_set_and_nothing_else_of_the_pod_changes() {
-    let Some(world) = World::new("annotate") else { return };
+    let Some(world) = World::new("annotate") else {
+        return;
+    };
     let mut expected = create_pod_with_claims(&world, "web");
     let mut source = world.source();
     for status in [r#"[{"name":"a/b","interface":"eth0"}]"#, "[]"] {
-        annotate(&mut source, &world.name("web"), uid(&expected), annotations(&expected), status).expect("annotated");
+        annotate(
+            &mut source,
+            &world.name("web"),
+            uid(&expected),
+            annotations(&expected),
+            status,
+        )
+        .expect("annotated");
         expected["metadata"]["annotations"][STATUS] = status.into();
         assert_eq!(world.get("pod", "web"), expected);
     }
@@ -78,41 +129,96 @@ fn an_annotation_is_set_and_nothing_else_of_the_pod_changes() {
 
 #[test]
 fn a_pod_of_another_uid_is_not_annotated() {
-    let Some(world) = World::new("other-uid") else { return };
+    let Some(world) = World::new("other-uid") else {
+        return;
+    };
     let before = steady(world.create_pod("web", &json!({})));
     let other = "11111111-2222-3333-4444-555555555555";
-    let result = annotate(&mut world.source(), &world.name("web"), other, annotations(&before), "[]");
-    assert_eq!(result, Err(SourceError::NotFound { what: format!("pod other-uid/web with uid {other}") }));
+    let result = annotate(
+        &mut world.source(),
+        &world.name("web"),
+        other,
+        annotations(&before),
+        "[]",
+    );
+    assert_eq!(
+        result,
+        Err(SourceError::NotFound {
+            what: format!("pod other-uid/web with uid {other}")
+        })
+    );
     assert_eq!(world.get("pod", "web"), before);
 }
 
 #[test]
 fn an_annotation_is_never_written_over_a_value_that_nobody_read() {
-    let Some(world) = World::new("raced") else { return };
-    world.server.kubectl(&["create", "serviceaccount", "updater", "-n", "kube-system"], None);
+    let Some(world) = World::new("raced") else {
+        return;
+    };
+    world.server.kubectl(
+        &["create", "serviceaccount", "updater", "-n", "kube-system"],
+        None,
+    );
     let verbs = ["--verb=get,update", "--resource=pods,pods/status"];
-    world.server.kubectl(&[&["create", "role", "updater", "-n", "raced"], &verbs[..]].concat(), None);
+    world.server.kubectl(
+        &[&["create", "role", "updater", "-n", "raced"], &verbs[..]].concat(),
+        None,
+    );
     let to = ["--role=updater", "--serviceaccount=kube-system:updater"];
-    world.server.kubectl(&[&["create", "rolebinding", "updater", "-n", "raced"], &to[..]].concat(), None);
+    world.server.kubectl(
+        &[
+            &["create", "rolebinding", "updater", "-n", "raced"],
+            &to[..],
+        ]
+        .concat(),
+        None,
+    );
     for (name, account) in [("patched", "braid"), ("put", "updater")] {
         let pod = world.create_pod(name, &json!({}));
         let object = world.name(name);
-        let mut source = world.api(&json!({"token": world.server.create_token(account)}), Limits::default());
+        let mut source = world.api(
+            &json!({"token": world.server.create_token(account)}),
+            Limits::default(),
+        );
         // Twice another writer is faster, each time with another value.
         let calls = Cell::new(0);
         let value = |now: Option<&str>| {
             calls.set(calls.get() + 1);
             let others = format!("{STATUS}=others-{}", calls.get());
             if calls.get() < 4 {
-                world
-                    .server
-                    .kubectl(&["annotate", "pod", name, "-n", "raced", "--overwrite", &others, "other=kept"], None);
+                world.server.kubectl(
+                    &[
+                        "annotate",
+                        "pod",
+                        name,
+                        "-n",
+                        "raced",
+                        "--overwrite",
+                        &others,
+                        "other=kept",
+                    ],
+                    None,
+                );
             }
             Some(format!("{} and ours", now.unwrap_or("nothing")))
         };
-        source.annotate(&object, uid(&pod), &Edit { key: STATUS, seen: None, value: &value }).expect("annotated");
+        source
+            .annotate(
+                &object,
+                uid(&pod),
+                &Edit {
+                    key: STATUS,
+                    seen: None,
+                    value: &value,
+                },
+            )
+            .expect("annotated");
         let expected = json!({STATUS: "others-3 and ours", "other": "kept"});
-        assert_eq!((annotations(&world.get("pod", name)), calls.get()), (&expected, 4), "{account}");
+        assert_eq!(
+            (annotations(&world.get("pod", name)), calls.get()),
+            (&expected, 4),
+            "{account}"
+        );
         let status = world.get("pod", name)["status"].clone();
         assert_eq!(status, pod["status"], "{account}");
     }
@@ -120,21 +226,44 @@ fn an_annotation_is_never_written_over_a_value_that_nobody_read() {
 
 #[test]
 fn a_value_that_the_server_refuses_is_lasting() {
-    let Some(world) = World::new("value-too-long") else { return };
+    let Some(world) = World::new("value-too-long") else {
+        return;
+    };
     let pod = world.create_pod("web", &json!({}));
     let long = "x".repeat(1 << 19);
-    let told = annotate(&mut world.source(), &world.name("web"), uid(&pod), annotations(&pod), &long);
-    assert!(matches!(&told, Err(SourceError::Lasting { why }) if why.contains("422")), "{told:?}");
+    let told = annotate(
+        &mut world.source(),
+        &world.name("web"),
+        uid(&pod),
+        annotations(&pod),
+        &long,
+    );
+    assert!(
+        matches!(&told, Err(SourceError::Lasting { why }) if why.contains("422")),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn the_addresses_of_a_claim_are_written_to_its_status_and_nothing_else_of_it_changes() {
-    let Some(world) = World::new("claims") else { return };
+    let Some(world) = World::new("claims") else {
+        return;
+    };
     let spec = json!({"network": "lan", "interface": "net1"});
     let claim = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": "vm"}, "spec": spec});
     let mut expected = steady(world.create(claim));
     let owner = json!({"status": {"ownerPod": {"name": "web"}}}).to_string();
-    let patch = ["patch", "ipamclaim", "vm", "-n", "claims", "--subresource=status", "--type=merge", "-p", &owner];
+    let patch = [
+        "patch",
+        "ipamclaim",
+        "vm",
+        "-n",
+        "claims",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &owner,
+    ];
     world.server.kubectl(&patch, None);
     let mut source = world.source();
     let claim = source.claim(&world.name("vm")).expect("a claim");
@@ -143,47 +272,98 @@ fn the_addresses_of_a_claim_are_written_to_its_status_and_nothing_else_of_it_cha
     let version = claim.version.clone();
     let owner_pod = Some("web".to_owned());
     let (name, ips, conditions) = (world.name("vm"), vec![], vec![]);
-    assert_eq!(claim, IpamClaim { name, uid, network, interface, version, ips, owner_pod, conditions });
+    assert_eq!(
+        claim,
+        IpamClaim {
+            name,
+            uid,
+            network,
+            interface,
+            version,
+            ips,
+            owner_pod,
+            conditions
+        }
+    );
     let ips = ["10.0.0.9/24", "fd00::9/64"].map(String::from);
-    let filled = IpamClaim { ips: ips.to_vec(), ..claim.clone() };
+    let filled = IpamClaim {
+        ips: ips.to_vec(),
+        ..claim.clone()
+    };
     source.fill_claim(&filled).expect("filled");
     expected["status"] = json!({"ips": ips, "ownerPod": {"name": "web"}, "conditions": []});
     assert_eq!(world.get("ipamclaim", "vm"), expected);
     let now = source.claim(&world.name("vm")).expect("a claim");
     assert_eq!(now.ips, ips);
-    source.fill_claim(&filled).expect("it is so already: the answer may have been lost");
-    let other = IpamClaim { uid: "gone".into(), ..now };
+    source
+        .fill_claim(&filled)
+        .expect("it is so already: the answer may have been lost");
+    let other = IpamClaim {
+        uid: "gone".into(),
+        ..now
+    };
     assert_eq!(
         source.fill_claim(&other),
-        Err(SourceError::NotFound { what: "IPAMClaim claims/vm with uid gone".into() })
+        Err(SourceError::NotFound {
+            what: "IPAMClaim claims/vm with uid gone".into()
+        })
     );
-    let late = IpamClaim { owner_pod: Some("other".into()), ..claim };
+    let late = IpamClaim {
+        owner_pod: Some("other".into()),
+        ..claim
+    };
     let start = std::time::Instant::now();
     let refused = source.fill_claim(&late).expect_err("somebody was faster");
-    assert!(matches!(&refused, SourceError::Passing { why } if why.contains("409")), "{refused}");
-    assert!(start.elapsed() < std::time::Duration::from_secs(3), "tried again in vain");
+    assert!(
+        matches!(&refused, SourceError::Passing { why } if why.contains("409")),
+        "{refused}"
+    );
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(3),
+        "tried again in vain"
+    );
     assert_eq!(world.get("ipamclaim", "vm"), expected);
 }
 
 #[test]
 fn an_event_is_told_of_the_pod() {
-    let Some(world) = World::new("events") else { return };
+    let Some(world) = World::new("events") else {
+        return;
+    };
     let pod = world.create_pod("web", &json!({}));
     let message = format!("item 2: interface \"a/b\"{}", "ä".repeat(1000));
-    let event = Event { severity: Severity::Warning, reason: "InvalidAnnotation", message };
-    world.source().tell(&world.name("web"), uid(&pod), &event).expect("told");
-    let events = world.server.kubectl(&["get", "events", "-n", "events", "-o", "json"], None);
+    let event = Event {
+        severity: Severity::Warning,
+        reason: "InvalidAnnotation",
+        message,
+    };
+    world
+        .source()
+        .tell(&world.name("web"), uid(&pod), &event)
+        .expect("told");
+    let events = world
+        .server
+        .kubectl(&["get", "events", "-n", "events", "-o", "json"], None);
     let events: Value = serde_json::from_str(&events).expect("kubectl prints JSON");
-    let [event] = events["items"].as_array().expect("a list").as_slice() else { panic!("{events}") };
-    let shown = ["type", "reason", "reportingComponent"].map(|key| event[key].as_str().unwrap_or_default());
+    let [event] = events["items"].as_array().expect("a list").as_slice() else {
+        panic!("{events}")
+    };
+    let shown =
+        ["type", "reason", "reportingComponent"].map(|key| event[key].as_str().unwrap_or_default());
     assert_eq!(shown, ["Warning", "InvalidAnnotation", "braid"]);
     assert_eq!(event["involvedObject"]["uid"], pod["metadata"]["uid"]);
-    assert!(event["message"].as_str().is_some_and(|message| message.starts_with("item 2: interface \"a/b\"ä")));
+    assert!(
+        event["message"]
+            .as_str()
+            .is_some_and(|message| message.starts_with("item 2: interface \"a/b\"ä"))
+    );
 }
 
 #[test]
 fn kubectl_knows_networks_by_both_short_names() {
-    let Some(world) = World::new("short-names") else { return };
+    let Some(world) = World::new("short-names") else {
+        return;
+    };
     world.create_nad("lan", &json!({"config": "{}"}));
     for kind in ["nad", "net-attach-def", "network-attachment-definitions"] {
         assert_eq!(world.get(kind, "lan")["spec"]["config"], "{}");

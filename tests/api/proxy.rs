@@ -32,8 +32,8 @@ pub(crate) enum Fault {
     Silence,
     /// Each way takes so long, and so does opening the connection, there and back.
     Delay(Duration),
-    /// The request is answered by this status, with a header and a body. `{authorization}` in the body is what the
-    /// request has in that header.
+    /// The request is answered by this status, with a header and a body. `{authorization}` in the
+    /// body is what the request has in that header.
     Answer(u16, &'static str, &'static str),
 }
 
@@ -58,7 +58,13 @@ impl Proxy {
         let address = listener.local_addr().expect("its address");
         let faults = Mutex::new(faults.into());
         let (connections, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let state = Arc::new(State { server, faults, then, connections, is_over });
+        let state = Arc::new(State {
+            server,
+            faults,
+            then,
+            connections,
+            is_over,
+        });
         let shared = Arc::clone(&state);
         let listening = std::thread::spawn(move || {
             for client in listener.incoming() {
@@ -67,11 +73,20 @@ impl Proxy {
                 }
                 let (client, state) = (client.expect("a connection"), Arc::clone(&shared));
                 state.connections.fetch_add(1, Ordering::SeqCst);
-                let fault = state.faults.lock().expect("faults").pop_front().unwrap_or_else(|| state.then.clone());
+                let fault = state
+                    .faults
+                    .lock()
+                    .expect("faults")
+                    .pop_front()
+                    .unwrap_or_else(|| state.then.clone());
                 std::thread::spawn(move || state.serve(client, &fault));
             }
         });
-        Self { address, state, listening: Some(listening) }
+        Self {
+            address,
+            state,
+            listening: Some(listening),
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -89,14 +104,19 @@ impl Drop for Proxy {
         self.state.is_over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
         let ended = self.listening.take().map(JoinHandle::join);
-        assert!(ended.is_none_or(|ended| ended.is_ok()) || std::thread::panicking(), "the proxy failed");
+        assert!(
+            ended.is_none_or(|ended| ended.is_ok()) || std::thread::panicking(),
+            "the proxy failed"
+        );
     }
 }
 
 impl State {
     fn serve(&self, client: TcpStream, fault: &Fault) {
         match fault {
-            Fault::None => relay(client, self.server.connect(), Duration::ZERO).expect("sockets twice"),
+            Fault::None => {
+                relay(client, self.server.connect(), Duration::ZERO).expect("sockets twice");
+            }
             Fault::Delay(way) => {
                 std::thread::sleep(*way * 2);
                 relay(client, self.server.connect(), *way).expect("sockets twice");
@@ -109,29 +129,49 @@ impl State {
             Fault::LoseAnswer => lose_answer(client, self.server.connect()),
             Fault::Answer(status, header, body) => {
                 // A client that does not like the certificate goes away.
-                let _ = self.accept(client, fault).and_then(|stream| answer(stream, *status, header, body));
+                let _ = self
+                    .accept(client, fault)
+                    .and_then(|stream| answer(stream, *status, header, body));
             }
         }
     }
 
-    /// Takes the server's place. It has no HTTP/2: a client that asks for that may come again, and finds `fault` again.
+    /// Takes the server's place. It has no HTTP/2: a client that asks for that may come again, and
+    /// finds `fault` again.
     fn accept(&self, mut client: TcpStream, fault: &Fault) -> std::io::Result<Stream> {
         let [certificate, key] = &self.server.identity;
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).map(|one| one.expect("a certificate"));
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
+            .map(|one| one.expect("a certificate"));
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
-        let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
-        let config = config.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
-        let mut config = config.with_single_cert(chain.collect(), key).expect("a pair");
+        let config =
+            ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+        let config = config
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth();
+        let mut config = config
+            .with_single_cert(chain.collect(), key)
+            .expect("a pair");
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut acceptor = Acceptor::default();
         let accepted = loop {
             acceptor.read_tls(&mut client)?;
-            if let Some(accepted) = acceptor.accept().map_err(|(err, _)| std::io::Error::other(err))? {
+            if let Some(accepted) = acceptor
+                .accept()
+                .map_err(|(err, _)| std::io::Error::other(err))?
+            {
                 break accepted;
             }
         };
-        if accepted.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == b"h2")) {
-            self.faults.lock().expect("faults").push_front(fault.clone());
+        if accepted
+            .client_hello()
+            .alpn()
+            .is_some_and(|mut names| names.any(|name| name == b"h2"))
+        {
+            self.faults
+                .lock()
+                .expect("faults")
+                .push_front(fault.clone());
         }
         match accepted.into_connection(config.into()) {
             Ok(connection) => Ok(StreamOwned::new(connection, client)),
@@ -155,9 +195,15 @@ fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io:
         request.extend_from_slice(&some[..len]);
     }
     let request = String::from_utf8_lossy(&request);
-    let sent = request.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or_default();
+    let sent = request
+        .lines()
+        .find_map(|line| line.strip_prefix("authorization: "))
+        .unwrap_or_default();
     let body = body.replace("{authorization}", sent);
-    let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status} x\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all((head + &body).as_bytes())?;
     stream.conn.send_close_notify();
     stream.flush()?;
@@ -169,7 +215,10 @@ fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io:
 
 /// Lets the handshake and the request through, and cuts when the server answers.
 fn lose_answer(client: TcpStream, server: TcpStream) {
-    let (mut from_client, mut to_server) = (client.try_clone().expect("twice"), server.try_clone().expect("twice"));
+    let (mut from_client, mut to_server) = (
+        client.try_clone().expect("twice"),
+        server.try_clone().expect("twice"),
+    );
     let flights = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&flights);
     let asking = std::thread::spawn(move || {
@@ -187,7 +236,9 @@ fn lose_answer(client: TcpStream, server: TcpStream) {
         match from_server.read(&mut some) {
             // Behind its hello the client sends the end of the handshake, and its request.
             Ok(len @ 1..) if flights.load(Ordering::SeqCst) > 1 => withheld += len,
-            Ok(len @ 1..) => to_client.write_all(&some[..len]).expect("the client is there"),
+            Ok(len @ 1..) => to_client
+                .write_all(&some[..len])
+                .expect("the client is there"),
             Ok(0) | Err(_) => break,
         }
     }

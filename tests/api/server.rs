@@ -52,7 +52,10 @@ impl Server {
                 std::thread::park();
             }
         };
-        std::thread::Builder::new().name("api-server".into()).spawn(keep).expect("a thread");
+        std::thread::Builder::new()
+            .name("api-server".into())
+            .spawn(keep)
+            .expect("a thread");
         when_up.recv().expect("the API server starts")
     }
 
@@ -76,18 +79,21 @@ impl Server {
     }
 
     pub(crate) fn create_token(&self, account: &str) -> String {
-        self.enter(|| self.api.create_token(account)).expect("a token")
+        self.enter(|| self.api.create_token(account))
+            .expect("a token")
     }
 
     /// kubectl as administrator; what it prints.
     #[track_caller]
     pub(crate) fn kubectl(&self, args: &[&str], input: Option<&Value>) -> String {
-        self.enter(|| self.api.kubectl(args, input)).unwrap_or_else(|err| panic!("{err:#}"))
+        self.enter(|| self.api.kubectl(args, input))
+            .unwrap_or_else(|err| panic!("{err:#}"))
     }
 
     /// kubectl as administrator, whether it succeeds or not.
     pub(crate) fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Output {
-        self.enter(|| self.api.try_kubectl(args, input)).expect("kubectl runs")
+        self.enter(|| self.api.try_kubectl(args, input))
+            .expect("kubectl runs")
     }
 
     /// The requests of braid's account so far.
@@ -97,7 +103,8 @@ impl Server {
 
     /// The requests of another account of `kube-system` so far.
     pub(crate) fn audit_of(&self, account: &str) -> Audit {
-        self.enter(|| Audit::read_of(Path::new(HOME), account)).expect("the audit log")
+        self.enter(|| Audit::read_of(Path::new(HOME), account))
+            .expect("the audit log")
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -109,10 +116,12 @@ impl Server {
         let inside = || {
             // Nobody else may have this thread's view of the files.
             unshare(CloneFlags::CLONE_FS).expect("a folder of its own");
-            setns(&self.net, CloneFlags::CLONE_NEWNET).expect("enter the server's network namespace");
+            setns(&self.net, CloneFlags::CLONE_NEWNET)
+                .expect("enter the server's network namespace");
             setns(&self.mnt, CloneFlags::CLONE_NEWNS).expect("enter the server's mount namespace");
             work()
         };
-        std::thread::scope(|scope| scope.spawn(inside).join()).expect("what is done beside the server")
+        std::thread::scope(|scope| scope.spawn(inside).join())
+            .expect("what is done beside the server")
     }
 }

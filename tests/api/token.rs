@@ -15,9 +15,15 @@ pub(crate) fn expired(server: &Server) -> String {
     claims["exp"] = json!(1_700_003_600);
     // The header names the key; only the claims are others.
     let header = server.token.split('.').next().expect("a token's header");
-    let signed = format!("{header}.{}", encode(claims.to_string().as_bytes(), "base64url"));
+    let signed = format!(
+        "{header}.{}",
+        encode(claims.to_string().as_bytes(), "base64url")
+    );
     fs::write("/run/sa.key", &server.token_key).expect("a key");
-    let signature = openssl(&["dgst", "-sha256", "-sign", "/run/sa.key"], signed.as_bytes());
+    let signature = openssl(
+        &["dgst", "-sha256", "-sign", "/run/sa.key"],
+        signed.as_bytes(),
+    );
     format!("{signed}.{}", encode(&raw(&signature), "base64url"))
 }
 
@@ -27,7 +33,10 @@ fn raw(signature: &[u8]) -> Vec<u8> {
         let len = usize::from(signature[at + 1]);
         let digits = &signature[at + 2..at + 2 + len];
         let digits = &digits[digits.len().saturating_sub(32)..];
-        ([vec![0; 32 - digits.len()], digits.to_vec()].concat(), at + 2 + len)
+        (
+            [vec![0; 32 - digits.len()], digits.to_vec()].concat(),
+            at + 2 + len,
+        )
     };
     let (r, at) = number(2);
     [r, number(at).0].concat()
@@ -37,7 +46,10 @@ fn raw(signature: &[u8]) -> Vec<u8> {
 pub(crate) fn encode(bytes: &[u8], form: &str) -> String {
     let text = String::from_utf8(openssl(&["base64", "-A"], bytes)).expect("base64 is text");
     match form {
-        "base64url" => text.trim_end_matches('=').replace('+', "-").replace('/', "_"),
+        "base64url" => text
+            .trim_end_matches('=')
+            .replace('+', "-")
+            .replace('/', "_"),
         _ => text,
     }
 }
@@ -50,9 +62,18 @@ fn decode(base64url: &str) -> Vec<u8> {
 
 fn openssl(args: &[&str], input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("openssl");
-    let child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let child = command
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
     let mut child = child.expect("openssl starts");
-    child.stdin.take().expect("its input").write_all(input).expect("it reads");
+    child
+        .stdin
+        .take()
+        .expect("its input")
+        .write_all(input)
+        .expect("it reads");
     let output = child.wait_with_output().expect("openssl ends");
     assert!(output.status.success(), "openssl {args:?} failed");
     output.stdout

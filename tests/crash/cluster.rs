@@ -43,7 +43,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a pod in a namespace of its own, and a host that is a node of its cluster; `None` where there is no API server.
+    /// Makes a pod in a namespace of its own, and a host that is a node of its cluster; `None`
+    /// where there is no API server.
     pub(crate) fn new(namespace: &str) -> Option<(Self, Sandbox)> {
         let server = server::get(&format!("api::crash-{namespace}"))?;
         let host = Sandbox::new();
@@ -57,15 +58,21 @@ impl Cluster {
                 json!({"apiVersion": api, "kind": kind, "metadata": {"name": network["name"]}, "spec": spec}),
             );
         }
-        let annotations =
-            json!({"k8s.v1.cni.cncf.io/networks": asked().to_string(), STATUS: json!([stale()]).to_string()});
+        let annotations = json!({"k8s.v1.cni.cncf.io/networks": asked().to_string(), STATUS: json!([stale()]).to_string()});
         let spec = json!({"containers": [{"name": "c", "image": "none"}]});
         let metadata = json!({"name": POD, "annotations": annotations});
-        let pod =
-            create(server, namespace, json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+        let pod = create(
+            server,
+            namespace,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        );
         let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
-        let cluster =
-            Self { server, proxy: Proxy::new(server, Vec::new(), Fault::None), namespace: namespace.to_owned(), uid };
+        let cluster = Self {
+            server,
+            proxy: Proxy::new(server, Vec::new(), Fault::None),
+            namespace: namespace.to_owned(),
+            uid,
+        };
         cluster.write_files();
         Some((cluster, host))
     }
@@ -87,15 +94,25 @@ impl Cluster {
     /// `CNI_ARGS` of a call for the pod.
     pub(crate) fn args(&self) -> String {
         let Self { namespace, uid, .. } = self;
-        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={POD};K8S_POD_UID={uid}")
+        format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={POD};K8S_POD_UID={uid}"
+        )
     }
 
-    /// Fails if the pod's status is wrong about the container `id`. It says nothing of that, or tells all its networks, with the
-    /// addresses of those interfaces that are there.
+    /// Fails if the pod's status is wrong about the container `id`. It says nothing of that, or
+    /// tells all its networks, with the addresses of those interfaces that are there.
     pub(crate) fn judge_status(&self, id: &str, pod: &Ns, due: Due) -> Result<(), String> {
         let status = self.status();
-        let wrong = |why: &str| Err(format!("network-status {why}: {}", Value::from(status.clone())));
-        let own: Vec<&Value> = status.iter().filter(|entry| entry[CONTAINER] == id).collect();
+        let wrong = |why: &str| {
+            Err(format!(
+                "network-status {why}: {}",
+                Value::from(status.clone())
+            ))
+        };
+        let own: Vec<&Value> = status
+            .iter()
+            .filter(|entry| entry[CONTAINER] == id)
+            .collect();
         if own.is_empty() {
             return if due == Due::All && !is_owed(id) {
                 wrong(&format!("says nothing of container {id}"))
@@ -110,17 +127,34 @@ impl Cluster {
             return wrong(&format!("tells of container {id}, whose ADD failed"));
         }
         let there = addresses(pod);
-        let names = [String::from("net"), format!("{}/side", self.namespace), format!("{}/shaped", self.namespace)];
-        let expected = names.iter().zip(INTERFACES).map(|(name, interface)| (name.as_str(), interface));
-        let told = own.iter().map(|entry| (text(&entry["name"]), text(&entry["interface"])));
+        let names = [
+            String::from("net"),
+            format!("{}/side", self.namespace),
+            format!("{}/shaped", self.namespace),
+        ];
+        let expected = names
+            .iter()
+            .zip(INTERFACES)
+            .map(|(name, interface)| (name.as_str(), interface));
+        let told = own
+            .iter()
+            .map(|entry| (text(&entry["name"]), text(&entry["interface"])));
         if !told.eq(expected) {
             return wrong("has not all networks");
         }
         for entry in own {
             let interface = text(&entry["interface"]);
-            let kernels: Vec<&str> =
-                there.iter().filter(|(link, _)| link == interface).map(|(_, ip)| ip.as_str()).collect();
-            let told: Vec<&str> = entry["ips"].as_array().into_iter().flatten().map(text).collect();
+            let kernels: Vec<&str> = there
+                .iter()
+                .filter(|(link, _)| link == interface)
+                .map(|(_, ip)| ip.as_str())
+                .collect();
+            let told: Vec<&str> = entry["ips"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(text)
+                .collect();
             if told.len() != 1 || (due == Due::All || !kernels.is_empty()) && told != kernels {
                 return wrong(&format!("is not what {interface} has: {kernels:?}"));
             }
@@ -131,25 +165,39 @@ impl Cluster {
     /// The pod's annotation, as the server has it.
     fn status(&self) -> Vec<Value> {
         let pod = self.get(&format!("/api/v1/namespaces/{}/pods/{POD}", self.namespace));
-        let status = pod["metadata"]["annotations"][STATUS].as_str().expect("a status, if only of others");
+        let status = pod["metadata"]["annotations"][STATUS]
+            .as_str()
+            .expect("a status, if only of others");
         serde_json::from_str(status).unwrap_or_else(|err| panic!("{err}: {status}"))
     }
 
-    /// An object, by a client that is not braid's and takes no process of its own: this is asked thousands of times.
+    /// An object, by a client that is not braid's and takes no process of its own: this is asked
+    /// thousands of times.
     fn get(&self, path: &str) -> Value {
         let mut roots = RootCertStore::empty();
-        let authority = CertificateDer::from_pem_slice(self.server.authority.as_bytes()).expect("a certificate");
+        let authority = CertificateDer::from_pem_slice(self.server.authority.as_bytes())
+            .expect("a certificate");
         roots.add(authority).expect("an authority");
-        let config = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
-        let config = config.with_safe_default_protocol_versions().expect("versions");
+        let config =
+            ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+        let config = config
+            .with_safe_default_protocol_versions()
+            .expect("versions");
         let config = config.with_root_certificates(roots).with_no_client_auth();
         let name = ServerName::from(std::net::IpAddr::from(API_SERVER));
         let client = ClientConnection::new(Arc::new(config), name).expect("a client");
         let mut stream = StreamOwned::new(client, self.server.connect());
-        let request = format!("GET {path} HTTP/1.0\r\nauthorization: Bearer {}\r\n\r\n", self.server.token);
-        stream.write_all(request.as_bytes()).expect("the server reads");
+        let request = format!(
+            "GET {path} HTTP/1.0\r\nauthorization: Bearer {}\r\n\r\n",
+            self.server.token
+        );
+        stream
+            .write_all(request.as_bytes())
+            .expect("the server reads");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the server answers");
+        stream
+            .read_to_string(&mut answer)
+            .expect("the server answers");
         let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
         serde_json::from_str(body).unwrap_or_else(|err| panic!("{err}: {answer}"))
     }
@@ -166,15 +214,20 @@ pub(crate) fn networks() -> [Value; 3] {
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     [
         conf("net", json!([bridge("br0", first)])),
-        conf("side", json!([{"type": "macvlan", "master": PARENT, "ipam": ipam(2)}])),
-        conf("shaped", json!([bridge("br1", ipam(3)), bandwidth, portmap])),
+        conf(
+            "side",
+            json!([{"type": "macvlan", "master": PARENT, "ipam": ipam(2)}]),
+        ),
+        conf(
+            "shaped",
+            json!([bridge("br1", ipam(3)), bandwidth, portmap]),
+        ),
     ]
 }
 
 /// The pod's annotation.
 fn asked() -> Value {
-    let bandwidth =
-        json!({"ingressRate": 10_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000});
+    let bandwidth = json!({"ingressRate": 10_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000});
     let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
     json!([{"name": "side"}, {"name": "shaped", "bandwidth": bandwidth, "portMappings": [mapping]}])
 }
@@ -201,7 +254,9 @@ fn addresses(pod: &Ns) -> Vec<(String, String)> {
     let of = |link: &Value| {
         let infos = link["addr_info"].as_array().cloned().unwrap_or_default();
         let name = text(&link["ifname"]).to_owned();
-        infos.into_iter().map(move |info| (name.clone(), text(&info["local"]).to_owned()))
+        infos
+            .into_iter()
+            .map(move |info| (name.clone(), text(&info["local"]).to_owned()))
     };
     links.iter().flat_map(of).collect()
 }
@@ -210,7 +265,9 @@ fn addresses(pod: &Ns) -> Vec<(String, String)> {
 fn is_owed(id: &str) -> bool {
     let folder = Path::new("/run/braid/attachments").join(id);
     let records = fs::read_dir(folder).into_iter().flatten().flatten();
-    records.into_iter().any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("\"owed\"")))
+    records
+        .into_iter()
+        .any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("\"owed\"")))
 }
 
 fn text(value: &Value) -> &str {

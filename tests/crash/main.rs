@@ -8,7 +8,8 @@
 //!  storm   ─ many calls killed at once
 //! ```
 //!
-//! `BRAID_CRASH_STEP=9` tries every ninth point, from the one on that `BRAID_CRASH_OFFSET` says, the first by default.
+//! `BRAID_CRASH_STEP=9` tries every ninth point, from the one on that `BRAID_CRASH_OFFSET` says,
+//! the first by default.
 
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 
@@ -184,7 +185,14 @@ fn macvlan_with_dhcp_del_can_stop_anywhere() {
 
 #[test]
 fn no_add_and_no_del_waits_for_a_disk() {
-    for plugin in ["bridge", "foreign", "full-chain", "ports-by-ebpf", "shaped-macvlan", "ptp"] {
+    for plugin in [
+        "bridge",
+        "foreign",
+        "full-chain",
+        "ports-by-ebpf",
+        "shaped-macvlan",
+        "ptp",
+    ] {
         trials::no_sync(plugin);
     }
 }

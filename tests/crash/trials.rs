@@ -1,4 +1,5 @@
-//! One trial for each system call of ADD and DEL: it goes wrong there, DEL or GC cleans up, and ADD works again.
+//! One trial for each system call of ADD and DEL: it goes wrong there, DEL or GC cleans up, and ADD
+//! works again.
 
 use crate::cluster::Due;
 use crate::points::{Fault, HUNG, Point, points, run};
@@ -47,11 +48,17 @@ pub(crate) const COLLECTED: usize = 1;
 pub(crate) const FAILED: usize = 2;
 
 /// ADD: killed on a used host, killed on a new one, failing on a new one.
-const ADD: [Form; 3] =
-    [(Harm::Kill, Cleaner::Del, false), (Harm::Kill, Cleaner::Gc, true), (Harm::Fail, Cleaner::Del, true)];
+const ADD: [Form; 3] = [
+    (Harm::Kill, Cleaner::Del, false),
+    (Harm::Kill, Cleaner::Gc, true),
+    (Harm::Fail, Cleaner::Del, true),
+];
 /// DEL: killed and called again, killed and collected, failing and called again.
-const DEL: [Form; 3] =
-    [(Harm::Kill, Cleaner::Del, false), (Harm::Kill, Cleaner::Gc, false), (Harm::Fail, Cleaner::Del, false)];
+const DEL: [Form; 3] = [
+    (Harm::Kill, Cleaner::Del, false),
+    (Harm::Kill, Cleaner::Gc, false),
+    (Harm::Fail, Cleaner::Del, false),
+];
 
 /// ADD of `plugin`, in all forms.
 pub(crate) fn add(plugin: &'static str) {
@@ -63,7 +70,8 @@ pub(crate) fn del(plugin: &'static str) {
     all(plugin, "DEL", &[KILLED, COLLECTED, FAILED]);
 }
 
-/// ADD of a pod in one form, on a machine of its own: a trial with an API server takes longer than others.
+/// ADD of a pod in one form, on a machine of its own: a trial with an API server takes longer than
+/// others.
 pub(crate) fn add_of_pod(form: usize) {
     all("pod", "ADD", &[form]);
 }
@@ -75,22 +83,41 @@ pub(crate) fn del_of_pod(form: usize) {
 
 /// ADD and DEL of `plugin`, both of which wait for no disk.
 pub(crate) fn no_sync(plugin: &'static str) {
-    let Some(world) = World::new(plugin, "no-sync") else { return };
+    let Some(world) = World::new(plugin, "no-sync") else {
+        return;
+    };
     let call = world.call("synced");
     for verb in ["ADD", "DEL"] {
-        let waits: Vec<String> =
-            points(&call, verb).iter().filter(|point| point.waits_for_a_disk()).map(Point::to_string).collect();
+        let waits: Vec<String> = points(&call, verb)
+            .iter()
+            .filter(|point| point.waits_for_a_disk())
+            .map(Point::to_string)
+            .collect();
         assert_eq!(waits, [""; 0], "{verb} of {plugin}");
     }
 }
 
 fn all(plugin: &'static str, verb: &'static str, numbers: &[usize]) {
-    let Some(world) = World::new(plugin, &format!("{}-{}", verb.to_lowercase(), numbers[0])) else { return };
+    let Some(world) = World::new(plugin, &format!("{}-{}", verb.to_lowercase(), numbers[0])) else {
+        return;
+    };
     let mut failures = Vec::new();
     let mut summary = format!("crash {plugin}");
     for &number in numbers {
-        let (harm, cleaner, is_fresh) = if verb == "ADD" { ADD[number] } else { DEL[number] };
-        let mut pass = Pass { world: &world, verb, cleaner, is_fresh, count: 0, missed: Vec::new(), failures: Vec::new() };
+        let (harm, cleaner, is_fresh) = if verb == "ADD" {
+            ADD[number]
+        } else {
+            DEL[number]
+        };
+        let mut pass = Pass {
+            world: &world,
+            verb,
+            cleaner,
+            is_fresh,
+            count: 0,
+            missed: Vec::new(),
+            failures: Vec::new(),
+        };
         pass.go(harm, number);
         let (count, missed, failed) = (pass.count, pass.missed.len(), pass.failures.len());
         let made = format!("{count} trials, {missed} not reached, {failed} failed");
@@ -99,7 +126,12 @@ fn all(plugin: &'static str, verb: &'static str, numbers: &[usize]) {
     }
     // Past the harness, which shows what a passing test prints to nobody.
     let _ = writeln!(std::io::stderr(), "{summary}");
-    assert!(failures.is_empty(), "{} trials failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} trials failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 impl Pass<'_> {
@@ -107,21 +139,32 @@ impl Pass<'_> {
         for point in thinned(self.points(), number) {
             let faults: Vec<Fault> = match harm {
                 Harm::Kill => vec![Fault::Kill],
-                Harm::Fail => point.errors().iter().map(|errno| Fault::Error(errno)).collect(),
+                Harm::Fail => point
+                    .errors()
+                    .iter()
+                    .map(|errno| Fault::Error(errno))
+                    .collect(),
             };
             for fault in faults {
                 self.count += 1;
                 if let Err(why) = self.trial(&point, fault) {
-                    self.failures.push(format!("{} {fault:?} at {point}: then {:?}: {why}", self.verb, self.cleaner));
+                    self.failures.push(format!(
+                        "{} {fault:?} at {point}: then {:?}: {why}",
+                        self.verb, self.cleaner
+                    ));
                     self.world.wipe();
                 }
             }
         }
-        self.failures.extend(self.world.all_addresses_are_free().err());
+        self.failures
+            .extend(self.world.all_addresses_are_free().err());
         // A sample may be of a few.
         if self.missed.len() > 1 + self.count / 10 {
             let missed = self.missed.join("\n");
-            self.failures.push(format!("of {} calls these never came to their points:\n{missed}", self.count));
+            self.failures.push(format!(
+                "of {} calls these never came to their points:\n{missed}",
+                self.count
+            ));
         }
     }
 
@@ -129,7 +172,8 @@ impl Pass<'_> {
     fn points(&self) -> Vec<Point> {
         self.world.wipe();
         let call = self.world.call("points");
-        // Sysctls survive a wipe, so a call before any other makes system calls that no trial comes to.
+        // Sysctls survive a wipe, so a call before any other makes system calls that no trial comes
+        // to.
         call.add().result();
         call.del().ok();
         if self.is_fresh {
@@ -181,8 +225,15 @@ impl Pass<'_> {
         ok("the last DEL", &call.del())
     }
 
-    /// What the call itself owes whatever happened: an answer in time, and a clean host or the truth about it.
-    fn judge(&self, call: &Call, point: &Point, fault: Fault, answer: &Answer) -> Result<(), String> {
+    /// What the call itself owes whatever happened: an answer in time, and a clean host or the
+    /// truth about it.
+    fn judge(
+        &self,
+        call: &Call,
+        point: &Point,
+        fault: Fault,
+        answer: &Answer,
+    ) -> Result<(), String> {
         let said = answer.stdout.as_str();
         match answer.code {
             HUNG => Err("the call hung".to_owned()),
@@ -190,21 +241,31 @@ impl Pass<'_> {
             0 if self.verb == "DEL" => self.nothing_left(),
             0 => {
                 self.world.attached()?;
-                ok("CHECK of an ADD that said nothing", &call.check(&answer.result()))
+                ok(
+                    "CHECK of an ADD that said nothing",
+                    &call.check(&answer.result()),
+                )
             }
             1 if said.contains("\"msg\"") && said.contains(CONFESSION) => Ok(()),
-            1 if said.contains("\"msg\"") && self.verb == "ADD" => {
-                self.nothing_left().map_err(|left| format!("{left} by an ADD that did not say so: {said}"))
-            }
+            1 if said.contains("\"msg\"") && self.verb == "ADD" => self
+                .nothing_left()
+                .map_err(|left| format!("{left} by an ADD that did not say so: {said}")),
             1 if said.contains("\"msg\"") || point.is_answer() => Ok(()),
             _ if point.is_start_up => Ok(()),
-            code => Err(format!("the call ended with {code}: {said:?} {}", answer.stderr)),
+            code => Err(format!(
+                "the call ended with {code}: {said:?} {}",
+                answer.stderr
+            )),
         }
     }
 
     fn nothing_left(&self) -> Result<(), String> {
         let left = self.world.left();
-        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("left behind: {left:?}"))
+        }
     }
 
     /// Whether the reference plugin can use the store just as it is.
@@ -215,16 +276,22 @@ impl Pass<'_> {
         let call = self.world.reference();
         let added = call.add();
         if added.code != 0 {
-            return Err(format!("the reference host-local has no use for the store: {}", added.stdout));
+            return Err(format!(
+                "the reference host-local has no use for the store: {}",
+                added.stdout
+            ));
         }
         ok("DEL of the reference host-local", &call.del())
     }
 }
 
-/// Every `BRAID_CRASH_STEP`th point, from the `BRAID_CRASH_OFFSET`th on; a pass begins one further than the one before.
+/// Every `BRAID_CRASH_STEP`th point, from the `BRAID_CRASH_OFFSET`th on; a pass begins one further
+/// than the one before.
 fn thinned(points: Vec<Point>, pass: usize) -> Vec<Point> {
     let number = |variable: &str, default| {
-        std::env::var(variable).map_or(default, |value| value.parse().expect("BRAID_CRASH_… is a number"))
+        std::env::var(variable).map_or(default, |value| {
+            value.parse().expect("BRAID_CRASH_… is a number")
+        })
     };
     let step = number("BRAID_CRASH_STEP", 1).max(1);
     let offset = (number("BRAID_CRASH_OFFSET", 0) + pass) % step;

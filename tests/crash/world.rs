@@ -9,8 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 /// What flanneld says of the node, with the addresses of all configurations here.
-const FLANNELD: &str =
-    "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/29\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
+const FLANNELD: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/29\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
 /// Folder of the leases.
 const LEASES: &str = "/var/lib/cni/networks";
 /// What the containers of a network share there.
@@ -41,7 +40,8 @@ const DEVICE_MTU: u32 = 1500;
 
 /// A host and a container's namespace.
 pub(crate) struct World {
-    /// Cluster of the pod, where the container is one. Ends before the host, in which it has a port.
+    /// Cluster of the pod, where the container is one. Ends before the host, in which it has a
+    /// port.
     cluster: Option<Cluster>,
     /// A server of DHCP behind the parent, and the daemon.
     dhcp: Option<(Server, Program)>,
@@ -51,7 +51,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world for containers of this plugin, with calls that `name` stands for; `None` where it needs what there is not.
+    /// A world for containers of this plugin, with calls that `name` stands for; `None` where it
+    /// needs what there is not.
     pub(crate) fn new(plugin: &'static str, name: &str) -> Option<Self> {
         let (cluster, host) = if plugin == POD {
             let (cluster, host) = Cluster::new(&format!("{POD}-{name}"))?;
@@ -69,10 +70,17 @@ impl World {
             host.script("theirs", THEIRS);
         }
         let dhcp = (plugin == DHCP).then(|| {
-            let server = Server::with_range(&far, PARENT, "192.0.2.10,192.0.2.99,255.255.255.0,2m", &[]);
+            let server =
+                Server::with_range(&far, PARENT, "192.0.2.10,192.0.2.99,255.255.255.0,2m", &[]);
             (server, dhcp::daemon(&host, &[]))
         });
-        let world = Self { cluster, dhcp, host, pod, plugin };
+        let world = Self {
+            cluster,
+            dhcp,
+            host,
+            pod,
+            plugin,
+        };
         world.add_device();
         Some(world)
     }
@@ -81,7 +89,8 @@ impl World {
     fn add_device(&self) {
         let [device, far] = DEVICE;
         if self.host.link(device).is_none() {
-            self.host.run(&format!("ip link add {device} type veth peer name {far}"));
+            self.host
+                .run(&format!("ip link add {device} type veth peer name {far}"));
             self.host.run(&format!("ip link set {far} up"));
             self.host.run(&format!("ip link set {device} up"));
         }
@@ -89,15 +98,22 @@ impl World {
 
     /// The reason why the device is not on the host as it was; none where it is.
     fn device_is_not_back(&self) -> Option<String> {
-        let Some(device) = self.host.link(DEVICE[0]) else { return Some("the device is not on the host".to_owned()) };
-        let is_up = device["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
+        let Some(device) = self.host.link(DEVICE[0]) else {
+            return Some("the device is not on the host".to_owned());
+        };
+        let is_up = device["flags"]
+            .as_array()
+            .is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
         let is_back = is_up && device.get("ifalias").is_none() && device["mtu"] == DEVICE_MTU;
         (!is_back).then(|| format!("the device came back as {device}"))
     }
 
     /// A call for `eth0` of container `id`.
     pub(crate) fn call(&self, id: &str) -> Call {
-        let call = self.host.call(face(self.plugin), &self.pod, conf(self.plugin)).container(id);
+        let call = self
+            .host
+            .call(face(self.plugin), &self.pod, conf(self.plugin))
+            .container(id);
         match &self.cluster {
             Some(cluster) => call.args(&cluster.args()),
             None => call,
@@ -106,12 +122,17 @@ impl World {
 
     /// Fails if what a pod is told of its container `id` is wrong.
     pub(crate) fn judge_status(&self, id: &str, due: Due) -> Result<(), String> {
-        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, due))
+        self.cluster
+            .as_ref()
+            .map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, due))
     }
 
     /// A call of the reference host-local, which shares the store.
     pub(crate) fn reference(&self) -> Call {
-        self.host.call("host-local", &self.pod, pools(self.plugin).remove(0)).container("reference").reference()
+        self.host
+            .call("host-local", &self.pod, pools(self.plugin).remove(0))
+            .container("reference")
+            .reference()
     }
 
     /// What is left of containers that are gone.
@@ -121,13 +142,24 @@ impl World {
         if let Some((server, _)) = &self.dhcp {
             server.await_free();
         }
-        left.extend(self.pod.link_names().into_iter().map(|name| format!("link {name} in the container")));
-        let files = state::tree(Path::new(LEASES)).into_keys().filter(|path| Path::new(path).is_file());
         left.extend(
-            rules(&self.pod).into_iter().map(|(family, place)| format!("rule {family} {place} in the container")),
+            self.pod
+                .link_names()
+                .into_iter()
+                .map(|name| format!("link {name} in the container")),
+        );
+        let files = state::tree(Path::new(LEASES))
+            .into_keys()
+            .filter(|path| Path::new(path).is_file());
+        left.extend(
+            rules(&self.pod)
+                .into_iter()
+                .map(|(family, place)| format!("rule {family} {place} in the container")),
         );
         left.extend(state::tree(Path::new(HELD)).into_keys());
-        left.extend(files.filter(|path| !SHARED.iter().any(|name| Path::new(path).ends_with(name))));
+        left.extend(
+            files.filter(|path| !SHARED.iter().any(|name| Path::new(path).ends_with(name))),
+        );
         left
     }
 
@@ -135,14 +167,26 @@ impl World {
     pub(crate) fn attached(&self) -> Result<(), String> {
         let links = self.pod.list("ip -j -4 addr");
         let has_one = |name: &&str| {
-            let addrs = links.iter().find(|link| link["ifname"] == **name).map(|link| &link["addr_info"]);
+            let addrs = links
+                .iter()
+                .find(|link| link["ifname"] == **name)
+                .map(|link| &link["addr_info"]);
             addrs.and_then(Value::as_array).map(Vec::len) == Some(1)
         };
-        let interfaces = if self.cluster.is_some() { &cluster::INTERFACES[..] } else { &["eth0"] };
-        if interfaces.iter().all(has_one) { Ok(()) } else { Err(format!("the container has {links:?}")) }
+        let interfaces = if self.cluster.is_some() {
+            &cluster::INTERFACES[..]
+        } else {
+            &["eth0"]
+        };
+        if interfaces.iter().all(has_one) {
+            Ok(())
+        } else {
+            Err(format!("the container has {links:?}"))
+        }
     }
 
-    /// Fails unless containers can have every address of the networks. They have them when it returns.
+    /// Fails unless containers can have every address of the networks. They have them when it
+    /// returns.
     pub(crate) fn all_addresses_are_free(&self) -> Result<(), String> {
         for pool in pools(self.plugin) {
             for number in 0..ADDRESSES {
@@ -150,7 +194,10 @@ impl World {
                 let added = call.container(&format!("last{number}")).add();
                 if added.code != 0 {
                     let network = &pool["name"];
-                    return Err(format!("{number} of {ADDRESSES} addresses of {network} are free: {}", added.stdout));
+                    return Err(format!(
+                        "{number} of {ADDRESSES} addresses of {network} are free: {}",
+                        added.stdout
+                    ));
                 }
             }
         }
@@ -160,7 +207,11 @@ impl World {
     /// Makes the host one that never had a container.
     pub(crate) fn wipe(&self) {
         for ns in [self.host.host(), self.pod.as_ref()] {
-            for name in ns.link_names().into_iter().filter(|name| name != PARENT && !DEVICE.contains(&name.as_str())) {
+            for name in ns
+                .link_names()
+                .into_iter()
+                .filter(|name| name != PARENT && !DEVICE.contains(&name.as_str()))
+            {
                 ns.run(&format!("ip link del {name}"));
             }
         }
@@ -171,7 +222,13 @@ impl World {
                 ns.run(&format!("ip {family} rule del priority {place}"));
             }
         }
-        for folder in ["/run/braid", LEASES, "/var/lib/cni/flannel", "/var/lib/braid", HELD] {
+        for folder in [
+            "/run/braid",
+            LEASES,
+            "/var/lib/cni/flannel",
+            "/var/lib/braid",
+            HELD,
+        ] {
             match fs::remove_dir_all(folder) {
                 Err(err) if err.kind() != ErrorKind::NotFound => panic!("remove {folder}: {err}"),
                 _ => {}
@@ -186,9 +243,8 @@ const ADDRESSES: usize = 5;
 /// The type that is called: some are lists in one call.
 fn face(plugin: &str) -> &str {
     match plugin {
-        "full-chain" | "ports-by-ebpf" | "shaped-macvlan" | "shaped-netkit" | "host-device" | "sbr" | "vrf" | POD => {
-            "braid"
-        }
+        "full-chain" | "ports-by-ebpf" | "shaped-macvlan" | "shaped-netkit" | "host-device"
+        | "sbr" | "vrf" | POD => "braid",
         "ptp-routed" => "ptp",
         FOREIGN => "bridge",
         DHCP => "macvlan",
@@ -202,20 +258,24 @@ fn ipam() -> Value {
 
 /// Configurations of host-local by itself, one for each network.
 fn pools(plugin: &str) -> Vec<Value> {
-    let pool =
-        |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
+    let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
     if plugin != POD {
         return vec![pool(&json!("net"), &ipam())];
     }
-    cluster::networks().iter().map(|network| pool(&network["name"], &network["plugins"][0]["ipam"])).collect()
+    cluster::networks()
+        .iter()
+        .map(|network| pool(&network["name"], &network["plugins"][0]["ipam"]))
+        .collect()
 }
 
-/// A configuration with all that has to be taken back, and few addresses, so that a lost one is soon missed.
+/// A configuration with all that has to be taken back, and few addresses, so that a lost one is
+/// soon missed.
 fn conf(plugin: &str) -> Value {
     if plugin == POD {
         return cluster::conf();
     }
-    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam()});
+    let mut conf =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": face(plugin), "ipam": ipam()});
     for (key, value) in keys(plugin, &ipam()).as_object().into_iter().flatten() {
         conf[key] = value.clone();
     }
@@ -243,7 +303,8 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
             // With IPv6 there are ports at [::1], which have programs of their own.
             let ranges = json!([[{"subnet": "10.1.0.0/29"}], [{"subnet": "fd00:1::/125"}]]);
             let ipam = json!({"type": "host-local", "ranges": ranges});
-            let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
+            let bridge =
+                json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
             let portmap = json!({"type": "portmap", "backend": "ebpf", "capabilities": {"portMappings": true}});
             let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
             json!({"plugins": [bridge, portmap], "runtimeConfig": {"portMappings": [mapping]}})
@@ -260,16 +321,21 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
             let device = json!({"type": plugin, "device": DEVICE[0], "ipam": ipam});
             json!({"plugins": [device, {"type": "tuning", "mtu": 1400}]})
         }
-        "bridge" => json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true}),
+        "bridge" => {
+            json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "macspoofchk": true})
+        }
         "ptp" | "netkit" => json!({"ipMasq": true}),
         "ptp-routed" => json!({"ipMasq": true, "routed": true, "table": 100}),
         "vlan" => json!({"master": PARENT, "vlanId": 5}),
         "flannel" => json!({"delegate": {"bridge": "br0"}, "ipam": {"type": "host-local"}}),
-        "sbr" => json!({"plugins": [{"type": "macvlan", "master": PARENT, "ipam": ipam}, {"type": "sbr"}]}),
+        "sbr" => {
+            json!({"plugins": [{"type": "macvlan", "master": PARENT, "ipam": ipam}, {"type": "sbr"}]})
+        }
         DHCP => json!({"master": PARENT, "ipam": {"type": "dhcp"}}),
         FOREIGN => json!({"bridge": "br0", "ipam": {"type": "theirs"}}),
         "vrf" => {
-            let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
+            let bridge =
+                json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
             json!({"plugins": [bridge, {"type": "vrf", "vrfname": "blue"}]})
         }
         _ => json!({"master": PARENT}),
@@ -280,17 +346,25 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
 pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
     match (answer.code, answer.stdout.as_str()) {
         (0, "") => Ok(()),
-        (code, said) => Err(format!("{what} ended with {code}: {said} {}", answer.stderr)),
+        (code, said) => Err(format!(
+            "{what} ended with {code}: {said} {}",
+            answer.stderr
+        )),
     }
 }
 
 /// The rules of policy routing that are not the kernel's own: family and place.
 fn rules(ns: &Ns) -> Vec<(&'static str, Value)> {
     // The kernel makes that of 1000 with the first VRF, and keeps it.
-    let own = |rule: &Value| [0, 1000, 32766, 32767].iter().any(|place| rule["priority"] == *place);
+    let own = |rule: &Value| {
+        [0, 1000, 32766, 32767]
+            .iter()
+            .any(|place| rule["priority"] == *place)
+    };
     let of = |family| {
         let all = ns.list(&format!("ip {family} -j rule")).into_iter();
-        all.filter(|rule| !own(rule)).map(move |rule| (family, rule["priority"].clone()))
+        all.filter(|rule| !own(rule))
+            .map(move |rule| (family, rule["priority"].clone()))
     };
     ["-4", "-6"].into_iter().flat_map(of).collect()
 }

@@ -28,7 +28,8 @@ pub(crate) enum Form {
     Braid,
 }
 
-/// The network of these tests, `net`: a bridge that is its gateway, masqueraded, and one attribute by a second plugin.
+/// The network of these tests, `net`: a bridge that is its gateway, masqueraded, and one attribute
+/// by a second plugin.
 pub(crate) fn conflist(form: Form, version: &str) -> Value {
     let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
@@ -52,7 +53,11 @@ impl Node {
         let host = Sandbox::new();
         program::offer_braid(&["braid", "bridge", "host-local", "tuning"]);
         fs::create_dir_all(NETWORKS).expect("folder of networks");
-        fs::write(Path::new(NETWORKS).join("net.conflist"), conflist.to_string()).expect("write a conflist");
+        fs::write(
+            Path::new(NETWORKS).join("net.conflist"),
+            conflist.to_string(),
+        )
+        .expect("write a conflist");
         Self { host, conflist }
     }
 
@@ -63,22 +68,34 @@ impl Node {
             Plugins::Reference => program::reference(),
         };
         let (path, cnitool, pod) = (path.display(), program::cnitool(), pod.path().display());
-        self.host.try_run(&format!("env CNI_PATH={path} {} {verb} net {pod}", cnitool.display()))
+        self.host.try_run(&format!(
+            "env CNI_PATH={path} {} {verb} net {pod}",
+            cnitool.display()
+        ))
     }
 
     /// [`Node::cnitool`] with a verb that must succeed.
     #[track_caller]
     pub(crate) fn ok(&self, plugins: Plugins, verb: &str, pod: &Ns) {
-        self.cnitool(plugins, verb, pod).unwrap_or_else(|err| panic!("cnitool {verb}, {plugins:?}: {err}"));
+        self.cnitool(plugins, verb, pod)
+            .unwrap_or_else(|err| panic!("cnitool {verb}, {plugins:?}: {err}"));
     }
 
     /// Attaches `pod` and returns its address.
     #[track_caller]
     pub(crate) fn add(&self, plugins: Plugins, pod: &Ns) -> String {
-        let answer = self.cnitool(plugins, "add", pod).unwrap_or_else(|err| panic!("cnitool add, {plugins:?}: {err}"));
+        let answer = self
+            .cnitool(plugins, "add", pod)
+            .unwrap_or_else(|err| panic!("cnitool add, {plugins:?}: {err}"));
         let result: Value = serde_json::from_str(&answer).expect("a result");
-        assert_eq!(result["cniVersion"], self.conflist["cniVersion"], "{result}");
-        result["ips"][0]["address"].as_str().expect("an address").to_owned()
+        assert_eq!(
+            result["cniVersion"], self.conflist["cniVersion"],
+            "{result}"
+        );
+        result["ips"][0]["address"]
+            .as_str()
+            .expect("an address")
+            .to_owned()
     }
 
     /// Attaches `pod` as another runtime would: libcni learns nothing of it.
@@ -104,18 +121,25 @@ impl Node {
             for key in ["name", "cniVersion"] {
                 conf[key] = self.conflist[key].clone();
             }
-            calls.push(self.host.call(plugin["type"].as_str().expect("a type"), pod, conf));
+            calls.push(
+                self.host
+                    .call(plugin["type"].as_str().expect("a type"), pod, conf),
+            );
         }
         calls
     }
 
-    /// Fails unless all that belonged to attachments is gone, libcni's and the reference plugins' part too.
+    /// Fails unless all that belonged to attachments is gone, libcni's and the reference plugins'
+    /// part too.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         self.host.assert_nothing_left();
         assert_eq!(cached(), 0, "libcni still knows an attachment");
         // What is said of the whole network is the node's.
-        let rules = self.host.run("nft list ruleset").replace("10.1.0.0/24", "net");
+        let rules = self
+            .host
+            .run("nft list ruleset")
+            .replace("10.1.0.0/24", "net");
         assert!(!rules.contains("10.1.0."), "rules for a container: {rules}");
     }
 }

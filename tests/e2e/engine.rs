@@ -14,16 +14,19 @@ const HOME: &str = "/run/podman-home";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const IMAGE: &str = "box";
 
-/// podman with CNI, all of whose processes are in a process namespace that ends with this value, or with the test.
+/// podman with CNI, all of whose processes are in a process namespace that ends with this value, or
+/// with the test.
 pub(crate) struct Podman<'a> {
     host: &'a Sandbox,
-    /// `unshare`; the first process of the namespace is its child and ends with its standard input.
+    /// `unshare`; the first process of the namespace is its child and ends with its standard
+    /// input.
     namespace: Child,
     cgroup: PathBuf,
 }
 
 impl<'a> Podman<'a> {
-    /// Starts with no image and no network. braid has all names that podman writes into its conflists.
+    /// Starts with no image and no network. braid has all names that podman writes into its
+    /// conflists.
     pub(crate) fn start(host: &'a Sandbox) -> Self {
         program::offer_braid(&["bridge", "host-local", "tuning", "firewall", "portmap"]);
         for folder in ["net.d", "tmp", "image/bin"] {
@@ -32,39 +35,54 @@ impl<'a> Podman<'a> {
         configure();
         // One hierarchy without controllers is enough to keep containers apart.
         match cgroup2() {
-            Some(at) if at != Path::new(CGROUPS) => drop(host.run(&format!("mount --bind {} {CGROUPS}", at.display()))),
+            Some(at) if at != Path::new(CGROUPS) => {
+                drop(host.run(&format!("mount --bind {} {CGROUPS}", at.display())));
+            }
             Some(_) => {}
             None => drop(host.run(&format!("mount -t cgroup2 cgroup2 {CGROUPS}"))),
         }
         let cgroup = Path::new(CGROUPS).join(format!("braid-e2e-{}", nix::unistd::gettid()));
-        Self { host, namespace: namespace(), cgroup }
+        Self {
+            host,
+            namespace: namespace(),
+            cgroup,
+        }
     }
 
     /// Whether this podman can use CNI; it is gone from version 5.
     pub(crate) fn has_cni(&self) -> bool {
-        self.try_run("info --format {{.Host.NetworkBackend}}").is_ok_and(|backend| backend == "cni")
+        self.try_run("info --format {{.Host.NetworkBackend}}")
+            .is_ok_and(|backend| backend == "cni")
     }
 
     /// Runs podman; words separated by white space, `Err` has what it complained.
     pub(crate) fn try_run(&self, args: &str) -> Result<String, String> {
         let proc = format!("/proc/{}/ns", self.namespace.id());
         let enter = format!("nsenter --pid={proc}/pid_for_children --mount={proc}/mnt");
-        let env = format!("env HOME={HOME} TMPDIR={HOME}/tmp CONTAINERS_CONF={HOME}/containers.conf");
+        let env =
+            format!("env HOME={HOME} TMPDIR={HOME}/tmp CONTAINERS_CONF={HOME}/containers.conf");
         let storage = format!("--root {HOME}/root --runroot {HOME}/runroot --storage-driver vfs");
-        let output = self.host.try_run(&format!("{enter} {env} podman {storage} {args}"))?;
+        let output = self
+            .host
+            .try_run(&format!("{enter} {env} podman {storage} {args}"))?;
         Ok(output.trim().to_owned())
     }
 
     /// [`Podman::try_run`] of what must succeed.
     #[track_caller]
     pub(crate) fn run(&self, args: &str) -> String {
-        self.try_run(args).unwrap_or_else(|err| panic!("podman {args}: {err}"))
+        self.try_run(args)
+            .unwrap_or_else(|err| panic!("podman {args}: {err}"))
     }
 
     /// Starts a container that waits to be ended.
     #[track_caller]
     pub(crate) fn container(&self, name: &str, network: &str) {
-        let cgroup = self.cgroup.strip_prefix(CGROUPS).expect("below the root").display();
+        let cgroup = self
+            .cgroup
+            .strip_prefix(CGROUPS)
+            .expect("below the root")
+            .display();
         // The machine's limits: its root may not be allowed to raise them to podman's.
         let limits = "--ulimit host --pids-limit 0";
         self.run(&format!(
@@ -75,26 +93,41 @@ impl<'a> Podman<'a> {
     /// Makes the containers' image from the one program that is sure to need no other file.
     pub(crate) fn import(&self) {
         let bin = Path::new(HOME).join("image/bin");
-        fs::copy(program::find("busybox").expect("needs_programs!(\"busybox\") comes first"), bin.join("busybox"))
-            .expect("copy busybox");
+        fs::copy(
+            program::find("busybox").expect("needs_programs!(\"busybox\") comes first"),
+            bin.join("busybox"),
+        )
+        .expect("copy busybox");
         for applet in ["sleep", "ping", "nc", "ip", "true"] {
             symlink("busybox", bin.join(applet)).expect("link to busybox");
         }
-        self.host.run(&format!("tar -C {HOME}/image -cf {HOME}/image.tar ."));
+        self.host
+            .run(&format!("tar -C {HOME}/image -cf {HOME}/image.tar ."));
         self.run(&format!("import {HOME}/image.tar {IMAGE}"));
     }
 }
 
 impl Drop for Podman<'_> {
     fn drop(&mut self) {
-        // The end of its input ends the first process; the kernel ends the others, and `unshare` waits for that.
+        // The end of its input ends the first process; the kernel ends the others, and `unshare`
+        // waits for that.
         drop(self.namespace.stdin.take());
         let ended = self.namespace.wait();
-        let below = fs::read_dir(&self.cgroup).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        let groups = below.filter(|path| path.is_dir()).chain([self.cgroup.clone()]);
-        let left: Vec<_> = groups.filter(|group| fs::remove_dir(group).is_err()).collect();
+        let below = fs::read_dir(&self.cgroup)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()));
+        let groups = below
+            .filter(|path| path.is_dir())
+            .chain([self.cgroup.clone()]);
+        let left: Vec<_> = groups
+            .filter(|group| fs::remove_dir(group).is_err())
+            .collect();
         if !std::thread::panicking() {
-            assert!(ended.is_ok_and(|status| status.success()), "the process namespace broke");
+            assert!(
+                ended.is_ok_and(|status| status.success()),
+                "the process namespace broke"
+            );
             assert!(left.is_empty(), "cgroups are still in use: {left:?}");
         }
     }
@@ -119,15 +152,24 @@ network_config_dir = "{HOME}/net.d"
     fs::write(Path::new(HOME).join("containers.conf"), text).expect("write containers.conf");
 }
 
-/// A process namespace with a `/proc` of its own, whose first process takes in orphans and waits for the end of its input.
+/// A process namespace with a `/proc` of its own, whose first process takes in orphans and waits
+/// for the end of its input.
 fn namespace() -> Child {
     let init = ["bash", "-c", "echo ready; read -r; exit 0"];
     let mut unshare = Command::new("unshare");
-    unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).args(init);
-    let mut child = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start unshare");
+    unshare
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(init);
+    let mut child = unshare
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start unshare");
     let mut line = String::new();
     let stdout = child.stdout.as_mut().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut line).expect("read from the namespace");
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .expect("read from the namespace");
     assert_eq!(line, "ready\n", "the process namespace is up");
     child
 }

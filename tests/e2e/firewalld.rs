@@ -20,13 +20,27 @@ impl Firewalld {
         fs::write("/run/dbus/bus.conf", BUS).expect("configuration of the bus");
         let spawn = |command: &[&str]| {
             let mut command_line = Command::new(command[0]);
-            command_line.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            command_line.spawn().unwrap_or_else(|err| panic!("{command:?}: {err}"))
+            command_line
+                .args(&command[1..])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            command_line
+                .spawn()
+                .unwrap_or_else(|err| panic!("{command:?}: {err}"))
         };
-        let bus = spawn(&["dbus-daemon", "--config-file=/run/dbus/bus.conf", "--nofork", "--nopidfile"]);
+        let bus = spawn(&[
+            "dbus-daemon",
+            "--config-file=/run/dbus/bus.conf",
+            "--nofork",
+            "--nopidfile",
+        ]);
         let mut all = Self(vec![bus]);
-        wait("the bus", || fs::exists("/run/dbus/system_bus_socket").unwrap_or(false));
-        all.0.push(spawn(&["/usr/sbin/firewalld", "--nofork", "--nopid"]));
+        wait("the bus", || {
+            fs::exists("/run/dbus/system_bus_socket").unwrap_or(false)
+        });
+        all.0
+            .push(spawn(&["/usr/sbin/firewalld", "--nofork", "--nopid"]));
         wait("firewalld", || host.try_run("firewall-cmd --state").is_ok());
         all
     }
@@ -35,7 +49,10 @@ impl Firewalld {
 fn wait(what: &str, is_there: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_there() {
-        assert!(start.elapsed() < Duration::from_mins(1), "{what} does not start");
+        assert!(
+            start.elapsed() < Duration::from_mins(1),
+            "{what} does not start"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -49,7 +66,9 @@ impl Drop for Firewalld {
 }
 
 fn sources(host: &Sandbox) -> String {
-    host.run("firewall-cmd --zone=trusted --list-sources").trim().to_owned()
+    host.run("firewall-cmd --zone=trusted --list-sources")
+        .trim()
+        .to_owned()
 }
 
 fn bridge() -> Value {
@@ -76,11 +95,17 @@ fn a_container_is_in_a_zone_of_firewalld_while_it_is_attached() {
         let call = host.call("braid", &b, network(&[bridge(), firewall]));
         let result = call.add().result();
         assert!(b.can_ping("192.0.2.2"), "{backend:?}");
-        let addr = result["ips"][0]["address"].as_str().expect("an address").replace("/24", "/32");
+        let addr = result["ips"][0]["address"]
+            .as_str()
+            .expect("an address")
+            .replace("/24", "/32");
         assert_eq!(sources(&host), addr);
         call.check(&result).ok();
-        host.run(&format!("firewall-cmd --zone=trusted --remove-source={addr}"));
-        call.check(&result).refused(999, &["is not in firewalld's zone trusted"]);
+        host.run(&format!(
+            "firewall-cmd --zone=trusted --remove-source={addr}"
+        ));
+        call.check(&result)
+            .refused(999, &["is not in firewalld's zone trusted"]);
         host.run(&format!("firewall-cmd --zone=trusted --add-source={addr}"));
         // Also from names alone.
         if backend.is_empty() {
@@ -102,7 +127,13 @@ fn a_zone_that_firewalld_does_not_know_is_refused_and_nothing_is_left() {
     let call = host.call("braid", &pod, network(&[bridge(), firewall]));
     call.add().refused(999, &["nowhere", "INVALID_ZONE"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    assert_eq!(braid_tests::state::elements(&host).iter().filter(|one| one.contains(" braid ")).count(), 0);
+    assert_eq!(
+        braid_tests::state::elements(&host)
+            .iter()
+            .filter(|one| one.contains(" braid "))
+            .count(),
+        0
+    );
     drop(running);
     let firewall = json!({"type": "firewall", "backend": "firewalld"});
     let call = host.call("braid", &pod, network(&[bridge(), firewall]));

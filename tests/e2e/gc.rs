@@ -1,7 +1,7 @@
 //! A container is dead, what it had is not: `cnitool gc`.
 //!
-//! cnitool holds nothing for valid and gives the plugin no list. So a live container must be one that libcni does not
-//! know of, and it stays because its namespace is still there.
+//! cnitool holds nothing for valid and gives the plugin no list. So a live container must be one
+//! that libcni does not know of, and it stays because its namespace is still there.
 
 use crate::cnitool::{CACHE, Form, Node, Plugins, conflist};
 use crate::program::needs_programs;
@@ -35,7 +35,8 @@ fn gc_removes_lease_veth_and_masquerading_of_a_dead_container_by_its_record() {
 }
 
 #[test]
-fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers_once_the_runtime_lists_the_living() {
+fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers_once_the_runtime_lists_the_living()
+{
     needs_programs!("cnitool");
     for form in [Form::Names, Form::Braid] {
         let node = Node::new(conflist(form, "1.1.0"));
@@ -45,10 +46,17 @@ fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers_once_the_runtime
         let _namespace = plant_dead(&node, Lost::CacheAndRecord);
         let planted = node.leftovers();
         node.ok(Plugins::Braid, "gc", &live);
-        assert_eq!(node.leftovers(), planted, "{form:?}: without a list, it may be alive");
+        assert_eq!(
+            node.leftovers(),
+            planted,
+            "{form:?}: without a list, it may be alive"
+        );
         node.gc_all_but(&live);
         assert_eq!(node.leftovers(), of_the_living, "{form:?}");
-        assert!(live.can_ping("10.1.0.1"), "{form:?}: the living are still attached");
+        assert!(
+            live.can_ping("10.1.0.1"),
+            "{form:?}: the living are still attached"
+        );
     }
 }
 
@@ -61,12 +69,15 @@ fn gc_ends_what_is_left(form: Form, lost: Lost) {
     let namespace = plant_dead(&node, lost);
     node.ok(Plugins::Braid, "gc", &live);
     assert_eq!(node.leftovers(), of_the_living, "{form:?} {lost:?}");
-    assert!(live.can_ping("10.1.0.1"), "{form:?} {lost:?}: the living are still attached");
+    assert!(
+        live.can_ping("10.1.0.1"),
+        "{form:?} {lost:?}: the living are still attached"
+    );
     drop(namespace);
 }
 
-/// Attaches a container and lets it die so that only the plugin can clean up: its namespace has lost its path, but an
-/// open file keeps it, and with it the veth. Returns that file.
+/// Attaches a container and lets it die so that only the plugin can clean up: its namespace has
+/// lost its path, but an open file keeps it, and with it the veth. Returns that file.
 #[track_caller]
 fn plant_dead(node: &Node, lost: Lost) -> File {
     let pod = node.pod("dead");
@@ -82,19 +93,34 @@ fn plant_dead(node: &Node, lost: Lost) -> File {
     }
     let lease = Path::new("/var/lib/cni/networks/net").join(addr);
     assert!(lease.is_file(), "{} is planted", lease.display());
-    let masqueraded = elements(node.host()).iter().filter(|element| element.contains(addr)).count();
-    assert_eq!((veths(node), masqueraded), (2, 1), "veths and masquerading are planted");
+    let masqueraded = elements(node.host())
+        .iter()
+        .filter(|element| element.contains(addr))
+        .count();
+    assert_eq!(
+        (veths(node), masqueraded),
+        (2, 1),
+        "veths and masquerading are planted"
+    );
     kept
 }
 
 /// Removes braid's records of what cnitool attached.
 fn forget_records() {
-    let containers = fs::read_dir("/run/braid/attachments").expect("records").filter_map(Result::ok);
-    let of_cnitool = containers.filter(|entry| entry.file_name().to_string_lossy().starts_with("cnitool-"));
-    let forgotten = of_cnitool.map(|entry| fs::remove_dir_all(entry.path()).expect("a record")).count();
+    let containers = fs::read_dir("/run/braid/attachments")
+        .expect("records")
+        .filter_map(Result::ok);
+    let of_cnitool =
+        containers.filter(|entry| entry.file_name().to_string_lossy().starts_with("cnitool-"));
+    let forgotten = of_cnitool
+        .map(|entry| fs::remove_dir_all(entry.path()).expect("a record"))
+        .count();
     assert_eq!(forgotten, 1, "one container had records");
 }
 
 fn veths(node: &Node) -> usize {
-    node.link_names().iter().filter(|name| name.starts_with("veth")).count()
+    node.link_names()
+        .iter()
+        .filter(|name| name.starts_with("veth"))
+        .count()
 }

@@ -1,4 +1,5 @@
-//! A node changes hands: what one implementation attached, the other takes back, with libcni's cache in between.
+//! A node changes hands: what one implementation attached, the other takes back, with libcni's
+//! cache in between.
 
 use crate::cnitool::{Form, Node, Plugins, conflist};
 use crate::program::needs_programs;
@@ -27,7 +28,8 @@ fn what_braid_attached_the_reference_plugins_check_and_detach() {
 /// A node with a container of each, attached, checked and detached; both containers have ended.
 fn changes_hands(from: Plugins, to: Plugins) -> Node {
     let mut conflist = conflist(Form::Names, "1.1.0");
-    // Only a sysctl: what the reference plugin remembers of the attributes that it changed is a matter of its own.
+    // Only a sysctl: what the reference plugin remembers of the attributes that it changed is a
+    // matter of its own.
     conflist["plugins"][1] = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}});
     let node = Node::new(conflist);
     let outside = node.outside("wan", "192.0.2.1/24", "192.0.2.2/24");
@@ -39,7 +41,12 @@ fn changes_hands(from: Plugins, to: Plugins) -> Node {
     let peer = old_addr.split('/').next().unwrap_or_default();
     assert!(new.can_ping(peer), "both are on one bridge");
     for pod in [&old, &new] {
-        assert_eq!(pod.seen_by(&outside, "192.0.2.2").to_string(), "192.0.2.1", "{} is masqueraded", pod.name());
+        assert_eq!(
+            pod.seen_by(&outside, "192.0.2.2").to_string(),
+            "192.0.2.1",
+            "{} is masqueraded",
+            pod.name()
+        );
     }
     node.ok(to, "del", &old);
     assert_eq!(old.link_names(), Vec::<String>::new());

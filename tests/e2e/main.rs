@@ -1,4 +1,5 @@
-//! braid under the runtimes' own code: libcni's command line and podman, which decide what a plugin is really called with.
+//! braid under the runtimes' own code: libcni's command line and podman, which decide what a plugin
+//! is really called with.
 
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]
 

@@ -1,5 +1,5 @@
-//! podman 4 with CNI, on the conflist that it writes itself: bridge with masquerading and host-local, port mapping,
-//! firewall, tuning.
+//! podman 4 with CNI, on the conflist that it writes itself: bridge with masquerading and
+//! host-local, port mapping, firewall, tuning.
 
 use crate::engine::Podman;
 use crate::program::{needs_programs, skip};
@@ -27,18 +27,30 @@ fn containers_of_podman_reach_each_other_and_outside_and_leave_nothing() {
     assert_eq!([a.as_str(), b.as_str()], ["10.89.0.2", "10.89.0.3"]);
     for (name, own, other) in [("a", &a, &b), ("b", &b, &a)] {
         let shown = podman.run(&format!("exec {name} ip -o -4 addr show dev eth0"));
-        assert!(shown.contains(&format!("inet {own}/24 ")), "{name}: {shown}");
+        assert!(
+            shown.contains(&format!("inet {own}/24 ")),
+            "{name}: {shown}"
+        );
         podman.run(&format!("exec {name} ping -q -c 1 -w 5 {other}"));
     }
-    let listener = outside.enter(|| TcpListener::bind("192.0.2.2:0")).expect("listen outside");
+    let listener = outside
+        .enter(|| TcpListener::bind("192.0.2.2:0"))
+        .expect("listen outside");
     let port = listener.local_addr().expect("own address").port();
     podman.run(&format!("exec a nc -w 5 192.0.2.2 {port} -e true"));
     let (_, seen) = listener.accept().expect("the container's connection");
-    assert_eq!(seen.ip().to_string(), "192.0.2.1", "the container is masqueraded");
+    assert_eq!(
+        seen.ip().to_string(),
+        "192.0.2.1",
+        "the container is masqueraded"
+    );
 
     podman.run("rm -f -t 0 a b");
     host.assert_nothing_left();
     let rules = host.run("nft list ruleset");
-    assert!(![a, b].iter().any(|addr| rules.contains(addr)), "rules for a container: {rules}");
+    assert!(
+        ![a, b].iter().any(|addr| rules.contains(addr)),
+        "rules for a container: {rules}"
+    );
     assert_eq!(host.link_names(), ["wan", "cni-podman1"]);
 }

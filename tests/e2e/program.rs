@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 /// libcni's command line: `$BRAID_CNITOOL`, otherwise `~/.cache/braid/tools/cnitool`.
 pub(crate) fn cnitool() -> PathBuf {
-    let cached =
-        || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid/tools/cnitool");
+    let cached = || {
+        PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into()))
+            .join(".cache/braid/tools/cnitool")
+    };
     env::var_os("BRAID_CNITOOL").map_or_else(cached, PathBuf::from)
 }
 
@@ -21,10 +23,13 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
+    folders
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
 }
 
-/// Makes braid callable under each of `names` in the sandbox, by scripts as `braid install` writes them.
+/// Makes braid callable under each of `names` in the sandbox, by scripts as `braid install` writes
+/// them.
 pub(crate) fn offer_braid(names: &[&str]) {
     for name in names {
         let path = Path::new(PLUGINS).join(name);

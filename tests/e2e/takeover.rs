@@ -1,5 +1,6 @@
-//! `braid install` on nodes with the configurations of other projects, in the form of the init container of deploy/: a
-//! root without capabilities, of the node only the mounted folders. Then libcni attaches a pod.
+//! `braid install` on nodes with the configurations of other projects, in the form of the init
+//! container of deploy/: a root without capabilities, of the node only the mounted folders. Then
+//! libcni attaches a pod.
 
 use crate::program::{self, needs_programs};
 use braid_tests::{Ns, Sandbox, Value, binary, json};
@@ -50,7 +51,8 @@ fn node(files: &[(&str, &str)]) -> Sandbox {
 fn chained(name: &str) {
     let path = Path::new(BIN).join(name);
     fs::write(&path, CHAINED).expect("a plugin");
-    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("an executable file");
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("an executable file");
 }
 
 fn put(name: &str, fixture: &str) {
@@ -61,7 +63,9 @@ fn put(name: &str, fixture: &str) {
         "thick-multus-istio.conflist" => include_str!("fixtures/thick-multus-istio.conflist"),
         "thin-multus.conf" => include_str!("fixtures/thin-multus.conf"),
         "thin-multus.conflist" => include_str!("fixtures/thin-multus.conflist"),
-        "thin-multus-after-braid.conflist" => include_str!("fixtures/thin-multus-after-braid.conflist"),
+        "thin-multus-after-braid.conflist" => {
+            include_str!("fixtures/thin-multus-after-braid.conflist")
+        }
         "thin-multus-istio.conflist" => include_str!("fixtures/thin-multus-istio.conflist"),
         "braid-istio.conflist" => include_str!("fixtures/braid-istio.conflist"),
         other => other,
@@ -72,16 +76,28 @@ fn put(name: &str, fixture: &str) {
 /// Runs `braid install` in the container, with the arguments of deploy/networks.yaml.
 fn run(words: &[&str], plugins: &str) -> Output {
     let conflist = format!("--conflist={LIST}");
-    let files = ["--root=/mnt", "--kubeconfig=/etc/cni/net.d/braid.d/kubeconfig", &conflist];
-    let server = ["--credentials=/var/lib/kubelet/x", "--server=https://10.96.0.1:443"];
+    let files = [
+        "--root=/mnt",
+        "--kubeconfig=/etc/cni/net.d/braid.d/kubeconfig",
+        &conflist,
+    ];
+    let server = [
+        "--credentials=/var/lib/kubelet/x",
+        "--server=https://10.96.0.1:443",
+    ];
     run_plain(&[&files[..], &server, words].concat(), plugins)
 }
 
 /// Runs it with no other argument than the plugin folder.
 fn run_plain(words: &[&str], plugins: &str) -> Output {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", CONTAINER, "sh"]).arg(binary::braid());
-    command.args(["install", "--bin-dir=/mnt/run/plugins"]).args(words).env("PLUGINS", plugins);
+    command
+        .args(["--mount", "sh", "-c", CONTAINER, "sh"])
+        .arg(binary::braid());
+    command
+        .args(["install", "--bin-dir=/mnt/run/plugins"])
+        .args(words)
+        .env("PLUGINS", plugins);
     command.stdin(Stdio::null()).output().expect("unshare")
 }
 
@@ -89,7 +105,11 @@ fn run_plain(words: &[&str], plugins: &str) -> Output {
 #[track_caller]
 fn install() -> Value {
     let output = run(&[], BIN);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     read(LIST)
 }
 
@@ -103,7 +123,10 @@ fn folders() -> Vec<(String, Vec<u8>)> {
     for folder in [BIN, NETWORKS] {
         for entry in fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            all.push((path.display().to_string(), fs::read(&path).unwrap_or_default()));
+            all.push((
+                path.display().to_string(),
+                fs::read(&path).unwrap_or_default(),
+            ));
         }
     }
     all.sort();
@@ -115,14 +138,20 @@ fn refused(word: &str) {
     let before = folders();
     let output = run(&[], BIN);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains(word), "{said}");
+    assert!(
+        output.status.code() == Some(1) && said.contains(word),
+        "{said}"
+    );
     assert!(folders() == before, "everything is as it was");
 }
 
 fn cnitool(host: &Sandbox, verb: &str, network: &Value, pod: &Ns) -> Result<String, String> {
     let network = network.as_str().expect("a name");
     let (tool, pod) = (program::cnitool(), pod.path().display().to_string());
-    host.try_run(&format!("env CNI_PATH={BIN} NETCONFPATH={NETWORKS} {} {verb} {network} {pod}", tool.display()))
+    host.try_run(&format!(
+        "env CNI_PATH={BIN} NETCONFPATH={NETWORKS} {} {verb} {network} {pod}",
+        tool.display()
+    ))
 }
 
 /// Attaches and detaches a pod by libcni. Returns the foreign plugins that ran for the ADD.
@@ -138,12 +167,19 @@ fn attaches(host: &Sandbox, list: &Value) -> Vec<String> {
     host.end(&pod);
     fs::remove_file(pod.path()).expect("the path of the namespace that ended");
     host.assert_nothing_left();
-    order.lines().filter_map(|line| line.strip_prefix("ADD ")).map(str::to_owned).collect()
+    order
+        .lines()
+        .filter_map(|line| line.strip_prefix("ADD "))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn types(list: &Value) -> Vec<&str> {
     let plugins = list["plugins"].as_array().expect("plugins");
-    plugins.iter().map(|plugin| plugin["type"].as_str().expect("a type")).collect()
+    plugins
+        .iter()
+        .map(|plugin| plugin["type"].as_str().expect("a type"))
+        .collect()
 }
 
 #[test]
@@ -151,7 +187,10 @@ fn flannels_list_becomes_the_default_network() {
     needs_programs!("cnitool", "unshare", "setpriv");
     let host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
     let list = install();
-    assert_eq!(list["plugins"][0]["clusterNetwork"], "/etc/cni/net.d/10-flannel.conflist");
+    assert_eq!(
+        list["plugins"][0]["clusterNetwork"],
+        "/etc/cni/net.d/10-flannel.conflist"
+    );
     assert_eq!(attaches(&host, &list), [""; 0]);
 }
 
@@ -162,14 +201,32 @@ fn multus_lists_are_taken_over_and_pods_start() {
         ("00-multus.conf", "thick-multus.conf", &[][..]),
         ("00-multus.conf", "thin-multus.conf", &[]),
         ("00-multus.conflist", "thin-multus.conflist", &[]),
-        ("00-multus.conflist", "thick-multus-istio.conflist", &["istio-cni"]),
-        ("00-multus.conflist", "thin-multus-istio.conflist", &["istio-cni"]),
+        (
+            "00-multus.conflist",
+            "thick-multus-istio.conflist",
+            &["istio-cni"],
+        ),
+        (
+            "00-multus.conflist",
+            "thin-multus-istio.conflist",
+            &["istio-cni"],
+        ),
     ] {
-        let host = node(&[("10-flannel.conflist", "10-flannel.conflist"), (name, fixture)]);
+        let host = node(&[
+            ("10-flannel.conflist", "10-flannel.conflist"),
+            (name, fixture),
+        ]);
         let list = install();
         assert_eq!(types(&list)[1..], *chained, "{fixture}: {list}");
-        let default = if fixture.starts_with("thick") { "clusterNetwork" } else { "delegates" };
-        assert!(list["plugins"][0].get(default).is_some(), "{fixture}: {list}");
+        let default = if fixture.starts_with("thick") {
+            "clusterNetwork"
+        } else {
+            "delegates"
+        };
+        assert!(
+            list["plugins"][0].get(default).is_some(),
+            "{fixture}: {list}"
+        );
         assert_eq!(list["name"], read(&format!("{NETWORKS}/{name}"))["name"]);
         assert_eq!(attaches(&host, &list), *chained, "{fixture}");
     }
@@ -187,10 +244,20 @@ fn multus_list_that_leads_back_to_braid_keeps_its_keys_and_gets_the_next_network
         put(name, fixture);
         let list = install();
         let own = &list["plugins"][0];
-        assert_eq!((types(&list), own.get("delegates")), (vec!["braid"], None), "{list}");
-        assert_eq!(own["clusterNetwork"], "/etc/cni/net.d/10-flannel.conflist", "{list}");
-        let key =
-            if fixture.starts_with("thick") { ("logLevel", "verbose") } else { ("globalNamespaces", "default,infra") };
+        assert_eq!(
+            (types(&list), own.get("delegates")),
+            (vec!["braid"], None),
+            "{list}"
+        );
+        assert_eq!(
+            own["clusterNetwork"], "/etc/cni/net.d/10-flannel.conflist",
+            "{list}"
+        );
+        let key = if fixture.starts_with("thick") {
+            ("logLevel", "verbose")
+        } else {
+            ("globalNamespaces", "default,infra")
+        };
         assert_eq!(own[key.0], key.1, "{list}");
         assert_eq!(attaches(&host, &list), [""; 0]);
         assert_eq!(install(), list, "a second time nothing changes");
@@ -207,9 +274,15 @@ fn a_mesh_plugin_that_its_installer_inserted_survives_a_rewrite() {
     assert_eq!(types(&list), ["braid", "istio-cni"]);
     assert_eq!(attaches(&host, &list), ["istio-cni"]);
     // The default network changes, so the list is written anew.
-    put("05-new.conf", r#"{"cniVersion":"0.4.0","name":"new","type":"flannel"}"#);
+    put(
+        "05-new.conf",
+        r#"{"cniVersion":"0.4.0","name":"new","type":"flannel"}"#,
+    );
     let list = install();
-    assert_eq!((types(&list), &list["name"]), (vec!["braid", "istio-cni"], &json!("new")));
+    assert_eq!(
+        (types(&list), &list["name"]),
+        (vec!["braid", "istio-cni"], &json!("new"))
+    );
     assert_eq!(attaches(&host, &list), ["istio-cni"]);
 }
 
@@ -220,7 +293,10 @@ fn what_can_never_work_is_refused_and_everything_stays_as_it_was() {
     refused("there is no /etc/cni/net.d/10-flannel.conflist on the node");
     put("00-multus.conf", "thick-multus-after-braid.conf");
     refused("braid again");
-    put("00-multus.conf", r#"{"cniVersion":"0.3.1","name":"n","type":"calico","ipam":{"type":"calico-ipam"}}"#);
+    put(
+        "00-multus.conf",
+        r#"{"cniVersion":"0.3.1","name":"n","type":"calico","ipam":{"type":"calico-ipam"}}"#,
+    );
     refused("type \"calico\" has no program in /run/plugins");
     put("10-flannel.conflist", "10-flannel.conflist");
     put("00-multus.conf", "thick-multus.conf");
@@ -236,13 +312,23 @@ fn a_mounted_folder_that_is_another_one_on_the_node_is_refused() {
     fs::create_dir_all("/run/k3s/data/cni").expect("a folder");
     let output = run(&[], "/run/k3s/data/cni");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains("is /k3s/data/cni on the node"), "{said}");
-    assert_eq!(fs::read_dir("/run/k3s/data/cni").expect("a folder").count(), 0);
+    assert!(
+        output.status.code() == Some(1) && said.contains("is /k3s/data/cni on the node"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read_dir("/run/k3s/data/cni").expect("a folder").count(),
+        0
+    );
     let before = folders();
-    // As an earlier braid.yaml had it: the names would start /mnt/run/plugins/braid, which the node does not have.
+    // As an earlier braid.yaml had it: the names would start /mnt/run/plugins/braid, which the node
+    // does not have.
     let output = run_plain(&[], BIN);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains("give --root"), "{said}");
+    assert!(
+        output.status.code() == Some(1) && said.contains("give --root"),
+        "{said}"
+    );
     assert!(folders() == before);
     assert!(!Path::new(LIST).exists());
 }
@@ -266,7 +352,11 @@ fn containers_that_install_at_once_follow_one_another() {
     let start = |words: &'static [&str]| std::thread::spawn(move || run(words, BIN));
     let all = [[].as_slice(), &[], &[]].map(start);
     for output in all.map(|one| one.join().expect("a thread")) {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     assert_eq!(types(&read(LIST)), ["braid"]);
     assert!(run(&["--remove"], BIN).status.success());
@@ -278,7 +368,10 @@ fn plugins_of_a_folder_beside_the_list_are_not_run_by_the_runtime_behind_braid()
     needs_programs!("cnitool", "unshare", "setpriv");
     let host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
     let list = install();
-    assert_eq!(list["loadOnlyInlinedPlugins"], true, "braid appends them to the network that it names");
+    assert_eq!(
+        list["loadOnlyInlinedPlugins"], true,
+        "braid appends them to the network that it names"
+    );
     fs::create_dir(format!("{NETWORKS}/cbr0")).expect("a folder");
     put("cbr0/50-linkerd.conf", r#"{"type":"linkerd-cni"}"#);
     assert_eq!(attaches(&host, &list), ["linkerd-cni"], "once");
@@ -291,6 +384,9 @@ fn a_folder_of_an_inlined_list_is_left_to_the_runtime() {
     let list = install();
     assert_eq!(list.get("loadOnlyInlinedPlugins"), None);
     fs::create_dir(format!("{NETWORKS}/multus-cni-network")).expect("a folder");
-    put("multus-cni-network/50-linkerd.conf", r#"{"type":"linkerd-cni"}"#);
+    put(
+        "multus-cni-network/50-linkerd.conf",
+        r#"{"type":"linkerd-cni"}"#,
+    );
     assert_eq!(attaches(&host, &list), ["linkerd-cni"]);
 }

@@ -47,8 +47,14 @@ fn assert_attached(pod: &Ns, addr: &str) {
     assert_eq!(pod.addrs("eth0"), [addr]);
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     let routes = pod.routes("-4");
-    let default = routes.iter().find(|route| route["dst"] == "default").expect("a default route");
-    assert_eq!((&default["gateway"], &default["dev"]), (&"10.1.0.1".into(), &"eth0".into()));
+    let default = routes
+        .iter()
+        .find(|route| route["dst"] == "default")
+        .expect("a default route");
+    assert_eq!(
+        (&default["gateway"], &default["dev"]),
+        (&"10.1.0.1".into(), &"eth0".into())
+    );
     assert!(pod.can_ping("10.1.0.1"), "the gateway answers");
     assert_eq!(cached(), 1, "libcni knows the attachment");
 }

@@ -18,9 +18,12 @@ use std::path::Path;
 
 /// A case as it is written. All keys but `conf` may be absent.
 ///
-/// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM gave, as a result.
-/// `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked for in any way; `driver`: that of a program. `routes`:
-/// of the container, each with its link as `dev`. Of `flannel` the file of flanneld is told by `files`.
+/// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM
+/// gave, as a result. `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered
+/// from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or
+/// `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked
+/// for in any way; `driver`: that of a program. `routes`: of the container, each with its link as
+/// `dev`. Of `flannel` the file of flanneld is told by `files`.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -29,7 +32,8 @@ impl Case {
         Self(serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display())))
     }
 
-    /// The plan, what takes it back, what takes it back without a record, and the result; or why it is refused.
+    /// The plan, what takes it back, what takes it back without a record, and the result; or why it
+    /// is refused.
     pub(crate) fn text(&self) -> String {
         let conf = NetConf::parse(self.0["conf"].to_string().as_bytes()).unwrap();
         if conf.plugin == flannel::FLANNEL {
@@ -41,10 +45,17 @@ impl Case {
     /// The configuration that is made, and the plans of the plugin that it is for and of the file.
     fn flannel(&self, conf: &NetConf) -> Result<String, braid_core::cni::Error> {
         let file = flannel::subnet_file(conf)?;
-        let made = flannel::delegate(conf, &file, self.0["files"][&file].as_str().unwrap_or_default())?;
+        let made = flannel::delegate(
+            conf,
+            &file,
+            self.0["files"][&file].as_str().unwrap_or_default(),
+        )?;
         let pretty = made.clone().sorted().pretty();
-        let parts =
-            [NetConf::from_json(made.clone())?, flannel::with_made(conf, &made)].map(|conf| self.text_of(&conf));
+        let parts = [
+            NetConf::from_json(made.clone())?,
+            flannel::with_made(conf, &made),
+        ]
+        .map(|conf| self.text_of(&conf));
         Ok(format!("# made\n{pretty}\n\n{}", parts.join("\n")))
     }
 
@@ -57,8 +68,14 @@ impl Case {
         let ifname = name(self.0["ifname"].as_str().unwrap_or("eth0"));
         let call = Call::new(&conf.name, "4f1c", &ifname, "/run/netns/pod", prev.as_ref());
         let mut facts = self.facts();
-        facts.devices.extend(plugin.needs(&call).into_iter().filter_map(|need| self.device(need)));
-        self.planned(plugin.as_ref(), &call, &facts, conf.version).unwrap_or_else(|error| refused(&error))
+        facts.devices.extend(
+            plugin
+                .needs(&call)
+                .into_iter()
+                .filter_map(|need| self.device(need)),
+        );
+        self.planned(plugin.as_ref(), &call, &facts, conf.version)
+            .unwrap_or_else(|error| refused(&error))
     }
 
     fn planned(
@@ -69,9 +86,17 @@ impl Case {
         version: Version,
     ) -> Result<String, braid_core::cni::Error> {
         plugin.refuse(call, facts)?;
-        let lease = self.result("lease").map(|given| Lease { ips: given.ips, routes: given.routes, dns: given.dns });
+        let lease = self.result("lease").map(|given| Lease {
+            ips: given.ips,
+            routes: given.routes,
+            dns: given.dns,
+        });
         let planned = plugin.plan(call, facts, lease)?;
-        let warnings: Vec<String> = planned.warnings.iter().map(|warning| format!("# warning: {warning}\n")).collect();
+        let warnings: Vec<String> = planned
+            .warnings
+            .iter()
+            .map(|warning| format!("# warning: {warning}\n"))
+            .collect();
         Ok(format!(
             "{}# ADD\n{}\n# DEL\n{}\n# DEL without a record\n{}\n# result\n{}\n",
             warnings.concat(),
@@ -84,7 +109,9 @@ impl Case {
 
     /// The device that a configuration is about.
     fn device(&self, need: Need) -> Option<(Device, DeviceFact)> {
-        let Need::Device(device) = need else { return None };
+        let Need::Device(device) = need else {
+            return None;
+        };
         let fact = match (self.0["device"].as_str(), self.0["driver"].as_str()) {
             (Some(link), _) => DeviceFact::Link(name(link)),
             (None, Some(driver)) => DeviceFact::Userspace(driver.to_owned()),
@@ -100,19 +127,38 @@ impl Case {
     }
 
     fn facts(&self) -> Facts {
-        let lacks: Vec<&str> = self.0["lacks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let said = |feature: &Feature| lacks.contains(&feature.name()).then(|| "not here".to_owned());
+        let lacks: Vec<&str> = self.0["lacks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let said = |feature: &Feature| {
+            lacks
+                .contains(&feature.name())
+                .then(|| "not here".to_owned())
+        };
         let features = ASKED
             .iter()
             .chain(&[Feature::CgroupBpf, Feature::Netkit, Feature::NetkitL2])
             .map(|feature| (*feature, said(feature)))
             .collect();
-        let mut facts = Facts { boot_id: "a boot".to_owned(), netns: Some(7), features, ..Facts::default() };
+        let mut facts = Facts {
+            boot_id: "a boot".to_owned(),
+            netns: Some(7),
+            features,
+            ..Facts::default()
+        };
         let files = self.entries(&["files"]).into_iter();
-        facts.files.extend(files.map(|(path, text)| (path, text.as_str().unwrap().to_owned())));
+        facts
+            .files
+            .extend(files.map(|(path, text)| (path, text.as_str().unwrap().to_owned())));
         for (ns, key) in [(Ns::Host, "host"), (Ns::Pod, "pod")] {
             for (at, (link, given)) in self.entries(&[key]).into_iter().enumerate() {
-                let link = LinkRef { ns, name: name(&link) };
+                let link = LinkRef {
+                    ns,
+                    name: name(&link),
+                };
                 facts.addrs.insert(link.clone(), addrs(&given));
                 facts.links.insert(link, self::link(at, &given));
             }
@@ -120,13 +166,22 @@ impl Case {
                 facts.default_links.insert(ns, name(link));
             }
             for (sysctl, value) in self.entries(&["sysctl", key]) {
-                facts.sysctls.insert((ns, sysctl), value.as_str().unwrap().to_owned());
+                facts
+                    .sysctls
+                    .insert((ns, sysctl), value.as_str().unwrap().to_owned());
             }
         }
-        let routes: Vec<RouteFact> =
-            self.0["routes"].as_array().into_iter().flatten().map(|given| route(given, &facts)).collect();
+        let routes: Vec<RouteFact> = self.0["routes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|given| route(given, &facts))
+            .collect();
         facts.routes.insert(Ns::Pod, routes);
-        let vrfs = facts.links.iter().filter_map(|(at, link)| Some((at.name.clone(), link.vrf_table?)));
+        let vrfs = facts
+            .links
+            .iter()
+            .filter_map(|(at, link)| Some((at.name.clone(), link.vrf_table?)));
         facts.vrfs = vrfs.collect();
         facts
     }
@@ -142,29 +197,45 @@ fn name(text: &str) -> IfName {
 }
 
 fn link(at: usize, given: &Value) -> LinkFact {
-    let mac = given["mac"].as_str().map(|text| Mac::parse(text).expect("a hardware address"));
-    let mtu = given["mtu"].as_u64().map_or(1500, |mtu| u32::try_from(mtu).unwrap());
+    let mac = given["mac"]
+        .as_str()
+        .map(|text| Mac::parse(text).expect("a hardware address"));
+    let mtu = given["mtu"]
+        .as_u64()
+        .map_or(1500, |mtu| u32::try_from(mtu).unwrap());
     let mut fact = LinkFact::planned(given["kind"].as_str().unwrap_or("veth"), mac, mtu, true);
     fact.up = given["up"] != false;
     fact.index = u32::try_from(at).unwrap() + 2;
     let modes = ["bridge", "l2", "l3", "l3s"];
-    fact.mode = given["mode"].as_str().and_then(|mode| modes.into_iter().find(|known| *known == mode));
-    fact.parent = given["peer"].as_u64().map(|peer| u32::try_from(peer).unwrap());
-    fact.vrf_table = given["table"].as_u64().map(|table| u32::try_from(table).unwrap());
+    fact.mode = given["mode"]
+        .as_str()
+        .and_then(|mode| modes.into_iter().find(|known| *known == mode));
+    fact.parent = given["peer"]
+        .as_u64()
+        .map(|peer| u32::try_from(peer).unwrap());
+    fact.vrf_table = given["table"]
+        .as_u64()
+        .map(|table| u32::try_from(table).unwrap());
     fact.vlan_filtering = given["vlan_filtering"] == true;
     fact
 }
 
 fn route(given: &Value, facts: &Facts) -> RouteFact {
     let text = |key: &str| given[key].as_str().map(|text| text.parse().unwrap());
-    let number = |key: &str| given[key].as_u64().map(|number| u32::try_from(number).unwrap());
+    let number = |key: &str| {
+        given[key]
+            .as_u64()
+            .map(|number| u32::try_from(number).unwrap())
+    };
     RouteFact {
         dst: given["dst"].as_str().unwrap().parse().unwrap(),
         gw: text("gw"),
         src: text("src"),
         link: Some(facts.links[&LinkRef::pod(name(given["dev"].as_str().unwrap()))].index),
         table: number("table").unwrap_or(254),
-        scope: given["scope"].as_u64().map_or(0, |scope| u8::try_from(scope).unwrap()),
+        scope: given["scope"]
+            .as_u64()
+            .map_or(0, |scope| u8::try_from(scope).unwrap()),
         from_router: false,
         priority: number("metric"),
         mtu: None,
@@ -175,8 +246,19 @@ fn route(given: &Value, facts: &Facts) -> RouteFact {
 }
 
 fn addrs(given: &Value) -> Vec<AddrFact> {
-    let texts = given["addrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    texts.map(|text| AddrFact { net: text.parse().unwrap(), tentative: false, dad_failed: false, scope: 0 }).collect()
+    let texts = given["addrs"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    texts
+        .map(|text| AddrFact {
+            net: text.parse().unwrap(),
+            tentative: false,
+            dad_failed: false,
+            scope: 0,
+        })
+        .collect()
 }
 
 fn refused(error: &braid_core::cni::Error) -> String {

@@ -1,8 +1,14 @@
-//! Plans as text: what each configuration does on a host that is described by hand. No root, no kernel.
+//! Plans as text: what each configuration does on a host that is described by hand. No root, no
+//! kernel.
 //!
-//! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` writes the goldens anew.
+//! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` writes the
+//! goldens anew.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test fails by a panic"
+)]
 
 mod case;
 
@@ -16,7 +22,12 @@ fn folder() -> PathBuf {
 
 /// All files of all types with this extension, sorted.
 fn files(extension: &str) -> Vec<PathBuf> {
-    let entries = |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let entries = |path: &Path| {
+        fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
     let types = entries(&folder()).into_iter().filter(|path| path.is_dir());
     let mut files: Vec<PathBuf> = types.flat_map(|path| entries(&path)).collect();
     files.retain(|path| path.extension().is_some_and(|found| found == extension));
@@ -39,19 +50,32 @@ fn every_plan_is_what_its_golden_says() {
             }
         }
     }
-    assert!(differing.is_empty(), "plans changed; `cargo xtask bless` takes them over:\n{}", differing.join("\n"));
+    assert!(
+        differing.is_empty(),
+        "plans changed; `cargo xtask bless` takes them over:\n{}",
+        differing.join("\n")
+    );
 }
 
 #[test]
 fn every_golden_has_its_case() {
-    let orphans: Vec<PathBuf> =
-        files("txt").into_iter().filter(|path| !path.with_extension("json").is_file()).collect();
+    let orphans: Vec<PathBuf> = files("txt")
+        .into_iter()
+        .filter(|path| !path.with_extension("json").is_file())
+        .collect();
     assert_eq!(orphans, Vec::<PathBuf>::new());
 }
 
 #[test]
 fn every_type_has_a_golden() {
-    let has = |kind: &&&str| files("json").iter().any(|path| path.parent().is_some_and(|dir| dir.ends_with(kind)));
-    let missing: Vec<&&str> = braid_core::plugins::TYPES.iter().filter(|kind| !has(kind)).collect();
+    let has = |kind: &&&str| {
+        files("json")
+            .iter()
+            .any(|path| path.parent().is_some_and(|dir| dir.ends_with(kind)))
+    };
+    let missing: Vec<&&str> = braid_core::plugins::TYPES
+        .iter()
+        .filter(|kind| !has(kind))
+        .collect();
     assert_eq!(missing, Vec::<&&str>::new());
 }

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 fn attach(host: &Sandbox, pod: &Ns, ipam: Value) -> Call {
-    host.call("bridge", pod, conf::bridge()).with("isGateway", false).with("ipam", ipam)
+    host.call("bridge", pod, conf::bridge())
+        .with("isGateway", false)
+        .with("ipam", ipam)
 }
 
 fn host_local(subnet: &str) -> Value {
@@ -17,7 +19,10 @@ fn host_local(subnet: &str) -> Value {
 fn next(host: &Sandbox, name: &str, ipam: &Value) -> String {
     let pod = host.pod(name);
     let result = attach(host, &pod, ipam.clone()).add().result();
-    result["ips"][0]["address"].as_str().unwrap_or_default().to_owned()
+    result["ips"][0]["address"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -30,7 +35,10 @@ fn a_freed_address_is_not_given_out_again_at_once() {
             let call = attach(&host, &pod, ipam.clone());
             let result = call.add().result();
             call.del().ok();
-            result["ips"][0]["address"].as_str().unwrap_or_default().to_owned()
+            result["ips"][0]["address"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
         })
         .collect();
     let last_bytes = ["2", "3", "4", "5", "6", "2", "3", "4"];
@@ -45,29 +53,51 @@ fn a_full_range_names_itself_and_a_freed_address_serves_again() {
     let pod = host.pod("b");
     let second = attach(&host, &pod, ipam.clone());
     let before = host.state();
-    second.add().refused(999, &["no IP addresses available in range set: 10.1.0.1-10.1.0.2"]);
-    before.without_marks().assert_same(&host.state().without_marks());
-    attach(&host, &host.pod("a2"), ipam).container("a").del().ok();
+    second.add().refused(
+        999,
+        &["no IP addresses available in range set: 10.1.0.1-10.1.0.2"],
+    );
+    before
+        .without_marks()
+        .assert_same(&host.state().without_marks());
+    attach(&host, &host.pod("a2"), ipam)
+        .container("a")
+        .del()
+        .ok();
     assert_eq!(second.add().result()["ips"][0]["address"], "10.1.0.2/30");
 }
 
 #[test]
 fn the_two_addresses_of_a_subnet_without_more_serve_two_containers() {
     let host = Sandbox::new();
-    for (at, (subnet, addresses)) in
-        [("10.1.0.0/31", ["10.1.0.0", "10.1.0.1"]), ("fd00::2/127", ["fd00::2", "fd00::3"])].into_iter().enumerate()
+    for (at, (subnet, addresses)) in [
+        ("10.1.0.0/31", ["10.1.0.0", "10.1.0.1"]),
+        ("fd00::2/127", ["fd00::2", "fd00::3"]),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let pods = ["a", "b", "c"].map(|name| host.pod(&format!("{name}{at}")));
-        let call = |pod: &Ns| attach(&host, pod, host_local(subnet)).with("name", format!("net{at}"));
+        let call =
+            |pod: &Ns| attach(&host, pod, host_local(subnet)).with("name", format!("net{at}"));
         for (pod, address) in pods.iter().zip(addresses) {
             let result = call(pod).add().result();
             let prefix_len = subnet.split('/').next_back().unwrap();
-            assert_eq!(result["ips"][0]["address"], format!("{address}/{prefix_len}"));
+            assert_eq!(
+                result["ips"][0]["address"],
+                format!("{address}/{prefix_len}")
+            );
             assert_eq!(result["ips"][0]["gateway"], Value::Null);
             call(pod).check(&result).ok();
         }
-        assert!(pods[0].can_ping(addresses[1]) && pods[1].can_ping(addresses[0]), "{subnet}");
-        let full = format!("no IP addresses available in range set: {}-{}", addresses[0], addresses[1]);
+        assert!(
+            pods[0].can_ping(addresses[1]) && pods[1].can_ping(addresses[0]),
+            "{subnet}"
+        );
+        let full = format!(
+            "no IP addresses available in range set: {}-{}",
+            addresses[0], addresses[1]
+        );
         call(&pods[2]).add().refused(999, &[&full]);
     }
 }
@@ -82,15 +112,31 @@ fn one_of_two_addresses_is_the_nodes_where_the_plugin_needs_a_gateway() {
         conf
     };
     for (name, conf, (own, gateway)) in [
-        ("a", with(conf::bridge(), "br0", host_local("10.1.0.0/31")), ("10.1.0.1/31", "10.1.0.0")),
-        ("b", with(conf::ptp(), "", host_local("10.22.0.0/31")), ("10.22.0.1/31", "10.22.0.0")),
-        ("c", with(conf::bridge(), "br1", fixed), ("10.4.0.0/31", "10.4.0.1")),
+        (
+            "a",
+            with(conf::bridge(), "br0", host_local("10.1.0.0/31")),
+            ("10.1.0.1/31", "10.1.0.0"),
+        ),
+        (
+            "b",
+            with(conf::ptp(), "", host_local("10.22.0.0/31")),
+            ("10.22.0.1/31", "10.22.0.0"),
+        ),
+        (
+            "c",
+            with(conf::bridge(), "br1", fixed),
+            ("10.4.0.0/31", "10.4.0.1"),
+        ),
     ] {
         let pod = host.pod(name);
         let call = host.call(conf["type"].as_str().unwrap(), &pod, conf.clone());
         let result = call.add().result();
         let ip = &result["ips"][0];
-        assert_eq!((&ip["address"], &ip["gateway"]), (&json!(own), &json!(gateway)), "{conf}");
+        assert_eq!(
+            (&ip["address"], &ip["gateway"]),
+            (&json!(own), &json!(gateway)),
+            "{conf}"
+        );
         assert!(pod.can_ping(gateway), "{conf}");
         call.check(&result).ok();
         call.del().ok();
@@ -104,10 +150,15 @@ fn a_lease_is_a_file_in_the_reference_plugins_format() {
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
     let call = attach(&host, &pod, ipam);
     let result = call.add().result();
-    let read = |name: &str| fs::read_to_string(Path::new("/var/lib/cni/networks/net").join(name)).unwrap_or_default();
+    let read = |name: &str| {
+        fs::read_to_string(Path::new("/var/lib/cni/networks/net").join(name)).unwrap_or_default()
+    };
     assert_eq!(read("10.1.0.2"), "a\r\neth0");
     assert_eq!(read("fd00:1::2"), "a\r\neth0");
-    assert_eq!((read("last_reserved_ip.0"), read("last_reserved_ip.1")), ("10.1.0.2".into(), "fd00:1::2".into()));
+    assert_eq!(
+        (read("last_reserved_ip.0"), read("last_reserved_ip.1")),
+        ("10.1.0.2".into(), "fd00:1::2".into())
+    );
     call.check(&result).ok();
     call.del().ok();
     host.assert_nothing_left();
@@ -129,17 +180,47 @@ fn requested_addresses_come_from_three_places_and_a_taken_one_is_refused() {
     let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
     let call = |at: usize| attach(&host, &pods[at], host_local("10.1.0.0/24"));
     let first = |result: Value| result["ips"][0]["address"].clone();
-    assert_eq!(first(call(0).args("IgnoreUnknown=1;IP=10.1.0.50").add().result()), "10.1.0.50/24");
-    assert_eq!(first(call(1).with("args", json!({"cni": {"ips": ["10.1.0.51"]}})).add().result()), "10.1.0.51/24");
+    assert_eq!(
+        first(call(0).args("IgnoreUnknown=1;IP=10.1.0.50").add().result()),
+        "10.1.0.50/24"
+    );
+    assert_eq!(
+        first(
+            call(1)
+                .with("args", json!({"cni": {"ips": ["10.1.0.51"]}}))
+                .add()
+                .result()
+        ),
+        "10.1.0.51/24"
+    );
     let runtime = json!({"ips": ["10.1.0.52/16"]});
-    assert_eq!(first(call(2).with("runtimeConfig", runtime.clone()).add().result()), "10.1.0.52/24");
+    assert_eq!(
+        first(
+            call(2)
+                .with("runtimeConfig", runtime.clone())
+                .add()
+                .result()
+        ),
+        "10.1.0.52/24"
+    );
     let before = host.state();
     let taken = "requested IP address 10.1.0.52 is not available in range set 10.1.0.1-10.1.0.254";
-    call(3).with("runtimeConfig", runtime).add().refused(999, &[taken]);
-    call(3).args("IgnoreUnknown=1;IP=10.1.0.1").add().refused(999, &["requested ip 10.1.0.1 is subnet's gateway"]);
+    call(3)
+        .with("runtimeConfig", runtime)
+        .add()
+        .refused(999, &[taken]);
+    call(3)
+        .args("IgnoreUnknown=1;IP=10.1.0.1")
+        .add()
+        .refused(999, &["requested ip 10.1.0.1 is subnet's gateway"]);
     let outside = "failed to allocate all requested IPs: 10.9.0.1";
-    call(3).with("runtimeConfig", json!({"ips": ["10.9.0.1"]})).add().refused(999, &[outside]);
-    before.without_marks().assert_same(&host.state().without_marks());
+    call(3)
+        .with("runtimeConfig", json!({"ips": ["10.9.0.1"]}))
+        .add()
+        .refused(999, &[outside]);
+    before
+        .without_marks()
+        .assert_same(&host.state().without_marks());
 }
 
 #[test]
@@ -147,7 +228,10 @@ fn the_runtimes_ranges_come_before_the_configurations() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let runtime = json!({"ipRanges": [[{"subnet": "10.7.0.0/24"}]]});
-    let result = attach(&host, &pod, host_local("10.1.0.0/24")).with("runtimeConfig", runtime).add().result();
+    let result = attach(&host, &pod, host_local("10.1.0.0/24"))
+        .with("runtimeConfig", runtime)
+        .add()
+        .result();
     assert_eq!(
         (&result["ips"][0]["address"], &result["ips"][1]["address"]),
         (&json!("10.7.0.2/24"), &json!("10.1.0.2/24"))
@@ -164,8 +248,13 @@ fn resolv_conf_becomes_the_results_dns_and_a_missing_file_is_named() {
     let call = attach(&host, &pod, ipam);
     call.add().refused(999, &["/run/resolv.conf"]);
     host.assert_nothing_left();
-    fs::write("/run/resolv.conf", "# c\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n").unwrap();
-    let expected = json!({"nameservers": ["192.0.2.53"], "search": ["a", "b"], "options": ["ndots:5"]});
+    fs::write(
+        "/run/resolv.conf",
+        "# c\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n",
+    )
+    .unwrap();
+    let expected =
+        json!({"nameservers": ["192.0.2.53"], "search": ["a", "b"], "options": ["ndots:5"]});
     assert_eq!(call.add().result()["dns"], expected);
 }
 
@@ -181,16 +270,45 @@ fn routes_are_programmed_with_all_that_version_1_1_lets_them_say() {
     ]);
     let call = attach(&host, &pod, ipam);
     let result = call.add().result();
-    let route = |dst: &str| pod.routes("-4").into_iter().find(|route| route["dst"] == dst).unwrap_or_default();
-    let (one, two, three) = (route("192.0.2.0/24"), route("198.51.100.0/24"), route("203.0.113.0/24"));
-    assert_eq!((&one["gateway"], &one["metric"]), (&json!("10.1.0.1"), &json!(77)), "{one}");
-    assert_eq!(one["metrics"], json!([{"mtu": 1300, "advmss": 1200}]), "{one}");
-    assert_eq!((&two["gateway"], &two["table"]), (&json!("10.1.0.254"), &json!("100")), "{two}");
-    assert_eq!((&three["gateway"], &three["scope"]), (&Value::Null, &json!("link")), "{three}");
-    assert_eq!(result["routes"][1], json!({"dst": "198.51.100.0/24", "gw": "10.1.0.254", "table": 100}));
+    let route = |dst: &str| {
+        pod.routes("-4")
+            .into_iter()
+            .find(|route| route["dst"] == dst)
+            .unwrap_or_default()
+    };
+    let (one, two, three) = (
+        route("192.0.2.0/24"),
+        route("198.51.100.0/24"),
+        route("203.0.113.0/24"),
+    );
+    assert_eq!(
+        (&one["gateway"], &one["metric"]),
+        (&json!("10.1.0.1"), &json!(77)),
+        "{one}"
+    );
+    assert_eq!(
+        one["metrics"],
+        json!([{"mtu": 1300, "advmss": 1200}]),
+        "{one}"
+    );
+    assert_eq!(
+        (&two["gateway"], &two["table"]),
+        (&json!("10.1.0.254"), &json!("100")),
+        "{two}"
+    );
+    assert_eq!(
+        (&three["gateway"], &three["scope"]),
+        (&Value::Null, &json!("link")),
+        "{three}"
+    );
+    assert_eq!(
+        result["routes"][1],
+        json!({"dst": "198.51.100.0/24", "gw": "10.1.0.254", "table": 100})
+    );
     call.check(&result).ok();
     pod.run("ip route del 198.51.100.0/24 table 100");
-    call.check(&result).refused(999, &["198.51.100.0/24", "100"]);
+    call.check(&result)
+        .refused(999, &["198.51.100.0/24", "100"]);
 }
 
 #[test]
@@ -201,8 +319,16 @@ fn what_a_route_asks_for_beyond_the_kernels_bounds_is_what_the_kernel_made_of_it
     ipam["routes"] = json!([{"dst": "192.0.2.0/24", "mtu": 70_000, "advmss": 70_000}]);
     let call = attach(&host, &pod, ipam);
     let result = call.add().result();
-    let route = pod.routes("-4").into_iter().find(|route| route["dst"] == "192.0.2.0/24").unwrap_or_default();
-    assert_eq!(route["metrics"], json!([{"mtu": 65_520, "advmss": 65_495}]), "{route}");
+    let route = pod
+        .routes("-4")
+        .into_iter()
+        .find(|route| route["dst"] == "192.0.2.0/24")
+        .unwrap_or_default();
+    assert_eq!(
+        route["metrics"],
+        json!([{"mtu": 65_520, "advmss": 65_495}]),
+        "{route}"
+    );
     call.check(&result).ok();
 }
 
@@ -213,9 +339,17 @@ fn two_routes_to_one_destination_both_stay() {
     let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}],
         "routes": [{"dst": "192.0.2.0/24", "gw": "10.1.0.1"}, {"dst": "192.0.2.0/24", "gw": "10.1.0.2"}]});
     attach(&host, &pod, ipam).add().result();
-    let gateways: Vec<Value> =
-        pod.routes("-4").iter().filter(|r| r["dst"] == "192.0.2.0/24").map(|r| r["gateway"].clone()).collect();
-    assert_eq!(gateways, [json!("10.1.0.2"), json!("10.1.0.1")], "the newest is used");
+    let gateways: Vec<Value> = pod
+        .routes("-4")
+        .iter()
+        .filter(|r| r["dst"] == "192.0.2.0/24")
+        .map(|r| r["gateway"].clone())
+        .collect();
+    assert_eq!(
+        gateways,
+        [json!("10.1.0.2"), json!("10.1.0.1")],
+        "the newest is used"
+    );
 }
 
 #[test]
@@ -240,14 +374,24 @@ fn a_second_add_for_the_same_interface_is_refused_and_takes_nothing() {
 fn static_addresses_can_be_replaced_by_the_runtime() {
     let host = Sandbox::new();
     let pods = ["a", "b", "c"].map(|name| host.pod(name));
-    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}]});
+    let ipam =
+        json!({"type": "static", "addresses": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}]});
     let call = |at: usize| attach(&host, &pods[at], ipam.clone());
     let addresses = |at: usize| pods[at].addrs("eth0");
-    call(0).args("IgnoreUnknown=1;IP=10.1.0.6/24,fd00:1::6/64;GATEWAY=10.1.0.254").add().result();
+    call(0)
+        .args("IgnoreUnknown=1;IP=10.1.0.6/24,fd00:1::6/64;GATEWAY=10.1.0.254")
+        .add()
+        .result();
     assert_eq!(addresses(0), ["10.1.0.5/24", "10.1.0.6/24", "fd00:1::6/64"]);
-    call(1).with("args", json!({"cni": {"ips": ["10.1.0.7/24"]}})).add().result();
+    call(1)
+        .with("args", json!({"cni": {"ips": ["10.1.0.7/24"]}}))
+        .add()
+        .result();
     assert_eq!(addresses(1), ["10.1.0.7/24"]);
-    call(2).with("runtimeConfig", json!({"ips": ["10.1.0.8/24"]})).add().result();
+    call(2)
+        .with("runtimeConfig", json!({"ips": ["10.1.0.8/24"]}))
+        .add()
+        .result();
     assert_eq!(addresses(2), ["10.1.0.8/24"]);
 }
 
@@ -257,7 +401,9 @@ fn a_container_without_ipv6_gets_its_ipv6_address_all_the_same() {
     let pod = host.pod("a");
     pod.set_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
     pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
-    attach(&host, &pod, host_local("fd00:1::/64")).add().result();
+    attach(&host, &pod, host_local("fd00:1::/64"))
+        .add()
+        .result();
     assert_eq!(pod.addrs("eth0"), ["fd00:1::2/64"]);
 }
 
@@ -274,21 +420,39 @@ fn leases_that_were_deleted_keep_their_addresses_while_their_containers_live() {
         let host = Sandbox::new();
         let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
         let call = |pod: &Ns| {
-            let conf = host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone());
+            let conf = host
+                .call("bridge", pod, conf::bridge())
+                .with("ipam", ipam.clone());
             let mut bridge = conf::bridge();
             bridge["ipam"] = ipam.clone();
-            let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge]});
-            if plugin == "braid" { host.call("braid", pod, list) } else { conf }
+            let list =
+                json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge]});
+            if plugin == "braid" {
+                host.call("braid", pod, list)
+            } else {
+                conf
+            }
         };
         let result = call(&pods[0]).add().result();
         call(&pods[1]).add().result();
         host.end(&pods[1]);
         fs::remove_dir_all(folder).unwrap();
-        call(&pods[0]).check(&result).refused(999, &["host-local: Failed to find"]);
+        call(&pods[0])
+            .check(&result)
+            .refused(999, &["host-local: Failed to find"]);
         let asked = call(&pods[2]).args("IgnoreUnknown=1;IP=10.1.0.2");
-        asked.add().refused(999, &["requested IP address 10.1.0.2 is not available"]);
-        assert_eq!(call(&pods[3]).add().result()["ips"][0]["address"], "10.1.0.3/24", "the dead one's");
-        assert_eq!(fs::read_to_string(format!("{folder}/net/10.1.0.2")).unwrap(), "a\r\neth0");
+        asked
+            .add()
+            .refused(999, &["requested IP address 10.1.0.2 is not available"]);
+        assert_eq!(
+            call(&pods[3]).add().result()["ips"][0]["address"],
+            "10.1.0.3/24",
+            "the dead one's"
+        );
+        assert_eq!(
+            fs::read_to_string(format!("{folder}/net/10.1.0.2")).unwrap(),
+            "a\r\neth0"
+        );
         call(&pods[0]).check(&result).ok();
         for pod in &pods {
             call(pod).del().ok();
@@ -307,7 +471,13 @@ fn a_containers_second_interface_does_not_get_the_deleted_lease_of_its_first() {
     let second = first.clone().ifname("net1").add().result();
     assert_eq!(second["ips"][0]["address"], "10.1.0.3/24");
     assert_eq!(next(&host, "c", &host_local("10.1.0.0/24")), "10.1.0.4/24");
-    assert!(Path::new("/var/lib/cni/networks/net/10.1.0.2").is_file(), "no call is busy with it any more");
+    assert!(
+        Path::new("/var/lib/cni/networks/net/10.1.0.2").is_file(),
+        "no call is busy with it any more"
+    );
     first.del().ok();
-    attach(&host, &other, host_local("10.1.0.0/24")).args("IgnoreUnknown=1;IP=10.1.0.2").add().result();
+    attach(&host, &other, host_local("10.1.0.0/24"))
+        .args("IgnoreUnknown=1;IP=10.1.0.2")
+        .add()
+        .result();
 }

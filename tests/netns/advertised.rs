@@ -1,4 +1,5 @@
-//! A node whose own default route came by router advertisement keeps it when it begins to forward IPv6.
+//! A node whose own default route came by router advertisement keeps it when it begins to forward
+//! IPv6.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
@@ -16,7 +17,11 @@ s.sendto(struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0), ("ff02::1", 0, 
 /// Links of the node whose router is the default one.
 fn default_links(host: &Ns) -> Vec<String> {
     let routes = host.list("ip -6 -j route show default proto ra");
-    routes.iter().filter_map(|route| route["dev"].as_str()).map(str::to_owned).collect()
+    routes
+        .iter()
+        .filter_map(|route| route["dev"].as_str())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Advertises from the other end of `link` until the node has taken it in; false where it does not.
@@ -34,8 +39,15 @@ fn accept_ra(host: &Ns, link: &str) -> String {
 }
 
 fn conf_of(plugin: &str, ranges: &[&str]) -> Value {
-    let ranges: Vec<Value> = ranges.iter().map(|subnet| json!([{"subnet": subnet}])).collect();
-    let conf = if plugin == "ptp" { conf::ptp() } else { conf::bridge() };
+    let ranges: Vec<Value> = ranges
+        .iter()
+        .map(|subnet| json!([{"subnet": subnet}]))
+        .collect();
+    let conf = if plugin == "ptp" {
+        conf::ptp()
+    } else {
+        conf::bridge()
+    };
     let mut conf = conf;
     conf["ipam"] = json!({"type": "host-local", "ranges": ranges});
     conf
@@ -56,21 +68,38 @@ fn the_nodes_own_default_route_stays_and_is_renewed_when_the_first_container_wit
             .with("bridge", "br4")
             .add()
             .result();
-        assert_eq!(accept_ra(&host, "wan"), "1", "{plugin}: nothing is forwarded that is advertised");
+        assert_eq!(
+            accept_ra(&host, "wan"),
+            "1",
+            "{plugin}: nothing is forwarded that is advertised"
+        );
 
         let call = host.call(plugin, &pods[1], conf_of(plugin, &["10.2.0.0/24", both[1]]));
         let result = call.add().result();
         assert_eq!(host.sysctl("net/ipv6/conf/all/forwarding"), "1");
-        assert_eq!((default_links(&host), accept_ra(&host, "wan").as_str()), (vec!["wan".to_owned()], "2"), "{plugin}");
+        assert_eq!(
+            (default_links(&host), accept_ra(&host, "wan").as_str()),
+            (vec!["wan".to_owned()], "2"),
+            "{plugin}"
+        );
         host.run("ip -6 route del default");
-        assert!(advertise(&host, &router, "wan"), "{plugin}: it is not renewed");
+        assert!(
+            advertise(&host, &router, "wan"),
+            "{plugin}: it is not renewed"
+        );
         call.check(&result).ok();
         let own = result["interfaces"][0]["name"].as_str().unwrap_or_default();
-        assert_eq!(accept_ra(&host, own), "0", "{plugin}: a container is no router of the node");
+        assert_eq!(
+            accept_ra(&host, own),
+            "0",
+            "{plugin}: a container is no router of the node"
+        );
 
         // Whoever changes it while the node forwards knows why.
         host.set_sysctl("net/ipv6/conf/wan/accept_ra", "1");
-        host.call(plugin, &pods[2], conf_of(plugin, &["10.2.0.0/24", both[1]])).add().result();
+        host.call(plugin, &pods[2], conf_of(plugin, &["10.2.0.0/24", both[1]]))
+            .add()
+            .result();
         assert_eq!(accept_ra(&host, "wan"), "1", "{plugin}");
     }
 }
@@ -81,6 +110,9 @@ fn a_container_that_advertised_nothing_is_not_made_a_router() {
     host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
     host.outside("other", "198.51.100.1/24", "198.51.100.2/24");
     let pod = host.pod("a");
-    host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack()).add().result();
+    host.call("bridge", &pod, conf::bridge())
+        .with("ipam", conf::dual_stack())
+        .add()
+        .result();
     assert_eq!(accept_ra(&host, "other"), "1");
 }

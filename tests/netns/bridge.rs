@@ -9,12 +9,18 @@ fn flags(ns: &Ns, link: &str) -> Vec<String> {
 }
 
 fn port(host: &Sandbox, result: &Value) -> Value {
-    let name = result["interfaces"][1]["name"].as_str().unwrap_or_default().to_owned();
+    let name = result["interfaces"][1]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     host.the_link(&name)["linkinfo"]["info_slave_data"].clone()
 }
 
 fn mac(ns: &Ns, link: &str) -> String {
-    ns.the_link(link)["address"].as_str().unwrap_or_default().to_owned()
+    ns.the_link(link)["address"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -37,7 +43,10 @@ fn the_result_names_bridge_port_and_container_with_their_addresses() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let result = host.call("bridge", &pod, conf::bridge()).add().result();
-    let port = result["interfaces"][1]["name"].as_str().unwrap_or_default().to_owned();
+    let port = result["interfaces"][1]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     let expected = json!({
         "cniVersion": "1.1.0",
         "interfaces": [
@@ -68,7 +77,8 @@ fn neighbours_learn_at_once_that_an_address_has_a_new_owner() {
     let (asker, first, next) = (host.pod("a"), host.pod("b"), host.pod("c"));
     let call = |pod: &Ns, ip: &str| {
         let addresses = json!([{"address": format!("10.1.0.{ip}/24")}, {"address": format!("fd00:1::{ip}/64")}]);
-        host.call("bridge", pod, conf::bridge_l2()).with("ipam", json!({"type": "static", "addresses": addresses}))
+        host.call("bridge", pod, conf::bridge_l2())
+            .with("ipam", json!({"type": "static", "addresses": addresses}))
     };
     call(&asker, "2").add().result();
     let attached = call(&first, "5");
@@ -78,7 +88,11 @@ fn neighbours_learn_at_once_that_an_address_has_a_new_owner() {
     call(&next, "5").add().result();
     for address in ["10.1.0.5", "fd00:1::5"] {
         let neighbour = asker.list(&format!("ip -j neigh show to {address}"));
-        assert_eq!(neighbour[0]["lladdr"], mac(&next, "eth0"), "{address}: {neighbour:?}");
+        assert_eq!(
+            neighbour[0]["lladdr"],
+            mac(&next, "eth0"),
+            "{address}: {neighbour:?}"
+        );
     }
 }
 
@@ -95,7 +109,10 @@ fn is_gateway_switches_forwarding_on_for_the_families_in_use() {
 fn without_is_gateway_the_bridge_has_no_address_and_nothing_is_forwarded() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    host.call("bridge", &pod, conf::bridge()).with("isGateway", false).add().result();
+    host.call("bridge", &pod, conf::bridge())
+        .with("isGateway", false)
+        .add()
+        .result();
     assert_eq!(host.addrs("br0"), Vec::<String>::new());
     assert_eq!(host.sysctl("net/ipv4/ip_forward"), "0");
     assert_eq!(pod.addrs("eth0"), ["10.1.0.2/24"]);
@@ -105,14 +122,28 @@ fn without_is_gateway_the_bridge_has_no_address_and_nothing_is_forwarded() {
 fn is_default_gateway_adds_a_default_route_for_each_family() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let conf = host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack());
-    let result = conf.with("isGateway", false).with("isDefaultGateway", true).add().result();
-    let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}, {"dst": "::/0", "gw": "fd00:1::1"}]);
+    let conf = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", conf::dual_stack());
+    let result = conf
+        .with("isGateway", false)
+        .with("isDefaultGateway", true)
+        .add()
+        .result();
+    let routes =
+        json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}, {"dst": "::/0", "gw": "fd00:1::1"}]);
     assert_eq!(result["routes"], routes);
     for (family, gateway) in [("-4", "10.1.0.1"), ("-6", "fd00:1::1")] {
-        let default: Vec<Value> = pod.routes(family).into_iter().filter(|route| route["dst"] == "default").collect();
+        let default: Vec<Value> = pod
+            .routes(family)
+            .into_iter()
+            .filter(|route| route["dst"] == "default")
+            .collect();
         assert_eq!(default.len(), 1, "{default:?}");
-        assert_eq!((&default[0]["gateway"], &default[0]["prefsrc"]), (&json!(gateway), &Value::Null));
+        assert_eq!(
+            (&default[0]["gateway"], &default[0]["prefsrc"]),
+            (&json!(gateway), &Value::Null)
+        );
     }
 }
 
@@ -120,9 +151,18 @@ fn is_default_gateway_adds_a_default_route_for_each_family() {
 fn a_default_route_of_the_ipam_is_not_doubled() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
-    host.call("bridge", &pod, conf::bridge()).with("ipam", ipam).with("isDefaultGateway", true).add().result();
-    let default: Vec<Value> = pod.routes("-4").into_iter().filter(|route| route["dst"] == "default").collect();
+    let ipam =
+        json!({"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
+    host.call("bridge", &pod, conf::bridge())
+        .with("ipam", ipam)
+        .with("isDefaultGateway", true)
+        .add()
+        .result();
+    let default: Vec<Value> = pod
+        .routes("-4")
+        .into_iter()
+        .filter(|route| route["dst"] == "default")
+        .collect();
     assert_eq!(default.len(), 1, "{default:?}");
 }
 
@@ -131,11 +171,21 @@ fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.detect_slowly();
-    host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack()).add().result();
-    assert!(!pod.run("ip -6 addr show dev eth0 scope global tentative").contains("inet6"));
+    host.call("bridge", &pod, conf::bridge())
+        .with("ipam", conf::dual_stack())
+        .add()
+        .result();
+    assert!(
+        !pod.run("ip -6 addr show dev eth0 scope global tentative")
+            .contains("inet6")
+    );
     pod.assert_asks_at_once("eth0");
     let infos = pod.json("ip -j -6 addr show dev eth0")[0]["addr_info"].clone();
-    assert_eq!(infos.as_array().map(Vec::len), Some(2), "its own and the link-local one: {infos}");
+    assert_eq!(
+        infos.as_array().map(Vec::len),
+        Some(2),
+        "its own and the link-local one: {infos}"
+    );
     assert_eq!(host.addrs("br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
     assert!(pod.can_ping("fd00:1::1") && pod.can_ping("10.1.0.1"));
     assert_eq!(host.sysctl("net/ipv6/conf/all/forwarding"), "1");
@@ -148,7 +198,9 @@ fn a_container_on_a_new_bridge_is_reached_from_elsewhere_with_ipv6_at_once() {
     client.run("ip -6 route add fd00:1::/64 via fd00:9::1");
     host.detect_slowly();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack());
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", conf::dual_stack());
     call.with("isDefaultGateway", true).add().result();
     host.assert_asks_at_once("br0");
     client.run("ping -q -c 1 -W 1 fd00:1::2");
@@ -160,10 +212,21 @@ fn another_gateway_address_is_refused_without_force_address_and_replaced_with_it
     let (a, b) = (host.pod("a"), host.pod("b"));
     host.call("bridge", &a, conf::bridge()).add().result();
     let ipam = json!({"type": "host-local", "subnet": "10.9.0.0/24"});
-    let other = host.call("bridge", &b, conf::bridge()).with("ipam", ipam).with("name", "other");
+    let other = host
+        .call("bridge", &b, conf::bridge())
+        .with("ipam", ipam)
+        .with("name", "other");
     let before = host.state();
-    other.add().refused(999, &["br0", "already has an IP address different from 10.9.0.1/24"]);
-    before.without_marks().assert_same(&host.state().without_marks());
+    other.add().refused(
+        999,
+        &[
+            "br0",
+            "already has an IP address different from 10.9.0.1/24",
+        ],
+    );
+    before
+        .without_marks()
+        .assert_same(&host.state().without_marks());
     other.with("forceAddress", true).add().result();
     assert_eq!(host.addrs("br0"), ["10.9.0.1/24"]);
     assert!(b.can_ping("10.9.0.1"));
@@ -175,13 +238,18 @@ fn overlapping_ipv6_gateways_conflict_and_others_stand_side_by_side() {
     let pods = ["a", "b", "c"].map(|name| host.pod(name));
     let call = |at: usize, subnet: &str| {
         let ipam = json!({"type": "host-local", "subnet": subnet});
-        host.call("bridge", &pods[at], conf::bridge()).with("ipam", ipam).with("name", format!("net{at}"))
+        host.call("bridge", &pods[at], conf::bridge())
+            .with("ipam", ipam)
+            .with("name", format!("net{at}"))
     };
     call(0, "fd00:1::/64").add().result();
     call(1, "fd00:2::/64").add().result();
     assert_eq!(host.addrs("br0"), ["fd00:1::1/64", "fd00:2::1/64"]);
     let overlapping = call(2, "fd00:1::/60");
-    overlapping.add().refused(999, &["already has an IP address different from fd00:1::1/60"]);
+    overlapping.add().refused(
+        999,
+        &["already has an IP address different from fd00:1::1/60"],
+    );
     overlapping.with("forceAddress", true).add().result();
     assert_eq!(host.addrs("br0"), ["fd00:1::1/60", "fd00:2::1/64"]);
 }
@@ -190,9 +258,20 @@ fn overlapping_ipv6_gateways_conflict_and_others_stand_side_by_side() {
 fn mtu_goes_to_a_new_bridge_and_to_both_ends_of_the_veth() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let result = host.call("bridge", &pod, conf::bridge()).with("mtu", 1400).add().result();
-    let port = result["interfaces"][1]["name"].as_str().unwrap_or_default().to_owned();
-    for (ns, link) in [(host.host(), "br0"), (host.host(), port.as_str()), (pod.as_ref(), "eth0")] {
+    let result = host
+        .call("bridge", &pod, conf::bridge())
+        .with("mtu", 1400)
+        .add()
+        .result();
+    let port = result["interfaces"][1]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    for (ns, link) in [
+        (host.host(), "br0"),
+        (host.host(), port.as_str()),
+        (pod.as_ref(), "eth0"),
+    ] {
         assert_eq!(ns.the_link(link)["mtu"], 1400, "{link}");
     }
 }
@@ -201,19 +280,31 @@ fn mtu_goes_to_a_new_bridge_and_to_both_ends_of_the_veth() {
 fn hairpin_mode_is_a_flag_of_the_port() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let on = host.call("bridge", &a, conf::bridge()).with("hairpinMode", true).add().result();
+    let on = host
+        .call("bridge", &a, conf::bridge())
+        .with("hairpinMode", true)
+        .add()
+        .result();
     let off = host.call("bridge", &b, conf::bridge()).add().result();
-    assert_eq!((&port(&host, &on)["hairpin"], &port(&host, &off)["hairpin"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&port(&host, &on)["hairpin"], &port(&host, &off)["hairpin"]),
+        (&json!(true), &json!(false))
+    );
 }
 
 #[test]
 fn promisc_mode_is_a_flag_of_the_bridge_and_excludes_hairpin_mode() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("promiscMode", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("promiscMode", true);
     let before = host.state();
     let sentence = "cannot set hairpin mode and promiscuous mode at the same time";
-    call.clone().with("hairpinMode", true).add().refused(7, &[sentence]);
+    call.clone()
+        .with("hairpinMode", true)
+        .add()
+        .refused(7, &[sentence]);
     before.assert_same(&host.state());
     call.add().result();
     assert!(flags(&host, "br0").contains(&"PROMISC".to_owned()));
@@ -224,7 +315,11 @@ fn isolated_ports_reach_the_gateway_and_not_each_other() {
     let host = Sandbox::new();
     let (a, b, open) = (host.pod("a"), host.pod("b"), host.pod("open"));
     for pod in [&a, &b] {
-        let result = host.call("bridge", pod, conf::bridge()).with("portIsolation", true).add().result();
+        let result = host
+            .call("bridge", pod, conf::bridge())
+            .with("portIsolation", true)
+            .add()
+            .result();
         assert_eq!(port(&host, &result)["isolated"], true);
     }
     host.call("bridge", &open, conf::bridge()).add().result();
@@ -237,25 +332,40 @@ fn isolated_ports_reach_the_gateway_and_not_each_other() {
 fn a_disabled_container_interface_stays_down_and_has_no_address() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge_l2()).with("disableContainerInterface", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge_l2())
+        .with("disableContainerInterface", true);
     let result = call.add().result();
     assert!(!flags(&pod, "eth0").contains(&"UP".to_owned()));
-    assert_eq!(pod.json("ip -j addr show dev eth0")[0]["addr_info"], json!([]));
+    assert_eq!(
+        pod.json("ip -j addr show dev eth0")[0]["addr_info"],
+        json!([])
+    );
     call.check(&result).ok();
-    let with_ipam = call.with("ipam", json!({"type": "host-local", "subnet": "10.1.0.0/24"}));
-    with_ipam.add().refused(7, &["cannot use IPAM when DisableContainerInterface flag is set"]);
+    let with_ipam = call.with(
+        "ipam",
+        json!({"type": "host-local", "subnet": "10.1.0.0/24"}),
+    );
+    with_ipam.add().refused(
+        7,
+        &["cannot use IPAM when DisableContainerInterface flag is set"],
+    );
 }
 
 #[test]
 fn enabledad_has_the_kernel_ask_for_duplicates_and_waits_for_the_answer() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", conf::dual_stack());
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", conf::dual_stack());
     call.with("enabledad", true).add().result();
     assert_eq!(pod.sysctl("net/ipv6/conf/eth0/accept_dad"), "1");
     assert_eq!(pod.sysctl("net/ipv6/conf/eth0/enhanced_dad"), "1");
     let tentative = pod.list("ip -j -6 addr show dev eth0 tentative");
-    let infos = tentative.iter().flat_map(|link| link["addr_info"].as_array().cloned().unwrap_or_default());
+    let infos = tentative
+        .iter()
+        .flat_map(|link| link["addr_info"].as_array().cloned().unwrap_or_default());
     assert_eq!(infos.filter(|info| info["scope"] == "global").count(), 0);
 }
 
@@ -264,11 +374,16 @@ fn a_duplicate_ipv6_address_fails_the_add_and_leaves_nothing() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let ipam = json!({"type": "static", "addresses": [{"address": "fd00:1::5/64"}]});
-    let call =
-        |pod: &Ns| host.call("bridge", pod, conf::bridge_l2()).with("ipam", ipam.clone()).with("enabledad", true);
+    let call = |pod: &Ns| {
+        host.call("bridge", pod, conf::bridge_l2())
+            .with("ipam", ipam.clone())
+            .with("enabledad", true)
+    };
     call(&a).add().result();
     let before = host.state();
-    call(&b).add().refused(999, &["fd00:1::5/64", "used by another host"]);
+    call(&b)
+        .add()
+        .refused(999, &["fd00:1::5/64", "used by another host"]);
     before.assert_same(&host.state());
 }
 
@@ -301,7 +416,11 @@ fn an_existing_bridge_keeps_its_index_mtu_and_hardware_address() {
     host.run("ip link add br0 address 0e:00:00:00:00:99 mtu 1300 type bridge");
     let pod = host.pod("a");
     let before = host.the_link("br0");
-    let result = host.call("bridge", &pod, conf::bridge()).with("mtu", 1400).add().result();
+    let result = host
+        .call("bridge", &pod, conf::bridge())
+        .with("mtu", 1400)
+        .add()
+        .result();
     let after = host.the_link("br0");
     for key in ["ifindex", "address"] {
         assert_eq!(before[key], after[key], "{key}");
@@ -328,7 +447,9 @@ fn a_link_of_another_kind_is_refused_and_left_alone() {
     host.run("ip link add br0 type veth peer name br1");
     let pod = host.pod("a");
     let before = host.state();
-    host.call("bridge", &pod, conf::bridge()).add().refused(999, &["\"br0\" already exists but is not a bridge"]);
+    host.call("bridge", &pod, conf::bridge())
+        .add()
+        .refused(999, &["\"br0\" already exists but is not a bridge"]);
     before.assert_same(&host.state());
 }
 
@@ -336,7 +457,10 @@ fn a_link_of_another_kind_is_refused_and_left_alone() {
 fn the_bridges_hardware_address_does_not_change_when_ports_come_and_go() {
     let host = Sandbox::new();
     let pods: Vec<_> = (0..8).map(|at| host.pod(&format!("p{at}"))).collect();
-    let calls: Vec<Call> = pods.iter().map(|pod| host.call("bridge", pod, conf::bridge())).collect();
+    let calls: Vec<Call> = pods
+        .iter()
+        .map(|pod| host.call("bridge", pod, conf::bridge()))
+        .collect();
     calls[0].add().result();
     let first = mac(&host, "br0");
     for call in &calls[1..] {
@@ -366,19 +490,28 @@ fn a_bridge_without_an_address_of_its_own_gets_one_for_good_that_the_result_tell
                     assert_eq!(mac(&host, "br0"), "00:00:00:00:00:00");
                 }
                 let pods = ["a", "b"].map(|name| host.pod(name));
-                let calls =
-                    pods.each_ref().map(|pod| host.call("bridge", pod, conf::bridge()).with("isGateway", is_gateway));
+                let calls = pods.each_ref().map(|pod| {
+                    host.call("bridge", pod, conf::bridge())
+                        .with("isGateway", is_gateway)
+                });
                 let results = calls.each_ref().map(|call| call.add().result());
                 let address = mac(&host, "br0");
                 assert_ne!(address, "00:00:00:00:00:00");
                 for (call, result) in calls.iter().zip(&results) {
-                    assert_eq!(result["interfaces"][0]["mac"], address, "gateway {is_gateway}, up {is_up}, {had_port}");
+                    assert_eq!(
+                        result["interfaces"][0]["mac"], address,
+                        "gateway {is_gateway}, up {is_up}, {had_port}"
+                    );
                     call.check(result).ok();
                 }
                 for call in &calls {
                     call.del().ok();
                 }
-                assert_eq!(mac(&host, "br0"), address, "gateway {is_gateway}, up {is_up}, had a port {had_port}");
+                assert_eq!(
+                    mac(&host, "br0"),
+                    address,
+                    "gateway {is_gateway}, up {is_up}, had a port {had_port}"
+                );
             }
         }
     }
@@ -411,8 +544,19 @@ fn runtime_config_beats_args_beats_cni_args_for_the_hardware_address() {
     call(1).with("args", cni.clone()).add().result();
     // Keys are matched like Go does it, in any case.
     let runtime = json!({"mac": "C2-11-22-33-44-77"});
-    let result = call(2).with("args", cni).with("RuntimeConfig", runtime).add().result();
+    let result = call(2)
+        .with("args", cni)
+        .with("RuntimeConfig", runtime)
+        .add()
+        .result();
     let macs = pods.each_ref().map(|pod| mac(pod, "eth0"));
-    assert_eq!(macs, ["c2:11:22:33:44:55", "c2:11:22:33:44:66", "c2:11:22:33:44:77"]);
+    assert_eq!(
+        macs,
+        [
+            "c2:11:22:33:44:55",
+            "c2:11:22:33:44:66",
+            "c2:11:22:33:44:77"
+        ]
+    );
     assert_eq!(result["interfaces"][2]["mac"], "c2:11:22:33:44:77");
 }

@@ -9,8 +9,14 @@ fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24"}, {"dst": "2001:db8::/64"}]});
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam).with("ipMasq", true);
-    let call = call.with("hairpinMode", true).with("promiscMode", false).with("portIsolation", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", ipam)
+        .with("ipMasq", true);
+    let call = call
+        .with("hairpinMode", true)
+        .with("promiscMode", false)
+        .with("portIsolation", true);
     let result = call.add().result();
     call.check(&result).ok();
     (pod, call, result)
@@ -31,20 +37,44 @@ const DAMAGES: &[(At, &str, &str)] = &[
     (At::Pod, "ip route del 192.0.2.0/24", "192.0.2.0/24"),
     (At::Pod, "ip -6 route del 2001:db8::/64", "2001:db8::/64"),
     (At::Pod, "ip link set eth0 down", "eth0"),
-    (At::Pod, "ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
+    (
+        At::Pod,
+        "ip link set eth0 address c2:00:00:00:00:99",
+        "c2:00:00:00:00:99",
+    ),
     (At::Pod, "ip link del eth0", "eth0"),
     (At::Pod, "ip link set eth0 name other", "eth0"),
     (At::Host, "ip link set PORT nomaster", "is no port of br0"),
     (At::Host, "ip link set PORT down", "PORT"),
-    (At::Host, "bridge link set dev PORT hairpin off", "Hairpin(true)"),
-    (At::Host, "bridge link set dev PORT isolated off", "Isolated(true)"),
+    (
+        At::Host,
+        "bridge link set dev PORT hairpin off",
+        "Hairpin(true)",
+    ),
+    (
+        At::Host,
+        "bridge link set dev PORT isolated off",
+        "Isolated(true)",
+    ),
     (At::Host, "ip link del br0", "br0"),
     (At::Host, "ip link set br0 down", "br0"),
     (At::Host, "ip addr del 10.1.0.1/24 dev br0", "10.1.0.1/24"),
     (At::Host, "ip addr del fd00:1::1/64 dev br0", "fd00:1::1/64"),
-    (At::Host, "nft delete element inet braid masquerade4 { 10.1.0.2 }", "10.1.0.2 is not masqueraded"),
-    (At::Host, "nft delete element inet braid masquerade6 { fd00:1::2 }", "fd00:1::2 is not masqueraded"),
-    (At::Host, "nft delete table inet braid", "10.1.0.2 is not masqueraded"),
+    (
+        At::Host,
+        "nft delete element inet braid masquerade4 { 10.1.0.2 }",
+        "10.1.0.2 is not masqueraded",
+    ),
+    (
+        At::Host,
+        "nft delete element inet braid masquerade6 { fd00:1::2 }",
+        "fd00:1::2 is not masqueraded",
+    ),
+    (
+        At::Host,
+        "nft delete table inet braid",
+        "10.1.0.2 is not masqueraded",
+    ),
     (
         At::Host,
         "rm /var/lib/cni/networks/net/10.1.0.2 /var/lib/cni/networks/net/fd00:1::2",
@@ -58,7 +88,11 @@ fn each_damage_fails_the_check_with_its_name_and_check_repairs_nothing() {
         let host = Sandbox::new();
         let (pod, call, result) = attached(&host);
         let port = result["interfaces"][1]["name"].as_str().unwrap();
-        let ns: &Ns = if matches!(at, At::Host) { host.host() } else { &pod };
+        let ns: &Ns = if matches!(at, At::Host) {
+            host.host()
+        } else {
+            &pod
+        };
         ns.run(&damage.replace("PORT", port));
         let before = host.state();
         let answer = call.check(&result);
@@ -108,7 +142,11 @@ fn macvlan_and_ptp_damage_is_seen_too() {
         let host = Sandbox::new();
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
         let pod = host.pod("a");
-        let conf = if plugin == "ptp" { conf::ptp() } else { conf::macvlan() };
+        let conf = if plugin == "ptp" {
+            conf::ptp()
+        } else {
+            conf::macvlan()
+        };
         let call = host.call(plugin, &pod, conf);
         let result = call.add().result();
         let address = result["ips"][0]["address"].as_str().unwrap();
@@ -151,7 +189,10 @@ fn routes_to_one_destination_through_two_interfaces_are_told_apart() {
     let attach = |ifname: &str, net: u8| {
         let ipam = json!({"type": "host-local", "ranges":
             [[{"subnet": format!("10.{net}.0.0/24")}], [{"subnet": format!("fd00:{net}::/64")}]]});
-        let call = host.call("bridge", &pod, conf::bridge()).ifname(ifname).with("bridge", format!("br{net}"));
+        let call = host
+            .call("bridge", &pod, conf::bridge())
+            .ifname(ifname)
+            .with("bridge", format!("br{net}"));
         let call = call.with("isDefaultGateway", true).with("ipam", ipam);
         let result = call.add().result();
         (call, result)
@@ -181,13 +222,21 @@ fn of_an_ipam_called_alone_asks_for_no_namespace_and_neither_does_any_other_verb
     let host = Sandbox::new();
     let addresses = json!([{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}]);
     for (plugin, ipam) in [
-        ("host-local", json!({"type": "host-local", "subnet": "10.1.0.0/24"})),
+        (
+            "host-local",
+            json!({"type": "host-local", "subnet": "10.1.0.0/24"}),
+        ),
         ("static", json!({"type": "static", "addresses": addresses})),
     ] {
         // No namespace at all, and one that no plugin may work in.
-        for (at, netns) in ["/run/netns/nowhere", "/proc/self/ns/net"].into_iter().enumerate() {
+        for (at, netns) in ["/run/netns/nowhere", "/proc/self/ns/net"]
+            .into_iter()
+            .enumerate()
+        {
             let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": ipam.clone()});
-            let call = Call::new(plugin, conf).container(&format!("c{at}")).env("CNI_NETNS", netns);
+            let call = Call::new(plugin, conf)
+                .container(&format!("c{at}"))
+                .env("CNI_NETNS", netns);
             let result = call.add().result();
             call.check(&result).ok();
             call.prev(&result).del().ok();
@@ -203,10 +252,12 @@ fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
         "ptp" => conf::ptp(),
         "macvlan" => conf::macvlan(),
         "loopback" => json!({"cniVersion": "1.1.0", "name": "net", "type": "loopback"}),
-        other => json!({"cniVersion": "1.1.0", "name": "net", "type": other, "mtu": 1400, "promisc": true,
+        other => {
+            json!({"cniVersion": "1.1.0", "name": "net", "type": other, "mtu": 1400, "promisc": true,
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "capabilities": {"bandwidth": true},
             "prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.2/24", "interface": 0}],
-                "interfaces": [{"name": "eth0", "sandbox": pod.path(), "mac": "c2:00:00:00:00:01"}]}}),
+                "interfaces": [{"name": "eth0", "sandbox": pod.path(), "mac": "c2:00:00:00:00:01"}]}})
+        }
     };
     if plugin == "macvlan" {
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -216,34 +267,84 @@ fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
         pod.run("ip addr add 10.9.0.2/24 dev eth0");
     }
     let call = host.call(plugin, pod, conf);
-    if plugin == "loopback" { call.ifname("lo") } else { call }
+    if plugin == "loopback" {
+        call.ifname("lo")
+    } else {
+        call
+    }
 }
 
-/// Each damage that the configuration and the result tell by themselves, whoever made the attachment.
+/// Each damage that the configuration and the result tell by themselves, whoever made the
+/// attachment.
 const TOLD: &[(&str, At, &str, &str)] = &[
     ("bridge", At::Pod, "ip link set eth0 down", "eth0"),
     ("bridge", At::Pod, "ip link del eth0", "eth0"),
     ("bridge", At::Host, "ip link set PORT down", "PORT"),
-    ("bridge", At::Host, "ip link set PORT nomaster", "is no port of br0"),
-    ("bridge", At::Host, "ip link set PORT address c2:00:00:00:00:99", "PORT"),
-    ("bridge", At::Host, "ip link set br0 address c2:00:00:00:00:99", "br0"),
+    (
+        "bridge",
+        At::Host,
+        "ip link set PORT nomaster",
+        "is no port of br0",
+    ),
+    (
+        "bridge",
+        At::Host,
+        "ip link set PORT address c2:00:00:00:00:99",
+        "PORT",
+    ),
+    (
+        "bridge",
+        At::Host,
+        "ip link set br0 address c2:00:00:00:00:99",
+        "br0",
+    ),
     ("bridge", At::Host, "ip link set br0 down", "br0"),
-    ("bridge", At::Host, "ip addr del 10.1.0.1/24 dev br0", "10.1.0.1/24"),
-    ("bridge", At::Host, "sysctl -w net.ipv4.ip_forward=0", "net/ipv4/ip_forward"),
+    (
+        "bridge",
+        At::Host,
+        "ip addr del 10.1.0.1/24 dev br0",
+        "10.1.0.1/24",
+    ),
+    (
+        "bridge",
+        At::Host,
+        "sysctl -w net.ipv4.ip_forward=0",
+        "net/ipv4/ip_forward",
+    ),
     ("ptp", At::Pod, "ip link set eth0 down", "eth0"),
     ("ptp", At::Host, "ip link set PORT down", "PORT"),
     ("ptp", At::Host, "ip route del 10.2.0.2", "10.2.0.2/32"),
     ("macvlan", At::Pod, "ip link set eth0 down", "eth0"),
-    ("macvlan", At::Pod, "ip link set eth0 type macvlan mode private", "mode"),
+    (
+        "macvlan",
+        At::Pod,
+        "ip link set eth0 type macvlan mode private",
+        "mode",
+    ),
     ("macvlan", At::Pod, "ip link del eth0", "eth0"),
     ("loopback", At::Pod, "ip link set lo down", "lo"),
     ("tuning", At::Pod, "ip link set eth0 mtu 1300", "eth0"),
     ("tuning", At::Pod, "ip link set eth0 promisc off", "eth0"),
-    ("tuning", At::Pod, "sysctl -w net.ipv4.conf.eth0.arp_filter=0", "arp_filter"),
+    (
+        "tuning",
+        At::Pod,
+        "sysctl -w net.ipv4.conf.eth0.arp_filter=0",
+        "arp_filter",
+    ),
     ("tuning", At::Pod, "ip link del eth0", "eth0"),
     ("firewall", At::Pod, "ip link del eth0", "eth0"),
-    ("firewall", At::Pod, "ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
-    ("portmap", At::Pod, "ip addr del 10.9.0.2/24 dev eth0", "10.9.0.2/24"),
+    (
+        "firewall",
+        At::Pod,
+        "ip link set eth0 address c2:00:00:00:00:99",
+        "c2:00:00:00:00:99",
+    ),
+    (
+        "portmap",
+        At::Pod,
+        "ip addr del 10.9.0.2/24 dev eth0",
+        "10.9.0.2/24",
+    ),
     ("bandwidth", At::Pod, "ip link del eth0", "eth0"),
 ];
 
@@ -255,13 +356,25 @@ fn told_without_a_record(is_reference: bool) {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let call = recordless(&host, &pod, plugin);
-        let result = if is_reference { call.clone().reference() } else { call.clone() }.add().result();
+        let result = if is_reference {
+            call.clone().reference()
+        } else {
+            call.clone()
+        }
+        .add()
+        .result();
         let _ = std::fs::remove_dir_all("/run/braid");
         call.check(&result).ok();
         let ends = result["interfaces"].as_array().into_iter().flatten();
-        let end = ends.filter_map(|one| one["name"].as_str()).find(|name| name.starts_with("veth"));
+        let end = ends
+            .filter_map(|one| one["name"].as_str())
+            .find(|name| name.starts_with("veth"));
         let port = end.unwrap_or_default();
-        let ns: &Ns = if matches!(at, At::Host) { host.host() } else { &pod };
+        let ns: &Ns = if matches!(at, At::Host) {
+            host.host()
+        } else {
+            &pod
+        };
         ns.run(&damage.replace("PORT", port));
         let answer = call.check(&result);
         assert_eq!(answer.code, 1, "{plugin}: CHECK did not see: {damage}");
@@ -301,10 +414,20 @@ fn a_next_hop_of_all_zeros_is_none() {
         "routes": [{"dst": "192.0.2.0/24", "gw": "0.0.0.0"}, {"dst": "2001:db8::/64", "gw": "::"}]});
     let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
     let result = call.add().result();
-    assert_eq!([&result["routes"][0]["gw"], &result["routes"][1]["gw"]], ["0.0.0.0", "::"]);
+    assert_eq!(
+        [&result["routes"][0]["gw"], &result["routes"][1]["gw"]],
+        ["0.0.0.0", "::"]
+    );
     for (family, dst) in [("-4", "192.0.2.0/24"), ("-6", "2001:db8::/64")] {
-        let route = pod.routes(family).into_iter().find(|route| route["dst"] == dst).expect("the route");
-        assert_eq!((&route["dev"], route.get("gateway")), (&json!("eth0"), None));
+        let route = pod
+            .routes(family)
+            .into_iter()
+            .find(|route| route["dst"] == dst)
+            .expect("the route");
+        assert_eq!(
+            (&route["dev"], route.get("gateway")),
+            (&json!("eth0"), None)
+        );
     }
     call.check(&result).ok();
     call.del().ok();

@@ -1,4 +1,5 @@
-//! Plugins that lead back to braid: links of another version, copies, and foreign plugins that call braid for the same.
+//! Plugins that lead back to braid: links of another version, copies, and foreign plugins that call
+//! braid for the same.
 
 use crate::conf;
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, binary, json};
@@ -23,13 +24,20 @@ fn single() -> Value {
 
 /// Who starts itself for ever is ended.
 fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
-    host.call("braid", pod, conf.clone()).run("VERSION").result();
+    host.call("braid", pod, conf.clone())
+        .run("VERSION")
+        .result();
     host.call(plugin, pod, conf).under("timeout 60")
 }
 
 /// Every verb that an attachment which was never made must be refused by.
 fn refusals(call: &Call) -> Vec<Answer> {
-    vec![call.add(), call.check(&json!({"cniVersion": "1.1.0"})), call.status(), call.gc(&[])]
+    vec![
+        call.add(),
+        call.check(&json!({"cniVersion": "1.1.0"})),
+        call.status(),
+        call.gc(&[]),
+    ]
 }
 
 #[test]
@@ -45,7 +53,9 @@ fn a_type_that_is_braid_itself_is_refused_with_its_file_by_every_verb() {
         }
         call.del().ok();
     }
-    call(&host, "other", &pod, single()).run("VERSION").refused(999, &["\"other\"", "braid itself"]);
+    call(&host, "other", &pod, single())
+        .run("VERSION")
+        .refused(999, &["\"other\"", "braid itself"]);
     before.assert_same(&host.state());
 }
 
@@ -68,7 +78,10 @@ fn a_script_that_starts_braid_is_braid_and_is_not_started() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, "braid", &pod, list());
-    for program in [binary::braid().display().to_string(), "/run/cni-bin/braid".to_owned()] {
+    for program in [
+        binary::braid().display().to_string(),
+        "/run/cni-bin/braid".to_owned(),
+    ] {
         host.script("other", &format!("#!{program}\n"));
         for answer in refusals(&call) {
             answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);
@@ -103,7 +116,11 @@ fn a_circle_through_a_foreign_plugin_ends_where_braid_is_called_again() {
         host.assert_nothing_left();
         let order = fs::read_to_string("/run/order").unwrap();
         let verbs: Vec<&str> = order.lines().collect();
-        assert_eq!(verbs, ["ADD", "DEL", "CHECK", "STATUS", "GC", "DEL"], "each is called once");
+        assert_eq!(
+            verbs,
+            ["ADD", "DEL", "CHECK", "STATUS", "GC", "DEL"],
+            "each is called once"
+        );
         fs::remove_file("/run/order").unwrap();
     }
 }
@@ -132,7 +149,9 @@ fn a_plan_and_a_trial_of_a_type_that_is_braid_itself_say_what_add_says() {
     fs::write("/run/conf", list().to_string()).unwrap();
     for verb in ["plan", "try"] {
         let mut command = Command::new("timeout");
-        command.args(["60", binary::braid().to_str().unwrap(), verb, "/run/conf"]).env("CNI_PATH", "/run/cni-bin");
+        command
+            .args(["60", binary::braid().to_str().unwrap(), verb, "/run/conf"])
+            .env("CNI_PATH", "/run/cni-bin");
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let is_told = said.contains("type \"other\": /run/cni-bin/other is braid itself");

@@ -5,13 +5,24 @@ use braid_tests::{Feature, Ns, Sandbox, State, Value, binary, json};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Runs braid with these words, and `conf` in the file that they call `CONF`. Returns exit code and both outputs.
+/// Runs braid with these words, and `conf` in the file that they call `CONF`. Returns exit code and
+/// both outputs.
 fn braid(words: &str, conf: &Value) -> (i32, String, String) {
     fs::write("/run/conf", conf.to_string()).unwrap();
-    let words = words.split_whitespace().map(|word| if word == "CONF" { "/run/conf" } else { word });
-    let output = Command::new(binary::braid()).args(words).stdin(Stdio::null()).output().unwrap();
+    let words = words
+        .split_whitespace()
+        .map(|word| if word == "CONF" { "/run/conf" } else { word });
+    let output = Command::new(binary::braid())
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// What a command without a configuration prints, which must succeed.
@@ -43,7 +54,13 @@ fn carry_out(plan: &str, host: &Ns, pod: &Ns) {
             "pod" => pod,
             other => panic!("{other:?} is no namespace: {line}"),
         };
-        fs::write("/run/step", command.trim().replace("netns pod", &format!("netns {path}"))).unwrap();
+        fs::write(
+            "/run/step",
+            command
+                .trim()
+                .replace("netns pod", &format!("netns {path}")),
+        )
+        .unwrap();
         at.run("sh -e /run/step");
     }
 }
@@ -51,16 +68,23 @@ fn carry_out(plan: &str, host: &Ns, pod: &Ns) {
 #[test]
 fn a_plan_changes_nothing_and_its_commands_make_what_add_makes() {
     let mut attributes = routed();
-    for (key, value) in [("mtu", json!(1400)), ("hairpinMode", json!(true)), ("portIsolation", json!(true))] {
+    for (key, value) in [
+        ("mtu", json!(1400)),
+        ("hairpinMode", json!(true)),
+        ("portIsolation", json!(true)),
+    ] {
         attributes[key] = value;
     }
     let mut ptp = conf::ptp();
-    ptp["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "priority": 50, "mtu": 1300}]);
+    ptp["ipam"]["routes"] =
+        json!([{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "priority": 50, "mtu": 1300}]);
     for conf in [routed(), attributes, ptp] {
         let (by_tools, plan) = planned(&conf);
         let host = Sandbox::new();
         let pod = host.pod("a");
-        host.call(conf["type"].as_str().unwrap(), &pod, conf.clone()).add().result();
+        host.call(conf["type"].as_str().unwrap(), &pod, conf.clone())
+            .add()
+            .result();
         let (state, details) = look(&host, &pod);
         let differences = by_tools.0.differences(&state);
         assert!(differences.is_empty(), "{plan}\n{differences}");
@@ -76,7 +100,10 @@ fn look(host: &Sandbox, pod: &Ns) -> (State, Vec<String>) {
         let info = &link["linkinfo"];
         let port = &info["info_slave_data"];
         let accepts = host.sysctl(&format!("net/ipv6/conf/{name}/accept_ra"));
-        details.push(format!("{name} {} {} {} {accepts}", info["info_kind"], port["hairpin"], port["isolated"]));
+        details.push(format!(
+            "{name} {} {} {} {accepts}",
+            info["info_kind"], port["hairpin"], port["isolated"]
+        ));
     }
     (host.state().of_network(), details)
 }
@@ -86,7 +113,10 @@ fn planned(conf: &Value) -> ((State, Vec<String>), String) {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
-    let (code, plan, stderr) = braid(&format!("plan CONF --container a --netns {}", pod.path().display()), conf);
+    let (code, plan, stderr) = braid(
+        &format!("plan CONF --container a --netns {}", pod.path().display()),
+        conf,
+    );
     assert_eq!((code, stderr.as_str()), (0, ""));
     before.assert_same(&host.state());
     carry_out(&plan, host.host(), &pod);
@@ -102,10 +132,21 @@ fn a_plan_as_json_says_what_is_there_already() {
     assert_eq!(code, 0);
     let lines: Vec<Value> = serde_json::from_str(&plan).unwrap();
     let held = |what: &str| {
-        let of = |line: &&Value| line["command"].as_str().is_some_and(|command| command.contains(what));
-        lines.iter().find(of).unwrap_or_else(|| panic!("no {what} in {plan}"))["held"].clone()
+        let of = |line: &&Value| {
+            line["command"]
+                .as_str()
+                .is_some_and(|command| command.contains(what))
+        };
+        lines
+            .iter()
+            .find(of)
+            .unwrap_or_else(|| panic!("no {what} in {plan}"))["held"]
+            .clone()
     };
-    assert_eq!((held("ip link add name br0"), held("type veth")), (json!(true), json!(false)));
+    assert_eq!(
+        (held("ip link add name br0"), held("type veth")),
+        (json!(true), json!(false))
+    );
 }
 
 #[test]
@@ -114,13 +155,17 @@ fn a_plan_and_a_trial_of_a_bad_configuration_say_what_add_says() {
     let before = host.state();
     let bad = conf::bridge_l2();
     for verb in ["plan", "try"] {
-        let (code, stdout, stderr) = braid(&format!("{verb} CONF"), &json!({"bridge": 5, "base": bad}));
+        let (code, stdout, stderr) =
+            braid(&format!("{verb} CONF"), &json!({"bridge": 5, "base": bad}));
         assert_eq!((code, stdout.as_str()), (1, ""), "{verb}");
         assert!(stderr.contains("/run/conf"), "{verb}: {stderr}");
         let mut conf = conf::bridge();
         conf["vlan"] = json!(5000);
         let (code, _, stderr) = braid(&format!("{verb} CONF"), &conf);
-        assert!(code == 1 && stderr.contains("5000"), "{verb}: {code} {stderr}");
+        assert!(
+            code == 1 && stderr.contains("5000"),
+            "{verb}: {code} {stderr}"
+        );
     }
     before.assert_same(&host.state());
 }
@@ -130,7 +175,15 @@ fn a_trial_shows_the_attachment_and_leaves_nothing() {
     let host = Sandbox::new();
     let (code, shown, stderr) = braid("try CONF", &routed());
     assert_eq!((code, stderr.as_str()), (0, ""), "{shown}");
-    for part in ["eth0", "10.1.0.2/24", "default", "10.1.0.1", "br0", "ip link add name br0", "taken back in"] {
+    for part in [
+        "eth0",
+        "10.1.0.2/24",
+        "default",
+        "10.1.0.1",
+        "br0",
+        "ip link add name br0",
+        "taken back in",
+    ] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }
     assert_eq!(fs::read_dir("/run/netns").unwrap().count(), 0);
@@ -143,15 +196,23 @@ fn a_kept_sandbox_is_attached_until_it_is_detached() {
     let (code, shown, _) = braid("try CONF --keep", &routed());
     assert_eq!(code, 0, "{shown}");
     let id = shown.trim_end().rsplit(' ').next().unwrap();
-    let look = host.run(&format!("nsenter --net=/run/netns/{id} ip -j addr show dev eth0"));
+    let look = host.run(&format!(
+        "nsenter --net=/run/netns/{id} ip -j addr show dev eth0"
+    ));
     assert!(look.contains("10.1.0.2"), "{look}");
     let status = said_json("status -o json");
-    assert_eq!((&status[0]["container_id"], &status[0]["addresses"][0]), (&json!(id), &json!("10.1.0.2/24")));
+    assert_eq!(
+        (&status[0]["container_id"], &status[0]["addresses"][0]),
+        (&json!(id), &json!("10.1.0.2/24"))
+    );
     assert!(said(&format!("detach {id}")).contains("taken back"));
     assert_eq!(fs::read_dir("/run/netns").unwrap().count(), 0);
     host.assert_nothing_left();
     let (code, _, stderr) = braid(&format!("detach {id}"), &Value::Null);
-    assert!(code == 1 && stderr.contains("nothing is attached"), "{stderr}");
+    assert!(
+        code == 1 && stderr.contains("nothing is attached"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -159,27 +220,47 @@ fn status_shows_what_is_attached_and_gc_takes_back_what_is_dead() {
     let host = Sandbox::new();
     let pods = ["a", "b"].map(|name| host.pod(name));
     for pod in &pods {
-        host.call("bridge", pod, conf::bridge()).with("ipMasq", true).add().result();
+        host.call("bridge", pod, conf::bridge())
+            .with("ipMasq", true)
+            .add()
+            .result();
     }
     host.end(&pods[0]);
     let of = |status: &Value| -> Vec<[Value; 3]> {
         let rows = status.as_array().unwrap().iter();
-        rows.map(|row| ["container_id", "netns_state", "addresses"].map(|key| row[key].clone())).collect()
+        rows.map(|row| ["container_id", "netns_state", "addresses"].map(|key| row[key].clone()))
+            .collect()
     };
     let alive = [json!("b"), json!("alive"), json!(["10.1.0.3/24"])];
     let dead = [json!("a"), json!("gone"), json!(["10.1.0.2/24"])];
-    assert_eq!(of(&said_json("status -o json")), [dead.clone(), alive.clone()]);
+    assert_eq!(
+        of(&said_json("status -o json")),
+        [dead.clone(), alive.clone()]
+    );
     let table = said("status");
     assert_eq!(table.lines().count(), 3, "{table}");
 
     assert!(said("gc --dry-run").contains("would be taken back"));
     assert_eq!(of(&said_json("status -o json")), [dead, alive.clone()]);
     let done = said("gc");
-    assert!(done.contains("taken back") && !done.contains("would"), "{done}");
+    assert!(
+        done.contains("taken back") && !done.contains("would"),
+        "{done}"
+    );
     assert_eq!(of(&said_json("status -o json")), [alive]);
     let left = host.leftovers();
-    assert!(left.iter().all(|left| !left.contains("net a") && !left.contains("10.1.0.2")), "{left:?}");
-    assert_eq!(host.link_names().iter().filter(|name| name.starts_with("veth")).count(), 1);
+    assert!(
+        left.iter()
+            .all(|left| !left.contains("net a") && !left.contains("10.1.0.2")),
+        "{left:?}"
+    );
+    assert_eq!(
+        host.link_names()
+            .iter()
+            .filter(|name| name.starts_with("veth"))
+            .count(),
+        1
+    );
     assert!(pods[1].can_ping("10.1.0.1"));
     assert_eq!(said("gc"), "nothing to take back\n");
 }
@@ -194,8 +275,9 @@ fn gc_leaves_aside_a_configuration_that_is_no_file() {
     assert_eq!((code, stdout.as_str()), (0, "nothing to take back\n"));
     let mut lines: Vec<&str> = stderr.lines().collect();
     lines.sort_unstable();
-    let expected = ["10-pipe", "20-zero"]
-        .map(|name| format!("/etc/cni/net.d/{name}.conf: left aside: it is no file of 1048576 bytes at most"));
+    let expected = ["10-pipe", "20-zero"].map(|name| {
+        format!("/etc/cni/net.d/{name}.conf: left aside: it is no file of 1048576 bytes at most")
+    });
     assert_eq!(lines, expected);
 }
 
@@ -217,7 +299,11 @@ fn top_shows_what_passes_a_shaped_interface() {
         }
         top.join().unwrap()
     });
-    let rows: Vec<Vec<&str>> = shown.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> = shown
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     assert_eq!(rows.len(), 2, "{shown}");
     for row in rows {
         assert_eq!((row[0], row[1], row[4]), ("a", "eth0", "100M"), "{shown}");
@@ -237,17 +323,38 @@ fn doctor_finds_on_this_kernel_what_ip_finds_and_changes_nothing() {
     before.assert_same(&host.state());
     let state = |name: &str| {
         let mut all = checks.as_array().unwrap().iter();
-        all.find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name} in {checks}"))["state"].clone()
+        all.find(|check| check["name"] == name)
+            .unwrap_or_else(|| panic!("no {name} in {checks}"))["state"]
+            .clone()
     };
     for name in ["veth", "bridge", "macvlan"] {
         assert_eq!(state(name), "ok", "{name}");
     }
-    for (name, feature) in [("ipvlan", Feature::Ipvlan), ("bridge vlan_filtering", Feature::VlanFiltering)] {
-        assert_eq!(state(name) == "ok", feature.missing().is_none(), "{name}: {}", state(name));
+    for (name, feature) in [
+        ("ipvlan", Feature::Ipvlan),
+        ("bridge vlan_filtering", Feature::VlanFiltering),
+    ] {
+        assert_eq!(
+            state(name) == "ok",
+            feature.missing().is_none(),
+            "{name}: {}",
+            state(name)
+        );
     }
-    let mut shaping = checks.as_array().unwrap().iter().filter(|check| check["name"] == "shaping");
+    let mut shaping = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|check| check["name"] == "shaping");
     let by = shaping.next().unwrap()["detail"].as_str().unwrap();
-    assert!(by.starts_with(if Feature::Fq.is_here() { "by fq" } else { "by tbf with eBPF, since" }), "{by}");
+    assert!(
+        by.starts_with(if Feature::Fq.is_here() {
+            "by fq"
+        } else {
+            "by tbf with eBPF, since"
+        }),
+        "{by}"
+    );
     assert!(said("doctor").lines().count() > 10);
 }
 
@@ -258,16 +365,30 @@ fn install_takes_the_names_and_gives_them_back() {
     fs::write("/run/bin/bridge", "#!/bin/sh\necho reference\n").unwrap();
     said("install --bin-dir /run/bin --names bridge,ptp");
     for name in ["bridge", "ptp"] {
-        let version = Command::new(format!("/run/bin/{name}")).env("CNI_COMMAND", "VERSION").output().unwrap();
-        assert!(String::from_utf8_lossy(&version.stdout).contains("1.1.0"), "{name}: {version:?}");
+        let version = Command::new(format!("/run/bin/{name}"))
+            .env("CNI_COMMAND", "VERSION")
+            .output()
+            .unwrap();
+        assert!(
+            String::from_utf8_lossy(&version.stdout).contains("1.1.0"),
+            "{name}: {version:?}"
+        );
     }
     assert!(!fs::exists("/run/bin/macvlan").unwrap());
     said("install --bin-dir /run/bin --remove");
-    assert!(fs::read_to_string("/run/bin/bridge").unwrap().contains("echo reference"));
+    assert!(
+        fs::read_to_string("/run/bin/bridge")
+            .unwrap()
+            .contains("echo reference")
+    );
     assert!(!fs::exists("/run/bin/ptp").unwrap());
     said("install --bin-dir /run/bin");
     let has = |name: &str| fs::exists(format!("/run/bin/{name}")).unwrap();
-    assert_eq!(["sbr", "vrf", "flannel"].map(has), [true, true, false], "flannel's own DaemonSet writes to that name");
+    assert_eq!(
+        ["sbr", "vrf", "flannel"].map(has),
+        [true, true, false],
+        "flannel's own DaemonSet writes to that name"
+    );
     said("install --bin-dir /run/bin --names flannel");
     assert!(has("flannel"));
     said("install --bin-dir /run/bin --remove");

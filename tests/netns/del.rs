@@ -12,15 +12,31 @@ fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     host.run("ip link add dev0 link lan type macvlan mode bridge");
     let masqueraded = |plugin: &str, conf: Value| host.call(plugin, pod, conf).with("ipMasq", true);
-    let netkit =
-        Feature::Netkit.is_here().then(|| masqueraded("netkit", conf::netkit()).with("name", "net6").ifname("eth6"));
+    let netkit = Feature::Netkit.is_here().then(|| {
+        masqueraded("netkit", conf::netkit())
+            .with("name", "net6")
+            .ifname("eth6")
+    });
     let others = vec![
         masqueraded("bridge", conf::bridge()).with("macspoofchk", true),
-        masqueraded("ptp", conf::ptp()).with("name", "net2").ifname("eth2"),
-        host.call("macvlan", pod, conf::macvlan()).with("name", "net3").ifname("eth3"),
-        host.call("host-device", pod, conf::host_device()).with("name", "net4").ifname("eth4"),
-        host.call("tap", pod, conf::tap()).with("name", "net5").ifname("eth5"),
-        host.call("loopback", pod, json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"})).ifname("lo"),
+        masqueraded("ptp", conf::ptp())
+            .with("name", "net2")
+            .ifname("eth2"),
+        host.call("macvlan", pod, conf::macvlan())
+            .with("name", "net3")
+            .ifname("eth3"),
+        host.call("host-device", pod, conf::host_device())
+            .with("name", "net4")
+            .ifname("eth4"),
+        host.call("tap", pod, conf::tap())
+            .with("name", "net5")
+            .ifname("eth5"),
+        host.call(
+            "loopback",
+            pod,
+            json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"}),
+        )
+        .ifname("lo"),
     ];
     others.into_iter().chain(netkit).collect()
 }
@@ -87,11 +103,21 @@ fn succeeds_without_a_namespace_with_a_plain_file_and_with_no_path() {
             fs::remove_file(pod.path()).unwrap();
         }
         for (call, _) in calls {
-            if how == "empty" { call.env("CNI_NETNS", None).del().ok() } else { call.del().ok() }
+            if how == "empty" {
+                call.env("CNI_NETNS", None).del().ok();
+            } else {
+                call.del().ok();
+            }
         }
         if how == "empty" {
             // Nobody told where the container is, so what is in it alone may stay.
-            assert!(pod.link_names().iter().all(|name| name == "eth3" || name == "eth5"), "{:?}", pod.link_names());
+            assert!(
+                pod.link_names()
+                    .iter()
+                    .all(|name| name == "eth3" || name == "eth5"),
+                "{:?}",
+                pod.link_names()
+            );
         }
         host.assert_nothing_left();
     }
@@ -145,10 +171,17 @@ fn a_record_that_is_cut_off_counts_as_none() {
 fn a_configuration_that_changed_meanwhile_takes_back_what_was_made() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipMasq", true)
+        .with("macspoofchk", true);
     call.add().result();
     let ipam = json!({"type": "host-local", "subnet": "10.99.0.0/24"});
-    host.call("bridge", &pod, conf::bridge_l2()).with("bridge", "br9").with("ipam", ipam).del().ok();
+    host.call("bridge", &pod, conf::bridge_l2())
+        .with("bridge", "br9")
+        .with("ipam", ipam)
+        .del()
+        .ok();
     host.assert_nothing_left();
 }
 
@@ -166,7 +199,10 @@ fn an_address_is_given_back_to_the_ipam_that_gave_it() {
         json!({"type": "gone"}),
         json!({}),
     ];
-    for (other, is_list) in others.iter().flat_map(|other| [(other, false), (other, true)]) {
+    for (other, is_list) in others
+        .iter()
+        .flat_map(|other| [(other, false), (other, true)])
+    {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let conf = |ipam: &Value| {
@@ -175,11 +211,18 @@ fn an_address_is_given_back_to_the_ipam_that_gave_it() {
             let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf.clone()]});
             if is_list { list } else { conf }
         };
-        let call = host.call(if is_list { "braid" } else { "bridge" }, &pod, conf(&kept_in("/run/leases/a")));
+        let call = host.call(
+            if is_list { "braid" } else { "bridge" },
+            &pod,
+            conf(&kept_in("/run/leases/a")),
+        );
         call.add().result();
         assert!(Path::new("/run/leases/a/net/10.1.0.2").exists());
         call.conf(conf(other)).del().ok();
-        assert!(!Path::new("/run/leases/a/net/10.1.0.2").exists(), "{other} {is_list}");
+        assert!(
+            !Path::new("/run/leases/a/net/10.1.0.2").exists(),
+            "{other} {is_list}"
+        );
         assert!(!Path::new("/run/leases/b").exists(), "{other} {is_list}");
         host.assert_nothing_left();
     }
@@ -190,22 +233,38 @@ fn a_foreign_ipam_is_told_what_add_told_it_and_the_result() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let answer = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.7/24"}]}"#;
-    host.script("theirs", &format!("#!/bin/sh\ncat > /run/told.$CNI_COMMAND\necho '{answer}'\n"));
+    host.script(
+        "theirs",
+        &format!("#!/bin/sh\ncat > /run/told.$CNI_COMMAND\necho '{answer}'\n"),
+    );
     let ipam = |pool: &str| json!({"type": "theirs", "pool": pool});
     let runtime = json!({"ips": ["10.1.0.7"]});
-    let call = host.call("bridge", &pod, conf::bridge()).with("isGateway", false);
-    let call = call.with("ipam", ipam("a")).with("runtimeConfig", runtime.clone());
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("isGateway", false);
+    let call = call
+        .with("ipam", ipam("a"))
+        .with("runtimeConfig", runtime.clone());
     let result = call.add().result();
-    call.with("runtimeConfig", Value::Null).with("ipam", ipam("b")).prev(&result).del().ok();
+    call.with("runtimeConfig", Value::Null)
+        .with("ipam", ipam("b"))
+        .prev(&result)
+        .del()
+        .ok();
     let told: Value = serde_json::from_str(&fs::read_to_string("/run/told.DEL").unwrap()).unwrap();
-    assert_eq!((&told["ipam"], &told["runtimeConfig"], &told["prevResult"]), (&ipam("a"), &runtime, &result));
+    assert_eq!(
+        (&told["ipam"], &told["runtimeConfig"], &told["prevResult"]),
+        (&ipam("a"), &runtime, &result)
+    );
 }
 
 #[test]
 fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", kept_in("/run/leases/a"));
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", kept_in("/run/leases/a"));
     call.add().result();
     pod.run("ip link del eth0");
     let again = call.with("ipam", kept_in("/run/leases/b"));
@@ -214,7 +273,11 @@ fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
     // And where it was in another namespace, which is gone.
     host.end(&pod);
     let other = host.pod("b");
-    again.netns(other.path()).with("ipam", kept_in("/run/leases/c")).add().result();
+    again
+        .netns(other.path())
+        .with("ipam", kept_in("/run/leases/c"))
+        .add()
+        .result();
     assert!(!Path::new("/run/leases/b/net/10.1.0.2").exists());
     assert!(Path::new("/run/leases/c/net/10.1.0.2").exists());
 }
@@ -223,7 +286,9 @@ fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
 fn a_configuration_that_no_longer_parses_takes_back_what_was_made() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipMasq", true);
     call.add().result();
     call.with("vlan", 9999).del().ok();
     host.assert_nothing_left();
@@ -233,7 +298,9 @@ fn a_configuration_that_no_longer_parses_takes_back_what_was_made() {
 fn of_one_interface_keeps_the_containers_others() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let first = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    let first = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipMasq", true);
     let second = first.clone().ifname("net1");
     first.add().result();
     let result = second.add().result();
@@ -253,9 +320,13 @@ fn note(netns: u64, link: &str, index: u64) {
 
 /// The number of the namespace that this thread is in (`SO_NETNS_COOKIE`).
 fn own_number() -> u64 {
-    let ask = "import socket; print(int.from_bytes(socket.socket().getsockopt(1, 71, 8), 'little'))";
+    let ask =
+        "import socket; print(int.from_bytes(socket.socket().getsockopt(1, 71, 8), 'little'))";
     let answer = Command::new("python3").args(["-c", ask]).output().unwrap();
-    String::from_utf8_lossy(&answer.stdout).trim().parse().unwrap()
+    String::from_utf8_lossy(&answer.stdout)
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 fn index_of(host: &Sandbox, link: &str) -> u64 {
@@ -304,7 +375,14 @@ fn a_note_that_a_killed_call_left_means_no_later_link_and_no_other_namespaces() 
     note(1, "other", index_of(&host, "other"));
     call.del().ok();
     assert_eq!(host.link_names().len(), 3, "{:?}", host.link_names());
-    let left: Vec<_> = fs::read_dir(NOTES).expect("folder").flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!(left, [format!("1:{}:other", index_of(&host, "other")).as_str()]);
+    let left: Vec<_> = fs::read_dir(NOTES)
+        .expect("folder")
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert_eq!(
+        left,
+        [format!("1:{}:other", index_of(&host, "other")).as_str()]
+    );
     call.del().ok();
 }

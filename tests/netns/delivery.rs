@@ -7,26 +7,37 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-/// Ways to have a standard output that takes nothing, as the beginning of a script, and what the kernel says then.
+/// Ways to have a standard output that takes nothing, as the beginning of a script, and what the
+/// kernel says then.
 const OUTPUTS: &[(&str, &str)] = &[
     ("exec \"$@\" >&-", "EBADF"),
     ("exec \"$@\" >/dev/full", "ENOSPC"),
     // A pipe without a reader.
-    ("rm -f /run/pipe; mkfifo /run/pipe; exec 3<>/run/pipe; exec \"$@\" >/run/pipe 3>&-", "EPIPE"),
+    (
+        "rm -f /run/pipe; mkfifo /run/pipe; exec 3<>/run/pipe; exec \"$@\" >/run/pipe 3>&-",
+        "EPIPE",
+    ),
 ];
 
 #[test]
 fn an_add_whose_result_nobody_has_is_taken_back_and_fails() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    host.script("spy", "#!/bin/sh\ncat >/dev/null\necho $CNI_COMMAND >>/run/order\n");
+    host.script(
+        "spy",
+        "#!/bin/sh\ncat >/dev/null\necho $CNI_COMMAND >>/run/order\n",
+    );
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
     let plugins = json!([bridge, {"type": "spy"}, {"type": "tuning", "mtu": 1400}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
     for (text, errno) in OUTPUTS {
         host.script("output", &format!("#!/bin/sh\n{text}\n"));
-        for (plugin, conf) in [("bridge", bridge.clone()), ("host-local", conf::bridge()), ("braid", list.clone())] {
+        for (plugin, conf) in [
+            ("bridge", bridge.clone()),
+            ("host-local", conf::bridge()),
+            ("braid", list.clone()),
+        ] {
             let call = host.call(plugin, &pod, conf);
             let answer = call.clone().under("/run/cni-bin/output").add();
             assert_eq!(answer.code, 1, "{plugin} {text}: {answer:?}");
@@ -45,7 +56,10 @@ fn an_interface_of_others_goes_back_to_what_it_was_when_nobody_has_the_result() 
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());
     let result = main.add().result();
-    let tuning = host.call("tuning", &pod, conf::tuning()).with("mtu", 1400).prev(&result);
+    let tuning = host
+        .call("tuning", &pod, conf::tuning())
+        .with("mtu", 1400)
+        .prev(&result);
     host.script("output", "#!/bin/sh\nexec \"$@\" >&-\n");
     assert_eq!(tuning.under("/run/cni-bin/output").add().code, 1);
     assert_eq!(pod.the_link("eth0")["mtu"], 1500);
@@ -67,15 +81,25 @@ fn a_full_pipe_that_does_not_block_is_waited_for() {
         full += len;
     }
     let mut command = Command::new("/run/cni-bin/host-local");
-    for (key, value) in [("COMMAND", "ADD"), ("CONTAINERID", "a"), ("NETNS", "/run/netns/a"), ("IFNAME", "eth0")] {
+    for (key, value) in [
+        ("COMMAND", "ADD"),
+        ("CONTAINERID", "a"),
+        ("NETNS", "/run/netns/a"),
+        ("IFNAME", "eth0"),
+    ] {
         command.env(format!("CNI_{key}"), value);
     }
     fs::write("/run/conf", conf::bridge().to_string()).unwrap();
-    command.env("CNI_PATH", "/run/cni-bin").stdin(File::open("/run/conf").unwrap()).stdout(Stdio::from(writer));
+    command
+        .env("CNI_PATH", "/run/cni-bin")
+        .stdin(File::open("/run/conf").unwrap())
+        .stdout(Stdio::from(writer));
     let mut child = command.spawn().unwrap();
     drop(command);
     let waits = format!("/proc/{}/wchan", child.id());
-    while !fs::read_to_string(&waits).unwrap().contains("poll") && child.try_wait().unwrap().is_none() {
+    while !fs::read_to_string(&waits).unwrap().contains("poll")
+        && child.try_wait().unwrap().is_none()
+    {
         std::thread::yield_now();
     }
     let mut text = String::new();

@@ -10,7 +10,9 @@ fn a_container_has_its_addresses_on_an_interface_that_leads_nowhere() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link set lo up");
-    let call = host.call("dummy", &pod, conf::dummy()).with("ipam", conf::dual_stack());
+    let call = host
+        .call("dummy", &pod, conf::dummy())
+        .with("ipam", conf::dual_stack());
     let result = call.add().result();
     let link = pod.the_link("eth0");
     let expected = json!({
@@ -54,7 +56,10 @@ fn without_an_ipam_it_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
-    host.call("dummy", &pod, conf::dummy()).with("ipam", json!({})).add().refused(7, &["dummy needs an IPAM type"]);
+    host.call("dummy", &pod, conf::dummy())
+        .with("ipam", json!({}))
+        .add()
+        .refused(7, &["dummy needs an IPAM type"]);
     before.assert_same(&host.state());
 }
 
@@ -64,7 +69,9 @@ fn a_taken_name_is_refused_and_the_address_is_free_again() {
     let pod = host.pod("a");
     pod.run("ip link add eth0 type veth peer name other");
     let before = host.state();
-    host.call("dummy", &pod, conf::dummy()).add().refused(999, &["interface \"eth0\" already exists"]);
+    host.call("dummy", &pod, conf::dummy())
+        .add()
+        .refused(999, &["interface \"eth0\" already exists"]);
     before.assert_same(&host.state());
 }
 
@@ -73,7 +80,10 @@ fn check_tells_of_an_interface_that_is_another_now() {
     needs!(Dummy);
     for (command, word) in [
         ("ip link set eth0 down", "eth0"),
-        ("ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
+        (
+            "ip link set eth0 address c2:00:00:00:00:99",
+            "c2:00:00:00:00:99",
+        ),
         ("ip addr del 10.6.0.2/24 dev eth0", "10.6.0.2/24"),
     ] {
         let host = Sandbox::new();
@@ -113,15 +123,17 @@ fn limits_behind_it_come_and_go_with_it() {
     needs!(Dummy);
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let limits =
-        json!({"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
+    let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [conf::dummy(), {"type": "bandwidth", "capabilities": {"bandwidth": true}}],
         "runtimeConfig": {"bandwidth": limits}});
     let call = host.call("braid", &pod, list);
     let result = call.add().result();
     let root = pod.list("tc -j qdisc show dev eth0 root");
-    assert!(root[0]["kind"] == "fq" || root[0]["kind"] == "tbf", "{root:?}");
+    assert!(
+        root[0]["kind"] == "fq" || root[0]["kind"] == "tbf",
+        "{root:?}"
+    );
     call.check(&result).ok();
     call.prev(&result).del().ok();
     host.assert_nothing_left();
@@ -134,13 +146,20 @@ fn a_port_of_the_host_leads_to_its_address_by_another_interface_of_the_container
     assert_a_port_leads_by_another_interface(&conf::dummy());
 }
 
-/// An interface that leads nowhere has addresses all the same: a port of the host leads to one that the host has a route to.
+/// An interface that leads nowhere has addresses all the same: a port of the host leads to one that
+/// the host has a route to.
 pub(crate) fn assert_a_port_leads_by_another_interface(main: &Value) {
     let host = Sandbox::new();
     let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     let pod = host.pod("a");
-    let routes = json!({"type": "host-local", "subnet": "10.2.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
-    let first = host.call("ptp", &pod, conf::ptp()).with("name", "first").with("ipam", routes).add().result();
+    let routes =
+        json!({"type": "host-local", "subnet": "10.2.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
+    let first = host
+        .call("ptp", &pod, conf::ptp())
+        .with("name", "first")
+        .with("ipam", routes)
+        .add()
+        .result();
     let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}],
@@ -149,9 +168,17 @@ pub(crate) fn assert_a_port_leads_by_another_interface(main: &Value) {
     let result = call.add().result();
     let address = pod.addrs("net1")[0].split('/').next().unwrap().to_owned();
     let veth = first["interfaces"][0]["name"].as_str().unwrap();
-    host.run(&format!("ip route add {address}/32 via 10.2.0.2 dev {veth} onlink"));
+    host.run(&format!(
+        "ip route add {address}/32 via 10.2.0.2 dev {veth} onlink"
+    ));
     let _service = Service::start(&pod, Transport::Tcp, 80);
-    assert_eq!(client.ask(Transport::Tcp, "192.0.2.1:8080").unwrap().to_string(), "192.0.2.2");
+    assert_eq!(
+        client
+            .ask(Transport::Tcp, "192.0.2.1:8080")
+            .unwrap()
+            .to_string(),
+        "192.0.2.2"
+    );
     call.check(&result).ok();
     call.prev(&result).del().ok();
 }

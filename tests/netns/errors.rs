@@ -11,7 +11,12 @@ const MOST: usize = 5000;
 fn is_short(answer: &Answer, words: &[&str]) {
     let error = answer.error();
     let text = format!("{} {}", error.msg, error.details);
-    assert!(answer.stdout.len() < MOST, "{} bytes: {}", answer.stdout.len(), &text[..MOST / 2]);
+    assert!(
+        answer.stdout.len() < MOST,
+        "{} bytes: {}",
+        answer.stdout.len(),
+        &text[..MOST / 2]
+    );
     for word in words {
         assert!(text.contains(word), "{word:?} is not in {text:?}");
     }
@@ -26,11 +31,14 @@ fn a_step_of_many_commands_is_cut_and_its_cause_is_not() {
     host.run("nft add rule inet braid whole return");
     host.run("nft add set inet braid hostport4-led { type inet_service ; }");
     let pod = host.pod("a");
-    let mappings: Vec<Value> =
-        (0..402).map(|at| json!({"hostPort": 9000 + at, "containerPort": 80, "protocol": "tcp"})).collect();
+    let mappings: Vec<Value> = (0..402)
+        .map(|at| json!({"hostPort": 9000 + at, "containerPort": 80, "protocol": "tcp"}))
+        .collect();
     let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), ports]});
-    let call = host.call("braid", &pod, list).with("runtimeConfig", json!({"portMappings": mappings}));
+    let call = host
+        .call("braid", &pod, list)
+        .with("runtimeConfig", json!({"portMappings": mappings}));
     is_short(&call.add(), &["9000", " more)", "kernel:"]);
 }
 
@@ -38,14 +46,28 @@ fn a_step_of_many_commands_is_cut_and_its_cause_is_not() {
 fn what_a_foreign_plugin_says_is_cut_in_the_middle() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "theirs"}));
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", json!({"type": "theirs"}));
     let long = "head -c 500000 /dev/zero | tr '\\0' x";
     for (says, words) in [
-        (format!("{{ printf begin; {long}; printf end; }} >&2"), ["without a message", "begin", "end"]),
-        (format!("printf begin; {long}; printf end"), ["unreadable", "begin", "end"]),
-        (format!("printf '{{\"code\": 107, \"msg\": \"begin'; {long}; printf 'end\"}}'"), ["begin", "end", "more"]),
+        (
+            format!("{{ printf begin; {long}; printf end; }} >&2"),
+            ["without a message", "begin", "end"],
+        ),
+        (
+            format!("printf begin; {long}; printf end"),
+            ["unreadable", "begin", "end"],
+        ),
+        (
+            format!("printf '{{\"code\": 107, \"msg\": \"begin'; {long}; printf 'end\"}}'"),
+            ["begin", "end", "more"],
+        ),
     ] {
-        host.script("theirs", &format!("#!/bin/sh\ncat >/dev/null\n{says}\nexit 1\n"));
+        host.script(
+            "theirs",
+            &format!("#!/bin/sh\ncat >/dev/null\n{says}\nexit 1\n"),
+        );
         is_short(&call.add(), &words);
         call.del().error();
         host.script("theirs", "#!/bin/sh\ncat >/dev/null\n");
@@ -61,12 +83,26 @@ fn what_was_typed_is_not_repeated_without_end() {
     let long = "x".repeat(100_000);
     let call = host.call("bridge", &pod, conf::bridge());
     is_short(&call.run(&long), &["unknown CNI_COMMAND"]);
-    is_short(&call.clone().args(&format!("K={long}")).add(), &["unknown args"]);
+    is_short(
+        &call.clone().args(&format!("K={long}")).add(),
+        &["unknown args"],
+    );
     is_short(&call.clone().args(&long).add(), &["invalid pair"]);
     is_short(&call.clone().env("CNI_NETNS", long.as_str()).add(), &[]);
-    is_short(&call.clone().env("CNI_PATH", long.as_str()).with("ipam", json!({"type": "none"})).add(), &["\"none\""]);
     is_short(
-        &call.with("mode", "x").with("ipMasqBackend", long.as_str()).with("ipMasq", true).add(),
+        &call
+            .clone()
+            .env("CNI_PATH", long.as_str())
+            .with("ipam", json!({"type": "none"}))
+            .add(),
+        &["\"none\""],
+    );
+    is_short(
+        &call
+            .with("mode", "x")
+            .with("ipMasqBackend", long.as_str())
+            .with("ipMasq", true)
+            .add(),
         &["ipMasqBackend"],
     );
 }
@@ -75,8 +111,13 @@ fn what_was_typed_is_not_repeated_without_end() {
 fn a_plugin_that_fails_at_add_and_at_taking_it_back_is_quoted_once() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    host.script("theirs", "#!/bin/sh\ncat >/dev/null\necho '{\"code\": 107, \"msg\": \"no such pool\"}'\nexit 1\n");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "theirs"}));
+    host.script(
+        "theirs",
+        "#!/bin/sh\ncat >/dev/null\necho '{\"code\": 107, \"msg\": \"no such pool\"}'\nexit 1\n",
+    );
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", json!({"type": "theirs"}));
     let error = call.add().error();
     assert_eq!(error.msg, "no such pool; left behind until DEL or GC");
     assert_eq!(call.del().error().msg, "no such pool");
@@ -86,8 +127,10 @@ fn a_plugin_that_fails_at_add_and_at_taking_it_back_is_quoted_once() {
 fn a_call_that_gets_no_descriptors_answers_once_and_names_what_was_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    // Credentials that braid refuses: nothing is asked, and the call ends as soon as there are enough descriptors.
-    let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
+    // Credentials that braid refuses: nothing is asked, and the call ends as soon as there are
+    // enough descriptors.
+    let user =
+        json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": user}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
@@ -98,8 +141,16 @@ fn a_call_that_gets_no_descriptors_answers_once_and_names_what_was_refused() {
     let call = host.call("braid", &pod, conf).args(args);
     let mut refused = Vec::new();
     for most in 4..64 {
-        let answer = call.clone().under(&format!("prlimit --nofile={most}")).env("RUST_BACKTRACE", "0").add();
-        if answer.stdout.is_empty() && answer.stderr.contains("error while loading shared libraries") {
+        let answer = call
+            .clone()
+            .under(&format!("prlimit --nofile={most}"))
+            .env("RUST_BACKTRACE", "0")
+            .add();
+        if answer.stdout.is_empty()
+            && answer
+                .stderr
+                .contains("error while loading shared libraries")
+        {
             continue;
         }
         let error = answer.error();

@@ -4,7 +4,8 @@ use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::rc::Rc;
 
-/// A network with both families on `br<of>`, whose containers' ports the host may lead to, behind a firewall.
+/// A network with both families on `br<of>`, whose containers' ports the host may lead to, behind a
+/// firewall.
 fn network(of: u8, firewall: &Value) -> Value {
     let mut bridge = conf::bridge();
     bridge["bridge"] = json!(format!("br{of}"));
@@ -84,9 +85,14 @@ fn the_administrators_chain_decides_before() {
     let host = Sandbox::new();
     let _outside = outside(&host);
     host.run("iptables -P FORWARD DROP");
-    for (name, key) in [("CNI-ADMIN", json!({})), ("MINE", json!({"iptablesAdminChainName": "MINE"}))] {
+    for (name, key) in [
+        ("CNI-ADMIN", json!({})),
+        ("MINE", json!({"iptablesAdminChainName": "MINE"})),
+    ] {
         let mut conf = firewall();
-        conf.as_object_mut().unwrap().extend(key.as_object().unwrap().clone());
+        conf.as_object_mut()
+            .unwrap()
+            .extend(key.as_object().unwrap().clone());
         let pod = host.pod(name);
         let attached = attach(&host, &pod, network(1, &conf));
         assert!(pod.can_ping("192.0.2.2"), "{name}");
@@ -101,15 +107,29 @@ fn the_administrators_chain_decides_before() {
 fn iptables_reads_its_chains_and_finds_each_rule_once() {
     const PODS: usize = 6;
     let host = Sandbox::new();
-    let pods: Vec<_> = (0..PODS).map(|number| host.pod(&format!("p{number}"))).collect();
-    let calls: Vec<_> = pods.iter().map(|pod| host.call("braid", pod, network(1, &firewall()))).collect();
+    let pods: Vec<_> = (0..PODS)
+        .map(|number| host.pod(&format!("p{number}")))
+        .collect();
+    let calls: Vec<_> = pods
+        .iter()
+        .map(|pod| host.call("braid", pod, network(1, &firewall())))
+        .collect();
     let results: Vec<Value> = std::thread::scope(|scope| {
-        let threads: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add().result())).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let threads: Vec<_> = calls
+            .iter()
+            .map(|call| scope.spawn(|| call.add().result()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     for tool in ["iptables", "ip6tables"] {
         let rules = host.run(&format!("{tool} -S"));
-        let rules: Vec<&str> = rules.lines().filter(|line| line.starts_with("-A")).collect();
+        let rules: Vec<&str> = rules
+            .lines()
+            .filter(|line| line.starts_with("-A"))
+            .collect();
         let expected = [
             r#"-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD"#,
             r#"-A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN"#,
@@ -129,11 +149,26 @@ fn check_misses_what_is_gone_and_the_next_add_mends_it() {
     let pod = host.pod("a");
     let conf = network(1, &with_policy("isolated"));
     let damages = [
-        ("nft delete element inet braid firewall4 { 10.1.0.2 }", "10.1.0.2 is not let through"),
-        ("iptables -F FORWARD", "ip filter FORWARD does not jump to CNI-FORWARD"),
-        ("ip6tables -F CNI-FORWARD", "ip6 filter CNI-FORWARD does not jump to CNI-ADMIN"),
-        ("nft delete element inet braid isolated { br1 }", "br1 is missing in isolated"),
-        ("nft table inet x { chain y { type filter hook forward priority 0; policy drop; }; }", "inet x y drops"),
+        (
+            "nft delete element inet braid firewall4 { 10.1.0.2 }",
+            "10.1.0.2 is not let through",
+        ),
+        (
+            "iptables -F FORWARD",
+            "ip filter FORWARD does not jump to CNI-FORWARD",
+        ),
+        (
+            "ip6tables -F CNI-FORWARD",
+            "ip6 filter CNI-FORWARD does not jump to CNI-ADMIN",
+        ),
+        (
+            "nft delete element inet braid isolated { br1 }",
+            "br1 is missing in isolated",
+        ),
+        (
+            "nft table inet x { chain y { type filter hook forward priority 0; policy drop; }; }",
+            "inet x y drops",
+        ),
     ];
     for (damage, said) in damages {
         let (call, result) = attach(&host, &pod, conf.clone());
@@ -162,14 +197,21 @@ fn del_and_gc_find_it_without_a_record() {
         } else {
             call.del().ok();
         }
-        assert_eq!(state::elements(&host), Vec::<String>::new(), "by GC: {by_gc}");
+        assert_eq!(
+            state::elements(&host),
+            Vec::<String>::new(),
+            "by GC: {by_gc}"
+        );
         call.del().ok();
     }
 }
 
 /// Two containers on `br1`, one on `br2`, all with the policy.
 fn three(host: &Sandbox, policy: &str) -> (Vec<Rc<Ns>>, Vec<(Call, Value)>) {
-    let pods: Vec<_> = ["a", "b", "c"].into_iter().map(|name| host.pod(name)).collect();
+    let pods: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| host.pod(name))
+        .collect();
     let of = |(pod, of): (&Rc<Ns>, u8)| attach(host, pod, network(of, &with_policy(policy)));
     let attached = pods.iter().zip([1, 1, 2]).map(of).collect();
     (pods, attached)
@@ -177,15 +219,23 @@ fn three(host: &Sandbox, policy: &str) -> (Vec<Rc<Ns>>, Vec<(Call, Value)>) {
 
 #[test]
 fn a_policy_keeps_bridges_apart_and_containers_of_one() {
-    for (policy, sibling, stranger) in [("open", true, true), ("same-bridge", true, false), ("isolated", false, false)]
-    {
+    for (policy, sibling, stranger) in [
+        ("open", true, true),
+        ("same-bridge", true, false),
+        ("isolated", false, false),
+    ] {
         let host = Sandbox::new();
         let _outside = outside(&host);
         let (pods, attached) = three(&host, policy);
-        let [a, _, _] = pods.as_slice() else { panic!("three") };
+        let [a, _, _] = pods.as_slice() else {
+            panic!("three")
+        };
         assert!(a.can_ping_only_if(sibling, "10.1.0.3"), "{policy}");
         assert!(a.can_ping_only_if(stranger, "10.2.0.2"), "{policy}");
-        assert!(a.can_ping("192.0.2.2") && a.can_ping("10.1.0.1"), "{policy}");
+        assert!(
+            a.can_ping("192.0.2.2") && a.can_ping("10.1.0.1"),
+            "{policy}"
+        );
         let one_stays: Vec<_> = attached
             .into_iter()
             .enumerate()
@@ -200,7 +250,10 @@ fn a_policy_keeps_bridges_apart_and_containers_of_one() {
             .collect();
         let pod = host.pod("d");
         let open = attach(&host, &pod, network(1, &with_policy(policy)));
-        assert!(a.can_ping_only_if(sibling, "10.1.0.4"), "{policy}, of one that is left");
+        assert!(
+            a.can_ping_only_if(sibling, "10.1.0.4"),
+            "{policy}, of one that is left"
+        );
         detach(open);
         one_stays.into_iter().for_each(detach);
         assert_eq!(state::elements(&host), Vec::<String>::new(), "{policy}");
@@ -226,14 +279,28 @@ fn what_can_not_be_done_is_refused_before_anything_is_changed() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     // Notes that nothing is missing in nf_tables.
-    host.call("braid", &pod, network(1, &firewall())).status().ok();
+    host.call("braid", &pod, network(1, &firewall()))
+        .status()
+        .ok();
     let state = host.state().without_marks();
     for (conf, said) in [
         (with_policy("closed"), "unknown ingress policy: \"closed\""),
-        (json!({"type": "firewall", "iptablesAdminChainName": "a b"}), "\"a b\""),
-        (json!({"type": "firewall", "iptablesAdminChainName": "a;b"}), "\"a;b\""),
-        (json!({"type": "firewall", "iptablesAdminChainName": "ACCEPT"}), "\"ACCEPT\""),
-        (json!({"type": "firewall", "iptablesAdminChainName": "FORWARD"}), "\"FORWARD\""),
+        (
+            json!({"type": "firewall", "iptablesAdminChainName": "a b"}),
+            "\"a b\"",
+        ),
+        (
+            json!({"type": "firewall", "iptablesAdminChainName": "a;b"}),
+            "\"a;b\"",
+        ),
+        (
+            json!({"type": "firewall", "iptablesAdminChainName": "ACCEPT"}),
+            "\"ACCEPT\"",
+        ),
+        (
+            json!({"type": "firewall", "iptablesAdminChainName": "FORWARD"}),
+            "\"FORWARD\"",
+        ),
     ] {
         let call = host.call("braid", &pod, network(1, &conf));
         call.add().refused(7, &[said]);
@@ -257,13 +324,29 @@ fn a_plugin_of_its_own_ends_what_the_reference_began_and_stands_beside_it() {
         let result = bridge.add().result();
         let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "firewall"});
         let call = host.call("firewall", pod, conf).prev(&result);
-        let add = if by_reference { call.clone().reference() } else { call.clone() };
+        let add = if by_reference {
+            call.clone().reference()
+        } else {
+            call.clone()
+        };
         assert_eq!(add.add().result(), result);
-        assert!(pod.can_ping("192.0.2.2"), "by the reference: {by_reference}");
+        assert!(
+            pod.can_ping("192.0.2.2"),
+            "by the reference: {by_reference}"
+        );
         calls.push((bridge, call));
     }
-    assert_eq!(host.run("iptables -S FORWARD").matches("-j CNI-FORWARD").count(), 1);
-    let rules = || host.run("iptables -S CNI-FORWARD").matches("10.1.0.").count();
+    assert_eq!(
+        host.run("iptables -S FORWARD")
+            .matches("-j CNI-FORWARD")
+            .count(),
+        1
+    );
+    let rules = || {
+        host.run("iptables -S CNI-FORWARD")
+            .matches("10.1.0.")
+            .count()
+    };
     assert_eq!(rules(), 2);
     for (bridge, call) in calls {
         call.del().ok();
@@ -283,7 +366,12 @@ fn rules_that_iptables_saved_and_restored_are_known() {
     host.run("iptables-restore /run/saved");
     call.check(&result).ok();
     let other = attach(&host, &b, network(1, &firewall()));
-    assert_eq!(host.run("iptables -S CNI-FORWARD").matches("-j ACCEPT").count(), 1);
+    assert_eq!(
+        host.run("iptables -S CNI-FORWARD")
+            .matches("-j ACCEPT")
+            .count(),
+        1
+    );
     detach(other);
     detach((call, result));
 }
@@ -295,9 +383,10 @@ fn status_opens_what_others_have_shut() {
     let pod = host.pod("a");
     host.run("iptables -P FORWARD DROP");
     let (call, result) = attach(&host, &pod, network(1, &firewall()));
-    for shut in
-        ["iptables -F FORWARD", "nft table ip own { chain any { type filter hook forward priority 9; policy drop; }; }"]
-    {
+    for shut in [
+        "iptables -F FORWARD",
+        "nft table ip own { chain any { type filter hook forward priority 9; policy drop; }; }",
+    ] {
         host.run(shut);
         assert!(pod.cannot_ping("192.0.2.2"), "{shut}");
         call.status().ok();
@@ -320,8 +409,10 @@ fn nobody_elses_mark_opens_a_gate_and_other_bits_stay() {
     assert!(pod.can_ping("192.0.2.2"));
     assert!(outside.cannot_ping("10.1.0.2"));
     let listed = host.run("iptables -t mangle -nvxL POSTROUTING");
-    let counted =
-        listed.lines().find(|line| line.contains("mark match")).and_then(|line| line.split_whitespace().next());
+    let counted = listed
+        .lines()
+        .find(|line| line.contains("mark match"))
+        .and_then(|line| line.split_whitespace().next());
     assert!(counted.is_some_and(|packets| packets != "0"), "{listed}");
     detach(attached);
 }
@@ -333,7 +424,9 @@ fn an_own_rule_that_leads_to_a_container_is_not_let_through_with_braids() {
     host.run("iptables -P FORWARD DROP");
     let pod = host.pod("a");
     let attached = attach(&host, &pod, network(1, &firewall()));
-    host.run("iptables -t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80");
+    host.run(
+        "iptables -t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80",
+    );
     let _service = Service::start(&pod, Transport::Tcp, 80);
     assert!(outside.asks_in_vain(Transport::Tcp, "192.0.2.1:8080"));
     detach(attached);
@@ -368,6 +461,8 @@ fn a_policy_needs_a_bridge_of_the_host() {
     let pod = host.pod("a");
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [conf::macvlan(), with_policy("same-bridge")]});
-    host.call("braid", &pod, conf).add().refused(7, &["ingressPolicy"]);
+    host.call("braid", &pod, conf)
+        .add()
+        .refused(7, &["ingressPolicy"]);
     host.assert_nothing_left();
 }

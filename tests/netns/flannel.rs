@@ -48,10 +48,19 @@ fn a_container_is_on_a_bridge_with_the_nodes_subnet_and_the_plugins_own_file_say
     assert_eq!(pod.addrs("eth0"), ["10.1.17.2/24"]);
     assert_eq!(pod.the_link("eth0")["mtu"], 1472);
     assert!(pod.can_ping("10.1.17.1"));
-    let routes: Vec<(Value, Value)> =
-        pod.routes("-4").iter().map(|r| (r["dst"].clone(), r["gateway"].clone())).collect();
-    assert!(routes.contains(&(json!("10.1.0.0/16"), json!("10.1.17.1"))), "{routes:?}");
-    assert_eq!((noted(), mode(DATA_FILE), mode("/var/lib/cni/flannel")), (Some(made()), 0o600, 0o700));
+    let routes: Vec<(Value, Value)> = pod
+        .routes("-4")
+        .iter()
+        .map(|r| (r["dst"].clone(), r["gateway"].clone()))
+        .collect();
+    assert!(
+        routes.contains(&(json!("10.1.0.0/16"), json!("10.1.17.1"))),
+        "{routes:?}"
+    );
+    assert_eq!(
+        (noted(), mode(DATA_FILE), mode("/var/lib/cni/flannel")),
+        (Some(made()), 0o600, 0o700)
+    );
     call.check(&result).ok();
     call.status().ok();
     call.clone().prev(&result).del().ok();
@@ -77,7 +86,10 @@ fn plugins_behind_it_work_in_the_same_call() {
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     assert_eq!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
     // flannel does not masquerade, so the bridge does.
-    assert!(host.run("nft list map inet braid masquerade4").contains("10.1.17.2"));
+    assert!(
+        host.run("nft list map inet braid masquerade4")
+            .contains("10.1.17.2")
+    );
     assert_eq!(noted().unwrap()["ipMasq"], true);
     call.check(&result).ok();
     call.del().ok();
@@ -119,11 +131,19 @@ fn del_without_a_record_finds_the_file_and_without_that_goes_by_names() {
             fs::remove_file(DATA_FILE).unwrap();
         }
         // Of the configuration only its name is as it was.
-        let call = if has_file { call.with("delegate", json!({})) } else { call };
+        let call = if has_file {
+            call.with("delegate", json!({}))
+        } else {
+            call
+        };
         call.check(&result).ok();
         call.del().ok();
         host.assert_nothing_left();
-        assert_eq!((pod.link_names(), noted()), (Vec::<String>::new(), None), "file: {has_file}");
+        assert_eq!(
+            (pod.link_names(), noted()),
+            (Vec::<String>::new(), None),
+            "file: {has_file}"
+        );
     }
 }
 
@@ -138,12 +158,22 @@ fn before_flanneld_has_written_an_add_is_to_be_tried_again_and_status_says_why()
     call.gc(&[]).ok();
     call.del().ok();
     flanneld("FLANNEL_NETWORK=10.1.0.0/16\n");
-    call.add()
-        .refused(999, &[SUBNET_FILE, "is missing FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ"]);
+    call.add().refused(
+        999,
+        &[
+            SUBNET_FILE,
+            "is missing FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ",
+        ],
+    );
     call.status().refused(50, &["is missing FLANNEL_SUBNET"]);
-    call.clone().with("delegate", json!({"ipam": {}})).add().refused(7, &["must not have 'ipam' field"]);
+    call.clone()
+        .with("delegate", json!({"ipam": {}}))
+        .add()
+        .refused(7, &["must not have 'ipam' field"]);
     call.with("delegate", json!({"type": 7})).del().ok();
-    before.without_marks().assert_same(&host.state().without_marks());
+    before
+        .without_marks()
+        .assert_same(&host.state().without_marks());
 }
 
 #[test]
@@ -154,11 +184,15 @@ fn an_add_that_fails_leaves_no_file() {
     let call = attach(&host, &pod).with("cniVersion", "0.4.0");
     let chained = json!({"type": "vrf", "vrfname": "eth0"});
     let list = json!({"cniVersion": "1.1.0", "name": "cbr0", "type": "braid", "plugins": [conf(), chained]});
-    host.call("braid", &pod, list).add().refused(7, &["vrfname"]);
+    host.call("braid", &pod, list)
+        .add()
+        .refused(7, &["vrfname"]);
     assert_eq!(noted(), None);
     host.assert_nothing_left();
     // Neither can a folder of which a file has the name be made.
-    call.with("dataDir", format!("{SUBNET_FILE}/x")).add().refused(999, &["make folder"]);
+    call.with("dataDir", format!("{SUBNET_FILE}/x"))
+        .add()
+        .refused(999, &["make folder"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     host.assert_nothing_left();
 }
@@ -174,8 +208,9 @@ fn a_plugin_that_braid_does_not_know_gets_what_was_made_and_no_more() {
          [{\"address\": \"10.1.17.9/24\"}]}'\nexit 0\n",
     );
     let call = attach(&host, &pod).with("delegate", json!({"type": "other", "key": [1]}));
-    let told =
-        |verb: &str| -> Value { serde_json::from_slice(&fs::read(format!("/run/other.{verb}")).unwrap()).unwrap() };
+    let told = |verb: &str| -> Value {
+        serde_json::from_slice(&fs::read(format!("/run/other.{verb}")).unwrap()).unwrap()
+    };
     let result = call.add().result();
     assert_eq!(result["ips"][0]["address"], "10.1.17.9/24");
     let mut expected = made();
@@ -184,9 +219,14 @@ fn a_plugin_that_braid_does_not_know_gets_what_was_made_and_no_more() {
         expected[key] = value;
     }
     let expected = expected.as_object().unwrap().clone();
-    let expected: Value =
-        expected.into_iter().filter(|(key, _)| !["isGateway", "isDefaultGateway"].contains(&key.as_str())).collect();
-    assert_eq!((told("ADD"), noted().unwrap()), (expected.clone(), expected.clone()));
+    let expected: Value = expected
+        .into_iter()
+        .filter(|(key, _)| !["isGateway", "isDefaultGateway"].contains(&key.as_str()))
+        .collect();
+    assert_eq!(
+        (told("ADD"), noted().unwrap()),
+        (expected.clone(), expected.clone())
+    );
     fs::remove_file(SUBNET_FILE).unwrap();
     call.clone().prev(&result).del().ok();
     let mut at_del = told("DEL");
@@ -217,7 +257,11 @@ fn the_plugin_of_that_name_and_braid_detach_what_the_other_attached() {
         flanneld(ENV);
         let ours = attach(&host, &pod).with("cniVersion", "0.4.0");
         let theirs = ours.clone().reference();
-        let (first, second) = if is_ours_first { (&ours, &theirs) } else { (&theirs, &ours) };
+        let (first, second) = if is_ours_first {
+            (&ours, &theirs)
+        } else {
+            (&theirs, &ours)
+        };
         let result = first.add().result();
         assert_eq!(pod.addrs("eth0"), ["10.1.17.2/24"]);
         fs::remove_file(SUBNET_FILE).unwrap();
@@ -225,7 +269,11 @@ fn the_plugin_of_that_name_and_braid_detach_what_the_other_attached() {
             second.check(&result).ok();
         }
         second.clone().prev(&result).del().ok();
-        assert_eq!((pod.link_names(), noted()), (Vec::<String>::new(), None), "ours first: {is_ours_first}");
+        assert_eq!(
+            (pod.link_names(), noted()),
+            (Vec::<String>::new(), None),
+            "ours first: {is_ours_first}"
+        );
         assert!(!Path::new("/var/lib/cni/networks/cbr0/10.1.17.2").exists());
         if is_ours_first {
             host.end(&pod);

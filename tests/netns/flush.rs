@@ -1,4 +1,5 @@
-//! What is left of an attachment when somebody flushes nf_tables, and what the next call makes of that.
+//! What is left of an attachment when somebody flushes nf_tables, and what the next call makes of
+//! that.
 
 use crate::conf;
 use braid_tests::{Call, Sandbox, Service, Transport, Value, json, state};
@@ -21,7 +22,11 @@ fn rules(host: &Sandbox) -> Vec<String> {
     lines
 }
 
-const FLUSHES: [&str; 3] = ["nft flush ruleset", "nft flush table inet braid", "nft delete table bridge braid"];
+const FLUSHES: [&str; 3] = [
+    "nft flush ruleset",
+    "nft flush table inet braid",
+    "nft delete table bridge braid",
+];
 
 #[test]
 fn the_next_call_puts_back_what_was_flushed() {
@@ -31,7 +36,9 @@ fn the_next_call_puts_back_what_was_flushed() {
             let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
             let (a, b) = (host.pod("a"), host.pod("b"));
             let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-            let call = host.call("braid", &a, network()).with("runtimeConfig", json!({"portMappings": mapping}));
+            let call = host
+                .call("braid", &a, network())
+                .with("runtimeConfig", json!({"portMappings": mapping}));
             let result = call.add().result();
             // Which notes that all is there.
             call.status().ok();
@@ -53,7 +60,11 @@ fn the_next_call_puts_back_what_was_flushed() {
             let led = outside.ask(Transport::Tcp, "192.0.2.1:8080");
             assert_eq!(led, Ok("192.0.2.2".parse().unwrap()), "{flush}, {by}");
             call.prev(&result).del().ok();
-            assert_eq!(state::elements(&host), Vec::<String>::new(), "{flush}, {by}");
+            assert_eq!(
+                state::elements(&host),
+                Vec::<String>::new(),
+                "{flush}, {by}"
+            );
         }
     }
 }
@@ -110,9 +121,16 @@ fn what_belonged_to_a_container_that_is_gone_stays_gone() {
     // Also where it has something to say.
     let answer = second.status();
     answer.ok();
-    assert!(answer.stderr.contains("no IP addresses"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("no IP addresses"),
+        "{}",
+        answer.stderr
+    );
     let elements = state::elements(&host).join("\n");
-    assert!(elements.contains("net a eth0") && !elements.contains("net b eth0"), "{elements}");
+    assert!(
+        elements.contains("net a eth0") && !elements.contains("net b eth0"),
+        "{elements}"
+    );
     first.del().ok();
     second.check(&result).ok();
     second.prev(&result).del().ok();
@@ -144,7 +162,9 @@ fn many_ports_are_the_first_of_a_node() {
     let pod = host.pod("a");
     let mapping = |port: u16| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});
     let mappings: Vec<Value> = (1000..1600).map(mapping).collect();
-    let call = host.call("braid", &pod, network()).with("runtimeConfig", json!({"portMappings": mappings}));
+    let call = host
+        .call("braid", &pod, network())
+        .with("runtimeConfig", json!({"portMappings": mappings}));
     let result = call.add().result();
     call.prev(&result).del().ok();
     assert_eq!(state::elements(&host), Vec::<String>::new());

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A foreign plugin and IPAM, which keeps a file for each attachment on the disk and writes down each call.
+/// A foreign plugin and IPAM, which keeps a file for each attachment on the disk and writes down
+/// each call.
 const THEIRS: &str = r#"#!/bin/sh
 conf=$(cat)
 of=$CNI_CONTAINERID.$CNI_IFNAME
@@ -35,7 +36,8 @@ fn node() -> Sandbox {
     host
 }
 
-/// A container with a native network, one with a foreign IPAM, one by a foreign plugin, and a native one.
+/// A container with a native network, one with a foreign IPAM, one by a foreign plugin, and a
+/// native one.
 fn call(host: &Sandbox, pod: &Ns) -> Call {
     let native = |number: u8| {
         json!({"type": "bridge", "bridge": format!("br{number}"),
@@ -44,18 +46,27 @@ fn call(host: &Sandbox, pod: &Ns) -> Call {
     let network = |name: &str, plugin: &Value| json!({"cniVersion": "1.1.0", "name": name, "plugins": [plugin]});
     let delegates = json!([
         network("one", &native(1)),
-        network("far", &json!({"type": "bridge", "bridge": "br8", "ipam": {"type": "theirs", "pool": "p"}})),
+        network(
+            "far",
+            &json!({"type": "bridge", "bridge": "br8", "ipam": {"type": "theirs", "pool": "p"}})
+        ),
         network("odd", &json!({"type": "theirs", "key": "value"})),
         network("two", &native(2)),
     ]);
-    let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "delegates": delegates});
+    let conf =
+        json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "delegates": delegates});
     host.call("braid", pod, conf).args("IgnoreUnknown=1;X=a")
 }
 
 /// What the foreign program holds.
 fn held() -> Vec<String> {
-    let files = fs::read_dir("/var/lib/theirs").into_iter().flatten().flatten();
-    let mut held: Vec<String> = files.map(|file| file.file_name().into_string().unwrap()).collect();
+    let files = fs::read_dir("/var/lib/theirs")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut held: Vec<String> = files
+        .map(|file| file.file_name().into_string().unwrap())
+        .collect();
     held.sort();
     held
 }
@@ -69,7 +80,10 @@ fn calls() -> Vec<String> {
 
 /// Files of records below `/var/lib`.
 fn records() -> Vec<String> {
-    state::tree(Path::new(RECORDS)).into_keys().filter(|path| Path::new(path).is_file()).collect()
+    state::tree(Path::new(RECORDS))
+        .into_keys()
+        .filter(|path| Path::new(path).is_file())
+        .collect()
 }
 
 /// Ends all containers as a reboot does: what is on a disk stays.
@@ -100,14 +114,29 @@ fn after_a_reboot_del_gives_everything_back() {
     assert_eq!(held(), ["a.net1", "a.net2"]);
     reboot(&host, &[&pod]);
     call.clone().prev(&result).del().ok();
-    assert_eq!((calls(), held()), (vec!["DEL a.net2".to_owned(), "DEL a.net1".to_owned()], Vec::new()));
+    assert_eq!(
+        (calls(), held()),
+        (
+            vec!["DEL a.net2".to_owned(), "DEL a.net1".to_owned()],
+            Vec::new()
+        )
+    );
     let told = fs::read_to_string("/run/theirs.conf.DEL.a.net1").unwrap();
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((&told["name"], &told["ipam"]["pool"]), (&json!("far"), &json!("p")));
+    assert_eq!(
+        (&told["name"], &told["ipam"]["pool"]),
+        (&json!("far"), &json!("p"))
+    );
     assert_eq!(told["prevResult"]["ips"][0]["address"], "10.9.0.7/24");
     let env = fs::read_to_string("/run/theirs.env.DEL.a.net2").unwrap();
-    assert!(env.contains("CNI_ARGS=IgnoreUnknown=1;X=a\n") && env.contains("CNI_IFNAME=net2\n"), "{env}");
-    assert!(env.lines().any(|line| line.starts_with("CNI_PATH=/")), "{env}");
+    assert!(
+        env.contains("CNI_ARGS=IgnoreUnknown=1;X=a\n") && env.contains("CNI_IFNAME=net2\n"),
+        "{env}"
+    );
+    assert!(
+        env.lines().any(|line| line.starts_with("CNI_PATH=/")),
+        "{env}"
+    );
     host.assert_nothing_left();
     call.del().ok();
     assert_eq!(calls(), [""; 0], "nothing is left to give back");
@@ -145,9 +174,17 @@ fn after_a_reboot_gc_gives_back_what_the_runtime_does_not_list() {
         }
         assert_eq!(held(), ["new.net1", "new.net2"], "{is_listed}");
         let told = fs::read_to_string("/run/theirs.conf.DEL.old.net2").unwrap();
-        assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["key"], "value");
+        assert_eq!(
+            serde_json::from_str::<Value>(&told).unwrap()["key"],
+            "value"
+        );
         let left = host.leftovers();
-        assert!(!left.iter().any(|left| left.contains("old") || left.ends_with(".0.2")), "{left:?}");
+        assert!(
+            !left
+                .iter()
+                .any(|left| left.contains("old") || left.ends_with(".0.2")),
+            "{left:?}"
+        );
         assert_eq!(records().len(), 1);
         living.del().ok();
         host.assert_nothing_left();
@@ -177,7 +214,10 @@ fn after_a_reboot_add_of_the_same_container_first_gives_back_what_it_had() {
     let pod = host.pod("a");
     let call = call(&host, &pod);
     call.add().result();
-    assert_eq!(calls(), ["DEL a.net2", "DEL a.net1", "ADD a.net1", "ADD a.net2"]);
+    assert_eq!(
+        calls(),
+        ["DEL a.net2", "DEL a.net1", "ADD a.net1", "ADD a.net2"]
+    );
     call.del().ok();
     assert_eq!(held(), [""; 0]);
     host.assert_nothing_left();
@@ -191,7 +231,11 @@ fn what_could_not_be_given_back_is_tried_again_after_a_reboot() {
     call.add().result();
     fs::write("/run/theirs.fail.DEL", "").unwrap();
     call.del().refused(107, &["theirs was told to fail"]);
-    assert_eq!(pod.link_names(), [""; 0], "the native ones do not wait for it");
+    assert_eq!(
+        pod.link_names(),
+        [""; 0],
+        "the native ones do not wait for it"
+    );
     // Nothing but that is left.
     host.run("ip link del br1");
     fs::remove_dir_all("/run/braid").unwrap();
@@ -201,7 +245,13 @@ fn what_could_not_be_given_back_is_tried_again_after_a_reboot() {
     fs::remove_file("/run/theirs.fail.DEL").unwrap();
     calls();
     call.del().ok();
-    assert_eq!((calls(), held()), (vec!["DEL a.net2".to_owned(), "DEL a.net1".to_owned()], Vec::new()));
+    assert_eq!(
+        (calls(), held()),
+        (
+            vec!["DEL a.net2".to_owned(), "DEL a.net1".to_owned()],
+            Vec::new()
+        )
+    );
     host.assert_nothing_left();
 }
 
@@ -219,7 +269,11 @@ fn a_lost_record_of_the_same_boot_loses_no_attachment() {
         }
         calls();
         call.del().ok();
-        assert_eq!((held(), pod.link_names()), (Vec::new(), Vec::new()), "{damage:?}");
+        assert_eq!(
+            (held(), pod.link_names()),
+            (Vec::new(), Vec::new()),
+            "{damage:?}"
+        );
         assert_eq!(calls(), ["DEL a.net2", "DEL a.net1"], "{damage:?}");
         host.assert_nothing_left();
     }
@@ -240,7 +294,11 @@ fn gc_reaches_foreign_plugins_of_a_lost_record() {
         }
         call(&host, &kept).gc(&[("kept", "eth0")]).ok();
         assert_eq!(held(), ["kept.net1", "kept.net2"], "{damage:?}");
-        assert_eq!((lost.link_names(), kept.link_names().len()), (Vec::new(), 3), "{damage:?}");
+        assert_eq!(
+            (lost.link_names(), kept.link_names().len()),
+            (Vec::new(), 3),
+            "{damage:?}"
+        );
         call(&host, &kept).del().ok();
         host.assert_nothing_left();
     }
@@ -248,7 +306,13 @@ fn gc_reaches_foreign_plugins_of_a_lost_record() {
 
 #[test]
 fn a_file_that_a_power_cut_damaged_fails_neither_del_nor_gc() {
-    for (text, is_gc) in [("", false), ("", true), ("{\"layout\":3,", false), ("null", true), ("[]", false)] {
+    for (text, is_gc) in [
+        ("", false),
+        ("", true),
+        ("{\"layout\":3,", false),
+        ("null", true),
+        ("[]", false),
+    ] {
         let host = node();
         let pod = host.pod("a");
         let call = call(&host, &pod);
@@ -276,14 +340,22 @@ fn the_record_is_roots_alone_and_native_attachments_have_none() {
     let call = call(&host, &pod);
     call.add().result();
     let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let [record] = &records()[..] else { panic!("one record: {:?}", records()) };
+    let [record] = &records()[..] else {
+        panic!("one record: {:?}", records())
+    };
     assert_eq!(record, "/var/lib/braid/foreign/a/eth0:pods:braid.json");
     let folders = ["/var/lib/braid", RECORDS, "/var/lib/braid/foreign/a"].map(mode);
     assert_eq!((mode(record), folders), (0o600, [0o700; 3]));
     let text: Value = serde_json::from_str(&fs::read_to_string(record).unwrap()).unwrap();
     let boot = fs::read_to_string(BOOT_ID).unwrap();
-    assert_eq!((&text["layout"], text["boot"].as_str()), (&json!(3), Some(boot.trim())));
-    assert_eq!(text["attachments"][1]["result"]["ips"][0]["address"], "10.9.0.7/24");
+    assert_eq!(
+        (&text["layout"], text["boot"].as_str()),
+        (&json!(3), Some(boot.trim()))
+    );
+    assert_eq!(
+        text["attachments"][1]["result"]["ips"][0]["address"],
+        "10.9.0.7/24"
+    );
     assert!(!text.to_string().contains("\"Add\""), "no steps: {text}");
     call.del().ok();
     host.assert_nothing_left();

@@ -11,7 +11,10 @@ use std::rc::Rc;
 fn three(host: &Sandbox) -> Vec<(Rc<Ns>, Call)> {
     let attach = |name: &str| {
         let pod = host.pod(name);
-        let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true);
+        let call = host
+            .call("bridge", &pod, conf::bridge())
+            .with("ipMasq", true)
+            .with("macspoofchk", true);
         call.add().result();
         (pod, call)
     };
@@ -19,8 +22,12 @@ fn three(host: &Sandbox) -> Vec<(Rc<Ns>, Call)> {
 }
 
 fn leases() -> Vec<String> {
-    let files = fs::read_dir("/var/lib/cni/networks/net").unwrap().map(|entry| entry.unwrap().file_name());
-    let mut leases: Vec<String> = files.filter_map(|name| name.to_str().map(str::to_owned)).collect();
+    let files = fs::read_dir("/var/lib/cni/networks/net")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let mut leases: Vec<String> = files
+        .filter_map(|name| name.to_str().map(str::to_owned))
+        .collect();
     leases.retain(|name| name.starts_with("10."));
     leases.sort();
     leases
@@ -35,8 +42,15 @@ fn gc_takes_back_all_that_is_not_listed_and_nothing_else() {
     assert_eq!(leases(), ["10.1.0.3"]);
     assert_eq!(pods[0].0.link_names(), Vec::<String>::new());
     assert_eq!(pods[1].0.link_names(), ["eth0"]);
-    assert_eq!(fs::read_to_string("/run/braid/attachments/b/eth0:net:bridge.json").unwrap(), result);
-    assert!(host.leftovers().iter().all(|left| !left.contains("net a") && !left.contains("net c")));
+    assert_eq!(
+        fs::read_to_string("/run/braid/attachments/b/eth0:net:bridge.json").unwrap(),
+        result
+    );
+    assert!(
+        host.leftovers()
+            .iter()
+            .all(|left| !left.contains("net a") && !left.contains("net c"))
+    );
     assert!(pods[1].0.can_ping("10.1.0.1"));
     pods[1].1.del().ok();
     host.assert_nothing_left();
@@ -47,7 +61,8 @@ fn gc_reads_either_spelling_of_the_list() {
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         let host = Sandbox::new();
         let pods = three(&host);
-        let valid = json!([{"containerID": "a", "ifname": "eth0"}, {"containerID": "c", "ifname": "eth0"}]);
+        let valid =
+            json!([{"containerID": "a", "ifname": "eth0"}, {"containerID": "c", "ifname": "eth0"}]);
         pods[0].1.clone().with(key, valid).run("GC").ok();
         assert_eq!(leases(), ["10.1.0.2", "10.1.0.4"], "{key}");
     }
@@ -93,18 +108,30 @@ fn gc_without_a_list_and_without_records_takes_back_only_what_libcni_knows_to_be
         let cached = json!({
             "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
         });
-        fs::write(format!("/var/lib/cni/results/net-{}-eth0", pod.name()), cached.to_string()).unwrap();
+        fs::write(
+            format!("/var/lib/cni/results/net-{}-eth0", pod.name()),
+            cached.to_string(),
+        )
+        .unwrap();
     }
     host.end(&pods[1].0);
-    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge()]});
+    let list =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge()]});
     for (face, conf) in [("bridge", conf::bridge()), ("braid", list)] {
         host.call(face, &pods[0].0, conf).run("GC").ok();
         assert_eq!(leases(), ["10.1.0.2", "10.1.0.4"], "{face}");
-        assert!(pods[0].0.can_ping("10.1.0.1") && pods[2].0.can_ping("10.1.0.1"), "{face}");
+        assert!(
+            pods[0].0.can_ping("10.1.0.1") && pods[2].0.can_ping("10.1.0.1"),
+            "{face}"
+        );
         let left = host.leftovers();
         for (id, is_kept) in [("a", true), ("b", false), ("c", true)] {
             let owner = format!("net {id} ");
-            assert_eq!(left.iter().any(|left| left.contains(&owner)), is_kept, "{face} {id}: {left:?}");
+            assert_eq!(
+                left.iter().any(|left| left.contains(&owner)),
+                is_kept,
+                "{face} {id}: {left:?}"
+            );
         }
     }
 }
@@ -117,8 +144,16 @@ fn gc_finds_what_lost_its_record() {
     pods[0].1.gc(&[("b", "eth0")]).ok();
     assert_eq!(leases(), ["10.1.0.3"]);
     let left = host.leftovers();
-    assert!(left.iter().all(|left| !left.contains("net a") && !left.contains("net c")), "{left:?}");
-    let ports = host.link_names().into_iter().filter(|name| name.starts_with("veth")).count();
+    assert!(
+        left.iter()
+            .all(|left| !left.contains("net a") && !left.contains("net c")),
+        "{left:?}"
+    );
+    let ports = host
+        .link_names()
+        .into_iter()
+        .filter(|name| name.starts_with("veth"))
+        .count();
     assert_eq!(ports, 1);
 }
 
@@ -156,7 +191,10 @@ fn gc_leaves_other_networks_and_other_programs_alone() {
     let host = Sandbox::new();
     let pods = three(&host);
     let other = host.pod("x");
-    let call = host.call("bridge", &other, conf::bridge()).with("name", "other").with("ipMasq", true);
+    let call = host
+        .call("bridge", &other, conf::bridge())
+        .with("name", "other")
+        .with("ipMasq", true);
     let result = call.add().result();
     host.run("ip link add veth12345678 type veth peer name veth87654321");
     pods[0].1.gc(&[]).ok();
@@ -169,14 +207,14 @@ fn gc_goes_on_after_an_error_and_tells_of_it() {
     let host = Sandbox::new();
     let pods = three(&host);
     // A record that names a plugin which can't be found any more.
-    let list =
-        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "gone"}]});
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "gone"}]});
     host.script("gone", "#!/bin/sh\ncat >/dev/null; echo '{}'\n");
     let broken = host.pod("broken");
     let call = host.call("braid", &broken, list);
     call.add().result();
     fs::remove_file("/run/cni-bin/gone").unwrap();
-    call.gc(&[]).refused(999, &["failed to find plugin \"gone\""]);
+    call.gc(&[])
+        .refused(999, &["failed to find plugin \"gone\""]);
     pods[0].1.gc(&[]).ok();
     assert!(leases().is_empty(), "{:?}", leases());
 }
@@ -185,8 +223,7 @@ fn gc_goes_on_after_an_error_and_tells_of_it() {
 fn gc_that_is_disabled_by_the_list_does_nothing() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let list =
-        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "disableGC": true, "plugins": [conf::bridge()]});
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "disableGC": true, "plugins": [conf::bridge()]});
     let call = host.call("braid", &pod, list);
     let result = call.add().result();
     call.gc(&[]).ok();
@@ -198,7 +235,11 @@ fn status_is_good_on_a_new_node_for_every_type_and_changes_nothing_but_the_store
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let pod = host.pod("a");
-    for (plugin, conf) in [("bridge", conf::bridge()), ("ptp", conf::ptp()), ("macvlan", conf::macvlan())] {
+    for (plugin, conf) in [
+        ("bridge", conf::bridge()),
+        ("ptp", conf::ptp()),
+        ("macvlan", conf::macvlan()),
+    ] {
         let before = host.state();
         host.call(plugin, &pod, conf).status().ok();
         before.assert_same(&host.state());
@@ -218,8 +259,18 @@ fn status_of_a_range_full_of_the_living_is_good_and_says_so() {
     status.ok();
     assert_eq!(status.stderr, said);
     for format in ["table", "json"] {
-        let shown = Command::new(binary::braid()).args(["status", "-o", format]).output().unwrap();
-        assert_eq!((shown.status.success(), String::from_utf8_lossy(&shown.stderr).as_ref()), (true, said), "{format}");
+        let shown = Command::new(binary::braid())
+            .args(["status", "-o", format])
+            .output()
+            .unwrap();
+        assert_eq!(
+            (
+                shown.status.success(),
+                String::from_utf8_lossy(&shown.stderr).as_ref()
+            ),
+            (true, said),
+            "{format}"
+        );
     }
     call.del().ok();
     assert_eq!(call.status().stderr, "");
@@ -231,7 +282,9 @@ fn status_of_a_missing_master_is_50_and_names_it() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, conf::macvlan());
     call.status().refused(50, &["\"lan\""]);
-    call.with("master", "").status().refused(50, &["no default route interface found"]);
+    call.with("master", "")
+        .status()
+        .refused(50, &["no default route interface found"]);
 }
 
 #[test]
@@ -253,13 +306,24 @@ fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
         ("vlan", conf::vlan()),
         ("dummy", conf::dummy()),
         ("tun", conf::tap()),
-        ("nf_tables masquerade", with(conf::bridge(), "ipMasq", json!(true))),
-        ("nf_tables bridge", with(conf::bridge(), "macspoofchk", json!(true))),
-        ("bridge vlan_filtering", with(conf::bridge(), "vlan", json!(5))),
+        (
+            "nf_tables masquerade",
+            with(conf::bridge(), "ipMasq", json!(true)),
+        ),
+        (
+            "nf_tables bridge",
+            with(conf::bridge(), "macspoofchk", json!(true)),
+        ),
+        (
+            "bridge vlan_filtering",
+            with(conf::bridge(), "vlan", json!(5)),
+        ),
     ] {
         pretend(&[], &[feature]);
         let plugin = conf["type"].as_str().unwrap().to_owned();
-        host.call(&plugin, &pod, conf).status().refused(50, &[&plugin, feature, "not here"]);
+        host.call(&plugin, &pod, conf)
+            .status()
+            .refused(50, &[&plugin, feature, "not here"]);
     }
     // What this kernel says itself.
     fs::remove_file("/run/braid/kernel").unwrap();
@@ -272,9 +336,16 @@ fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
 
 #[test]
 fn status_of_a_store_that_can_not_be_written_is_50_and_names_it() {
-    let states = [("ro", "Read-only", 0), ("size=4k", "No space", 4096), ("nr_inodes=1", "No space", 0)];
+    let states = [
+        ("ro", "Read-only", 0),
+        ("size=4k", "No space", 4096),
+        ("nr_inodes=1", "No space", 0),
+    ];
     let folders = ["/run/braid/attachments", "/var/lib/cni"];
-    for (folder, (options, why, used)) in folders.into_iter().flat_map(|folder| states.map(|state| (folder, state))) {
+    for (folder, (options, why, used)) in folders
+        .into_iter()
+        .flat_map(|folder| states.map(|state| (folder, state)))
+    {
         let host = Sandbox::new();
         let pod = host.pod("a");
         fs::create_dir_all(folder).unwrap();

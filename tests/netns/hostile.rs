@@ -1,4 +1,5 @@
-//! Input written by strangers: refused with a code and a sentence that names it, and nothing changes.
+//! Input written by strangers: refused with a code and a sentence that names it, and nothing
+//! changes.
 
 use crate::conf;
 use braid_tests::{Sandbox, State, Value, json};
@@ -12,7 +13,10 @@ struct Watched<'a> {
 
 impl<'a> Watched<'a> {
     fn new(host: &'a Sandbox) -> Self {
-        Self { host, before: host.state() }
+        Self {
+            host,
+            before: host.state(),
+        }
     }
 }
 
@@ -32,12 +36,29 @@ fn what_is_no_json_object() {
     let text = conf::bridge().to_string();
     let call = host.call("bridge", &pod, conf::bridge());
     for cut in [1, text.len() / 2, text.len() - 1] {
-        call.clone().stdin(&text[..cut]).add().refused(6, &["network config"]);
+        call.clone()
+            .stdin(&text[..cut])
+            .add()
+            .refused(6, &["network config"]);
     }
-    for bad in [" ", "[]", "\"text\"", "5", "\u{feff}{}", "{\"name\": \"n\"} trailing", "{'name': 'n'}"] {
-        call.clone().stdin(bad).add().refused(6, &["network config"]);
+    for bad in [
+        " ",
+        "[]",
+        "\"text\"",
+        "5",
+        "\u{feff}{}",
+        "{\"name\": \"n\"} trailing",
+        "{'name': 'n'}",
+    ] {
+        call.clone()
+            .stdin(bad)
+            .add()
+            .refused(6, &["network config"]);
     }
-    call.clone().stdin(b"{\"name\": \"\xff\xfe\"}".to_vec()).add().refused(6, &["network config"]);
+    call.clone()
+        .stdin(b"{\"name\": \"\xff\xfe\"}".to_vec())
+        .add()
+        .refused(6, &["network config"]);
 }
 
 #[test]
@@ -49,49 +70,190 @@ fn what_is_too_deep_or_too_large() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let inner = if close == "}" { "1" } else { "" };
         let deep = format!("{}{inner}{}", open.repeat(10_000), close.repeat(10_000));
-        let text = format!("{{\"cniVersion\":\"1.1.0\",\"name\":\"net\",\"type\":\"bridge\",\"x\":{deep}}}");
-        call.clone().stdin(text).add().refused(6, &["network config"]);
+        let text = format!(
+            "{{\"cniVersion\":\"1.1.0\",\"name\":\"net\",\"type\":\"bridge\",\"x\":{deep}}}"
+        );
+        call.clone()
+            .stdin(text)
+            .add()
+            .refused(6, &["network config"]);
     }
     let huge = "x".repeat(5 << 20);
     let refusal = call.clone().with("bridge", huge.as_str()).add().error();
     assert!(refusal.code == 6 || refusal.code == 7, "{}", refusal.code);
-    assert!(refusal.msg.len() < 500, "the sentence repeats {} bytes", refusal.msg.len());
+    assert!(
+        refusal.msg.len() < 500,
+        "the sentence repeats {} bytes",
+        refusal.msg.len()
+    );
     let refusal = call.clone().with("name", huge.as_str()).add().error();
     assert!(refusal.code == 6 || refusal.code == 7, "{}", refusal.code);
-    assert!(refusal.msg.len() + refusal.details.len() < 500, "the sentence repeats too much");
+    assert!(
+        refusal.msg.len() + refusal.details.len() < 500,
+        "the sentence repeats too much"
+    );
 }
 
 /// Each key of each plugin with values of a wrong type; the path of the key is in dots.
 const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("bridge", &["bridge", "device", "ipMasqBackend"]),
-    ("bridge", &["isGateway!", "isDefaultGateway!", "forceAddress!", "ipMasq!", "hairpinMode!", "promiscMode!"]),
-    ("bridge", &["preserveDefaultVlan!", "macspoofchk!", "disableContainerInterface!", "enabledad!", "portIsolation!"]),
-    ("bridge", &["mtu#", "vlan#", "vlanTrunk[]", "runtimeConfig{}", "args{}", "ipam{}", "dns{}", "prevResult{}"]),
-    ("ptp", &["ipMasq!", "ipMasqBackend", "mtu#", "device", "ipam{}", "dns{}"]),
-    ("netkit", &["ipMasq!", "ipMasqBackend", "mtu#", "mode", "mac", "runtimeConfig{}", "args{}", "ipam{}", "dns{}"]),
-    ("macvlan", &["master", "mode", "mac", "mtu#", "bcqueuelen#", "linkInContainer!", "runtimeConfig{}", "ipam{}"]),
+    (
+        "bridge",
+        &[
+            "isGateway!",
+            "isDefaultGateway!",
+            "forceAddress!",
+            "ipMasq!",
+            "hairpinMode!",
+            "promiscMode!",
+        ],
+    ),
+    (
+        "bridge",
+        &[
+            "preserveDefaultVlan!",
+            "macspoofchk!",
+            "disableContainerInterface!",
+            "enabledad!",
+            "portIsolation!",
+        ],
+    ),
+    (
+        "bridge",
+        &[
+            "mtu#",
+            "vlan#",
+            "vlanTrunk[]",
+            "runtimeConfig{}",
+            "args{}",
+            "ipam{}",
+            "dns{}",
+            "prevResult{}",
+        ],
+    ),
+    (
+        "ptp",
+        &[
+            "ipMasq!",
+            "ipMasqBackend",
+            "mtu#",
+            "device",
+            "ipam{}",
+            "dns{}",
+        ],
+    ),
+    (
+        "netkit",
+        &[
+            "ipMasq!",
+            "ipMasqBackend",
+            "mtu#",
+            "mode",
+            "mac",
+            "runtimeConfig{}",
+            "args{}",
+            "ipam{}",
+            "dns{}",
+        ],
+    ),
+    (
+        "macvlan",
+        &[
+            "master",
+            "mode",
+            "mac",
+            "mtu#",
+            "bcqueuelen#",
+            "linkInContainer!",
+            "runtimeConfig{}",
+            "ipam{}",
+        ],
+    ),
     ("ipvlan", &["master", "mode", "mtu#", "linkInContainer!"]),
     ("dummy", &["ipam{}"]),
-    ("host-device", &["device", "hwaddr", "kernelpath", "pciBusID", "DPDKMode!", "runtimeConfig{}", "ipam{}"]),
+    (
+        "host-device",
+        &[
+            "device",
+            "hwaddr",
+            "kernelpath",
+            "pciBusID",
+            "DPDKMode!",
+            "runtimeConfig{}",
+            "ipam{}",
+        ],
+    ),
     ("host-device", &["runtimeConfig.deviceID"]),
     (
         "tap",
-        &["mac", "mtu#", "owner#", "group#", "multiQueue!", "selinuxContext", "bridge", "ipam{}", "runtimeConfig{}"],
+        &[
+            "mac",
+            "mtu#",
+            "owner#",
+            "group#",
+            "multiQueue!",
+            "selinuxContext",
+            "bridge",
+            "ipam{}",
+            "runtimeConfig{}",
+        ],
     ),
-    ("vlan", &["master", "vlanId#", "mtu#", "linkInContainer!", "ipam{}"]),
-    ("tuning", &["mac", "mtu#", "txQLen#", "promisc!", "allmulti!", "sysctl{}", "args{}"]),
+    (
+        "vlan",
+        &["master", "vlanId#", "mtu#", "linkInContainer!", "ipam{}"],
+    ),
+    (
+        "tuning",
+        &[
+            "mac",
+            "mtu#",
+            "txQLen#",
+            "promisc!",
+            "allmulti!",
+            "sysctl{}",
+            "args{}",
+        ],
+    ),
     (
         "host-local",
-        &["ipam.subnet", "ipam.rangeStart", "ipam.rangeEnd", "ipam.gateway", "ipam.dataDir", "ipam.resolvConf"],
+        &[
+            "ipam.subnet",
+            "ipam.rangeStart",
+            "ipam.rangeEnd",
+            "ipam.gateway",
+            "ipam.dataDir",
+            "ipam.resolvConf",
+        ],
     ),
-    ("host-local", &["ipam.ranges[]", "ipam.routes[]", "runtimeConfig.ipRanges[]", "runtimeConfig.ips[]"]),
-    ("dhcp", &["ipam.daemonSocketPath", "ipam.priority#", "ipam.provide[]", "ipam.request[]", "ipam.ipFamilies[]"]),
-    ("static", &["ipam.addresses[]", "ipam.routes[]", "ipam.dns{}"]),
+    (
+        "host-local",
+        &[
+            "ipam.ranges[]",
+            "ipam.routes[]",
+            "runtimeConfig.ipRanges[]",
+            "runtimeConfig.ips[]",
+        ],
+    ),
+    (
+        "dhcp",
+        &[
+            "ipam.daemonSocketPath",
+            "ipam.priority#",
+            "ipam.provide[]",
+            "ipam.request[]",
+            "ipam.ipFamilies[]",
+        ],
+    ),
+    (
+        "static",
+        &["ipam.addresses[]", "ipam.routes[]", "ipam.dns{}"],
+    ),
     ("braid", &["plugins[]", "network{}", "runtimeConfig{}"]),
     ("loopback", &["cniVersion", "name", "type", "prevResult{}"]),
 ];
 
-/// Values that a key of this kind is not: `!` boolean, `#` number, `[]` list, `{}` object, otherwise text.
+/// Values that a key of this kind is not: `!` boolean, `#` number, `[]` list, `{}` object,
+/// otherwise text.
 fn wrong(key: &str) -> Vec<Value> {
     let (text, truth, number) = (json!("text"), json!(true), json!(5));
     let (list, object) = (json!([[]]), json!({"a": 1}));
@@ -114,8 +276,12 @@ fn base(plugin: &str) -> Value {
         "host-device" => conf::host_device(),
         "tap" => conf::tap(),
         "tuning" => conf::tuning(),
-        "static" | "dhcp" => json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "ipam": {"type": plugin}}),
-        "braid" => json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "plugins": [conf::bridge_l2()]}),
+        "static" | "dhcp" => {
+            json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "ipam": {"type": plugin}})
+        }
+        "braid" => {
+            json!({"cniVersion": "1.1.0", "name": "net", "type": plugin, "plugins": [conf::bridge_l2()]})
+        }
         "loopback" => json!({"cniVersion": "1.1.0", "name": "net", "type": plugin}),
         _ => conf::bridge(),
     }
@@ -136,9 +302,17 @@ fn every_key_with_a_value_of_a_wrong_type() {
                 *slot = value.clone();
                 let refusal = host.call(plugin, &pod, conf).add().error();
                 let leaf = name.rsplit('.').next().unwrap_or(name);
-                assert!([1, 6, 7].contains(&refusal.code), "{plugin} {name} = {value}: {refusal:?}");
-                assert!(refusal.msg.contains(leaf), "{plugin} {name} = {value}: {refusal:?}");
-                let shown = value.is_array() || value.is_object() || refusal.msg.contains(&value.to_string());
+                assert!(
+                    [1, 6, 7].contains(&refusal.code),
+                    "{plugin} {name} = {value}: {refusal:?}"
+                );
+                assert!(
+                    refusal.msg.contains(leaf),
+                    "{plugin} {name} = {value}: {refusal:?}"
+                );
+                let shown = value.is_array()
+                    || value.is_object()
+                    || refusal.msg.contains(&value.to_string());
                 assert!(shown, "{plugin} {name} = {value}: {refusal:?}");
             }
         }
@@ -152,22 +326,57 @@ fn names_that_are_paths_or_too_long_or_hold_control_characters() {
     let _watched = Watched::new(&host);
     let long = "x".repeat(300);
     let call = || host.call("bridge", &pod, conf::bridge());
-    for bad in ["..", "../net", "/net", "a/b", "a\nb", "a b", ".net", "-net", "nät", "a\u{0}b"] {
-        call().with("name", bad).add().refused(7, &["invalid characters found in network name"]);
+    for bad in [
+        "..", "../net", "/net", "a/b", "a\nb", "a b", ".net", "-net", "nät", "a\u{0}b",
+    ] {
+        call()
+            .with("name", bad)
+            .add()
+            .refused(7, &["invalid characters found in network name"]);
         if !bad.contains('\0') {
-            call().container(bad).add().refused(4, &["invalid characters in containerID"]);
+            call()
+                .container(bad)
+                .add()
+                .refused(4, &["invalid characters in containerID"]);
         }
     }
-    for bad in ["a/b", "..", ".", "a:b", "a b", "a\tb", "a\nb", "a\u{a0}b", "sixteen-letters-", long.as_str()] {
+    for bad in [
+        "a/b",
+        "..",
+        ".",
+        "a:b",
+        "a b",
+        "a\tb",
+        "a\nb",
+        "a\u{a0}b",
+        "sixteen-letters-",
+        long.as_str(),
+    ] {
         call().ifname(bad).add().refused(4, &["interface name"]);
-        call().with("bridge", bad).add().refused(7, &["bridge", "interface name"]);
+        call()
+            .with("bridge", bad)
+            .add()
+            .refused(7, &["bridge", "interface name"]);
         // An alternative name may be longer.
-        let (code, word) = if bad.starts_with("sixteen") { (999, "no such link") } else { (7, "interface name") };
-        host.call("macvlan", &pod, conf::macvlan()).with("master", bad).add().refused(code, &["master", word]);
+        let (code, word) = if bad.starts_with("sixteen") {
+            (999, "no such link")
+        } else {
+            (7, "interface name")
+        };
+        host.call("macvlan", &pod, conf::macvlan())
+            .with("master", bad)
+            .add()
+            .refused(code, &["master", word]);
     }
     for bad in ["..", "../host-local", "/bin/sh", "a/b", "a\u{0}b"] {
-        call().with("ipam", json!({"type": bad})).add().refused(7, &["invalid plugin name"]);
-        call().with("type", bad).add().refused(7, &["invalid plugin name"]);
+        call()
+            .with("ipam", json!({"type": bad}))
+            .add()
+            .refused(7, &["invalid plugin name"]);
+        call()
+            .with("type", bad)
+            .add()
+            .refused(7, &["invalid plugin name"]);
     }
 }
 
@@ -176,9 +385,16 @@ fn long_names_that_are_legal_work() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let long = "x".repeat(300);
-    let call = host.call("bridge", &pod, conf::bridge_l2()).with("name", long.as_str()).container(&long);
-    let call =
-        call.with("ipam", json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]})).with("ipMasq", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge_l2())
+        .with("name", long.as_str())
+        .container(&long);
+    let call = call
+        .with(
+            "ipam",
+            json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]}),
+        )
+        .with("ipMasq", true);
     let result = call.add().result();
     call.check(&result).ok();
     call.del().ok();
@@ -211,18 +427,42 @@ fn addresses_and_numbers_that_make_no_sense() {
     for (key, bad, words) in [
         ("subnet", json!("10.1.0.0/32"), "too small to allocate from"),
         ("subnet", json!("10.1.0.7/24"), "host bits set"),
-        ("rangeStart", json!("10.2.0.1"), "RangeStart 10.2.0.1 not in network"),
-        ("rangeEnd", json!("10.2.0.1"), "RangeEnd 10.2.0.1 not in network"),
+        (
+            "rangeStart",
+            json!("10.2.0.1"),
+            "RangeStart 10.2.0.1 not in network",
+        ),
+        (
+            "rangeEnd",
+            json!("10.2.0.1"),
+            "RangeEnd 10.2.0.1 not in network",
+        ),
         ("ranges", json!([[]]), "empty range set"),
         ("ranges", json!([[{"subnet": "10.1.0.0/25"}]]), "overlaps"),
-        ("ranges", json!([[{"subnet": "10.2.0.0/25"}, {"subnet": "fd00::/64"}]]), "mixed address families"),
+        (
+            "ranges",
+            json!([[{"subnet": "10.2.0.0/25"}, {"subnet": "fd00::/64"}]]),
+            "mixed address families",
+        ),
     ] {
         local(key, bad).add().refused(7, &[words]);
     }
-    for (key, bad) in [("mtu", json!(-5)), ("mtu", json!(70_000)), ("vlan", json!(5000))] {
-        host.call("bridge", &pod, conf::bridge()).with(key, bad.clone()).add().refused(7, &[key, &bad.to_string()]);
+    for (key, bad) in [
+        ("mtu", json!(-5)),
+        ("mtu", json!(70_000)),
+        ("vlan", json!(5000)),
+    ] {
+        host.call("bridge", &pod, conf::bridge())
+            .with(key, bad.clone())
+            .add()
+            .refused(7, &[key, &bad.to_string()]);
     }
-    for bad in ["xx:11:22:33:44:55", "c2:11:22:33:44", "c2-11-22:33:44:55", ""] {
+    for bad in [
+        "xx:11:22:33:44:55",
+        "c2:11:22:33:44",
+        "c2-11-22:33:44:55",
+        "",
+    ] {
         let call = host.call("macvlan", &pod, conf::macvlan()).with("mac", bad);
         if !bad.is_empty() {
             call.add().refused(7, &["mac", bad]);
@@ -242,7 +482,12 @@ fn a_result_of_a_stranger_in_prev_result() {
         json!({"interfaces": [5]}),
         json!({"routes": [{"dst": "x"}]}),
     ] {
-        let refusal = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300).prev(&bad).add().error();
+        let refusal = host
+            .call("tuning", &pod, conf::tuning())
+            .with("mtu", 1300)
+            .prev(&bad)
+            .add()
+            .error();
         assert!([1, 6].contains(&refusal.code), "{bad}: {refusal:?}");
         assert!(refusal.msg.contains("prevResult"), "{bad}: {refusal:?}");
     }
@@ -255,20 +500,32 @@ fn a_container_id_of_any_length_is_as_good_as_a_short_one() {
         let host = Sandbox::new();
         let (pod, other) = (host.pod("a"), host.pod("b"));
         let id = "a".repeat(len);
-        let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true);
+        let call = host
+            .call("bridge", &pod, conf::bridge())
+            .with("ipMasq", true)
+            .with("macspoofchk", true);
         let call = call.container(&id);
         // Only its end is another.
-        let twin = call.clone().netns(other.path()).container(&format!("{}b", &id[1..]));
+        let twin = call
+            .clone()
+            .netns(other.path())
+            .container(&format!("{}b", &id[1..]));
         let (result, kept) = (call.add().result(), twin.add().result());
         call.add().refused(999, &["already"]);
         call.check(&result).ok();
         call.del().ok();
         twin.check(&kept).ok();
-        assert!(!Path::new("/var/lib/cni/networks/net/10.1.0.2").exists(), "{len}");
+        assert!(
+            !Path::new("/var/lib/cni/networks/net/10.1.0.2").exists(),
+            "{len}"
+        );
         call.add().result();
         twin.gc(&[(&format!("{}b", &id[1..]), "eth0")]).ok();
         twin.check(&kept).ok();
-        assert!(!Path::new("/var/lib/cni/networks/net/10.1.0.4").exists(), "{len}");
+        assert!(
+            !Path::new("/var/lib/cni/networks/net/10.1.0.4").exists(),
+            "{len}"
+        );
         twin.del().ok();
         host.assert_nothing_left();
     }
@@ -279,7 +536,9 @@ fn a_network_name_is_as_long_as_a_folders_or_is_refused_before_anything_is_made(
     let host = Sandbox::new();
     for len in [255, 256] {
         let pod = host.pod(&format!("a{len}"));
-        let call = host.call("bridge", &pod, conf::bridge()).with("name", "n".repeat(len));
+        let call = host
+            .call("bridge", &pod, conf::bridge())
+            .with("name", "n".repeat(len));
         if len <= 255 {
             let result = call.add().result();
             call.check(&result).ok();

@@ -11,26 +11,40 @@ use std::process::{Command, Output, Stdio};
 const BIN: &str = "/run/bin";
 
 fn braid(words: &[&str]) -> Output {
-    Command::new(binary::braid()).args(words).stdin(Stdio::null()).output().unwrap()
+    Command::new(binary::braid())
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 #[track_caller]
 fn install(words: &[&str]) {
     let output = braid(&[&["install", "--bin-dir", BIN], words].concat());
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[track_caller]
 fn refused(words: &[&str], expected: &str) {
     let output = braid(&[&["install"], words].concat());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains(expected), "{words:?}: {said}");
+    assert!(
+        output.status.code() == Some(1) && said.contains(expected),
+        "{words:?}: {said}"
+    );
 }
 
 /// Attaches and detaches a container by the file at `plugin`, as libcni starts it.
 #[track_caller]
 fn attaches(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) {
-    let call = Call::new("bridge", conf).container(pod.name()).netns(pod.path()).by(plugin);
+    let call = Call::new("bridge", conf)
+        .container(pod.name())
+        .netns(pod.path())
+        .by(plugin);
     call.add().result();
     assert_eq!(pod.link_names(), ["eth0"], "{plugin}");
     call.del().ok();
@@ -46,18 +60,34 @@ fn a_copy_over_one_name_changes_this_name_alone() {
     install(&[]);
     let before = fs::metadata("/run/bin/braid").unwrap().ino();
     for name in ["portmap", "loopback", "bandwidth", "host-local"] {
-        assert!(fs::symlink_metadata(format!("/run/bin/{name}")).unwrap().is_file(), "{name}: libcni wants a file");
+        assert!(
+            fs::symlink_metadata(format!("/run/bin/{name}"))
+                .unwrap()
+                .is_file(),
+            "{name}: libcni wants a file"
+        );
         fs::write(format!("/run/bin/{name}"), "#!/bin/sh\necho other\n").unwrap();
     }
     assert_eq!(fs::metadata("/run/bin/braid").unwrap().ino(), before);
     attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
-    let doctor = String::from_utf8(braid(&["install", "--bin-dir", BIN, "--dry-run"]).stdout).unwrap();
-    assert!(doctor.contains("keep portmap as portmap.before-braid"), "{doctor}");
+    let doctor =
+        String::from_utf8(braid(&["install", "--bin-dir", BIN, "--dry-run"]).stdout).unwrap();
+    assert!(
+        doctor.contains("keep portmap as portmap.before-braid"),
+        "{doctor}"
+    );
     install(&[]);
     attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
     install(&["--remove"]);
-    assert_eq!(fs::read_to_string("/run/bin/portmap").unwrap(), "#!/bin/sh\necho other\n");
-    assert_eq!(fs::read_dir(BIN).unwrap().count(), 4, "nothing but what the other installer wrote");
+    assert_eq!(
+        fs::read_to_string("/run/bin/portmap").unwrap(),
+        "#!/bin/sh\necho other\n"
+    );
+    assert_eq!(
+        fs::read_dir(BIN).unwrap().count(),
+        4,
+        "nothing but what the other installer wrote"
+    );
 }
 
 #[test]
@@ -66,16 +96,31 @@ fn a_removal_is_refused_while_a_configuration_starts_the_program_by_its_own_name
     fs::create_dir(BIN).unwrap();
     install(&[]);
     let braid_of = json!({"type": "braid", "plugins": [conf::bridge()]});
-    let inner = json!({"type": "multus", "delegates": [{"name": "n", "plugins": [braid_of.clone()]}]});
+    let inner =
+        json!({"type": "multus", "delegates": [{"name": "n", "plugins": [braid_of.clone()]}]});
     fs::create_dir_all("/etc/cni/net.d").unwrap();
-    for (name, plugin) in [("10-pods.conflist", braid_of), ("20-multus.conflist", inner)] {
+    for (name, plugin) in [
+        ("10-pods.conflist", braid_of),
+        ("20-multus.conflist", inner),
+    ] {
         let path = format!("/etc/cni/net.d/{name}");
-        fs::write(&path, json!({"cniVersion": "1.0.0", "name": "n", "plugins": [plugin]}).to_string()).unwrap();
+        fs::write(
+            &path,
+            json!({"cniVersion": "1.0.0", "name": "n", "plugins": [plugin]}).to_string(),
+        )
+        .unwrap();
         for more in [&[][..], &["--dry-run"]] {
             let output = braid(&[&["install", "--bin-dir", BIN, "--remove"], more].concat());
             let said = String::from_utf8(output.stderr).unwrap();
-            assert!(!output.status.success() && said.contains(&path) && said.contains("of type \"braid\""), "{said}");
-            assert!(fs::exists("/run/bin/braid").unwrap() && fs::exists("/run/bin/bridge").unwrap());
+            assert!(
+                !output.status.success()
+                    && said.contains(&path)
+                    && said.contains("of type \"braid\""),
+                "{said}"
+            );
+            assert!(
+                fs::exists("/run/bin/braid").unwrap() && fs::exists("/run/bin/bridge").unwrap()
+            );
         }
         install(&["--remove", "--names", "tuning"]);
         fs::rename(&path, format!("{path}.off")).unwrap();
@@ -95,9 +140,16 @@ fn links_of_an_earlier_version_work_and_become_scripts() {
     }
     attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
     fs::create_dir("/run/bin/.braid.trial").unwrap();
-    fs::write("/run/bin/.braid.trial/bridge", "of an install that was killed").unwrap();
+    fs::write(
+        "/run/bin/.braid.trial/bridge",
+        "of an install that was killed",
+    )
+    .unwrap();
     install(&[]);
-    assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), "#!/run/bin/braid\n");
+    assert_eq!(
+        fs::read_to_string("/run/bin/bridge").unwrap(),
+        "#!/run/bin/braid\n"
+    );
     assert!(!fs::exists("/run/bin/gone").unwrap());
     attaches(&host, "/run/bin/bridge", &pod, conf::bridge());
     install(&["--remove"]);
@@ -110,17 +162,39 @@ fn a_path_that_the_node_has_no_program_at_is_refused_and_nothing_changes() {
     fs::create_dir_all("/run/bin/with blank").unwrap();
     fs::write("/run/bin/bridge", "a plugin").unwrap();
     let (before, elsewhere) = (host.state(), "the node would not find");
-    refused(&["--bin-dir", BIN, "--program", "/opt/cni/bin/braid"], elsewhere);
-    refused(&["--bin-dir", BIN, "--program", "/run/bin/bridge"], elsewhere);
-    refused(&["--bin-dir", BIN, "--program", "braid"], "absolute path of 253 bytes");
+    refused(
+        &["--bin-dir", BIN, "--program", "/opt/cni/bin/braid"],
+        elsewhere,
+    );
+    refused(
+        &["--bin-dir", BIN, "--program", "/run/bin/bridge"],
+        elsewhere,
+    );
+    refused(
+        &["--bin-dir", BIN, "--program", "braid"],
+        "absolute path of 253 bytes",
+    );
     refused(&["--bin-dir", BIN, "--root", "/etc"], elsewhere);
-    refused(&["--bin-dir", "/run/bin/../bin"], "the names would start /run/bin/../bin/braid: give the path without");
+    refused(
+        &["--bin-dir", "/run/bin/../bin"],
+        "the names would start /run/bin/../bin/braid: give the path without",
+    );
     for more in [&[][..], &["--remove"]] {
-        refused(&[&["--root", "/run/nosuch", "--bin-dir", "/run/nosuch/bin"], more].concat(), "--root /run/nosuch: ");
+        refused(
+            &[
+                &["--root", "/run/nosuch", "--bin-dir", "/run/nosuch/bin"],
+                more,
+            ]
+            .concat(),
+            "--root /run/nosuch: ",
+        );
     }
     assert!(!fs::exists("/run/nosuch").unwrap());
     refused(&["--bin-dir", "/run/bin/with blank"], "without blanks");
-    refused(&["--bin-dir", &format!("/run/{}", "x/".repeat(130))], "253 bytes");
+    refused(
+        &["--bin-dir", &format!("/run/{}", "x/".repeat(130))],
+        "253 bytes",
+    );
     before.assert_same(&host.state());
     assert_eq!(fs::read_dir(BIN).unwrap().count(), 2);
 }
@@ -145,7 +219,10 @@ fn a_folder_whose_files_cannot_be_started_is_refused_and_nothing_changes() {
     host.run(&format!("mount -t tmpfs -o noexec none {BIN}"));
     fs::write("/run/bin/bridge", "a plugin").unwrap();
     refused(&["--bin-dir", BIN], "Permission denied");
-    let left: Vec<_> = fs::read_dir(BIN).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(BIN)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["bridge"]);
     host.run(&format!("umount {BIN}"));
 }
@@ -154,8 +231,14 @@ fn a_folder_whose_files_cannot_be_started_is_refused_and_nothing_changes() {
 fn the_daemon_of_dhcp_is_reached_by_its_name() {
     let _host = Sandbox::new();
     install(&["--names", "dhcp"]);
-    let output = Command::new("/run/bin/dhcp").args(["daemon", "-pidfile", "relative"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("path not absolute"), "{output:?}");
+    let output = Command::new("/run/bin/dhcp")
+        .args(["daemon", "-pidfile", "relative"])
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("path not absolute"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -165,30 +248,54 @@ fn folders_of_the_runtime_are_found_and_lost_names_are_reported() {
     fs::create_dir_all("/run/networks").unwrap();
     let folders = "[crio.network]\nplugin_dirs = [\"/run/bin\"]\nnetwork_dir = \"/run/networks\"\n";
     fs::write("/etc/crio/crio.conf", folders).unwrap();
-    let list = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [conf::bridge()]}).to_string();
+    let list =
+        json!({"cniVersion": "1.0.0", "name": "net", "plugins": [conf::bridge()]}).to_string();
     fs::write("/run/networks/10-net.conflist", list).unwrap();
-    let words = ["install", "--conflist=auto", "--kubeconfig=auto", "--credentials=/run/x", "--server=https://x"];
+    let words = [
+        "install",
+        "--conflist=auto",
+        "--kubeconfig=auto",
+        "--credentials=/run/x",
+        "--server=https://x",
+    ];
     let output = braid(&words);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    for line in ["plugins in /run/bin: CRI-O says so in /etc/crio/crio.conf", "configurations in /run/networks: CRI-O"]
-    {
+    for line in [
+        "plugins in /run/bin: CRI-O says so in /etc/crio/crio.conf",
+        "configurations in /run/networks: CRI-O",
+    ] {
         assert!(said.contains(line), "{said}");
     }
-    assert!(fs::exists("/run/networks/00-braid.conflist").unwrap() && fs::exists("/run/bin/bridge").unwrap());
+    assert!(
+        fs::exists("/run/networks/00-braid.conflist").unwrap()
+            && fs::exists("/run/bin/bridge").unwrap()
+    );
     let reports = |name: &str| {
         let [status, doctor] = [&["status"][..], &["doctor"]].map(braid);
         let status = String::from_utf8_lossy(&status.stderr).into_owned();
         let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
-        assert_eq!(status.contains(name), doctor.contains(name), "{status}{doctor}");
+        assert_eq!(
+            status.contains(name),
+            doctor.contains(name),
+            "{status}{doctor}"
+        );
         status.contains(name)
     };
     assert!(!reports("no longer start braid"));
     fs::write("/run/bin/portmap", "another plugin").unwrap();
     assert!(reports("/run/bin: portmap no longer start braid"));
-    fs::rename("/run/networks/00-braid.conflist", "/run/networks/00-braid.conflist.cilium_bak").unwrap();
+    fs::rename(
+        "/run/networks/00-braid.conflist",
+        "/run/networks/00-braid.conflist.cilium_bak",
+    )
+    .unwrap();
     let doctor = String::from_utf8(braid(&["doctor"]).stdout).unwrap();
-    assert!(doctor.contains("set cni.exclusive=false in Cilium, and rename 00-braid.conflist.cilium_bak"), "{doctor}");
+    assert!(
+        doctor
+            .contains("set cni.exclusive=false in Cilium, and rename 00-braid.conflist.cilium_bak"),
+        "{doctor}"
+    );
     host.assert_nothing_left();
 }
 
@@ -201,15 +308,30 @@ fn conditions_that_pass_are_reported_and_undo_nothing() {
     full["ipam"]["subnet"] = json!("10.1.0.0/30");
     fs::create_dir_all("/etc/cni/net.d").unwrap();
     host.call("bridge", &pod, full.clone()).add().result();
-    for (conf, expected) in [(json!({"type": "flannel"}), "subnet.env"), (full, "no IP addresses available")] {
+    for (conf, expected) in [
+        (json!({"type": "flannel"}), "subnet.env"),
+        (full, "no IP addresses available"),
+    ] {
         let list = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [conf]}).to_string();
         fs::write("/etc/cni/net.d/10-net.conflist", list).unwrap();
-        let words = ["--conflist=/etc/cni/net.d/00-braid.conflist", "--kubeconfig=/etc/cni/net.d/k"];
+        let words = [
+            "--conflist=/etc/cni/net.d/00-braid.conflist",
+            "--kubeconfig=/etc/cni/net.d/k",
+        ];
         let folder = format!("--bin-dir={BIN}");
-        let output = braid(&["install", &folder, words[0], words[1], "--credentials=/run/x", "--server=https://x"]);
+        let output = braid(&[
+            "install",
+            &folder,
+            words[0],
+            words[1],
+            "--credentials=/run/x",
+            "--server=https://x",
+        ]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(
-            output.status.success() && said.contains("pods may have to wait") && said.contains(expected),
+            output.status.success()
+                && said.contains("pods may have to wait")
+                && said.contains(expected),
             "{output:?}"
         );
         assert!(fs::exists("/etc/cni/net.d/00-braid.conflist").unwrap());
@@ -221,7 +343,8 @@ fn names_follow_an_upgrade_of_the_distribution() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     fs::create_dir(BIN).unwrap();
-    // As k3s does it: each name is a link to the program of many names in the folder of its version.
+    // As k3s does it: each name is a link to the program of many names in the folder of its
+    // version.
     let upgrade = |version: &str| {
         let program = format!("/run/data/{version}/cni");
         fs::create_dir_all(format!("/run/data/{version}")).unwrap();
@@ -243,7 +366,10 @@ fn names_follow_an_upgrade_of_the_distribution() {
     install(&[]);
     install(&["--remove"]);
     for name in ["bridge", "host-local", "portmap"] {
-        assert_eq!(fs::read_link(Path::new(BIN).join(name)).unwrap(), Path::new("cni"));
+        assert_eq!(
+            fs::read_link(Path::new(BIN).join(name)).unwrap(),
+            Path::new("cni")
+        );
         host.run(&format!("{BIN}/{name}"));
     }
     assert_eq!(fs::read_dir(BIN).unwrap().count(), 4);
@@ -253,7 +379,11 @@ fn names_follow_an_upgrade_of_the_distribution() {
     }
     fs::remove_file("/run/bin/cni").unwrap();
     install(&["--remove"]);
-    assert_eq!(fs::read_dir(BIN).unwrap().count(), 0, "no link leads nowhere");
+    assert_eq!(
+        fs::read_dir(BIN).unwrap().count(),
+        0,
+        "no link leads nowhere"
+    );
 }
 
 /// Starts all of them at once, and returns what they print once all have succeeded.
@@ -262,12 +392,23 @@ fn at_once(all: &[&[&str]]) -> Vec<String> {
     let start = |words: &&[&str]| {
         let mut process = Command::new(binary::braid());
         process.args(["install", "--bin-dir", BIN]).args(*words);
-        process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        process
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let processes: Vec<_> = all.iter().map(start).collect();
-    let outputs = processes.into_iter().map(|process| process.wait_with_output().unwrap());
+    let outputs = processes
+        .into_iter()
+        .map(|process| process.wait_with_output().unwrap());
     let said = |output: Output| {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     };
     outputs.map(said).collect()
@@ -277,9 +418,24 @@ fn at_once(all: &[&[&str]]) -> Vec<String> {
 fn installs_at_once_follow_one_another_and_all_succeed() {
     let _host = Sandbox::new();
     let said = at_once(&[&[][..]; 6]);
-    let copies = said.iter().filter(|said| said.contains("copy this program")).count();
-    assert_eq!((copies, said.iter().filter(|said| said.contains("nothing to do")).count()), (1, 5), "{said:?}");
-    assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), "#!/run/bin/braid\n");
+    let copies = said
+        .iter()
+        .filter(|said| said.contains("copy this program"))
+        .count();
+    assert_eq!(
+        (
+            copies,
+            said.iter()
+                .filter(|said| said.contains("nothing to do"))
+                .count()
+        ),
+        (1, 5),
+        "{said:?}"
+    );
+    assert_eq!(
+        fs::read_to_string("/run/bin/bridge").unwrap(),
+        "#!/run/bin/braid\n"
+    );
     install(&["--remove"]);
     assert_eq!(fs::read_dir(BIN).unwrap().count(), 0);
 }
@@ -290,13 +446,29 @@ fn after_an_install_beside_a_removal_the_folder_is_as_the_later_one_leaves_it() 
     for is_first in [true, false, true, false] {
         fs::create_dir(BIN).unwrap();
         fs::write("/run/bin/bridge", "a plugin").unwrap();
-        let both = if is_first { [&[][..], &["--remove"]] } else { [&["--remove"][..], &[]] };
+        let both = if is_first {
+            [&[][..], &["--remove"]]
+        } else {
+            [&["--remove"][..], &[]]
+        };
         let said = at_once(&both).concat();
         let is_removed = said.contains("remove braid");
         assert_eq!(fs::exists("/run/bin/braid").unwrap(), !is_removed, "{said}");
-        let bridge = if is_removed { "a plugin" } else { "#!/run/bin/braid\n" };
-        assert_eq!(fs::read_to_string("/run/bin/bridge").unwrap(), bridge, "{said}");
-        assert_eq!(fs::read_dir(BIN).unwrap().count() == 1, is_removed, "{said}");
+        let bridge = if is_removed {
+            "a plugin"
+        } else {
+            "#!/run/bin/braid\n"
+        };
+        assert_eq!(
+            fs::read_to_string("/run/bin/bridge").unwrap(),
+            bridge,
+            "{said}"
+        );
+        assert_eq!(
+            fs::read_dir(BIN).unwrap().count() == 1,
+            is_removed,
+            "{said}"
+        );
         fs::remove_dir_all(BIN).unwrap();
     }
 }

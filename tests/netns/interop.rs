@@ -11,7 +11,9 @@ fn leases() -> BTreeMap<String, String> {
 }
 
 fn attach(host: &Sandbox, pod: &Ns) -> Call {
-    host.call("bridge", pod, conf::bridge()).with("ipam", conf::dual_stack()).with("ipMasq", true)
+    host.call("bridge", pod, conf::bridge())
+        .with("ipam", conf::dual_stack())
+        .with("ipMasq", true)
 }
 
 /// Runs the same calls with the plugins of `is_reference` and returns what is on disk after each.
@@ -56,7 +58,10 @@ fn what_the_reference_attached_is_checked_and_detached() {
         host.assert_nothing_left();
         assert_eq!(host.link_names(), ["br0"], "{backend}");
         let rules = host.run("nft list ruleset");
-        assert!(!rules.contains("10.1.0.2") && !rules.contains("fd00:1::2"), "{backend}: {rules}");
+        assert!(
+            !rules.contains("10.1.0.2") && !rules.contains("fd00:1::2"),
+            "{backend}: {rules}"
+        );
     }
 }
 
@@ -65,9 +70,18 @@ fn the_hardware_address_check_of_the_reference_is_deleted_and_no_other_container
     needs!(Reference);
     let host = Sandbox::new();
     let pods = ["a", "b"].map(|name| host.pod(name));
-    let calls = pods.each_ref().map(|pod| host.call("bridge", pod, conf::bridge()).with("macspoofchk", true));
-    let results = calls.each_ref().map(|call| call.clone().reference().add().result());
-    let checked = |id: &str| host.run("nft list ruleset").matches(&format!("cni-br-iface-{id}-eth0")).count();
+    let calls = pods.each_ref().map(|pod| {
+        host.call("bridge", pod, conf::bridge())
+            .with("macspoofchk", true)
+    });
+    let results = calls
+        .each_ref()
+        .map(|call| call.clone().reference().add().result());
+    let checked = |id: &str| {
+        host.run("nft list ruleset")
+            .matches(&format!("cni-br-iface-{id}-eth0"))
+            .count()
+    };
     assert!(checked("a") > 0 && checked("a") == checked("b"));
     let before = checked("b");
     calls[0].clone().prev(&results[0]).del().ok();
@@ -88,7 +102,11 @@ fn what_braid_attached_is_detached_by_the_reference() {
     call.clone().reference().check(&result).ok();
     call.clone().reference().prev(&result).del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    let left: Vec<String> = host.leftovers().into_iter().filter(|left| !left.starts_with("/run/braid")).collect();
+    let left: Vec<String> = host
+        .leftovers()
+        .into_iter()
+        .filter(|left| !left.starts_with("/run/braid"))
+        .collect();
     assert_eq!(left, Vec::<String>::new());
     // The record is all that is left, and GC takes it.
     call.gc(&[]).ok();
@@ -106,7 +124,9 @@ fn both_give_out_addresses_of_one_range_in_turn() {
         let call = if at % 2 == 0 { call.reference() } else { call };
         addresses.push(call.add().result()["ips"][0]["address"].clone());
     }
-    let expected: Vec<Value> = (2..8).map(|byte| json!(format!("10.1.0.{byte}/24"))).collect();
+    let expected: Vec<Value> = (2..8)
+        .map(|byte| json!(format!("10.1.0.{byte}/24")))
+        .collect();
     assert_eq!(addresses, expected);
 }
 
@@ -116,9 +136,14 @@ fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() 
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
-    let attach = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone());
+    let attach = |pod: &Ns| {
+        host.call("bridge", pod, conf::bridge())
+            .with("ipam", ipam.clone())
+    };
     let result = attach(&a).reference().add().result();
-    attach(&b).add().refused(999, &["no IP addresses available"]);
+    attach(&b)
+        .add()
+        .refused(999, &["no IP addresses available"]);
     // What every runtime keeps through libcni, and all that tells of the reference's attachments.
     let cached = json!({
         "kind": "cniCacheV1", "networkName": "net", "containerId": "a", "ifName": "eth0", "netns": a.path()
@@ -136,14 +161,23 @@ fn an_interface_that_the_reference_tuned_goes_back_to_what_it_was() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link add eth0 address c2:00:00:00:00:01 type veth peer name far");
-    let attributes =
-        |pod: &Ns| ["address", "mtu", "txqlen", "promiscuity"].map(|key| pod.the_link("eth0")[key].clone());
+    let attributes = |pod: &Ns| {
+        ["address", "mtu", "txqlen", "promiscuity"].map(|key| pod.the_link("eth0")[key].clone())
+    };
     let before = attributes(&pod);
-    let call = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300).with("txQLen", 500).with("promisc", true);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("mtu", 1300)
+        .with("txQLen", 500)
+        .with("promisc", true);
     let call = call.with("mac", "c2:11:22:33:44:55");
     call.clone().reference().add().result();
     assert_ne!(attributes(&pod), before);
-    assert_eq!(tree(Path::new("/run/cni/tuning")).len(), 1, "the reference notes what it changes");
+    assert_eq!(
+        tree(Path::new("/run/cni/tuning")).len(),
+        1,
+        "the reference notes what it changes"
+    );
     call.del().ok();
     assert_eq!(attributes(&pod), before);
     assert_eq!(tree(Path::new("/run/cni/tuning")).len(), 0);
@@ -169,7 +203,11 @@ fn a_ptp_and_a_macvlan_of_the_reference_are_detached() {
         let host = Sandbox::new();
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
         let pod = host.pod("a");
-        let conf = if plugin == "ptp" { conf::ptp() } else { conf::macvlan() };
+        let conf = if plugin == "ptp" {
+            conf::ptp()
+        } else {
+            conf::macvlan()
+        };
         let call = host.call(plugin, &pod, conf);
         let result = call.clone().reference().add().result();
         call.check(&result).ok();
@@ -192,7 +230,9 @@ fn host_ports_of_the_reference_are_deleted() {
             let result = main.clone().reference().add().result();
             let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend});
             let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
-            let call = host.call("portmap", pod, conf.clone()).with("runtimeConfig", json!({"portMappings": mapping}));
+            let call = host
+                .call("portmap", pod, conf.clone())
+                .with("runtimeConfig", json!({"portMappings": mapping}));
             call.reference().prev(&result).add().result();
             calls.push((host.call("portmap", pod, conf).prev(&result), main));
         }
@@ -201,7 +241,11 @@ fn host_ports_of_the_reference_are_deleted() {
         for ((call, main), others_stay) in calls.iter().zip([true, false]) {
             call.del().ok();
             main.del().ok();
-            assert_eq!((mapped("8080"), mapped("9090")), (false, others_stay), "{backend}");
+            assert_eq!(
+                (mapped("8080"), mapped("9090")),
+                (false, others_stay),
+                "{backend}"
+            );
         }
     }
 }

@@ -6,7 +6,8 @@ use braid_tests::{Call, Ns, Sandbox, json, needs};
 use std::rc::Rc;
 
 fn attach(host: &Sandbox, pod: &Ns) -> Call {
-    host.call("ipvlan", pod, conf::macvlan()).with("type", "ipvlan")
+    host.call("ipvlan", pod, conf::macvlan())
+        .with("type", "ipvlan")
 }
 
 fn lan(host: &Sandbox) -> Rc<Ns> {
@@ -21,8 +22,14 @@ fn a_container_shares_its_parents_hardware_address_and_reaches_its_network() {
     let pod = host.pod("a");
     let call = attach(&host, &pod);
     let result = call.add().result();
-    assert_eq!(pod.the_link("eth0")["address"], host.the_link("lan")["address"]);
-    assert_eq!(result["interfaces"][0]["mac"], host.the_link("lan")["address"]);
+    assert_eq!(
+        pod.the_link("eth0")["address"],
+        host.the_link("lan")["address"]
+    );
+    assert_eq!(
+        result["interfaces"][0]["mac"],
+        host.the_link("lan")["address"]
+    );
     assert_eq!(pod.seen_by(&far, "10.3.0.254").to_string(), "10.3.0.2");
     call.check(&result).ok();
     call.del().ok();
@@ -42,9 +49,14 @@ fn each_mode_is_the_kernels_mode() {
         let host = Sandbox::new();
         lan(&host);
         let pod = host.pod("a");
-        let call = attach(&host, &pod).with("mode", mode).with("ipam", conf::dual_stack());
+        let call = attach(&host, &pod)
+            .with("mode", mode)
+            .with("ipam", conf::dual_stack());
         let result = call.add().result();
-        assert_eq!(pod.the_link("eth0")["linkinfo"]["info_data"]["mode"], expected);
+        assert_eq!(
+            pod.the_link("eth0")["linkinfo"]["info_data"]["mode"],
+            expected
+        );
         call.check(&result).ok();
     }
 }
@@ -55,7 +67,10 @@ fn another_mode_is_refused_by_name() {
     lan(&host);
     let pod = host.pod("a");
     let before = host.state();
-    attach(&host, &pod).with("mode", "l4").add().refused(7, &["unknown ipvlan mode: \"l4\""]);
+    attach(&host, &pod)
+        .with("mode", "l4")
+        .add()
+        .refused(7, &["unknown ipvlan mode: \"l4\""]);
     before.assert_same(&host.state());
 }
 
@@ -66,7 +81,10 @@ fn chained_without_a_master_it_takes_the_only_interface_and_the_addresses_before
     lan(&host);
     let pod = host.pod("a");
     let prev = json!({"interfaces": [{"name": "lan"}], "ips": [{"address": "10.3.0.9/24"}]});
-    let call = attach(&host, &pod).with("master", "").with("ipam", json!({})).prev(&prev);
+    let call = attach(&host, &pod)
+        .with("master", "")
+        .with("ipam", json!({}))
+        .prev(&prev);
     let result = call.add().result();
     assert_eq!(pod.addrs("eth0"), ["10.3.0.9/24"]);
     assert_eq!(result["interfaces"].as_array().map(Vec::len), Some(1));
@@ -80,8 +98,14 @@ fn chained_behind_several_interfaces_it_asks_for_a_master() {
     let pod = host.pod("a");
     let prev = json!({"interfaces": [{"name": "lan"}, {"name": "eth9"}], "ips": [{"address": "10.3.0.9/24"}]});
     let before = host.state();
-    let call = attach(&host, &pod).with("master", "").with("ipam", json!({})).prev(&prev);
-    call.add().refused(7, &["chained master failure. PrevResult lacks a single named interface"]);
+    let call = attach(&host, &pod)
+        .with("master", "")
+        .with("ipam", json!({}))
+        .prev(&prev);
+    call.add().refused(
+        7,
+        &["chained master failure. PrevResult lacks a single named interface"],
+    );
     before.assert_same(&host.state());
 }
 
@@ -108,7 +132,9 @@ fn a_kernel_without_it_is_named_and_nothing_stays() {
     lan(&host);
     let pod = host.pod("a");
     let before = host.state().without_marks();
-    attach(&host, &pod).add().refused(999, &["type ipvlan", "EOPNOTSUPP"]);
+    attach(&host, &pod)
+        .add()
+        .refused(999, &["type ipvlan", "EOPNOTSUPP"]);
     before.assert_same(&host.state().without_marks());
     host.assert_nothing_left();
 }

@@ -30,13 +30,20 @@ const DROPPERS: [&[&str]; 6] = [
     &["-P FORWARD DROP"],
     &["-A FORWARD -i lo -j ACCEPT", "-A FORWARD -j DROP"],
     &["-A FORWARD -j REJECT"],
-    &["-N LAST", "-A LAST -i lo -j RETURN", "-A LAST -j DROP", "-A FORWARD -j LAST"],
+    &[
+        "-N LAST",
+        "-A LAST -i lo -j RETURN",
+        "-A LAST -j DROP",
+        "-A FORWARD -j LAST",
+    ],
     &["-A FORWARD -j REJECT", "-A FORWARD -i lo -j ACCEPT"],
     &["-t mangle -P FORWARD DROP", "-P FORWARD DROP"],
 ];
 
 fn rules(host: &Ns, program: &str) -> String {
-    ["filter", "mangle"].map(|table| host.run(&format!("{program} -w -t {table} -S FORWARD"))).concat()
+    ["filter", "mangle"]
+        .map(|table| host.run(&format!("{program} -w -t {table} -S FORWARD")))
+        .concat()
 }
 
 fn drop_all(host: &Ns, dropper: &[&str]) {
@@ -65,9 +72,20 @@ fn a_container_reaches_the_world_where_iptables_legacy_drops() {
         first.check(&result).ok();
         let opened = ["iptables-legacy", "ip6tables-legacy"].map(|program| rules(&host, program));
         let (second, _) = attach(&b);
-        assert_eq!(["iptables-legacy", "ip6tables-legacy"].map(|program| rules(&host, program)), opened, "{dropper:?}");
-        let tables = dropper.iter().filter(|rule| rule.contains("FORWARD") && !rule.ends_with("ACCEPT")).count();
-        assert_eq!(opened[0].matches("0x1000/0x1000").count(), tables, "{dropper:?}");
+        assert_eq!(
+            ["iptables-legacy", "ip6tables-legacy"].map(|program| rules(&host, program)),
+            opened,
+            "{dropper:?}"
+        );
+        let tables = dropper
+            .iter()
+            .filter(|rule| rule.contains("FORWARD") && !rule.ends_with("ACCEPT"))
+            .count();
+        assert_eq!(
+            opened[0].matches("0x1000/0x1000").count(),
+            tables,
+            "{dropper:?}"
+        );
         first.del().ok();
         second.del().ok();
         host.assert_nothing_left();
@@ -86,7 +104,10 @@ fn a_check_tells_of_a_rule_that_is_gone_and_the_next_add_makes_it_again() {
     let call = host.call("braid", &pod, list());
     let result = call.add().result();
     host.run("iptables-legacy -w -F FORWARD");
-    call.check(&result).refused(999, &["iptables-legacy -t filter FORWARD drops what braid marks"]);
+    call.check(&result).refused(
+        999,
+        &["iptables-legacy -t filter FORWARD drops what braid marks"],
+    );
     call.del().ok();
     call.add().result();
     assert!(rules(&host, "iptables-legacy").contains("0x1000"));
@@ -96,12 +117,22 @@ fn a_check_tells_of_a_rule_that_is_gone_and_the_next_add_makes_it_again() {
 fn rules_that_do_not_drop_are_left_alone() {
     needs!(IptablesLegacy);
     let host = Sandbox::new();
-    drop_all(&host, &["-A FORWARD -i nowhere -j DROP", "-A INPUT -j DROP", "-P INPUT DROP"]);
+    drop_all(
+        &host,
+        &[
+            "-A FORWARD -i nowhere -j DROP",
+            "-A INPUT -j DROP",
+            "-P INPUT DROP",
+        ],
+    );
     let before = rules(&host, "iptables-legacy");
     let pod = host.pod("a");
     let answer = host.call("braid", &pod, list()).add();
     answer.result();
-    assert_eq!((rules(&host, "iptables-legacy"), answer.stderr.as_str()), (before, ""));
+    assert_eq!(
+        (rules(&host, "iptables-legacy"), answer.stderr.as_str()),
+        (before, "")
+    );
 }
 
 #[test]
@@ -114,7 +145,14 @@ fn an_add_fails_where_they_drop_and_nothing_can_change_that() {
     // Of this sandbox alone. The program of all tables is one.
     let program = std::fs::canonicalize("/usr/sbin/iptables-legacy").unwrap();
     let none: Option<&str> = None;
-    nix::mount::mount(Some("/dev/null"), &program, none, nix::mount::MsFlags::MS_BIND, none).unwrap();
+    nix::mount::mount(
+        Some("/dev/null"),
+        &program,
+        none,
+        nix::mount::MsFlags::MS_BIND,
+        none,
+    )
+    .unwrap();
     call.add().refused(999, &["iptables-legacy"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     host.assert_nothing_left();

@@ -5,8 +5,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::path::Path;
 
-/// A foreign plugin that writes down each call and passes the result on; `fail` in its configuration makes a verb fail, and
-/// so does a file ([`fail`]).
+/// A foreign plugin that writes down each call and passes the result on; `fail` in its
+/// configuration makes a verb fail, and so does a file ([`fail`]).
 const SPY: &str = r#"#!/bin/sh
 conf=$(cat)
 at=/run/spy
@@ -33,7 +33,11 @@ fn list(plugins: &Value) -> Value {
 }
 
 fn order() -> Vec<String> {
-    fs::read_to_string("/run/spy.order").unwrap_or_default().lines().map(str::to_owned).collect()
+    fs::read_to_string("/run/spy.order")
+        .unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn spied(what: &str) -> String {
@@ -54,7 +58,11 @@ fn a_list_of_known_types_is_one_call() {
         "sysctl": {"net.core.somaxconn": "500"}});
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
-    let call = host.call("braid", &pod, list(&json!([bridge, tuning, {"type": "loopback"}])));
+    let call = host.call(
+        "braid",
+        &pod,
+        list(&json!([bridge, tuning, {"type": "loopback"}])),
+    );
     let result = call.add().result();
     assert_eq!(result["interfaces"][2]["mac"], "c2:11:22:33:44:55");
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
@@ -71,9 +79,11 @@ fn attached_by_names(host: &Sandbox, pod: &Ns) {
     bridge["ipMasq"] = json!(true);
     let result = host.call("bridge", pod, bridge).add().result();
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    let portmap =
-        json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "runtimeConfig": {"portMappings": ports}});
-    host.call("portmap", pod, portmap).prev(&result).add().result();
+    let portmap = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "runtimeConfig": {"portMappings": ports}});
+    host.call("portmap", pod, portmap)
+        .prev(&result)
+        .add()
+        .result();
 }
 
 #[test]
@@ -98,7 +108,13 @@ fn gc_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     attached_by_names(&host, &pod);
-    host.call("braid", &pod, list(&json!([conf::bridge(), {"type": "portmap"}]))).gc(&[]).ok();
+    host.call(
+        "braid",
+        &pod,
+        list(&json!([conf::bridge(), {"type": "portmap"}])),
+    )
+    .gc(&[])
+    .ok();
     host.assert_nothing_left();
 }
 
@@ -111,7 +127,8 @@ fn a_network_may_be_a_single_plugin_or_a_list() {
     for network in networks {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": network});
+        let conf =
+            json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": network});
         let call = host.call("braid", &pod, conf);
         let result = call.add().result();
         assert_eq!(pod.addrs("eth0"), ["10.1.0.2/24"]);
@@ -131,14 +148,26 @@ fn the_configuration_needs_plugins_or_a_network_and_not_itself() {
     let base = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid"});
     let before = host.state();
     let with = |key: &str, value: Value| host.call("braid", &pod, base.clone()).with(key, value);
-    host.call("braid", &pod, base.clone()).add().refused(7, &["\"plugins\" or \"network\""]);
-    with("plugins", json!([])).add().refused(7, &["no plugins in the list"]);
-    with("plugins", json!([{"type": "braid"}])).add().refused(7, &["can't be part of its own list"]);
-    with("plugins", json!([{"type": "bridge"}, {}])).add().refused(7, &["no plugin name provided"]);
+    host.call("braid", &pod, base.clone())
+        .add()
+        .refused(7, &["\"plugins\" or \"network\""]);
+    with("plugins", json!([]))
+        .add()
+        .refused(7, &["no plugins in the list"]);
+    with("plugins", json!([{"type": "braid"}]))
+        .add()
+        .refused(7, &["can't be part of its own list"]);
+    with("plugins", json!([{"type": "bridge"}, {}]))
+        .add()
+        .refused(7, &["no plugin name provided"]);
     for bad in ["../bridge", "/bin/sh", "a/b", "..", "."] {
-        with("plugins", json!([{"type": bad}])).add().refused(7, &["invalid plugin name", bad]);
+        with("plugins", json!([{"type": bad}]))
+            .add()
+            .refused(7, &["invalid plugin name", bad]);
         let ipam = json!([{"type": "bridge", "ipam": {"type": bad}}]);
-        with("plugins", ipam).add().refused(7, &["invalid plugin name", bad]);
+        with("plugins", ipam)
+            .add()
+            .refused(7, &["invalid plugin name", bad]);
     }
     before.assert_same(&host.state());
 }
@@ -160,18 +189,26 @@ fn runtime_config_reaches_the_plugins_that_ask_for_it() {
 fn a_foreign_plugin_is_called_as_libcni_calls_it() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let plugins = json!([conf::bridge(), {"type": "spy", "own": [1, 2]}, {"type": "tuning", "mtu": 1400}]);
+    let plugins =
+        json!([conf::bridge(), {"type": "spy", "own": [1, 2]}, {"type": "tuning", "mtu": 1400}]);
     let call = call(&host, &pod, &plugins).args("IgnoreUnknown=1;K8S_POD_NAME=web");
     let result = call.add().result();
     let env = "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web\nCNI_COMMAND=ADD\nCNI_CONTAINERID=a\nCNI_IFNAME=eth0\n\
                CNI_NETNS=/run/netns/a\nCNI_PATH=/run/cni-bin\n";
     assert_eq!(spied("env.ADD"), env);
     let conf: Value = serde_json::from_str(&spied("conf.ADD")).unwrap();
-    assert_eq!((&conf["name"], &conf["cniVersion"], &conf["type"]), (&json!("net"), &json!("1.1.0"), &json!("spy")));
+    assert_eq!(
+        (&conf["name"], &conf["cniVersion"], &conf["type"]),
+        (&json!("net"), &json!("1.1.0"), &json!("spy"))
+    );
     assert_eq!(conf["own"], json!([1, 2]));
     assert_eq!(conf["prevResult"]["ips"], result["ips"]);
     assert_eq!(conf["prevResult"]["interfaces"], result["interfaces"]);
-    assert_eq!(result["dns"], json!({"nameservers": ["192.0.2.99"]}), "what the foreign one added came through");
+    assert_eq!(
+        result["dns"],
+        json!({"nameservers": ["192.0.2.99"]}),
+        "what the foreign one added came through"
+    );
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     call.check(&result).ok();
     let conf: Value = serde_json::from_str(&spied("conf.CHECK")).unwrap();
@@ -182,7 +219,8 @@ fn a_foreign_plugin_is_called_as_libcni_calls_it() {
 fn the_verbs_go_forward_and_del_goes_backward() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2"}]);
+    let plugins =
+        json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2"}]);
     let call = call(&host, &pod, &plugins);
     let result = call.add().result();
     call.check(&result).ok();
@@ -192,13 +230,21 @@ fn the_verbs_go_forward_and_del_goes_backward() {
     let verbs = ["ADD", "CHECK", "STATUS", "GC"]
         .into_iter()
         .flat_map(|verb| ["spy", "spy2"].map(|spy| format!("{spy} {verb}")));
-    let expected: Vec<String> = verbs.chain(["spy2 DEL".to_owned(), "spy DEL".to_owned()]).collect();
+    let expected: Vec<String> = verbs
+        .chain(["spy2 DEL".to_owned(), "spy DEL".to_owned()])
+        .collect();
     assert_eq!(order(), expected);
     let conf: Value = serde_json::from_str(&spied("conf.DEL")).unwrap();
     assert_eq!(conf["prevResult"], result);
     let conf: Value = serde_json::from_str(&spied("conf.GC")).unwrap();
     let valid = json!([{"containerID": "a", "ifname": "eth0"}]);
-    assert_eq!((&conf["cni.dev/valid-attachments"], &conf["cni.dev/attachments"]), (&valid, &valid));
+    assert_eq!(
+        (
+            &conf["cni.dev/valid-attachments"],
+            &conf["cni.dev/attachments"]
+        ),
+        (&valid, &valid)
+    );
     host.assert_nothing_left();
 }
 
@@ -207,17 +253,23 @@ fn a_del_by_the_plugins_own_names_ends_what_the_list_attached() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    let mapping = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let mapping =
+        json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
-    let list = call(&host, &pod, &json!([bridge, portmap, {"type": "firewall"}])).with("runtimeConfig", mapping);
+    let list = call(&host, &pod, &json!([bridge, portmap, {"type": "firewall"}]))
+        .with("runtimeConfig", mapping);
     let result = list.add().result();
-    for (name, conf) in [("firewall", json!({})), ("portmap", portmap), ("bridge", bridge)] {
+    for (name, conf) in [
+        ("firewall", json!({})),
+        ("portmap", portmap),
+        ("bridge", bridge),
+    ] {
         let conf = conf.as_object().expect("an object").iter();
-        let named = conf
-            .fold(host.call(name, &pod, json!({"cniVersion": "1.1.0", "name": "net"})), |call, (key, value)| {
-                call.with(key, value.clone())
-            });
+        let named = conf.fold(
+            host.call(name, &pod, json!({"cniVersion": "1.1.0", "name": "net"})),
+            |call, (key, value)| call.with(key, value.clone()),
+        );
         named.prev(&result).del().ok();
     }
     host.assert_nothing_left();
@@ -243,7 +295,8 @@ fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_word
     bridge["ipMasq"] = json!(true);
     let plugins = json!([bridge, {"type": "spy"}, {"type": "tuning", "mtu": 1400}, {"type": "spy2", "fail": "ADD"}]);
     let call = call(&host, &pod, &plugins);
-    call.add().refused(107, &["spy was told to fail", "by the test"]);
+    call.add()
+        .refused(107, &["spy was told to fail", "by the test"]);
     assert_eq!(order(), ["spy ADD", "spy2 ADD", "spy2 DEL", "spy DEL"]);
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -254,7 +307,9 @@ fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 67}]);
-    call(&host, &pod, &plugins).add().refused(7, &["\"mtu\": 67"]);
+    call(&host, &pod, &plugins)
+        .add()
+        .refused(7, &["\"mtu\": 67"]);
     assert_eq!(order(), ["spy ADD", "spy DEL"]);
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -286,14 +341,23 @@ fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed
         let records = ["/run/braid/attachments", "/var/lib/braid/foreign"];
         let records = records.map(|folder| format!("{folder}/a/eth0:net:braid.json"));
         let left = host.leftovers();
-        let is_of_record = |left: &String| records.iter().any(|record| record.starts_with(left.as_str()));
-        assert!(left.iter().all(is_of_record), "the address is free: {left:?}");
+        let is_of_record = |left: &String| {
+            records
+                .iter()
+                .any(|record| record.starts_with(left.as_str()))
+        };
+        assert!(
+            left.iter().all(is_of_record),
+            "the address is free: {left:?}"
+        );
         // The first of them works again, and is done with.
         fs::remove_file(&broken[0]).unwrap();
         call.del().refused(107, &["spy was told to fail"]);
         assert_eq!(order()[4..], ["spy2 DEL", "spy DEL"]);
         // Somebody else has the address and a link of that name by now.
-        let other = host.call("bridge", &pod, conf::bridge()).with("name", "other");
+        let other = host
+            .call("bridge", &pod, conf::bridge())
+            .with("name", "other");
         let result = other.add().result();
         fs::remove_file(&broken[1]).unwrap();
         let answer = match again {
@@ -302,7 +366,13 @@ fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed
             _ => call.run("GC"),
         };
         answer.ok();
-        assert_eq!(order()[6..].iter().filter(|call| call.ends_with("DEL")).collect::<Vec<_>>(), ["spy2 DEL"]);
+        assert_eq!(
+            order()[6..]
+                .iter()
+                .filter(|call| call.ends_with("DEL"))
+                .collect::<Vec<_>>(),
+            ["spy2 DEL"]
+        );
         other.check(&result).ok();
         other.del().ok();
         host.assert_nothing_left();
@@ -321,11 +391,20 @@ fn an_address_is_kept_as_long_as_its_link_is_there() {
     host.run(&format!("ip link set lo down name {port}"));
     call.del().refused(999, &[&format!("ip link del {port}")]);
     assert_eq!(order()[2..], ["spy2 DEL", "spy DEL"]);
-    let has_lease = || host.leftovers().iter().any(|left| left.ends_with("/10.1.0.2"));
+    let has_lease = || {
+        host.leftovers()
+            .iter()
+            .any(|left| left.ends_with("/10.1.0.2"))
+    };
     assert!(has_lease());
     host.run(&format!("ip link set {port} name lo up"));
     call.del().ok();
-    assert_eq!(order().len(), 4, "the foreign ones were done with: {:?}", order());
+    assert_eq!(
+        order().len(),
+        4,
+        "the foreign ones were done with: {:?}",
+        order()
+    );
     host.assert_nothing_left();
 }
 
@@ -337,7 +416,10 @@ fn a_foreign_plugin_that_fails_to_take_an_add_back_is_asked_again() {
     fail("spy2", "ADD");
     let broken = fail("spy", "DEL");
     let error = call.add().error();
-    assert!(error.code == 107 && error.msg.contains("left behind until DEL or GC"), "{error:?}");
+    assert!(
+        error.code == 107 && error.msg.contains("left behind until DEL or GC"),
+        "{error:?}"
+    );
     assert_eq!(order(), ["spy ADD", "spy2 ADD", "spy2 DEL", "spy DEL"]);
     fs::remove_file(broken).unwrap();
     call.gc(&[]).ok();
@@ -349,10 +431,21 @@ fn a_foreign_plugin_that_fails_to_take_an_add_back_is_asked_again() {
 fn a_plugin_that_can_not_be_found_is_named_with_the_folders_and_nothing_stays() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("braid", &pod, list(&json!([conf::bridge(), {"type": "no-such"}])));
-    call.add().refused(999, &["failed to find plugin \"no-such\" in path [/run/cni-bin]"]);
+    let call = host.call(
+        "braid",
+        &pod,
+        list(&json!([conf::bridge(), {"type": "no-such"}])),
+    );
+    call.add().refused(
+        999,
+        &["failed to find plugin \"no-such\" in path [/run/cni-bin]"],
+    );
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    let left: Vec<String> = host.leftovers().into_iter().filter(|left| !left.contains("attachments")).collect();
+    let left: Vec<String> = host
+        .leftovers()
+        .into_iter()
+        .filter(|left| !left.contains("attachments"))
+        .collect();
     assert_eq!(left, Vec::<String>::new());
 }
 
@@ -371,7 +464,10 @@ fn a_foreign_ipam_is_asked_for_every_verb_with_the_whole_configuration() {
     host.script("my-ipam", IPAM);
     let pod = host.pod("a");
     let ipam = json!({"type": "my-ipam", "pool": "blue"});
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam.clone()).with("cniVersion", "1.1.0");
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", ipam.clone())
+        .with("cniVersion", "1.1.0");
     let result = call.add().result();
     assert_eq!(pod.addrs("eth0"), ["10.8.0.9/24"]);
     assert_eq!(result["dns"], json!({"nameservers": ["192.0.2.53"]}));
@@ -393,35 +489,52 @@ fn a_foreign_ipam_is_told_when_the_add_fails_after_it() {
     host.run("ip link add br0 type bridge");
     host.run("ip addr add 10.77.0.1/24 dev br0");
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "my-ipam"}));
-    call.add().refused(999, &["already has an IP address different"]);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", json!({"type": "my-ipam"}));
+    call.add()
+        .refused(999, &["already has an IP address different"]);
     assert_eq!(fs::read_to_string("/run/ipam.order").unwrap(), "ADD\nDEL\n");
     host.assert_nothing_left();
 }
 
 #[test]
 fn a_foreign_ipam_without_addresses_and_one_that_talks_nonsense_are_refused() {
-    for (says, word) in
-        [("{}", "missing IP config"), ("", "missing IP config"), ("[1", "my-ipam"), ("{\"ips\": 5}", "\"ips\"")]
-    {
+    for (says, word) in [
+        ("{}", "missing IP config"),
+        ("", "missing IP config"),
+        ("[1", "my-ipam"),
+        ("{\"ips\": 5}", "\"ips\""),
+    ] {
         let host = Sandbox::new();
         host.script(
             "my-ipam",
-            &format!("#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = ADD ] && echo '{says}'\nexit 0\n"),
+            &format!(
+                "#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = ADD ] && echo '{says}'\nexit 0\n"
+            ),
         );
         let pod = host.pod("a");
-        let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "my-ipam"}));
+        let call = host
+            .call("bridge", &pod, conf::bridge())
+            .with("ipam", json!({"type": "my-ipam"}));
         let error = call.add().error();
         assert!(error.msg.contains(word), "{says}: {error:?}");
         host.assert_nothing_left();
     }
 }
 
-/// A foreign plugin that has braid's own host-local give the addresses, as `vlan` or `flannel` would.
+/// A foreign plugin that has braid's own host-local give the addresses, as `vlan` or `flannel`
+/// would.
 fn asks_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
     host.script("theirs", text);
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
-    host.call("host-local", pod, json!({"cniVersion": "1.0.0", "name": "net", "ipam": ipam})).run("VERSION").result();
+    host.call(
+        "host-local",
+        pod,
+        json!({"cniVersion": "1.0.0", "name": "net", "ipam": ipam}),
+    )
+    .run("VERSION")
+    .result();
     let plugins = json!([{"type": "theirs", "master": "eth0", "ipam": ipam}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
     // Who waits for himself waits for ever.
@@ -455,7 +568,11 @@ fn a_reference_plugin_may_ask_braid_for_the_same_container() {
     host.run("ip link set eth0 up");
     let pod = host.pod("a");
     let theirs = braid_tests::binary::reference().unwrap().join("macvlan");
-    let call = asks_braid(&host, &pod, &format!("#!/bin/sh\nexec {}\n", theirs.display()));
+    let call = asks_braid(
+        &host,
+        &pod,
+        &format!("#!/bin/sh\nexec {}\n", theirs.display()),
+    );
     call.add().result();
     assert_eq!(pod.addrs("eth0"), ["10.8.0.2/24"]);
     call.del().ok();
@@ -467,8 +584,12 @@ fn a_plugin_of_ours_that_gives_no_addresses_is_no_ipam() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     for plugin in ["bridge", "braid", "tuning"] {
-        let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": plugin}));
-        call.under("timeout 60").add().refused(7, &["\"ipam\"", plugin]);
+        let call = host
+            .call("bridge", &pod, conf::bridge())
+            .with("ipam", json!({"type": plugin}));
+        call.under("timeout 60")
+            .add()
+            .refused(7, &["\"ipam\"", plugin]);
         host.assert_nothing_left();
     }
 }
@@ -478,7 +599,10 @@ fn a_foreign_plugin_that_is_still_being_written_is_waited_for() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, &pod, &json!([conf::bridge(), {"type": "spy"}]));
-    let writer = fs::OpenOptions::new().append(true).open("/run/cni-bin/spy").unwrap();
+    let writer = fs::OpenOptions::new()
+        .append(true)
+        .open("/run/cni-bin/spy")
+        .unwrap();
     let added = std::thread::scope(|scope| {
         let adding = scope.spawn(|| call.add());
         while !adding.is_finished() && !waits_for_a_file("/run/netns/a") {
@@ -496,13 +620,23 @@ fn a_foreign_plugin_that_is_still_being_written_is_waited_for() {
 /// Whether a process that was called for this namespace is told about changes of files.
 fn waits_for_a_file(netns: &str) -> bool {
     let watches = |process: &Path| {
-        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.ends_with("anon_inode:inotify"))
+        let files = fs::read_dir(process.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .any(|to| to.ends_with("anon_inode:inotify"))
     };
     let is_called = |process: &Path| {
         let environment = fs::read(process.join("environ")).unwrap_or_default();
         String::from_utf8_lossy(&environment).contains(&format!("CNI_NETNS={netns}"))
     };
-    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    processes.filter(|process| is_called(process)).any(|process| watches(&process))
+    let processes = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    processes
+        .filter(|process| is_called(process))
+        .any(|process| watches(&process))
 }

@@ -1,4 +1,5 @@
-//! Locks that another call holds: each holds up only those that do the same, and nobody without a bound.
+//! Locks that another call holds: each holds up only those that do the same, and nobody without a
+//! bound.
 
 use crate::conf;
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json};
@@ -9,28 +10,37 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A list that shares most with the node: a bridge kept apart from others, a port, and the forwarding.
+/// A list that shares most with the node: a bridge kept apart from others, a port, and the
+/// forwarding.
 fn list(backend: &str) -> Value {
-    let ports = json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
+    let ports =
+        json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
     let firewall = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), ports, firewall]})
 }
 
 fn call(host: &Sandbox, pod: &Ns, backend: &str) -> Call {
     let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    host.call("braid", pod, list(backend)).with("runtimeConfig", json!({"portMappings": mapping}))
+    host.call("braid", pod, list(backend))
+        .with("runtimeConfig", json!({"portMappings": mapping}))
 }
 
 /// Holds a lock as a call that is stopped would.
 fn hold(path: &str) -> File {
     let path = Path::new(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let file = if path.is_dir() { File::open(path) } else { File::create(path) }.unwrap();
+    let file = if path.is_dir() {
+        File::open(path)
+    } else {
+        File::create(path)
+    }
+    .unwrap();
     file.lock().unwrap();
     file
 }
 
-/// Runs a call that waits for the lock, and has its time pass. What it waits for afterwards is a matter of a second.
+/// Runs a call that waits for the lock, and has its time pass. What it waits for afterwards is a
+/// matter of a second.
 fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     std::thread::scope(|scope| {
         let calling = scope.spawn(call);
@@ -41,17 +51,28 @@ fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
                 None => std::thread::yield_now(),
             }
         };
-        waiting.map(|pid| kill(pid, Signal::SIGALRM)).transpose().unwrap();
+        waiting
+            .map(|pid| kill(pid, Signal::SIGALRM))
+            .transpose()
+            .unwrap();
         calling.join().unwrap()
     })
 }
 
-/// The process that waits for a lock on the file: `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0 EOF`.
+/// The process that waits for a lock on the file: `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0
+/// EOF`.
 fn waiting(held: &File) -> Option<Pid> {
     let meta = held.metadata().unwrap();
-    let file = format!("{:02x}:{:02x}:{}", major(meta.dev()), minor(meta.dev()), meta.ino());
+    let file = format!(
+        "{:02x}:{:02x}:{}",
+        major(meta.dev()),
+        minor(meta.dev()),
+        meta.ino()
+    );
     let locks = fs::read_to_string("/proc/locks").unwrap();
-    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut lines = locks
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let line = lines.find(|words| words[1] == "->" && words.len() > 6 && words[6] == file)?;
     line[5].parse().ok().map(Pid::from_raw)
 }
@@ -74,7 +95,11 @@ fn deleting_links_holds_up_no_add() {
 
 #[test]
 fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
-    for path in ["/var/lib/cni/networks/net/lock", "/run/braid/attachments/a", "/run/braid/lock/rules"] {
+    for path in [
+        "/var/lib/cni/networks/net/lock",
+        "/run/braid/attachments/a",
+        "/run/braid/lock/rules",
+    ] {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let call = call(&host, &pod, "nftables");
@@ -97,7 +122,12 @@ fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
         let status = at_its_end(&held, || call.status());
         status.ok();
         let is_busy = path.starts_with("/var/lib/cni");
-        assert_eq!(status.stderr.contains("another call has held it"), is_busy, "{}", status.stderr);
+        assert_eq!(
+            status.stderr.contains("another call has held it"),
+            is_busy,
+            "{}",
+            status.stderr
+        );
         at_its_end(&held, || call.del()).refused(11, &["another call has held it"]);
         drop(held);
         call.del().ok();
@@ -114,7 +144,8 @@ fn what_ebpf_does_for_the_node_is_waited_for_by_those_who_change_it_alone() {
     other.add().result();
     other.del().ok();
     let call = call(&host, &pod, "ebpf");
-    at_its_end(&held, || call.add()).refused(11, &["/run/braid/lock/ebpf: another call has held it"]);
+    at_its_end(&held, || call.add())
+        .refused(11, &["/run/braid/lock/ebpf: another call has held it"]);
     drop(held);
     call.del().ok();
     host.assert_nothing_left();

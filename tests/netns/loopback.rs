@@ -3,11 +3,18 @@
 use braid_tests::{Call, Ns, Sandbox, json};
 
 fn loopback(host: &Sandbox, pod: &Ns) -> Call {
-    host.call("loopback", pod, json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"})).ifname("lo")
+    host.call(
+        "loopback",
+        pod,
+        json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"}),
+    )
+    .ifname("lo")
 }
 
 fn is_up(pod: &Ns) -> bool {
-    pod.the_link("lo")["flags"].as_array().is_some_and(|flags| flags.contains(&json!("UP")))
+    pod.the_link("lo")["flags"]
+        .as_array()
+        .is_some_and(|flags| flags.contains(&json!("UP")))
 }
 
 #[test]
@@ -46,7 +53,11 @@ fn check_needs_no_prev_result() {
 fn interface_name_and_arguments_do_not_matter() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    loopback(&host, &pod).ifname("eth7").args("none").add().result();
+    loopback(&host, &pod)
+        .ifname("eth7")
+        .args("none")
+        .add()
+        .result();
     assert!(is_up(&pod));
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
@@ -77,13 +88,24 @@ fn del_succeeds_without_a_namespace_and_twice() {
 fn every_version_has_its_own_layout() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    for (version, has) in
-        [("0.1.0", "ip4"), ("0.2.0", "ip6"), ("0.3.1", "interfaces"), ("0.4.0", "ips"), ("1.0.0", "ips")]
-    {
-        let result = loopback(&host, &pod).with("cniVersion", version).add().result();
+    for (version, has) in [
+        ("0.1.0", "ip4"),
+        ("0.2.0", "ip6"),
+        ("0.3.1", "interfaces"),
+        ("0.4.0", "ips"),
+        ("1.0.0", "ips"),
+    ] {
+        let result = loopback(&host, &pod)
+            .with("cniVersion", version)
+            .add()
+            .result();
         assert_eq!(result["cniVersion"], version);
         assert!(result.get(has).is_some(), "{version}: {result}");
-        assert_eq!(result.get("interfaces").is_some(), version >= "0.3.0", "{version}: {result}");
+        assert_eq!(
+            result.get("interfaces").is_some(),
+            version >= "0.3.0",
+            "{version}: {result}"
+        );
         loopback(&host, &pod).with("cniVersion", version).del().ok();
     }
 }

@@ -80,7 +80,9 @@ fn an_alternative_name_that_no_link_has_is_refused() {
         ("with blank".to_owned(), 7, "whitespace"),
     ] {
         conf["master"] = json!(name);
-        host.call("macvlan", &pod, conf.clone()).add().refused(code, &["master", words]);
+        host.call("macvlan", &pod, conf.clone())
+            .add()
+            .refused(code, &["master", words]);
         host.assert_nothing_left();
     }
 }
@@ -94,7 +96,10 @@ pub(crate) fn assert_parent_of_same_name(plugin: &str) {
     let host = Sandbox::new();
     let far = host.outside("eth0", "10.3.0.253/24", "10.3.0.254/24");
     let pod = host.pod("a");
-    let call = host.call(plugin, &pod, conf::macvlan()).with("type", plugin).with("master", "eth0");
+    let call = host
+        .call(plugin, &pod, conf::macvlan())
+        .with("type", plugin)
+        .with("master", "eth0");
     let result = call.add().result();
     assert_eq!(pod.link_names(), ["eth0"]);
     assert_eq!(pod.seen_by(&far, "10.3.0.254").to_string(), "10.3.0.2");
@@ -109,17 +114,27 @@ pub(crate) fn assert_parent_of_same_name(plugin: &str) {
 
 #[test]
 fn each_mode_is_the_kernels_mode_and_another_word_is_refused() {
-    for (mode, expected) in
-        [("", "bridge"), ("bridge", "bridge"), ("private", "private"), ("vepa", "vepa"), ("passthru", "passthru")]
-    {
+    for (mode, expected) in [
+        ("", "bridge"),
+        ("bridge", "bridge"),
+        ("private", "private"),
+        ("vepa", "vepa"),
+        ("passthru", "passthru"),
+    ] {
         let host = Sandbox::new();
         let far = lan(&host);
         let pod = host.pod("a");
-        let call = host.call("macvlan", &pod, conf::macvlan()).with("mode", mode);
+        let call = host
+            .call("macvlan", &pod, conf::macvlan())
+            .with("mode", mode);
         let result = call.add().result();
         assert_eq!(kind(&pod, "eth0"), (json!("macvlan"), json!(expected)));
         assert!(pod.can_ping("10.3.0.254"), "{mode}");
-        assert_eq!(result["interfaces"][0]["mac"], pod.the_link("eth0")["address"], "{mode}");
+        assert_eq!(
+            result["interfaces"][0]["mac"],
+            pod.the_link("eth0")["address"],
+            "{mode}"
+        );
         call.check(&result).ok();
         drop(far);
     }
@@ -127,7 +142,9 @@ fn each_mode_is_the_kernels_mode_and_another_word_is_refused() {
     lan(&host);
     let pod = host.pod("a");
     let before = host.state();
-    let call = host.call("macvlan", &pod, conf::macvlan()).with("mode", "source");
+    let call = host
+        .call("macvlan", &pod, conf::macvlan())
+        .with("mode", "source");
     call.add().refused(7, &["unknown macvlan mode: \"source\""]);
     before.assert_same(&host.state());
 }
@@ -138,7 +155,10 @@ fn children_in_bridge_mode_reach_each_other_and_in_private_mode_do_not() {
     lan(&host);
     let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
     for (pod, mode) in pods.iter().zip(["bridge", "bridge", "private", "private"]) {
-        host.call("macvlan", pod, conf::macvlan()).with("mode", mode).add().result();
+        host.call("macvlan", pod, conf::macvlan())
+            .with("mode", mode)
+            .add()
+            .result();
     }
     assert!(pods[0].can_ping("10.3.0.3"));
     assert!(pods[2].cannot_ping("10.3.0.5"));
@@ -151,8 +171,14 @@ fn mtu_is_bounded_by_the_parents() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, conf::macvlan());
     let before = host.state();
-    call.clone().with("mtu", 1501).add().refused(7, &["\"mtu\": 1501 is outside 68-1500, the MTU of master \"lan\""]);
-    call.clone().with("mtu", -100).add().refused(7, &["\"mtu\": -100 is outside 68-1500"]);
+    call.clone().with("mtu", 1501).add().refused(
+        7,
+        &["\"mtu\": 1501 is outside 68-1500, the MTU of master \"lan\""],
+    );
+    call.clone()
+        .with("mtu", -100)
+        .add()
+        .refused(7, &["\"mtu\": -100 is outside 68-1500"]);
     before.assert_same(&host.state());
     call.clone().with("mtu", 1400).add().result();
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
@@ -167,16 +193,39 @@ fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_addres
     let host = Sandbox::new();
     lan(&host);
     let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
-    let call = |at: usize| host.call("macvlan", &pods[at], conf::macvlan()).with("ipam", json!({}));
+    let call = |at: usize| {
+        host.call("macvlan", &pods[at], conf::macvlan())
+            .with("ipam", json!({}))
+    };
     let own = |at: usize| call(at).with("mac", "c2:11:22:33:44:55");
     let args = |at: usize| own(at).args("IgnoreUnknown=true;MAC=c2:11:22:33:44:66");
     own(0).add().result();
     args(1).add().result();
-    args(2).with("RuntimeConfig", json!({"mac": "c2:11:22:33:44:77"})).add().result();
+    args(2)
+        .with("RuntimeConfig", json!({"mac": "c2:11:22:33:44:77"}))
+        .add()
+        .result();
     // args.cni is another plugin's way.
-    own(3).with("args", json!({"cni": {"mac": "c2:11:22:33:44:88"}})).with("mac", "c2:11:22:33:44:99").add().result();
-    let macs = pods.each_ref().map(|pod| pod.the_link("eth0")["address"].as_str().unwrap_or_default().to_owned());
-    assert_eq!(macs, ["c2:11:22:33:44:55", "c2:11:22:33:44:66", "c2:11:22:33:44:77", "c2:11:22:33:44:99"]);
+    own(3)
+        .with("args", json!({"cni": {"mac": "c2:11:22:33:44:88"}}))
+        .with("mac", "c2:11:22:33:44:99")
+        .add()
+        .result();
+    let macs = pods.each_ref().map(|pod| {
+        pod.the_link("eth0")["address"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    });
+    assert_eq!(
+        macs,
+        [
+            "c2:11:22:33:44:55",
+            "c2:11:22:33:44:66",
+            "c2:11:22:33:44:77",
+            "c2:11:22:33:44:99"
+        ]
+    );
 }
 
 #[test]
@@ -185,9 +234,13 @@ fn without_a_master_the_default_routes_interface_is_taken_in_the_host_and_in_the
         let host = Sandbox::new();
         let pod = host.pod("a");
         let ns: &Ns = if in_container { &pod } else { host.host() };
-        let call = host.call("macvlan", &pod, conf::macvlan()).with("linkInContainer", in_container).with("master", "");
+        let call = host
+            .call("macvlan", &pod, conf::macvlan())
+            .with("linkInContainer", in_container)
+            .with("master", "");
         let before = host.state();
-        call.add().refused(999, &["no default route interface found"]);
+        call.add()
+            .refused(999, &["no default route interface found"]);
         before.assert_same(&host.state());
         ns.run("ip link add other type veth peer name wire");
         ns.run("ip link add lan type veth peer name far");
@@ -198,7 +251,10 @@ fn without_a_master_the_default_routes_interface_is_taken_in_the_host_and_in_the
         assert_eq!(kind(&pod, "eth0").0, "macvlan");
         let (child, parent) = (pod.the_link("eth0"), ns.the_link("lan"));
         // A parent in the same namespace is shown by name.
-        assert!(child["link"] == "lan" || child["link_index"] == parent["ifindex"], "{in_container}: {child}");
+        assert!(
+            child["link"] == "lan" || child["link_index"] == parent["ifindex"],
+            "{in_container}: {child}"
+        );
         call.check(&result).ok();
         call.del().ok();
     }
@@ -209,9 +265,12 @@ fn a_master_in_the_container_is_not_looked_for_on_the_host() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
-    let call = host.call("macvlan", &pod, conf::macvlan()).with("linkInContainer", true);
+    let call = host
+        .call("macvlan", &pod, conf::macvlan())
+        .with("linkInContainer", true);
     let before = host.state();
-    call.add().refused(999, &["failed to lookup master \"lan\""]);
+    call.add()
+        .refused(999, &["failed to lookup master \"lan\""]);
     before.assert_same(&host.state());
 }
 
@@ -220,7 +279,9 @@ fn an_empty_ipam_means_layer_2_alone() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
-    let call = host.call("macvlan", &pod, conf::macvlan()).with("ipam", json!({}));
+    let call = host
+        .call("macvlan", &pod, conf::macvlan())
+        .with("ipam", json!({}));
     let result = call.add().result();
     assert_eq!((pod.addrs("eth0"), result.get("ips")), (Vec::new(), None));
     call.check(&result).ok();
@@ -234,7 +295,10 @@ fn ipv6_addresses_are_ready_when_add_returns() {
     lan(&host);
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "subnet": "fd00:3::/64"});
-    host.call("macvlan", &pod, conf::macvlan()).with("ipam", ipam).add().result();
+    host.call("macvlan", &pod, conf::macvlan())
+        .with("ipam", ipam)
+        .add()
+        .result();
     let infos = pod.json("ip -j -6 addr show dev eth0 scope global")[0]["addr_info"].clone();
     assert_ne!(infos[0]["tentative"], true, "{infos}");
     assert_eq!(infos[0]["local"], "fd00:3::2");
@@ -245,8 +309,14 @@ fn the_length_of_the_broadcast_queue_is_passed_on() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
-    host.call("macvlan", &pod, conf::macvlan()).with("bcqueuelen", 2000).add().result();
-    assert_eq!(pod.the_link("eth0")["linkinfo"]["info_data"]["bcqueuelen"], 2000);
+    host.call("macvlan", &pod, conf::macvlan())
+        .with("bcqueuelen", 2000)
+        .add()
+        .result();
+    assert_eq!(
+        pod.the_link("eth0")["linkinfo"]["info_data"]["bcqueuelen"],
+        2000
+    );
 }
 
 #[test]

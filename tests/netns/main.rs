@@ -1,4 +1,5 @@
-//! Every plugin on a real kernel, in namespaces of its own, judged by tools that braid did not write.
+//! Every plugin on a real kernel, in namespaces of its own, judged by tools that braid did not
+//! write.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -7,10 +7,17 @@ use std::rc::Rc;
 /// A container with a default route, masqueraded, and a world outside that knows only the host.
 fn masqueraded(host: &Sandbox, plugin: &str, name: &str) -> (Rc<Ns>, Call) {
     let pod = host.pod(name);
-    let base = if plugin == "bridge" { conf::bridge() } else { conf::ptp() };
+    let base = if plugin == "bridge" {
+        conf::bridge()
+    } else {
+        conf::ptp()
+    };
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
-    let call = host.call(plugin, &pod, base).with("ipMasq", true).with("ipam", ipam);
+    let call = host
+        .call(plugin, &pod, base)
+        .with("ipMasq", true)
+        .with("ipam", ipam);
     (pod, call)
 }
 
@@ -28,8 +35,16 @@ fn the_world_outside_sees_the_host_in_both_families() {
         let outside = outside(&host);
         let (pod, call) = masqueraded(&host, plugin, "a");
         call.add().result();
-        assert_eq!(pod.seen_by(&outside, "192.0.2.2").to_string(), "192.0.2.1", "{plugin}");
-        assert_eq!(pod.seen_by(&outside, "2001:db8::2").to_string(), "2001:db8::1", "{plugin}");
+        assert_eq!(
+            pod.seen_by(&outside, "192.0.2.2").to_string(),
+            "192.0.2.1",
+            "{plugin}"
+        );
+        assert_eq!(
+            pod.seen_by(&outside, "2001:db8::2").to_string(),
+            "2001:db8::1",
+            "{plugin}"
+        );
     }
 }
 
@@ -41,8 +56,16 @@ fn containers_of_one_network_see_each_other() {
         call.add().result();
         let (b, call) = masqueraded(&host, plugin, "b");
         call.add().result();
-        assert_eq!(b.seen_by(&a, "10.1.0.2").to_string(), "10.1.0.3", "{plugin}");
-        assert_eq!(b.seen_by(&a, "fd00:1::2").to_string(), "fd00:1::3", "{plugin}");
+        assert_eq!(
+            b.seen_by(&a, "10.1.0.2").to_string(),
+            "10.1.0.3",
+            "{plugin}"
+        );
+        assert_eq!(
+            b.seen_by(&a, "fd00:1::2").to_string(),
+            "fd00:1::3",
+            "{plugin}"
+        );
     }
 }
 
@@ -69,7 +92,9 @@ fn each_backend_that_can_be_asked_for_masquerades_and_another_is_refused() {
     let host = Sandbox::new();
     let (_, call) = masqueraded(&host, "bridge", "a");
     let before = host.state();
-    call.with("ipMasqBackend", "pf").add().refused(7, &["unknown ipmasq backend \"pf\""]);
+    call.with("ipMasqBackend", "pf")
+        .add()
+        .refused(7, &["unknown ipmasq backend \"pf\""]);
     before.assert_same(&host.state());
 }
 
@@ -82,7 +107,10 @@ fn an_element_names_its_owner_and_goes_with_it_alone() {
     second.add().result();
     let of = |name: &str| {
         let owner = format!("net {name} eth0");
-        state::elements(&host).into_iter().filter(|element| element.contains(&owner)).count()
+        state::elements(&host)
+            .into_iter()
+            .filter(|element| element.contains(&owner))
+            .count()
     };
     assert_eq!((of("a"), of("b")), (2, 2), "{:?}", state::elements(&host));
     first.del().ok();
@@ -102,14 +130,25 @@ fn a_stale_element_of_an_address_is_taken_over_by_its_new_owner() {
         std::fs::remove_dir_all("/run/braid").unwrap();
         std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
         let (pod, call) = masqueraded(&host, "bridge", "b");
-        let ipam = json!({"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]});
+        let ipam =
+            json!({"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]});
         let call = call.with("ipam", ipam);
         let result = call.add().result();
-        assert!(result["ips"][0]["address"].as_str().unwrap().starts_with("10.1.0.2/"), "the same address again");
+        assert!(
+            result["ips"][0]["address"]
+                .as_str()
+                .unwrap()
+                .starts_with("10.1.0.2/"),
+            "the same address again"
+        );
         // The dead one's late DEL must not end what is the new one's.
         dead.del().ok();
         call.check(&result).ok();
-        assert_eq!(pod.seen_by(&outside, "192.0.2.2").to_string(), "192.0.2.1", "{subnet}");
+        assert_eq!(
+            pod.seen_by(&outside, "192.0.2.2").to_string(),
+            "192.0.2.1",
+            "{subnet}"
+        );
     }
 }
 
@@ -118,7 +157,9 @@ fn a_table_of_that_name_made_by_somebody_else_is_no_reason_to_fail() {
     let host = Sandbox::new();
     let outside = outside(&host);
     host.run("nft add table inet other");
-    host.run("nft add chain inet other c { type filter hook forward priority 0 ; policy accept ; }");
+    host.run(
+        "nft add chain inet other c { type filter hook forward priority 0 ; policy accept ; }",
+    );
     let others = host.run("nft list table inet other");
     let (pod, call) = masqueraded(&host, "bridge", "a");
     call.add().result();
@@ -145,5 +186,10 @@ fn nft_shows_the_whole_ruleset_as_it_was_meant() {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     let json: Value = host.json("nft -j list ruleset");
-    assert!(json["nftables"].as_array().is_some_and(|items| items.len() > 5), "{json}");
+    assert!(
+        json["nftables"]
+            .as_array()
+            .is_some_and(|items| items.len() > 5),
+        "{json}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Modes of what a call keeps on the node: a configuration may have secrets in it, and who can open a lock can hold it.
+//! Modes of what a call keeps on the node: a configuration may have secrets in it, and who can open
+//! a lock can hold it.
 
 use crate::conf;
 use braid_tests::{Sandbox, json, state};
@@ -6,13 +7,22 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Mode, owner and path of each file and folder below `root`; links are left out, whose mode says nothing.
+/// Mode, owner and path of each file and folder below `root`; links are left out, whose mode says
+/// nothing.
 fn modes(root: &str) -> Vec<String> {
     let mode = |path: &Path| {
         let meta = fs::symlink_metadata(path).unwrap();
-        format!("{:o} {}:{} {}", meta.permissions().mode(), meta.uid(), meta.gid(), path.display())
+        format!(
+            "{:o} {}:{} {}",
+            meta.permissions().mode(),
+            meta.uid(),
+            meta.gid(),
+            path.display()
+        )
     };
-    let below = state::tree(Path::new(root)).into_keys().map(|path| mode(Path::new(&path)));
+    let below = state::tree(Path::new(root))
+        .into_keys()
+        .map(|path| mode(Path::new(&path)));
     let all = [mode(Path::new(root))].into_iter().chain(below);
     all.filter(|line| !line.starts_with("120")).collect()
 }
@@ -24,20 +34,30 @@ fn what_a_call_keeps_is_roots_alone() {
         "egressBurst": 800_000});
     let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    let plugins = json!([conf::bridge(), limits, ports, {"type": "firewall", "ingressPolicy": "isolated"}]);
+    let plugins =
+        json!([conf::bridge(), limits, ports, {"type": "firewall", "ingressPolicy": "isolated"}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins,
         "runtimeConfig": {"portMappings": mapping}});
     let [one, other] = ["one", "other"].map(|name| host.pod(name));
     let call = host.call("braid", &one, list.clone());
-    let call_of_other = host.call("braid", &other, list).with("runtimeConfig", json!({}));
+    let call_of_other = host
+        .call("braid", &other, list)
+        .with("runtimeConfig", json!({}));
     for call in [&call, &call_of_other] {
         call.add().result();
     }
     call_of_other.del().ok();
     let kept = modes("/run/braid");
-    let (folders, files): (Vec<&String>, Vec<&String>) = kept.iter().partition(|line| line.starts_with("40"));
-    assert!(folders.iter().all(|line| line.starts_with("40700 0:0 ")), "{folders:?}");
-    assert!(files.iter().all(|line| line.starts_with("100600 0:0 ")), "{files:?}");
+    let (folders, files): (Vec<&String>, Vec<&String>) =
+        kept.iter().partition(|line| line.starts_with("40"));
+    assert!(
+        folders.iter().all(|line| line.starts_with("40700 0:0 ")),
+        "{folders:?}"
+    );
+    assert!(
+        files.iter().all(|line| line.starts_with("100600 0:0 ")),
+        "{files:?}"
+    );
     for name in [
         "/run/braid",
         "attachments/one",
@@ -47,7 +67,10 @@ fn what_a_call_keeps_is_roots_alone() {
         "lock/rules",
         "kernel",
     ] {
-        assert!(kept.iter().any(|line| line.ends_with(name)), "{name} is not in {kept:?}");
+        assert!(
+            kept.iter().any(|line| line.ends_with(name)),
+            "{name} is not in {kept:?}"
+        );
     }
     // As the reference plugin has them.
     let leases = [

@@ -18,7 +18,9 @@ fn node() -> Sandbox {
 fn refused(host: &Sandbox, call: &Call, words: &[&str]) {
     let before = host.state();
     call.add().refused(7, words);
-    before.without_marks().assert_same(&host.state().without_marks());
+    before
+        .without_marks()
+        .assert_same(&host.state().without_marks());
     host.assert_nothing_left();
 }
 
@@ -26,15 +28,30 @@ fn refused(host: &Sandbox, call: &Call, words: &[&str]) {
 fn the_bounds_of_its_kind_are_told() {
     let host = node();
     let pod = host.pod("a");
-    for (plugin, conf) in [("bridge", conf::bridge()), ("bridge", conf::bridge_l2()), ("ptp", conf::ptp())] {
+    for (plugin, conf) in [
+        ("bridge", conf::bridge()),
+        ("bridge", conf::bridge_l2()),
+        ("ptp", conf::ptp()),
+    ] {
         for mtu in [-1, 67, 65_536] {
             let call = host.call(plugin, &pod, conf.clone()).with("mtu", mtu);
-            refused(&host, &call, &[&format!("\"mtu\": {mtu} is outside 68-65535")]);
+            refused(
+                &host,
+                &call,
+                &[&format!("\"mtu\": {mtu} is outside 68-65535")],
+            );
         }
     }
     for mtu in [-1, 67, 1501] {
         let call = host.call("macvlan", &pod, conf::macvlan()).with("mtu", mtu);
-        refused(&host, &call, &[&format!("\"mtu\": {mtu} is outside 68-1500"), "master \"lan\""]);
+        refused(
+            &host,
+            &call,
+            &[
+                &format!("\"mtu\": {mtu} is outside 68-1500"),
+                "master \"lan\"",
+            ],
+        );
     }
     for (least, most, conf) in [(68, 65_535, conf::bridge()), (68, 1500, conf::macvlan())] {
         for mtu in [least, most] {
@@ -51,15 +68,24 @@ fn the_bounds_of_its_kind_are_told() {
 fn tuning_tells_the_bounds_of_the_link_that_is_there_or_will_be() {
     let host = node();
     let pod = host.pod("a");
-    let by = [json!({"type": "tuning", "mtu": 67}), json!({"type": "tuning", "args": {"cni": {"mtu": 67}}})];
+    let by = [
+        json!({"type": "tuning", "mtu": 67}),
+        json!({"type": "tuning", "args": {"cni": {"mtu": 67}}}),
+    ];
     for tuning in by {
         let call = host.call("braid", &pod, list(&json!([conf::bridge(), tuning])));
         refused(&host, &call, &["\"mtu\": 67 is outside 68-65535"]);
     }
-    let call = host.call("braid", &pod, list(&json!([conf::macvlan(), {"type": "tuning", "mtu": 1501}])));
+    let call = host.call(
+        "braid",
+        &pod,
+        list(&json!([conf::macvlan(), {"type": "tuning", "mtu": 1501}])),
+    );
     refused(&host, &call, &["\"mtu\": 1501 is outside 68-1500"]);
     pod.run("ip link add eth0 type bridge");
-    let call = host.call("tuning", &pod, conf::tuning()).with("mtu", 65_536);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("mtu", 65_536);
     refused(&host, &call, &["\"mtu\": 65536 is outside 68-65535"]);
 }
 
@@ -71,7 +97,9 @@ fn an_ipv6_address_needs_1280_bytes() {
     let words = ["1279", "1280", "fd00:3::"];
     for conf in [conf::bridge(), conf::ptp(), conf::macvlan()] {
         let plugin = conf["type"].as_str().unwrap_or_default().to_owned();
-        let call = host.call(&plugin, &pod, conf.clone()).with("ipam", six.clone());
+        let call = host
+            .call(&plugin, &pod, conf.clone())
+            .with("ipam", six.clone());
         refused(&host, &call.clone().with("mtu", 1279), &words);
         let tuned = list(&json!([call_conf(&conf, &six), {"type": "tuning", "mtu": 1279}]));
         refused(&host, &host.call("braid", &pod, tuned), &words);
@@ -79,7 +107,9 @@ fn an_ipv6_address_needs_1280_bytes() {
         call.del().ok();
     }
     host.run("ip link set lan mtu 1279");
-    let call = host.call("macvlan", &pod, conf::macvlan()).with("ipam", six);
+    let call = host
+        .call("macvlan", &pod, conf::macvlan())
+        .with("ipam", six);
     refused(&host, &call, &words);
     assert_eq!(Ns::link_names(&pod), Vec::<String>::new());
 }

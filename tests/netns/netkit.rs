@@ -5,8 +5,9 @@ use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 
-/// `show`: the settings of a netkit, which older tools do not know: `primary`, its policy, its peer's, its mode, each as
-/// the kernel numbers it (`include/uapi/linux/if_link.h`). `drop`: has a link drop what is sent through it; the kernel's answer.
+/// `show`: the settings of a netkit, which older tools do not know: `primary`, its policy, its
+/// peer's, its mode, each as the kernel numbers it (`include/uapi/linux/if_link.h`). `drop`: has a
+/// link drop what is sent through it; the kernel's answer.
 const SETTINGS: &str = r#"
 import socket, struct, sys
 def attribute(kind, value):
@@ -34,13 +35,18 @@ else:
 
 fn settings(ns: &Ns, verb: &str, link: &str) -> String {
     fs::write("/run/settings.py", SETTINGS).unwrap();
-    ns.run(&format!("python3 /run/settings.py {verb} {link}")).trim().to_owned()
+    ns.run(&format!("python3 /run/settings.py {verb} {link}"))
+        .trim()
+        .to_owned()
 }
 
 /// The node's end, which stands right before the container's interface.
 fn port(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
-    let own = interfaces.iter().position(|interface| interface["name"] == "eth0").unwrap();
+    let own = interfaces
+        .iter()
+        .position(|interface| interface["name"] == "eth0")
+        .unwrap();
     interfaces[own - 1]["name"].as_str().unwrap().to_owned()
 }
 
@@ -52,7 +58,10 @@ fn has_flag(link: &Value, flag: &str) -> bool {
 fn all(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     let of = |conf: Value, mode: &str| {
         let plugin = conf["type"].as_str().unwrap().to_owned();
-        host.call(&plugin, pod, conf).with("device", "netkit").with("mode", mode).with("ipam", conf::dual_stack())
+        host.call(&plugin, pod, conf)
+            .with("device", "netkit")
+            .with("mode", mode)
+            .with("ipam", conf::dual_stack())
     };
     vec![
         of(conf::netkit(), "l3"),
@@ -72,8 +81,14 @@ fn a_container_and_its_node_reach_each_other_by_a_netkit_in_each_mode_and_family
         let call = all(&host, &pod).remove(at);
         let result = call.add().result();
         assert_eq!(pod.addrs("eth0"), ["10.1.0.2/24", "fd00:1::2/64"]);
-        assert!(pod.can_ping("10.1.0.1") && pod.can_ping("fd00:1::1"), "{result}");
-        assert!(host.can_ping("10.1.0.2") && host.can_ping("fd00:1::2"), "{result}");
+        assert!(
+            pod.can_ping("10.1.0.1") && pod.can_ping("fd00:1::1"),
+            "{result}"
+        );
+        assert!(
+            host.can_ping("10.1.0.2") && host.can_ping("fd00:1::2"),
+            "{result}"
+        );
         call.check(&result).ok();
         call.prev(&result).del().ok();
         host.assert_nothing_left();
@@ -107,14 +122,22 @@ fn the_ends_of_a_netkit_of_mode_l3_have_no_hardware_address_and_those_of_l2_the_
     let expected = json!([{"name": name}, {"name": "eth0", "sandbox": "/run/netns/a"}]);
     assert_eq!(result["interfaces"], expected);
     for link in [host.the_link(&name), pod.the_link("eth0")] {
-        assert_eq!((&link["linkinfo"]["info_kind"], &link["address"]), (&json!("netkit"), &json!("00:00:00:00:00:00")));
+        assert_eq!(
+            (&link["linkinfo"]["info_kind"], &link["address"]),
+            (&json!("netkit"), &json!("00:00:00:00:00:00"))
+        );
         assert!(has_flag(&link, "NOARP"), "{link}");
     }
     call.del().ok();
-    let call = call.with("mode", "l2").with("runtimeConfig", json!({"mac": "c2:11:22:33:44:55"}));
+    let call = call
+        .with("mode", "l2")
+        .with("runtimeConfig", json!({"mac": "c2:11:22:33:44:55"}));
     let result = call.add().result();
     assert_eq!(result["interfaces"][1]["mac"], "c2:11:22:33:44:55");
-    for (at, link) in [host.the_link(&name), pod.the_link("eth0")].iter().enumerate() {
+    for (at, link) in [host.the_link(&name), pod.the_link("eth0")]
+        .iter()
+        .enumerate()
+    {
         assert_eq!(
             (&link["linkinfo"]["info_kind"], &link["address"]),
             (&json!("netkit"), &result["interfaces"][at]["mac"])
@@ -129,10 +152,20 @@ fn only_the_node_changes_what_a_netkit_lets_through() {
     for (mode, number) in [("l2", 0), ("l3", 1)] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        let result = host.call("netkit", &pod, conf::netkit()).with("mode", mode).add().result();
+        let result = host
+            .call("netkit", &pod, conf::netkit())
+            .with("mode", mode)
+            .add()
+            .result();
         let port = port(&result);
-        assert_eq!(settings(&host, "show", &port), format!("[1, 0, 0, {number}]"));
-        assert_eq!(settings(&pod, "show", "eth0"), format!("[0, 0, 0, {number}]"));
+        assert_eq!(
+            settings(&host, "show", &port),
+            format!("[1, 0, 0, {number}]")
+        );
+        assert_eq!(
+            settings(&pod, "show", "eth0"),
+            format!("[0, 0, 0, {number}]")
+        );
         // EACCES.
         assert_eq!(settings(&pod, "drop", "eth0"), "13");
         assert!(pod.can_ping("10.2.0.1"));
@@ -151,7 +184,10 @@ fn both_ends_of_a_netkit_are_operationally_up_when_add_returns() {
         let result = call.add().result();
         for (ns, link) in [(host.host(), port(&result)), (&pod, "eth0".to_owned())] {
             let shown = ns.the_link(&link);
-            assert!(shown["operstate"] == "UP" || at < 4 && link == "eth0", "{shown}");
+            assert!(
+                shown["operstate"] == "UP" || at < 4 && link == "eth0",
+                "{shown}"
+            );
         }
         call.del().ok();
         host.end(&pod);
@@ -165,15 +201,24 @@ fn without_an_ipam_a_netkit_is_the_pair_alone() {
     for mode in ["l2", "l3"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        let call = host.call("netkit", &pod, conf::netkit()).with("mode", mode).with("ipam", json!({}));
+        let call = host
+            .call("netkit", &pod, conf::netkit())
+            .with("mode", mode)
+            .with("ipam", json!({}));
         let result = call.add().result();
-        assert_eq!((&result["ips"], &result["routes"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            (&result["ips"], &result["routes"]),
+            (&Value::Null, &Value::Null)
+        );
         let port = port(&result);
         assert!(has_flag(&host.the_link(&port), "UP") && has_flag(&pod.the_link("eth0"), "UP"));
         assert_eq!(host.sysctl("net/ipv4/ip_forward"), "0");
         pod.run("ip addr add 10.2.0.2/24 dev eth0");
         host.run(&format!("ip addr add 10.2.0.1/24 dev {port}"));
-        assert!(pod.can_ping("10.2.0.1") && host.can_ping("10.2.0.2"), "{mode}");
+        assert!(
+            pod.can_ping("10.2.0.1") && host.can_ping("10.2.0.2"),
+            "{mode}"
+        );
         call.check(&result).ok();
         call.prev(&result).del().ok();
         host.assert_nothing_left();
@@ -185,9 +230,16 @@ fn a_netkit_that_is_a_port_has_all_keys_of_a_bridge() {
     needs!(Netkit);
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("device", "netkit");
-    let call = call.with("hairpinMode", true).with("portIsolation", true).with("macspoofchk", true);
-    let call = call.with("ipMasq", true).with("runtimeConfig", json!({"mac": "c2:11:22:33:44:55"}));
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("device", "netkit");
+    let call = call
+        .with("hairpinMode", true)
+        .with("portIsolation", true)
+        .with("macspoofchk", true);
+    let call = call
+        .with("ipMasq", true)
+        .with("runtimeConfig", json!({"mac": "c2:11:22:33:44:55"}));
     let result = call.add().result();
     let link = host.the_link(&port(&result));
     let of_port = &link["linkinfo"]["info_slave_data"];
@@ -212,8 +264,13 @@ fn a_masqueraded_netkit_is_seen_as_its_node() {
     let host = Sandbox::new();
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     let pod = host.pod("a");
-    let ipam = json!({"type": "host-local", "subnet": "10.2.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
-    host.call("netkit", &pod, conf::netkit()).with("ipMasq", true).with("ipam", ipam).add().result();
+    let ipam =
+        json!({"type": "host-local", "subnet": "10.2.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
+    host.call("netkit", &pod, conf::netkit())
+        .with("ipMasq", true)
+        .with("ipam", ipam)
+        .add()
+        .result();
     assert_eq!(pod.seen_by(&outside, "192.0.2.2").to_string(), "192.0.2.1");
 }
 
@@ -224,8 +281,12 @@ type Harm = (&'static str, fn(&Sandbox, &Ns, &str));
 fn check_says_what_became_of_a_netkit() {
     needs!(Netkit);
     let harms: [Harm; 4] = [
-        ("is not operationally up", |host, _, port| drop(host.run(&format!("ip link set {port} down")))),
-        ("does not exist", |_, pod, _| drop(pod.run("ip link del eth0"))),
+        ("is not operationally up", |host, _, port| {
+            drop(host.run(&format!("ip link set {port} down")));
+        }),
+        ("does not exist", |_, pod, _| {
+            drop(pod.run("ip link del eth0"));
+        }),
         ("is of kind \"veth\"", |_, pod, _| {
             pod.run("ip link del eth0");
             pod.run("ip link add eth0 type veth peer name far");
@@ -260,7 +321,9 @@ fn gc_takes_back_a_netkit_that_is_not_listed_with_and_without_its_record() {
         let host = Sandbox::new();
         let calls = ["a", "b"].map(|name| {
             let pod = host.pod(name);
-            let call = host.call("netkit", &pod, conf::netkit()).with("ipMasq", true);
+            let call = host
+                .call("netkit", &pod, conf::netkit())
+                .with("ipMasq", true);
             (call.add().result(), call, pod)
         });
         if is_lost {
@@ -269,7 +332,11 @@ fn gc_takes_back_a_netkit_that_is_not_listed_with_and_without_its_record() {
         calls[0].1.gc(&[("b", "eth0")]).ok();
         assert_eq!(calls[0].2.link_names(), Vec::<String>::new());
         assert!(calls[1].2.can_ping("10.2.0.1"));
-        assert!(host.leftovers().iter().all(|left| !left.contains("net a")), "{:?}", host.leftovers());
+        assert!(
+            host.leftovers().iter().all(|left| !left.contains("net a")),
+            "{:?}",
+            host.leftovers()
+        );
         calls[1].1.clone().prev(&calls[1].0).del().ok();
         host.assert_nothing_left();
     }
@@ -281,18 +348,32 @@ fn a_netkit_without_a_hardware_address_is_refused_where_one_is_needed() {
     let pod = host.pod("a");
     pretend(&["netkit", "netkit l2"], &[]);
     let before = host.state();
-    let bridge = host.call("bridge", &pod, conf::bridge()).with("device", "netkit").with("mode", "l3");
+    let bridge = host
+        .call("bridge", &pod, conf::bridge())
+        .with("device", "netkit")
+        .with("mode", "l3");
     bridge.add().refused(7, &["l3", "port of a bridge", "l2"]);
     let mac = "c2:11:22:33:44:55";
     let call = || host.call("netkit", &pod, conf::netkit());
-    call().with("runtimeConfig", json!({"mac": mac})).add().refused(7, &["l3", mac]);
-    call().with("args", json!({"cni": {"mac": mac}})).add().refused(7, &["l3", mac]);
-    call().args(&format!("MAC={mac}")).add().refused(7, &["l3", mac]);
+    call()
+        .with("runtimeConfig", json!({"mac": mac}))
+        .add()
+        .refused(7, &["l3", mac]);
+    call()
+        .with("args", json!({"cni": {"mac": mac}}))
+        .add()
+        .refused(7, &["l3", mac]);
+    call()
+        .args(&format!("MAC={mac}"))
+        .add()
+        .refused(7, &["l3", mac]);
     call().with("mac", mac).add().refused(7, &["l3", mac]);
     // No address is reserved, so that nothing is to be given back.
     let tuning = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [{"type": "netkit"}, {"type": "tuning", "mac": mac}]});
-    host.call("braid", &pod, tuning).add().refused(7, &["l3", mac, "eth0"]);
+    host.call("braid", &pod, tuning)
+        .add()
+        .refused(7, &["l3", mac, "eth0"]);
     before.assert_same(&host.state());
 }
 
@@ -301,12 +382,21 @@ fn a_device_or_mode_that_is_no_netkits_is_refused_by_name() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
-    host.call("netkit", &pod, conf::netkit()).with("mode", "l3s").add().refused(7, &["netkit mode", "l3s"]);
+    host.call("netkit", &pod, conf::netkit())
+        .with("mode", "l3s")
+        .add()
+        .refused(7, &["netkit mode", "l3s"]);
     for conf in [conf::bridge(), conf::ptp()] {
         let plugin = conf["type"].as_str().unwrap().to_owned();
         let call = host.call(&plugin, &pod, conf);
-        call.clone().with("device", "tap").add().refused(7, &["device", "tap"]);
-        call.with("device", "netkit").with("mode", "L2").add().refused(7, &["netkit mode", "L2"]);
+        call.clone()
+            .with("device", "tap")
+            .add()
+            .refused(7, &["device", "tap"]);
+        call.with("device", "netkit")
+            .with("mode", "L2")
+            .add()
+            .refused(7, &["netkit mode", "L2"]);
     }
     before.assert_same(&host.state());
 }
@@ -315,10 +405,19 @@ fn a_device_or_mode_that_is_no_netkits_is_refused_by_name() {
 fn a_kernel_without_netkit_is_told_so_before_an_address_is_taken() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    for (lack, call) in ["netkit", "netkit l2", "netkit", "netkit l2", "netkit l2"].into_iter().zip(all(&host, &pod)) {
+    for (lack, call) in ["netkit", "netkit l2", "netkit", "netkit l2", "netkit l2"]
+        .into_iter()
+        .zip(all(&host, &pod))
+    {
         pretend(&[], &[lack]);
         let before = host.state();
-        call.add().refused(999, &[&format!("this kernel lacks {lack}: not here"), "braid doctor"]);
+        call.add().refused(
+            999,
+            &[
+                &format!("this kernel lacks {lack}: not here"),
+                "braid doctor",
+            ],
+        );
         before.assert_same(&host.state());
         call.status().refused(50, &[lack, "not here"]);
         call.del().ok();
@@ -332,11 +431,28 @@ fn doctor_and_status_say_of_this_kernel_if_it_has_netkit() {
     let is_missing = braid_tests::Feature::Netkit.missing().is_some();
     for call in all(&host, &pod) {
         let answer = call.status();
-        if is_missing { answer.refused(50, &["netkit", "EOPNOTSUPP"]) } else { answer.ok() }
+        if is_missing {
+            answer.refused(50, &["netkit", "EOPNOTSUPP"]);
+        } else {
+            answer.ok();
+        }
     }
-    let checks = host.json(&format!("{} doctor -o json", braid_tests::binary::braid().display()));
-    let of =
-        |name: &str| checks.as_array().unwrap().iter().find(|check| check["name"] == name).unwrap()["state"].clone();
+    let checks = host.json(&format!(
+        "{} doctor -o json",
+        braid_tests::binary::braid().display()
+    ));
+    let of = |name: &str| {
+        checks
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|check| check["name"] == name)
+            .unwrap()["state"]
+            .clone()
+    };
     let expected = if is_missing { "missing" } else { "ok" };
-    assert_eq!([of("netkit"), of("netkit l2")], [json!(expected), json!(expected)]);
+    assert_eq!(
+        [of("netkit"), of("netkit l2")],
+        [json!(expected), json!(expected)]
+    );
 }

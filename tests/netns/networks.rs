@@ -23,23 +23,35 @@ fn write_networks(types: [&str; 3]) {
 fn run(command: &str) -> String {
     let words: Vec<&str> = command.split_whitespace().collect();
     let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Attaches a sandbox to all of them; returns its container id.
 fn attach() -> String {
-    let shown = run(&format!("{} try --keep /run/blue /run/green /run/red", binary::braid().display()));
+    let shown = run(&format!(
+        "{} try --keep /run/blue /run/green /run/red",
+        binary::braid().display()
+    ));
     shown.split_whitespace().last().unwrap().to_owned()
 }
 
 /// Numbers of requests that take links away, as strace sees them while `command` runs.
 fn deletions(command: &str) -> usize {
-    run(&format!("strace -f -qq -e trace=sendto -o /run/strace {command}"));
+    run(&format!(
+        "strace -f -qq -e trace=sendto -o /run/strace {command}"
+    ));
     let sent = fs::read_to_string("/run/strace").unwrap();
     fs::remove_file("/run/strace").unwrap();
     // By number where strace has not seen of what family a socket is.
-    ["nlmsg_type=RTM_DELLINK,", "nlmsg_type=0x11 "].map(|kind| sent.matches(kind).count()).iter().sum()
+    ["nlmsg_type=RTM_DELLINK,", "nlmsg_type=0x11 "]
+        .map(|kind| sent.matches(kind).count())
+        .iter()
+        .sum()
 }
 
 #[test]
@@ -47,22 +59,42 @@ fn three_networks_are_one_record_and_go_in_one_deletion_of_links() {
     let host = Sandbox::new();
     write_networks(["bridge", "ptp", "bridge"]);
     let id = attach();
-    let addresses = run(&format!("nsenter --net=/run/netns/{id} ip -j -4 addr show scope global"));
+    let addresses = run(&format!(
+        "nsenter --net=/run/netns/{id} ip -j -4 addr show scope global"
+    ));
     let addresses: Vec<Value> = serde_json::from_str(&addresses).unwrap();
-    let of = |link: &Value| (link["ifname"].clone(), link["addr_info"][0]["local"].clone(), link["mtu"].clone());
-    let expected = [("eth0", "10.1.0.2"), ("net1", "10.2.0.2"), ("net2", "10.3.0.2")];
+    let of = |link: &Value| {
+        (
+            link["ifname"].clone(),
+            link["addr_info"][0]["local"].clone(),
+            link["mtu"].clone(),
+        )
+    };
+    let expected = [
+        ("eth0", "10.1.0.2"),
+        ("net1", "10.2.0.2"),
+        ("net2", "10.3.0.2"),
+    ];
     assert_eq!(
         addresses.iter().map(of).collect::<Vec<_>>(),
         expected.map(|(name, addr)| (json!(name), json!(addr), json!(1300)))
     );
-    let records: Vec<_> = fs::read_dir(format!("/run/braid/attachments/{id}")).unwrap().collect();
+    let records: Vec<_> = fs::read_dir(format!("/run/braid/attachments/{id}"))
+        .unwrap()
+        .collect();
     assert_eq!(records.len(), 1, "{records:?}");
-    let status: Vec<Value> =
-        serde_json::from_str(&run(&format!("{} status -o json", binary::braid().display()))).unwrap();
+    let status: Vec<Value> = serde_json::from_str(&run(&format!(
+        "{} status -o json",
+        binary::braid().display()
+    )))
+    .unwrap();
     let networks: Vec<&Value> = status.iter().map(|one| &one["network"]).collect();
     assert_eq!(networks, NETWORKS);
     // The sandbox's own is not counted: it goes with its namespace.
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        1
+    );
     host.assert_nothing_left();
 }
 
@@ -70,18 +102,25 @@ fn three_networks_are_one_record_and_go_in_one_deletion_of_links() {
 fn a_network_that_fails_takes_those_before_it_along() {
     let host = Sandbox::new();
     write_networks(["bridge", "ptp", "macvlan"]);
-    let output = Command::new(binary::braid()).args(["try", "/run/blue", "/run/green", "/run/red"]).output().unwrap();
+    let output = Command::new(binary::braid())
+        .args(["try", "/run/blue", "/run/green", "/run/red"])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("lan"), "{said}");
     host.assert_nothing_left();
     host.run("ip link add lan up type veth peer name far");
     write_networks(["bridge", "ptp", "macvlan"]);
     let id = attach();
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        1
+    );
     host.assert_nothing_left();
 }
 
-/// A bridge, a ptp, and `third`, which makes a link in the container alone; returns the container id.
+/// A bridge, a ptp, and `third`, which makes a link in the container alone; returns the container
+/// id.
 fn attach_with(host: &Sandbox, third: &str) -> String {
     host.run("ip link add lan up type veth peer name far");
     write_networks(["bridge", "ptp", third]);
@@ -93,7 +132,10 @@ fn a_vlan_goes_with_the_pairs_in_one_deletion_of_links() {
     needs!(Vlan);
     let host = Sandbox::new();
     let id = attach_with(&host, "vlan");
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        1
+    );
     host.assert_nothing_left();
 }
 
@@ -104,7 +146,10 @@ fn netkits_go_with_other_links_in_one_deletion_of_links() {
     host.run("ip link add lan up type veth peer name far");
     write_networks(["netkit", "ptp", "macvlan"]);
     let id = attach();
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        1
+    );
     host.assert_nothing_left();
 }
 
@@ -116,7 +161,10 @@ fn pairs_whose_ends_in_the_container_have_other_names_go_in_one_deletion_of_link
         run(&format!("ip -n {id} link set {link} down"));
         run(&format!("ip -n {id} link set {link} name {name}"));
     }
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 1);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        1
+    );
     host.assert_nothing_left();
 }
 
@@ -125,18 +173,29 @@ fn a_pair_whose_end_has_left_goes_from_the_host_and_what_took_its_name_stays() {
     let host = Sandbox::new();
     let elsewhere = host.pod("elsewhere");
     let id = attach_with(&host, "macvlan");
-    run(&format!("ip -n {id} link set eth0 netns elsewhere name taken"));
-    // Indexes tell nothing by themselves: this one's other end is in another namespace than the host's.
+    run(&format!(
+        "ip -n {id} link set eth0 netns elsewhere name taken"
+    ));
+    // Indexes tell nothing by themselves: this one's other end is in another namespace than the
+    // host's.
     let index = elsewhere.the_link("taken")["link_index"].to_string();
-    run(&format!("ip -n {id} link add eth0 type veth peer name own index {index} netns elsewhere"));
+    run(&format!(
+        "ip -n {id} link add eth0 type veth peer name own index {index} netns elsewhere"
+    ));
     host.run("touch /run/netns/kept");
     host.run(&format!("mount --bind /run/netns/{id} /run/netns/kept"));
     // From the host the one, by a group the others.
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 2);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        2
+    );
     let left: Vec<Value> = serde_json::from_str(&run("ip -n kept -j link show")).unwrap();
     let left: Vec<&Value> = left.iter().map(|link| &link["ifname"]).collect();
     assert_eq!(left, ["lo", "eth0"]);
-    assert_eq!((elsewhere.link("taken"), elsewhere.link("own").is_some()), (None, true));
+    assert_eq!(
+        (elsewhere.link("taken"), elsewhere.link("own").is_some()),
+        (None, true)
+    );
     host.run("ip netns del kept");
     host.assert_nothing_left();
 }
@@ -147,7 +206,10 @@ fn a_container_that_puts_lo_into_the_group_gets_rid_of_no_deletion() {
     let id = attach_with(&host, "macvlan");
     run(&format!("ip -n {id} link set lo group 11641296"));
     // The group is refused; then one from the host, and one by name.
-    assert_eq!(deletions(&format!("{} detach {id}", binary::braid().display())), 3);
+    assert_eq!(
+        deletions(&format!("{} detach {id}", binary::braid().display())),
+        3
+    );
     host.assert_nothing_left();
 }
 
@@ -162,7 +224,11 @@ fn pairs_go_without_the_namespace_of_their_other_ends() {
 
 /// A call for these networks; the first one is the pod's default network.
 fn call_of(host: &Sandbox, pod: &Ns, networks: &[Value]) -> Call {
-    host.call("braid", pod, json!({"cniVersion": "1.0.0", "name": "pods", "delegates": networks}))
+    host.call(
+        "braid",
+        pod,
+        json!({"cniVersion": "1.0.0", "name": "pods", "delegates": networks}),
+    )
 }
 
 /// A network with addresses of 10.`number`.0.0/24 and a default route.
@@ -170,7 +236,8 @@ fn network(number: usize, mut plugin: Value) -> Value {
     plugin["name"] = json!(format!("net{number}"));
     plugin["cniVersion"] = json!("1.0.0");
     let routes = json!([{"dst": "0.0.0.0/0"}]);
-    plugin["ipam"] = json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24"), "routes": routes});
+    plugin["ipam"] =
+        json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24"), "routes": routes});
     plugin
 }
 
@@ -185,17 +252,42 @@ fn a_network_uses_the_link_of_an_earlier_one() {
         let pod = host.pod("a");
         // The last one takes the link of the default route.
         let by_route = json!({"type": "macvlan", "linkInContainer": true, "mtu": 1300});
-        let plugins = [json!({"type": first, "mtu": 1400}), in_pod("eth0"), in_pod("net1"), by_route];
-        let networks: Vec<Value> = plugins.into_iter().enumerate().map(|(at, one)| network(at + 1, one)).collect();
+        let plugins = [
+            json!({"type": first, "mtu": 1400}),
+            in_pod("eth0"),
+            in_pod("net1"),
+            by_route,
+        ];
+        let networks: Vec<Value> = plugins
+            .into_iter()
+            .enumerate()
+            .map(|(at, one)| network(at + 1, one))
+            .collect();
         let call = call_of(&host, &pod, &networks);
         let result = call.add().result();
-        for (at, (link, mtu)) in [("eth0", 1400), ("net1", 1400), ("net2", 1400), ("net3", 1300)].iter().enumerate() {
+        for (at, (link, mtu)) in [
+            ("eth0", 1400),
+            ("net1", 1400),
+            ("net2", 1400),
+            ("net3", 1300),
+        ]
+        .iter()
+        .enumerate()
+        {
             assert_eq!(pod.the_link(link)["mtu"], json!(mtu), "{first} {link}");
-            assert_eq!(pod.addrs(link)[0], format!("10.{}.0.2/24", at + 1), "{first}");
+            assert_eq!(
+                pod.addrs(link)[0],
+                format!("10.{}.0.2/24", at + 1),
+                "{first}"
+            );
         }
         let parents = ["net1", "net2", "net3"].map(|link| pod.the_link(link)["link"].clone());
         // The kernel takes the parent of a macvlan for the one of its child.
-        assert_eq!(parents, [json!("eth0"), json!("eth0"), json!("eth0")], "{first}");
+        assert_eq!(
+            parents,
+            [json!("eth0"), json!("eth0"), json!("eth0")],
+            "{first}"
+        );
         call.check(&result).ok();
         call.del().ok();
         host.assert_nothing_left();
@@ -207,10 +299,16 @@ fn a_network_uses_the_bridge_that_an_earlier_one_creates() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let bridge = json!({"type": "bridge", "bridge": "new0", "isGateway": true});
-    let networks = [network(1, bridge), network(2, json!({"type": "macvlan", "master": "new0"}))];
+    let networks = [
+        network(1, bridge),
+        network(2, json!({"type": "macvlan", "master": "new0"})),
+    ];
     let call = call_of(&host, &pod, &networks);
     let result = call.add().result();
-    assert_eq!(pod.the_link("net1")["link_index"], host.host().the_link("new0")["ifindex"]);
+    assert_eq!(
+        pod.the_link("net1")["link_index"],
+        host.host().the_link("new0")["ifindex"]
+    );
     call.check(&result).ok();
     call.del().ok();
     host.assert_nothing_left();
@@ -229,7 +327,11 @@ echo '{"cniVersion":"1.0.0","interfaces":[{"name":"'"$CNI_IFNAME"'","sandbox":"'
 "#;
     host.script("theirs", script);
     let theirs = json!({"type": "theirs", "name": "theirs", "cniVersion": "1.0.0"});
-    let networks = [network(1, json!({"type": "ptp"})), theirs, network(3, in_pod("net1"))];
+    let networks = [
+        network(1, json!({"type": "ptp"})),
+        theirs,
+        network(3, in_pod("net1")),
+    ];
     let call = call_of(&host, &pod, &networks);
     call.add().result();
     assert_eq!(pod.the_link("net2")["link"], json!("net1"));
@@ -242,11 +344,19 @@ fn children_of_all_kinds_have_the_link_of_an_earlier_network_for_a_parent() {
     let host = Sandbox::new();
     needs!(Ipvlan, Vlan);
     let pod = host.pod("a");
-    let of = |kind: &str| json!({"type": kind, "master": "eth0", "linkInContainer": true, "vlanId": 7});
-    let networks = [network(1, json!({"type": "ptp"})), network(2, of("vlan")), network(3, of("ipvlan"))];
+    let of =
+        |kind: &str| json!({"type": kind, "master": "eth0", "linkInContainer": true, "vlanId": 7});
+    let networks = [
+        network(1, json!({"type": "ptp"})),
+        network(2, of("vlan")),
+        network(3, of("ipvlan")),
+    ];
     let call = call_of(&host, &pod, &networks);
     let result = call.add().result();
-    assert_eq!(["net1", "net2"].map(|link| pod.the_link(link)["link"].clone()), [json!("eth0"), json!("eth0")]);
+    assert_eq!(
+        ["net1", "net2"].map(|link| pod.the_link(link)["link"].clone()),
+        [json!("eth0"), json!("eth0")]
+    );
     call.check(&result).ok();
     call.del().ok();
     host.assert_nothing_left();
@@ -260,26 +370,53 @@ fn a_link_that_no_network_makes_is_missed_before_an_address_is_reserved() {
         call_of(&host, &pod, networks).add().refused(999, words);
         host.assert_nothing_left();
     };
-    refused(&[network(1, json!({"type": "ptp"})), network(2, in_pod("net7"))], &["master \"net7\"", "no such link"]);
+    refused(
+        &[
+            network(1, json!({"type": "ptp"})),
+            network(2, in_pod("net7")),
+        ],
+        &["master \"net7\"", "no such link"],
+    );
     // A later network's link is not there yet.
     let ptp = || json!({"type": "ptp"});
-    refused(&[network(1, ptp()), network(2, in_pod("net2")), network(3, ptp())], &["master \"net2\""]);
-    assert!(!std::path::Path::new("/var/lib/cni/networks/net1").exists(), "an address was reserved");
+    refused(
+        &[
+            network(1, ptp()),
+            network(2, in_pod("net2")),
+            network(3, ptp()),
+        ],
+        &["master \"net2\""],
+    );
+    assert!(
+        !std::path::Path::new("/var/lib/cni/networks/net1").exists(),
+        "an address was reserved"
+    );
     let mut large = in_pod("eth0");
     large["mtu"] = json!(9000);
     let networks = [network(1, ptp()), network(2, large)];
-    call_of(&host, &pod, &networks).add().refused(7, &["9000", "the MTU of master \"eth0\""]);
+    call_of(&host, &pod, &networks)
+        .add()
+        .refused(7, &["9000", "the MTU of master \"eth0\""]);
     host.assert_nothing_left();
 }
 
 #[test]
 fn plan_and_try_know_the_links_of_earlier_networks() {
     let host = Sandbox::new();
-    for (name, conf) in [("first", network(1, json!({"type": "ptp"}))), ("second", network(2, in_pod("eth0")))] {
+    for (name, conf) in [
+        ("first", network(1, json!({"type": "ptp"}))),
+        ("second", network(2, in_pod("eth0"))),
+    ] {
         fs::write(format!("/run/{name}"), conf.to_string()).unwrap();
     }
-    let planned = run(&format!("{} plan /run/first /run/second", binary::braid().display()));
+    let planned = run(&format!(
+        "{} plan /run/first /run/second",
+        binary::braid().display()
+    ));
     assert!(planned.contains("link eth0 name net1"), "{planned}");
-    run(&format!("{} try /run/first /run/second", binary::braid().display()));
+    run(&format!(
+        "{} try /run/first /run/second",
+        binary::braid().display()
+    ));
     host.assert_nothing_left();
 }

@@ -15,11 +15,22 @@ fn off_by_sysctl(host: &Sandbox) {
 fn off_by_kernel(_: &Sandbox) {
     let none: Option<&str> = None;
     let at = Path::new("/proc/sys/net/ipv6");
-    nix::mount::mount(Some("tmpfs"), at, Some("tmpfs"), nix::mount::MsFlags::empty(), none).unwrap();
+    nix::mount::mount(
+        Some("tmpfs"),
+        at,
+        Some("tmpfs"),
+        nix::mount::MsFlags::empty(),
+        none,
+    )
+    .unwrap();
 }
 
 fn dual(plugin: &str) -> Value {
-    let mut conf = if plugin == "ptp" { conf::ptp() } else { conf::bridge() };
+    let mut conf = if plugin == "ptp" {
+        conf::ptp()
+    } else {
+        conf::bridge()
+    };
     conf["ipam"] = conf::dual_stack();
     conf["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     conf["ipMasq"] = json!(true);
@@ -28,7 +39,9 @@ fn dual(plugin: &str) -> Value {
 
 fn leases() -> Vec<String> {
     let entries = std::fs::read_dir("/var/lib/cni/networks/net").unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.retain(|name| name.starts_with("10.") || name.starts_with("fd"));
     names.sort();
     names
@@ -38,11 +51,23 @@ fn leases() -> Vec<String> {
 fn ipv4_alone(host: &Sandbox, pod: &Ns, call: &Call, why: &str) {
     let answer = call.add();
     let result = answer.result();
-    assert!(answer.stderr.contains(why) && answer.stderr.contains("this node has no IPv6"), "{}", answer.stderr);
-    let ips: Vec<&str> = result["ips"].as_array().unwrap().iter().filter_map(|ip| ip["address"].as_str()).collect();
+    assert!(
+        answer.stderr.contains(why) && answer.stderr.contains("this node has no IPv6"),
+        "{}",
+        answer.stderr
+    );
+    let ips: Vec<&str> = result["ips"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|ip| ip["address"].as_str())
+        .collect();
     assert_eq!(ips, ["10.1.0.2/24"]);
     assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0"}]));
-    assert_eq!((leases(), pod.addrs("eth0")), (vec!["10.1.0.2".to_owned()], vec!["10.1.0.2/24".to_owned()]));
+    assert_eq!(
+        (leases(), pod.addrs("eth0")),
+        (vec!["10.1.0.2".to_owned()], vec!["10.1.0.2/24".to_owned()])
+    );
     assert!(pod.can_ping("10.1.0.1"));
     call.check(&result).ok();
     call.clone().prev(&result).del().ok();
@@ -51,9 +76,15 @@ fn ipv4_alone(host: &Sandbox, pod: &Ns, call: &Call, why: &str) {
 
 #[test]
 fn the_ipv4_half_works_and_no_ipv6_address_is_reserved() {
-    let (by_default, by_kernel) = ("net.ipv6.conf.default.disable_ipv6 is 1", "its kernel has none");
+    let (by_default, by_kernel) = (
+        "net.ipv6.conf.default.disable_ipv6 is 1",
+        "its kernel has none",
+    );
     for plugin in ["bridge", "ptp"] {
-        for (switch_off, why) in [(off_by_sysctl as fn(&Sandbox), by_default), (off_by_kernel, by_kernel)] {
+        for (switch_off, why) in [
+            (off_by_sysctl as fn(&Sandbox), by_default),
+            (off_by_kernel, by_kernel),
+        ] {
             let host = Sandbox::new();
             switch_off(&host);
             let pod = host.pod("a");
@@ -69,7 +100,12 @@ fn a_bridge_that_is_there_tells_for_itself() {
     host.set_sysctl("net/ipv6/conf/br0/disable_ipv6", "1");
     let pods = ["a", "b"].map(|name| host.pod(name));
     let call = |pod: &Ns| host.call("bridge", pod, dual("bridge"));
-    ipv4_alone(&host, &pods[0], &call(&pods[0]), "net.ipv6.conf.br0.disable_ipv6 is 1");
+    ipv4_alone(
+        &host,
+        &pods[0],
+        &call(&pods[0]),
+        "net.ipv6.conf.br0.disable_ipv6 is 1",
+    );
     // It is on there, whatever links to come are told.
     host.set_sysctl("net/ipv6/conf/br0/disable_ipv6", "0");
     host.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
@@ -87,11 +123,23 @@ fn ipv6_addresses_alone_are_refused_with_the_reason() {
         json!({"type": "static", "addresses": [{"address": "fd00:1::5/64"}]}),
     ];
     for (plugin, ipam) in [("bridge", &six[0]), ("bridge", &six[1]), ("ptp", &six[0])] {
-        let conf = if plugin == "ptp" { conf::ptp() } else { conf::bridge() };
+        let conf = if plugin == "ptp" {
+            conf::ptp()
+        } else {
+            conf::bridge()
+        };
         let before = host.state();
-        let words = ["all addresses are IPv6", "net.ipv6.conf.default.disable_ipv6 is 1"];
-        host.call(plugin, &pod, conf).with("ipam", ipam.clone()).add().refused(999, &words);
-        before.without_marks().assert_same(&host.state().without_marks());
+        let words = [
+            "all addresses are IPv6",
+            "net.ipv6.conf.default.disable_ipv6 is 1",
+        ];
+        host.call(plugin, &pod, conf)
+            .with("ipam", ipam.clone())
+            .add()
+            .refused(999, &words);
+        before
+            .without_marks()
+            .assert_same(&host.state().without_marks());
         host.assert_nothing_left();
     }
 }
@@ -101,12 +149,22 @@ fn an_ipam_of_others_keeps_the_ipv6_address_until_the_end() {
     let host = Sandbox::new();
     off_by_sysctl(&host);
     let pod = host.pod("a");
-    let both = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/24"},{"address":"fd00:1::2/64"}]}"#;
-    host.script("own-ipam", &format!("#!/bin/sh\n[ $CNI_COMMAND != ADD ] || echo '{both}'\n"));
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "own-ipam"}));
+    let both =
+        r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/24"},{"address":"fd00:1::2/64"}]}"#;
+    host.script(
+        "own-ipam",
+        &format!("#!/bin/sh\n[ $CNI_COMMAND != ADD ] || echo '{both}'\n"),
+    );
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", json!({"type": "own-ipam"}));
     let answer = call.add();
     assert_eq!(answer.result()["ips"].as_array().map(Vec::len), Some(1));
-    assert!(answer.stderr.contains("this node has no IPv6"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("this node has no IPv6"),
+        "{}",
+        answer.stderr
+    );
     call.del().ok();
     host.assert_nothing_left();
 }
@@ -118,9 +176,17 @@ fn containers_have_ipv6_among_themselves_where_the_node_has_no_part_in_it() {
     let pods = ["a", "b"].map(|name| host.pod(name));
     for pod in &pods {
         pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
-        let call = host.call("bridge", pod, conf::bridge()).with("ipam", conf::dual_stack());
+        let call = host
+            .call("bridge", pod, conf::bridge())
+            .with("ipam", conf::dual_stack());
         let answer = call.with("isGateway", false).add();
-        assert_eq!((answer.result()["ips"].as_array().map(Vec::len), answer.stderr.as_str()), (Some(2), ""));
+        assert_eq!(
+            (
+                answer.result()["ips"].as_array().map(Vec::len),
+                answer.stderr.as_str()
+            ),
+            (Some(2), "")
+        );
     }
     assert!(pods[0].can_ping("fd00:1::3"));
 }

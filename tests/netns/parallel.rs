@@ -29,13 +29,21 @@ fn five_hundred_containers_get_distinct_addresses_and_leave_nothing() {
     const COUNT: usize = 500;
     let host = Sandbox::new();
     let pods: Vec<_> = (0..COUNT).map(|at| host.pod(&format!("p{at}"))).collect();
-    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]});
-    let call = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", ipam.clone()).with("ipMasq", true);
+    let ipam =
+        json!({"type": "host-local", "subnet": "10.1.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]});
+    let call = |pod: &Ns| {
+        host.call("bridge", pod, conf::bridge())
+            .with("ipam", ipam.clone())
+            .with("ipMasq", true)
+    };
     let calls: Vec<Call> = pods.iter().map(|pod| call(pod)).collect();
     let addresses = Mutex::new(BTreeSet::new());
     in_parallel(COUNT, COUNT, |at| {
         let result = calls[at].add().result();
-        addresses.lock().unwrap().insert(result["ips"][0]["address"].to_string());
+        addresses
+            .lock()
+            .unwrap()
+            .insert(result["ips"][0]["address"].to_string());
     });
     assert_eq!(addresses.into_inner().unwrap().len(), COUNT);
     assert!(pods[0].can_ping("10.1.0.1") && pods[COUNT - 1].can_ping("10.1.0.1"));
@@ -49,7 +57,11 @@ fn adds_and_dels_of_different_containers_do_not_disturb_each_other() {
     let pods: Vec<_> = (0..16).map(|at| host.pod(&format!("p{at}"))).collect();
     let calls: Vec<Call> = pods
         .iter()
-        .map(|pod| host.call("bridge", pod, conf::bridge()).with("ipMasq", true).with("macspoofchk", true))
+        .map(|pod| {
+            host.call("bridge", pod, conf::bridge())
+                .with("ipMasq", true)
+                .with("macspoofchk", true)
+        })
         .collect();
     in_parallel(16, 16, |at| {
         for _ in 0..5 {
@@ -68,7 +80,12 @@ fn of_two_adds_for_one_interface_one_succeeds() {
     let call = host.call("bridge", &pod, conf::bridge());
     let codes = Mutex::new(Vec::new());
     in_parallel(8, 8, |_| codes.lock().unwrap().push(call.add().code));
-    let succeeded = codes.into_inner().unwrap().iter().filter(|code| **code == 0).count();
+    let succeeded = codes
+        .into_inner()
+        .unwrap()
+        .iter()
+        .filter(|code| **code == 0)
+        .count();
     assert_eq!(succeeded, 1);
     assert_eq!(pod.addrs("eth0").len(), 1);
     call.del().ok();

@@ -36,9 +36,17 @@ items:
 
 /// Runs braid with these words. Returns exit code and both outputs.
 fn braid(words: &str) -> (i32, String, String) {
-    let output = Command::new(binary::braid()).args(words.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(binary::braid())
+        .args(words.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// What braid prints, which must succeed.
@@ -77,11 +85,17 @@ fn every_example_of_the_cookbook_works() {
         let plan = said("plan -f /run/pod.yaml");
         assert!(plan.lines().count() > 5, "{plan}");
         let tried = said("try -f /run/pod.yaml");
-        assert!(tried.contains("k8s.v1.cni.cncf.io/network-status") && tried.contains("taken back"), "{tried}");
+        assert!(
+            tried.contains("k8s.v1.cni.cncf.io/network-status") && tried.contains("taken back"),
+            "{tried}"
+        );
         for conf in blocks("json") {
             fs::write("/run/conf", conf).unwrap();
             let tried = said("try -f /run/pod.yaml /run/conf");
-            assert!(tried.contains("10.244.1.") && tried.contains("taken back"), "{tried}");
+            assert!(
+                tried.contains("10.244.1.") && tried.contains("taken back"),
+                "{tried}"
+            );
         }
         host.assert_nothing_left();
     }
@@ -95,25 +109,60 @@ fn a_pod_that_is_tried_has_all_networks_of_its_annotation() {
     let id = shown.split_whitespace().last().unwrap();
     let pod = |command: &str| host.json(&format!("nsenter --net=/run/netns/{id} {command}"));
     let addresses = pod("ip -j -4 addr show scope global");
-    let of = |link: &Value| (link["ifname"].clone(), link["addr_info"][0]["local"].clone());
-    let expected = [("eth0", "10.88.255.2"), ("net1", "10.2.0.2"), ("lan0", "10.3.0.2")];
+    let of = |link: &Value| {
+        (
+            link["ifname"].clone(),
+            link["addr_info"][0]["local"].clone(),
+        )
+    };
+    let expected = [
+        ("eth0", "10.88.255.2"),
+        ("net1", "10.2.0.2"),
+        ("lan0", "10.3.0.2"),
+    ];
     let found: Vec<_> = addresses.as_array().unwrap().iter().map(of).collect();
-    assert_eq!(found, expected.map(|(name, addr)| (json!(name), json!(addr))));
-    assert_eq!(pod("ip -j link show lan0")[0]["address"], "02:00:00:00:00:17");
+    assert_eq!(
+        found,
+        expected.map(|(name, addr)| (json!(name), json!(addr)))
+    );
+    assert_eq!(
+        pod("ip -j link show lan0")[0]["address"],
+        "02:00:00:00:00:17"
+    );
     let routes = pod("ip -j -4 route show default");
     let of = |route: &Value| (route["gateway"].clone(), route["dev"].clone());
-    assert_eq!(routes.as_array().unwrap().iter().map(of).collect::<Vec<_>>(), [(json!("10.3.0.1"), json!("lan0"))]);
-    assert!(shown.contains(r#""name": "shop/blue""#) && shown.contains(r#""interface": "lan0""#), "{shown}");
+    assert_eq!(
+        routes
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(of)
+            .collect::<Vec<_>>(),
+        [(json!("10.3.0.1"), json!("lan0"))]
+    );
+    assert!(
+        shown.contains(r#""name": "shop/blue""#) && shown.contains(r#""interface": "lan0""#),
+        "{shown}"
+    );
     let status: Vec<Value> = serde_json::from_str(&said("status -o json")).unwrap();
-    let mut of_status: Vec<_> = status.iter().map(|one| (&one["pod"], &one["network_attachment_definition"])).collect();
+    let mut of_status: Vec<_> = status
+        .iter()
+        .map(|one| (&one["pod"], &one["network_attachment_definition"]))
+        .collect();
     of_status.sort_by_key(|(_, object)| object.to_string());
     let (web, green, blue) = (json!("shop/web"), json!("other/green"), json!("shop/blue"));
-    assert_eq!(of_status, [(&web, &green), (&web, &blue), (&web, &Value::Null)]);
+    assert_eq!(
+        of_status,
+        [(&web, &green), (&web, &blue), (&web, &Value::Null)]
+    );
     assert!(said("status").contains("definition"));
     said(&format!("detach {id}"));
     host.assert_nothing_left();
     let links = host.link_names();
-    assert!(!links.iter().any(|name| name.starts_with("try-")), "{links:?}");
+    assert!(
+        !links.iter().any(|name| name.starts_with("try-")),
+        "{links:?}"
+    );
 }
 
 #[test]
@@ -122,7 +171,12 @@ fn a_plan_of_a_pod_changes_nothing() {
     fs::write("/run/pod.yaml", MANIFESTS).unwrap();
     let before = host.state();
     let plan = said("plan -f /run/pod.yaml");
-    for words in ["peer name eth0", "peer name net1", "via 10.3.0.1 dev lan0", "02:00:00:00:00:17"] {
+    for words in [
+        "peer name eth0",
+        "peer name net1",
+        "via 10.3.0.1 dev lan0",
+        "02:00:00:00:00:17",
+    ] {
         assert!(plan.contains(words), "{words}: {plan}");
     }
     assert!(!plan.contains("via 10.88.255.1"), "{plan}");
@@ -136,19 +190,27 @@ fn what_fails_says_why_and_leaves_nothing() {
     for (annotation, words) in [
         (r#"[{"name": "blue", "mac": "zz"}]"#, "mac"),
         (r#"[{"name": "none"}]"#, "shop/none"),
-        (r#"[{"name": "blue", "infiniband-guid": "24:8a:07:03:00:8d:ae:2e"}]"#, "infinibandGUID"),
+        (
+            r#"[{"name": "blue", "infiniband-guid": "24:8a:07:03:00:8d:ae:2e"}]"#,
+            "infinibandGUID",
+        ),
     ] {
         let (head, tail) = MANIFESTS.split_once("    k8s.v1").unwrap();
         let tail = tail.split_once("---").unwrap().1;
         let text = format!("{head}    k8s.v1.cni.cncf.io/networks: '{annotation}'\n---{tail}");
         fs::write("/run/pod.yaml", text).unwrap();
         let (code, _, stderr) = braid("try -f /run/pod.yaml");
-        assert!(code == 1 && stderr.contains(words), "{annotation}: {code} {stderr}");
+        assert!(
+            code == 1 && stderr.contains(words),
+            "{annotation}: {code} {stderr}"
+        );
         host.assert_nothing_left();
     }
-    for (words, sentence) in
-        [("try", "CONF"), ("try -f /nowhere", "/nowhere:1: "), ("plan -f /run/pod.yaml a b", "one")]
-    {
+    for (words, sentence) in [
+        ("try", "CONF"),
+        ("try -f /nowhere", "/nowhere:1: "),
+        ("plan -f /run/pod.yaml a b", "one"),
+    ] {
         let (code, _, stderr) = braid(words);
         assert!(code != 0 && stderr.contains(sentence), "{words}: {stderr}");
     }
@@ -158,18 +220,40 @@ fn what_fails_says_why_and_leaves_nothing() {
 fn lint_is_for_machines_as_well() {
     let _host = Sandbox::new();
     fs::write("/run/good.yaml", MANIFESTS).unwrap();
-    fs::write("/run/bad.yaml", MANIFESTS.replace(r#""mac": "02"#, r#""mca": 5, "mac": "zz02"#)).unwrap();
+    fs::write(
+        "/run/bad.yaml",
+        MANIFESTS.replace(r#""mac": "02"#, r#""mca": 5, "mac": "zz02"#),
+    )
+    .unwrap();
     assert_eq!(said("lint -f /run/good.yaml"), "");
     let (code, stdout, _) = braid("lint -f /run/good.yaml /run/bad.yaml");
     assert_eq!((code, stdout.lines().count()), (1, 1), "{stdout}");
-    assert!(stdout.starts_with(r#"/run/bad.yaml:10: error: mac: "zz02:"#), "{stdout}");
+    assert!(
+        stdout.starts_with(r#"/run/bad.yaml:10: error: mac: "zz02:"#),
+        "{stdout}"
+    );
     let (code, stdout, _) = braid("lint -o json -f /run/bad.yaml");
     let found: Vec<Value> = serde_json::from_str(&stdout).unwrap();
-    let expected = (json!("/run/bad.yaml"), json!(10), json!("error"), json!("mac"), json!("pod shop/web"));
+    let expected = (
+        json!("/run/bad.yaml"),
+        json!(10),
+        json!("error"),
+        json!("mac"),
+        json!("pod shop/web"),
+    );
     let of = |one: &Value| ["file", "line", "level", "key", "object"].map(|key| one[key].clone());
-    assert_eq!((code, of(&found[0])), (1, [expected.0, expected.1, expected.2, expected.3, expected.4]));
+    assert_eq!(
+        (code, of(&found[0])),
+        (
+            1,
+            [expected.0, expected.1, expected.2, expected.3, expected.4]
+        )
+    );
     let warned = MANIFESTS.replace(r#""mac": "02"#, r#""x": 1, "mac": "02"#);
     fs::write("/run/warned.yaml", warned).unwrap();
     let (code, stdout, _) = braid("lint -f /run/warned.yaml");
-    assert!(code == 0 && stdout.contains(":10: warning: x: 1: "), "{stdout}");
+    assert!(
+        code == 0 && stdout.contains(":10: warning: x: 1: "),
+        "{stdout}"
+    );
 }

@@ -7,7 +7,9 @@ use std::rc::Rc;
 /// Two containers on a bridge, of which `a` is held to its hardware address.
 fn held(host: &Sandbox) -> (Rc<Ns>, Rc<Ns>, Call, Value) {
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let call = host.call("bridge", &a, conf::bridge()).with("macspoofchk", true);
+    let call = host
+        .call("bridge", &a, conf::bridge())
+        .with("macspoofchk", true);
     let result = call.add().result();
     host.call("bridge", &b, conf::bridge()).add().result();
     (a, b, call, result)
@@ -40,12 +42,20 @@ fn the_hold_ends_with_the_attachment_and_without_its_record() {
     for lose_record in [false, true] {
         let host = Sandbox::new();
         let (.., call, _) = held(&host);
-        assert!(host.leftovers().iter().any(|left| left.contains("bridge braid")));
+        assert!(
+            host.leftovers()
+                .iter()
+                .any(|left| left.contains("bridge braid"))
+        );
         if lose_record {
             std::fs::remove_dir_all("/run/braid").unwrap();
         }
         call.del().ok();
-        let left: Vec<String> = host.leftovers().into_iter().filter(|left| left.contains("bridge braid")).collect();
+        let left: Vec<String> = host
+            .leftovers()
+            .into_iter()
+            .filter(|left| left.contains("bridge braid"))
+            .collect();
         assert_eq!(left, Vec::<String>::new());
     }
 }
@@ -61,13 +71,20 @@ fn check_misses_a_hold_that_was_taken_away() {
 
 fn vlans(ns: &Ns, port: &str) -> Vec<(u64, Vec<String>)> {
     let shown = ns.list(&format!("bridge -j vlan show dev {port}"));
-    let vlans = shown.iter().flat_map(|port| port["vlans"].as_array().cloned().unwrap_or_default());
+    let vlans = shown
+        .iter()
+        .flat_map(|port| port["vlans"].as_array().cloned().unwrap_or_default());
     let flags = |vlan: &Value| serde_json::from_value(vlan["flags"].clone()).unwrap_or_default();
-    vlans.map(|vlan| (vlan["vlan"].as_u64().unwrap_or_default(), flags(&vlan))).collect()
+    vlans
+        .map(|vlan| (vlan["vlan"].as_u64().unwrap_or_default(), flags(&vlan)))
+        .collect()
 }
 
 fn port_vlans(host: &Sandbox, result: &Value) -> Vec<(u64, Vec<String>)> {
-    vlans(host, result["interfaces"][1]["name"].as_str().unwrap_or_default())
+    vlans(
+        host,
+        result["interfaces"][1]["name"].as_str().unwrap_or_default(),
+    )
 }
 
 fn untagged(id: u64) -> (u64, Vec<String>) {
@@ -80,7 +97,11 @@ fn a_port_of_a_vlan_carries_that_one_only_and_reaches_its_own_kind() {
     let host = Sandbox::new();
     let pods = ["a", "b", "c"].map(|name| host.pod(name));
     let add = |at: usize, vlan: u16| {
-        host.call("bridge", &pods[at], conf::bridge()).with("isGateway", false).with("vlan", vlan).add().result()
+        host.call("bridge", &pods[at], conf::bridge())
+            .with("isGateway", false)
+            .with("vlan", vlan)
+            .add()
+            .result()
     };
     let result = add(0, 100);
     assert_eq!(port_vlans(&host, &result), [untagged(100)]);
@@ -95,8 +116,14 @@ fn preserve_default_vlan_keeps_vlan_1_on_the_port() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge_l2()).with("vlan", 100).with("preserveDefaultVlan", true);
-    let ids: Vec<u64> = port_vlans(&host, &call.add().result()).into_iter().map(|(id, _)| id).collect();
+    let call = host
+        .call("bridge", &pod, conf::bridge_l2())
+        .with("vlan", 100)
+        .with("preserveDefaultVlan", true);
+    let ids: Vec<u64> = port_vlans(&host, &call.add().result())
+        .into_iter()
+        .map(|(id, _)| id)
+        .collect();
     assert_eq!(ids, [1, 100]);
 }
 
@@ -106,10 +133,15 @@ fn a_trunk_carries_its_vlans_tagged_and_vlan_1_untagged() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let trunk = json!([{"minID": 10, "maxID": 12}, {"id": 12}, {"id": 1}, {"id": 20}]);
-    let call = host.call("bridge", &pod, conf::bridge_l2()).with("vlanTrunk", trunk);
+    let call = host
+        .call("bridge", &pod, conf::bridge_l2())
+        .with("vlanTrunk", trunk);
     let result = call.add().result();
     let tagged = |id| (id, Vec::new());
-    assert_eq!(port_vlans(&host, &result), [untagged(1), tagged(10), tagged(11), tagged(12), tagged(20)]);
+    assert_eq!(
+        port_vlans(&host, &result),
+        [untagged(1), tagged(10), tagged(11), tagged(12), tagged(20)]
+    );
     call.check(&result).ok();
     let port = result["interfaces"][1]["name"].as_str().unwrap_or_default();
     host.run(&format!("bridge vlan del dev {port} vid 11"));
@@ -122,7 +154,11 @@ fn the_gateway_of_a_vlan_is_an_interface_of_its_own() {
     let host = Sandbox::new();
     host.detect_slowly();
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let call = |pod: &Ns| host.call("bridge", pod, conf::bridge()).with("ipam", conf::dual_stack()).with("vlan", 100);
+    let call = |pod: &Ns| {
+        host.call("bridge", pod, conf::bridge())
+            .with("ipam", conf::dual_stack())
+            .with("vlan", 100)
+    };
     let result = call(&a).add().result();
     host.assert_asks_at_once("br0.100");
     assert_eq!(result["interfaces"][3]["name"], "br0.100");
@@ -145,9 +181,18 @@ fn vlans_on_an_existing_bridge_without_filtering_are_told_to_have_no_effect() {
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
     let pod = host.pod("a");
-    let answer = host.call("bridge", &pod, conf::bridge_l2()).with("vlan", 100).add();
+    let answer = host
+        .call("bridge", &pod, conf::bridge_l2())
+        .with("vlan", 100)
+        .add();
     answer.result();
-    assert!(answer.stderr.contains("bridge br0 exists without vlan_filtering"), "{}", answer.stderr);
+    assert!(
+        answer
+            .stderr
+            .contains("bridge br0 exists without vlan_filtering"),
+        "{}",
+        answer.stderr
+    );
 }
 
 #[test]
@@ -156,16 +201,39 @@ fn vlans_out_of_bounds_are_refused_by_key_and_value_before_anything_changes() {
     let pod = host.pod("a");
     let before = host.state();
     for (key, value, sentence) in [
-        ("vlan", json!(4095), "invalid VLAN ID 4095 (must be between 0 and 4094)"),
+        (
+            "vlan",
+            json!(4095),
+            "invalid VLAN ID 4095 (must be between 0 and 4094)",
+        ),
         ("vlan", json!(-1), "invalid VLAN ID -1"),
-        ("vlanTrunk", json!([{"minID": 0, "maxID": 5}]), "incorrect trunk minID parameter: 0"),
-        ("vlanTrunk", json!([{"minID": 1, "maxID": 4095}]), "incorrect trunk maxID parameter: 4095"),
-        ("vlanTrunk", json!([{"id": 5000}]), "incorrect trunk id parameter: 5000"),
-        ("vlanTrunk", json!([{"minID": 20, "maxID": 10}]), "minID is greater than maxID in trunk parameter"),
+        (
+            "vlanTrunk",
+            json!([{"minID": 0, "maxID": 5}]),
+            "incorrect trunk minID parameter: 0",
+        ),
+        (
+            "vlanTrunk",
+            json!([{"minID": 1, "maxID": 4095}]),
+            "incorrect trunk maxID parameter: 4095",
+        ),
+        (
+            "vlanTrunk",
+            json!([{"id": 5000}]),
+            "incorrect trunk id parameter: 5000",
+        ),
+        (
+            "vlanTrunk",
+            json!([{"minID": 20, "maxID": 10}]),
+            "minID is greater than maxID in trunk parameter",
+        ),
         ("vlanTrunk", json!([{"minID": 20}]), "maxID is missing"),
         ("vlanTrunk", json!([{"maxID": 20}]), "minID is missing"),
     ] {
-        host.call("bridge", &pod, conf::bridge_l2()).with(key, value).add().refused(7, &[sentence]);
+        host.call("bridge", &pod, conf::bridge_l2())
+            .with(key, value)
+            .add()
+            .refused(7, &[sentence]);
     }
     before.assert_same(&host.state());
 }

@@ -9,15 +9,28 @@ fn a_container_reaches_its_gateway_in_both_families_and_by_both_names() {
     for plugin in ["ptp", "veth"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        let call = host.call(plugin, &pod, conf::ptp()).with("type", plugin).with("ipam", conf::dual_stack());
+        let call = host
+            .call(plugin, &pod, conf::ptp())
+            .with("type", plugin)
+            .with("ipam", conf::dual_stack());
         let result = call.add().result();
         assert_eq!(pod.addrs("eth0"), ["10.1.0.2/24", "fd00:1::2/64"]);
-        assert!(pod.can_ping("10.1.0.1") && pod.can_ping("fd00:1::1"), "{plugin}");
-        assert!(host.can_ping("10.1.0.2") && host.can_ping("fd00:1::2"), "{plugin}");
+        assert!(
+            pod.can_ping("10.1.0.1") && pod.can_ping("fd00:1::1"),
+            "{plugin}"
+        );
+        assert!(
+            host.can_ping("10.1.0.2") && host.can_ping("fd00:1::2"),
+            "{plugin}"
+        );
         call.check(&result).ok();
         call.del().ok();
         host.assert_nothing_left();
-        assert_eq!(host.routes("-4").len() + host.routes("-6").len(), 0, "{plugin}");
+        assert_eq!(
+            host.routes("-4").len() + host.routes("-6").len(),
+            0,
+            "{plugin}"
+        );
     }
 }
 
@@ -26,13 +39,22 @@ fn the_network_is_reached_through_the_gateway_only() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let result = host.call("ptp", &pod, conf::ptp()).add().result();
-    let routes: Vec<(Value, Value, Value)> =
-        pod.routes("-4").iter().map(|r| (r["dst"].clone(), r["gateway"].clone(), r["prefsrc"].clone())).collect();
+    let routes: Vec<(Value, Value, Value)> = pod
+        .routes("-4")
+        .iter()
+        .map(|r| (r["dst"].clone(), r["gateway"].clone(), r["prefsrc"].clone()))
+        .collect();
     let source = json!("10.2.0.2");
-    let expected =
-        [(json!("10.2.0.0/24"), json!("10.2.0.1"), source.clone()), (json!("10.2.0.1"), Value::Null, source)];
+    let expected = [
+        (json!("10.2.0.0/24"), json!("10.2.0.1"), source.clone()),
+        (json!("10.2.0.1"), Value::Null, source),
+    ];
     assert_eq!(routes, expected);
-    assert_eq!(result.get("routes"), None, "its own routes are not reported");
+    assert_eq!(
+        result.get("routes"),
+        None,
+        "its own routes are not reported"
+    );
     assert_eq!(result["ips"][0]["interface"], 1);
     let port = result["interfaces"][0]["name"].as_str().unwrap_or_default();
     assert_eq!(host.addrs(port), ["10.2.0.1/32"]);
@@ -44,7 +66,10 @@ fn two_containers_reach_each_other_through_the_host() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     for pod in [&a, &b] {
-        host.call("ptp", pod, conf::ptp()).with("mtu", 1400).add().result();
+        host.call("ptp", pod, conf::ptp())
+            .with("mtu", 1400)
+            .add()
+            .result();
         assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     }
     assert_eq!(b.seen_by(&a, "10.2.0.2").to_string(), "10.2.0.3");
@@ -55,7 +80,11 @@ fn the_host_can_ask_for_a_container_with_ipv6_at_once() {
     let host = Sandbox::new();
     host.detect_slowly();
     let pod = host.pod("a");
-    let result = host.call("ptp", &pod, conf::ptp()).with("ipam", conf::dual_stack()).add().result();
+    let result = host
+        .call("ptp", &pod, conf::ptp())
+        .with("ipam", conf::dual_stack())
+        .add()
+        .result();
     let port = result["interfaces"][0]["name"].as_str().unwrap_or_default();
     host.assert_asks_at_once(port);
 }
@@ -67,7 +96,10 @@ fn any_dns_field_of_the_configuration_replaces_all_of_the_ipam() {
     let ipam = json!({"type": "static", "addresses": [{"address": "10.2.0.9/24", "gateway": "10.2.0.1"}],
         "dns": {"nameservers": ["192.0.2.53"], "domain": "ipam"}});
     let call = host.call("ptp", &pod, conf::ptp()).with("ipam", ipam);
-    assert_eq!(call.add().result()["dns"], json!({"nameservers": ["192.0.2.53"], "domain": "ipam"}));
+    assert_eq!(
+        call.add().result()["dns"],
+        json!({"nameservers": ["192.0.2.53"], "domain": "ipam"})
+    );
     call.del().ok();
     let own = call.with("dns", json!({"search": ["own"]}));
     assert_eq!(own.add().result()["dns"], json!({"search": ["own"]}));
@@ -78,9 +110,15 @@ fn an_ipam_is_needed_and_its_gateway_too() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
-    host.call("ptp", &pod, conf::ptp()).with("ipam", json!({})).add().refused(7, &["\"ipam\"", "ptp"]);
+    host.call("ptp", &pod, conf::ptp())
+        .with("ipam", json!({}))
+        .add()
+        .refused(7, &["\"ipam\"", "ptp"]);
     let ipam = json!({"type": "static", "addresses": [{"address": "10.2.0.9/24"}]});
-    host.call("ptp", &pod, conf::ptp()).with("ipam", ipam).add().refused(999, &["gateway", "10.2.0.9/24"]);
+    host.call("ptp", &pod, conf::ptp())
+        .with("ipam", ipam)
+        .add()
+        .refused(999, &["gateway", "10.2.0.9/24"]);
     before.assert_same(&host.state());
 }
 
@@ -88,23 +126,35 @@ fn an_ipam_is_needed_and_its_gateway_too() {
 fn cni_args_are_not_looked_at() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let ipam = json!({"type": "static", "addresses": [{"address": "10.2.0.9/24", "gateway": "10.2.0.1"}]});
+    let ipam =
+        json!({"type": "static", "addresses": [{"address": "10.2.0.9/24", "gateway": "10.2.0.1"}]});
     let call = host.call("ptp", &pod, conf::ptp()).with("ipam", ipam);
-    call.args("IgnoreUnknown=1;MAC=c2:11:22:33:44:55").add().result();
+    call.args("IgnoreUnknown=1;MAC=c2:11:22:33:44:55")
+        .add()
+        .result();
     assert_ne!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
 }
 
 /// The routed form, of both families.
 fn routed(host: &Sandbox, pod: &Ns) -> Call {
-    host.call("ptp", pod, conf::ptp()).with("ipam", conf::dual_stack()).with("routed", true)
+    host.call("ptp", pod, conf::ptp())
+        .with("ipam", conf::dual_stack())
+        .with("routed", true)
 }
 
 /// The rules about what comes in by veths.
 fn rules(host: &Ns) -> Vec<String> {
-    let all = ["-4", "-6"].iter().flat_map(|family| host.list(&format!("ip {family} -j rule")));
+    let all = ["-4", "-6"]
+        .iter()
+        .flat_map(|family| host.list(&format!("ip {family} -j rule")));
     let own = all.filter(|rule| rule["iif"].is_string());
-    own.map(|rule| format!("{} {} {} {}", rule["priority"], rule["src"], rule["table"], rule["suppress_prefixlen"]))
-        .collect()
+    own.map(|rule| {
+        format!(
+            "{} {} {} {}",
+            rule["priority"], rule["src"], rule["table"], rule["suppress_prefixlen"]
+        )
+    })
+    .collect()
 }
 
 #[test]
@@ -119,16 +169,26 @@ fn in_the_routed_form_an_address_is_no_networks_and_the_gateway_is_nobodys() {
     let ips = json!([{"address": "10.1.0.2/32", "gateway": "169.254.1.1", "interface": 1},
         {"address": "fd00:1::2/128", "gateway": "fe80::1", "interface": 1}]);
     assert_eq!(result["ips"], ips);
-    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "169.254.1.1"}, {"dst": "::/0", "gw": "fe80::1"}]));
+    assert_eq!(
+        result["routes"],
+        json!([{"dst": "0.0.0.0/0", "gw": "169.254.1.1"}, {"dst": "::/0", "gw": "fe80::1"}])
+    );
     let port = result["interfaces"][0]["name"].as_str().unwrap();
     assert_eq!(host.addrs(port), Vec::<String>::new());
     let neighbours: Vec<(Value, Value, Value)> = a
         .list("ip -j neigh show dev eth0 nud permanent")
         .iter()
-        .map(|neigh| (neigh["dst"].clone(), neigh["lladdr"].clone(), neigh["state"].clone()))
+        .map(|neigh| {
+            (
+                neigh["dst"].clone(),
+                neigh["lladdr"].clone(),
+                neigh["state"].clone(),
+            )
+        })
         .collect();
     let port_mac = result["interfaces"][0]["mac"].clone();
-    let expected = ["169.254.1.1", "fe80::1"].map(|dst| (json!(dst), port_mac.clone(), json!(["PERMANENT"])));
+    let expected =
+        ["169.254.1.1", "fe80::1"].map(|dst| (json!(dst), port_mac.clone(), json!(["PERMANENT"])));
     assert_eq!(neighbours, expected);
     // The node, which asks from whatever address it has, and another container.
     host.run("ip addr add 192.0.2.1/32 dev lo");
@@ -145,7 +205,12 @@ fn in_the_routed_form_an_address_is_no_networks_and_the_gateway_is_nobodys() {
     host.end(&b);
     routed(&host, &b).del().ok();
     host.assert_nothing_left();
-    assert_eq!(host.routes("-4").len() + host.routes("-6").len(), 1, "{:?}", host.routes("-6"));
+    assert_eq!(
+        host.routes("-4").len() + host.routes("-6").len(),
+        1,
+        "{:?}",
+        host.routes("-6")
+    );
 }
 
 #[test]
@@ -159,12 +224,17 @@ fn a_table_leads_what_a_container_sends_out_of_its_uplink_and_not_what_is_for_it
     }
     host.run("ip route add default via 192.0.2.2");
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let [by_table, by_main] = [("a", Some(100)), ("b", None)].map(|(name, table): (&str, Option<u32>)| {
-        let call = routed(&host, if name == "a" { &a } else { &b });
-        table.map_or(call.clone(), |table| call.with("table", table))
-    });
+    let [by_table, by_main] =
+        [("a", Some(100)), ("b", None)].map(|(name, table): (&str, Option<u32>)| {
+            let call = routed(&host, if name == "a" { &a } else { &b });
+            table.map_or(call.clone(), |table| call.with("table", table))
+        });
     let warned = by_table.status();
-    assert!(warned.stderr.contains("table 100 has no route"), "{}", warned.stderr);
+    assert!(
+        warned.stderr.contains("table 100 has no route"),
+        "{}",
+        warned.stderr
+    );
     host.run("ip route add default via 198.51.100.2 table 100");
     assert_eq!(by_table.status().stderr, "");
     let result = by_table.add().result();
@@ -181,8 +251,12 @@ fn a_table_leads_what_a_container_sends_out_of_its_uplink_and_not_what_is_for_it
     assert_eq!(rules(&host), expected);
     by_table.check(&result).ok();
     let port = result["interfaces"][0]["name"].as_str().unwrap();
-    host.run(&format!("ip rule del priority 1536 from 10.1.0.2 iif {port}"));
-    by_table.check(&result).refused(999, &["10.1.0.2", "table 100"]);
+    host.run(&format!(
+        "ip rule del priority 1536 from 10.1.0.2 iif {port}"
+    ));
+    by_table
+        .check(&result)
+        .refused(999, &["10.1.0.2", "table 100"]);
     by_table.del().ok();
     assert_eq!(rules(&host), Vec::<String>::new());
     by_main.del().ok();
@@ -224,8 +298,14 @@ fn a_table_is_for_the_routed_form() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
-    host.call("ptp", &pod, conf::ptp()).with("table", 100).add().refused(7, &["\"table\"", "\"routed\": true"]);
-    routed(&host, &pod).with("table", 0).add().refused(7, &["\"table\""]);
+    host.call("ptp", &pod, conf::ptp())
+        .with("table", 100)
+        .add()
+        .refused(7, &["\"table\"", "\"routed\": true"]);
+    routed(&host, &pod)
+        .with("table", 0)
+        .add()
+        .refused(7, &["\"table\""]);
     before.assert_same(&host.state());
 }
 
@@ -236,7 +316,10 @@ fn masquerading_of_the_routed_form_spares_the_network_of_the_ipam() {
     let call = routed(&host, &pod).with("ipMasq", true);
     let result = call.add().result();
     let map = host.run("nft list map inet braid masquerade4");
-    assert!(map.contains("10.1.0.2") && map.contains("10.1.0.0/24"), "{map}");
+    assert!(
+        map.contains("10.1.0.2") && map.contains("10.1.0.0/24"),
+        "{map}"
+    );
     call.check(&result).ok();
     call.del().ok();
     host.assert_nothing_left();

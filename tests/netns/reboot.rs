@@ -1,4 +1,5 @@
-//! A node that was rebooted: `/run` is empty, every namespace is gone, and the leases and libcni's records are still there.
+//! A node that was rebooted: `/run` is empty, every namespace is gone, and the leases and libcni's
+//! records are still there.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
@@ -22,11 +23,15 @@ pub(crate) fn remember(pod: &Ns) {
         "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
     });
     fs::create_dir_all(RESULTS).unwrap();
-    fs::write(format!("{RESULTS}/net-{}-eth0", pod.name()), record.to_string()).unwrap();
+    fs::write(
+        format!("{RESULTS}/net-{}-eth0", pod.name()),
+        record.to_string(),
+    )
+    .unwrap();
 }
 
-/// Attaches containers, and ends them as a reboot does: all that is on a disk stays, and gets as old as if it had been
-/// written an hour before the kernel started.
+/// Attaches containers, and ends them as a reboot does: all that is on a disk stays, and gets as
+/// old as if it had been written an hour before the kernel started.
 fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
     let pods: Vec<Rc<Ns>> = names.iter().map(|name| host.pod(name)).collect();
     for pod in &pods {
@@ -43,9 +48,15 @@ fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
     }
     fs::remove_dir_all("/run/braid").unwrap();
     host.run("ip link del br0");
-    for folder in [LEASES, RESULTS].iter().filter(|folder| Path::new(folder).is_dir()) {
+    for folder in [LEASES, RESULTS]
+        .iter()
+        .filter(|folder| Path::new(folder).is_dir())
+    {
         for entry in fs::read_dir(folder).unwrap() {
-            fs::File::open(entry.unwrap().path()).unwrap().set_modified(before_boot()).unwrap();
+            fs::File::open(entry.unwrap().path())
+                .unwrap()
+                .set_modified(before_boot())
+                .unwrap();
         }
     }
 }
@@ -58,7 +69,9 @@ fn before_boot() -> SystemTime {
 }
 
 fn leases() -> Vec<String> {
-    let names = fs::read_dir(LEASES).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = fs::read_dir(LEASES)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut leases: Vec<String> = names.filter(|name| name.starts_with("10.")).collect();
     leases.sort();
     leases
@@ -75,7 +88,11 @@ fn the_same_container_is_attached_again() {
         reboot(&host, &["a"], is_remembered);
         // At the path that the runtime gave it before.
         let pod = host.pod("a");
-        assert_eq!(address(&attach(&host, &pod).add().result()), "10.1.0.3/29", "{is_remembered}");
+        assert_eq!(
+            address(&attach(&host, &pod).add().result()),
+            "10.1.0.3/29",
+            "{is_remembered}"
+        );
         assert_eq!(leases(), ["10.1.0.3"]);
     }
 }
@@ -87,8 +104,14 @@ fn an_address_asked_for_by_name_is_there_at_once() {
         reboot(&host, &["a"], is_remembered);
         // Another one, at the path of the first.
         let pod = host.pod("a");
-        let call = attach(&host, &pod).container("new").args("IgnoreUnknown=1;IP=10.1.0.2");
-        assert_eq!(address(&call.add().result()), "10.1.0.2/29", "{is_remembered}");
+        let call = attach(&host, &pod)
+            .container("new")
+            .args("IgnoreUnknown=1;IP=10.1.0.2");
+        assert_eq!(
+            address(&call.add().result()),
+            "10.1.0.2/29",
+            "{is_remembered}"
+        );
     }
 }
 
@@ -113,14 +136,21 @@ fn a_range_full_of_the_dead_serves() {
         let pods = ["a", "x"].map(|name| host.pod(name));
         for pod in pods {
             attach(&host, &pod).status().ok();
-            attach(&host, &pod).container(&format!("new-{}", pod.name())).add().result();
+            attach(&host, &pod)
+                .container(&format!("new-{}", pod.name()))
+                .add()
+                .result();
         }
     }
 }
 
 /// What `braid gc` prints with these words.
 fn gc(words: &[&str]) -> String {
-    let output = Command::new(binary::braid()).arg("gc").args(words).output().unwrap();
+    let output = Command::new(binary::braid())
+        .arg("gc")
+        .args(words)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -138,10 +168,16 @@ fn gc_of_the_command_line_takes_back_the_leases_of_the_dead_and_no_others() {
         fs::remove_dir_all("/run/braid/attachments/c").unwrap();
         fs::write(format!("{LEASES}/10.1.0.6"), "kept for the printer").unwrap();
         let told = gc(&["--dry-run"]);
-        assert!(told.contains("10.1.0.2") && told.contains("10.1.0.3") && !told.contains("10.1.0.4"), "{told}");
+        assert!(
+            told.contains("10.1.0.2") && told.contains("10.1.0.3") && !told.contains("10.1.0.4"),
+            "{told}"
+        );
         assert_eq!(leases().len(), 5);
         let done = gc(&[]);
-        assert!(done.contains("10.1.0.2") && done.contains("10.1.0.3"), "{done}");
+        assert!(
+            done.contains("10.1.0.2") && done.contains("10.1.0.3"),
+            "{done}"
+        );
         assert_eq!(leases(), ["10.1.0.4", "10.1.0.5", "10.1.0.6"]);
         assert_eq!(gc(&[]), "nothing to take back\n");
     }
@@ -150,19 +186,26 @@ fn gc_of_the_command_line_takes_back_the_leases_of_the_dead_and_no_others() {
 #[test]
 fn gc_of_the_command_line_finds_the_folders_that_records_and_the_nodes_configurations_name() {
     let host = Sandbox::new();
-    let ipam = |folder: &str| json!({"type": "host-local", "subnet": "10.1.0.0/29", "dataDir": folder});
+    let ipam =
+        |folder: &str| json!({"type": "host-local", "subnet": "10.1.0.0/29", "dataDir": folder});
     let foreign = json!({"type": "theirs", "master": "lan", "ipam": ipam("/var/lib/cni/a")});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [foreign]});
     fs::create_dir_all("/etc/cni/net.d").unwrap();
     fs::write("/etc/cni/net.d/10-net.conflist", list.to_string()).unwrap();
     fs::write("/etc/cni/net.d/20-broken.conf", "{").unwrap();
     let pod = host.pod("a");
-    attach(&host, &pod).with("ipam", ipam("/var/lib/cni/b")).add().result();
+    attach(&host, &pod)
+        .with("ipam", ipam("/var/lib/cni/b"))
+        .add()
+        .result();
     for folder in ["a", "b"] {
         let lease = format!("/var/lib/cni/{folder}/net/10.1.0.6");
         fs::create_dir_all(Path::new(&lease).parent().unwrap()).unwrap();
         fs::write(&lease, "gone\r\neth0").unwrap();
-        fs::File::open(&lease).unwrap().set_modified(before_boot()).unwrap();
+        fs::File::open(&lease)
+            .unwrap()
+            .set_modified(before_boot())
+            .unwrap();
     }
     gc(&[]);
     let left = |folder: &str| Path::new(&format!("/var/lib/cni/{folder}/net/10.1.0.6")).exists();

@@ -4,7 +4,8 @@ use crate::{conf, flannel};
 use braid_tests::outcome::{differences, outcome};
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json, needs};
 
-const OVERRULED: &str = "sbr: the reference lets a default route of the main table overrule `gateways`";
+const OVERRULED: &str =
+    "sbr: the reference lets a default route of the main table overrule `gateways`";
 
 /// Where braid differs on purpose, and why.
 const DELIBERATE: &[(&str, &str)] = &[
@@ -12,8 +13,14 @@ const DELIBERATE: &[(&str, &str)] = &[
         ".host.links.veth*.txqlen",
         "the reference makes the host end with a queue of 0 packets, which no qdisc can use later",
     ),
-    ("/conf/IF/arp_notify", "ptp, vlan, dummy and host-device announce their addresses too"),
-    ("/conf/IF/ndisc_notify", "set by every plugin, where there is an IPv6 address"),
+    (
+        "/conf/IF/arp_notify",
+        "ptp, vlan, dummy and host-device announce their addresses too",
+    ),
+    (
+        "/conf/IF/ndisc_notify",
+        "set by every plugin, where there is an IPv6 address",
+    ),
     (
         "/conf/IF/accept_dad",
         "set by ptp and dummy too, whose addresses nobody else has; untouched where there is no IPv6 address",
@@ -22,15 +29,24 @@ const DELIBERATE: &[(&str, &str)] = &[
         ".pod.links.eth0.tun.pi",
         "one way in which the reference makes a tap leaves it on; a program that opens the tap says anew what it wants",
     ),
-    ("fd00:1::/64 dev eth0 table 100", "sbr: the rule that leads to the table is one of IPv4"),
+    (
+        "fd00:1::/64 dev eth0 table 100",
+        "sbr: the rule that leads to the table is one of IPv4",
+    ),
     ("default gateway 10.1.0.1 dev eth0 table 100", OVERRULED),
     ("default gateway 10.1.0.99 dev eth0 table 100", OVERRULED),
     ("default gateway fd00:1::1 dev eth0 table 101", OVERRULED),
     ("default gateway fd00:1::99 dev eth0 table 101", OVERRULED),
 ];
 
-/// Runs one call in a sandbox of each implementation and says what differs of all that an ADD makes.
-fn compare(plugin: &str, conf: &Value, more: &Value, prepare: impl Fn(&Sandbox, &Ns)) -> Vec<String> {
+/// Runs one call in a sandbox of each implementation and says what differs of all that an ADD
+/// makes.
+fn compare(
+    plugin: &str,
+    conf: &Value,
+    more: &Value,
+    prepare: impl Fn(&Sandbox, &Ns),
+) -> Vec<String> {
     let conf = merged(conf.clone(), more);
     let [theirs, ours] = [true, false].map(|is_reference| {
         let host = Sandbox::new();
@@ -41,12 +57,22 @@ fn compare(plugin: &str, conf: &Value, more: &Value, prepare: impl Fn(&Sandbox, 
         outcome(&host, &pod, &call.add().result())
     });
     let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
-    let lines = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line));
-    lines.map(|line| format!("{plugin} {more}: {line}")).collect()
+    let lines = differences(&theirs, &ours)
+        .into_iter()
+        .filter(|line| !is_deliberate(line));
+    lines
+        .map(|line| format!("{plugin} {more}: {line}"))
+        .collect()
 }
 
-/// The same for a plugin behind another, as libcni calls them; of CHECK and DEL, too, which must succeed.
-fn compare_behind(first: &Value, second: &Value, more: &Value, prepare: impl Fn(&Sandbox, &Ns)) -> Vec<String> {
+/// The same for a plugin behind another, as libcni calls them; of CHECK and DEL, too, which must
+/// succeed.
+fn compare_behind(
+    first: &Value,
+    second: &Value,
+    more: &Value,
+    prepare: impl Fn(&Sandbox, &Ns),
+) -> Vec<String> {
     let second = merged(second.clone(), more);
     let [theirs, ours] = [true, false].map(|is_reference| {
         let host = Sandbox::new();
@@ -67,14 +93,25 @@ fn compare_behind(first: &Value, second: &Value, more: &Value, prepare: impl Fn(
         json!({"attached": outcome, "left": left})
     });
     let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
-    let lines = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line));
-    lines.map(|line| format!("{} {more}: {line}", second["type"])).collect()
+    let lines = differences(&theirs, &ours)
+        .into_iter()
+        .filter(|line| !is_deliberate(line));
+    lines
+        .map(|line| format!("{} {more}: {line}", second["type"]))
+        .collect()
 }
 
 /// Fails with everything that differs in any of `cases`.
 fn same(plugin: &str, conf: &Value, cases: &[Value], prepare: impl Fn(&Sandbox, &Ns)) {
-    let lines: Vec<String> = cases.iter().flat_map(|more| compare(plugin, conf, more, &prepare)).collect();
-    assert!(lines.is_empty(), "the reference (-) and braid (+):\n{}", lines.join("\n"));
+    let lines: Vec<String> = cases
+        .iter()
+        .flat_map(|more| compare(plugin, conf, more, &prepare))
+        .collect();
+    assert!(
+        lines.is_empty(),
+        "the reference (-) and braid (+):\n{}",
+        lines.join("\n")
+    );
 }
 
 fn merged(base: Value, more: &Value) -> Value {
@@ -112,7 +149,12 @@ fn bridge() {
         json!({"runtimeConfig": {"mac": "c2:11:22:33:44:77"}}),
     ];
     same("bridge", &conf::bridge(), &cases, nothing);
-    same("bridge", &conf::bridge_l2(), &[json!({}), json!({"disableContainerInterface": true})], nothing);
+    same(
+        "bridge",
+        &conf::bridge_l2(),
+        &[json!({}), json!({"disableContainerInterface": true})],
+        nothing,
+    );
 }
 
 #[test]
@@ -166,16 +208,27 @@ fn ptp() {
 #[test]
 fn a_bridge_and_a_ptp_of_netkits_but_for_the_kind() {
     needs!(Reference, Netkit);
-    let of =
-        |sign, kind: &str| [".host.links.veth*", ".pod.links.eth0"].map(|at| format!("{sign} {at}.kind: {kind:?}"));
+    let of = |sign, kind: &str| {
+        [".host.links.veth*", ".pod.links.eth0"].map(|at| format!("{sign} {at}.kind: {kind:?}"))
+    };
     let kinds = [of("-", "veth"), of("+", "netkit")].concat();
     for conf in [conf::bridge(), conf::ptp()] {
-        for more in [json!({}), json!({"mtu": 1400}), json!({"ipam": conf::dual_stack()})] {
+        for more in [
+            json!({}),
+            json!({"mtu": 1400}),
+            json!({"ipam": conf::dual_stack()}),
+        ] {
             // The reference plugins do not look at these keys.
             let more = merged(more, &json!({"device": "netkit", "mode": "l2"}));
             let plugin = conf["type"].as_str().unwrap();
             let lines = compare(plugin, &conf, &more, nothing);
-            assert_eq!(lines, kinds.iter().map(|line| format!("{plugin} {more}: {line}")).collect::<Vec<_>>());
+            assert_eq!(
+                lines,
+                kinds
+                    .iter()
+                    .map(|line| format!("{plugin} {more}: {line}"))
+                    .collect::<Vec<_>>()
+            );
         }
     }
 }
@@ -204,12 +257,22 @@ fn macvlan_of_the_default_routes_interface_and_of_a_link_in_the_container() {
         host.run("ip addr add 192.0.2.1/24 dev lan");
         host.run("ip route add default via 192.0.2.254");
     };
-    same("macvlan", &conf::macvlan(), &[json!({"master": ""})], default);
+    same(
+        "macvlan",
+        &conf::macvlan(),
+        &[json!({"master": ""})],
+        default,
+    );
     let inside = |_: &Sandbox, pod: &Ns| {
         pod.run("ip link add lan type veth peer name lan-far");
         pod.run("ip link set lan up");
     };
-    same("macvlan", &conf::macvlan(), &[json!({"linkInContainer": true})], inside);
+    same(
+        "macvlan",
+        &conf::macvlan(),
+        &[json!({"linkInContainer": true})],
+        inside,
+    );
 }
 
 #[test]
@@ -242,16 +305,23 @@ fn vlan() {
         pod.run("ip link add lan type veth peer name lan-far");
         pod.run("ip link set lan up");
     };
-    same("vlan", &conf::vlan(), &[json!({"linkInContainer": true})], inside);
+    same(
+        "vlan",
+        &conf::vlan(),
+        &[json!({"linkInContainer": true})],
+        inside,
+    );
 }
 
 #[test]
 fn dummy() {
     needs!(Reference, Dummy);
-    let dns =
-        json!({"type": "static", "addresses": [{"address": "10.6.0.9/32"}], "dns": {"nameservers": ["192.0.2.53"]}});
-    let cases =
-        [json!({}), json!({"ipam": conf::dual_stack()}), json!({"ipam": dns, "dns": {"domain": "example.org"}})];
+    let dns = json!({"type": "static", "addresses": [{"address": "10.6.0.9/32"}], "dns": {"nameservers": ["192.0.2.53"]}});
+    let cases = [
+        json!({}),
+        json!({"ipam": conf::dual_stack()}),
+        json!({"ipam": dns, "dns": {"domain": "example.org"}}),
+    ];
     same("dummy", &conf::dummy(), &cases, nothing);
     every_version_of("dummy", &conf::dummy(), nothing);
 }
@@ -301,7 +371,12 @@ fn host_device() {
 fn loopback() {
     needs!(Reference);
     let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
-    same("loopback", &conf, &[json!({}), json!({"cniVersion": "1.0.0"})], nothing);
+    same(
+        "loopback",
+        &conf,
+        &[json!({}), json!({"cniVersion": "1.0.0"})],
+        nothing,
+    );
 }
 
 #[test]
@@ -336,8 +411,15 @@ fn sbr() {
     ];
     // CHECK is asked for too, which is not older.
     cases.extend(["0.4.0", "1.0.0", "1.1.0"].map(|version| json!({"cniVersion": version})));
-    let lines: Vec<String> = cases.iter().flat_map(|more| compare_behind(&macvlan, &sbr, more, lan)).collect();
-    assert!(lines.is_empty(), "the reference (-) and braid (+):\n{}", lines.join("\n"));
+    let lines: Vec<String> = cases
+        .iter()
+        .flat_map(|more| compare_behind(&macvlan, &sbr, more, lan))
+        .collect();
+    assert!(
+        lines.is_empty(),
+        "the reference (-) and braid (+):\n{}",
+        lines.join("\n")
+    );
 }
 
 #[test]
@@ -352,12 +434,19 @@ fn vrf() {
     let vrf = json!({"cniVersion": "1.1.0", "name": "net", "type": "vrf", "vrfname": "blue"});
     let mut cases = vec![json!({"table": 42})];
     cases.extend(["0.4.0", "1.0.0", "1.1.0"].map(|version| json!({"cniVersion": version})));
-    let lines: Vec<String> = cases.iter().flat_map(|more| compare_behind(&macvlan, &vrf, more, lan)).collect();
-    assert!(lines.is_empty(), "the reference (-) and braid (+):\n{}", lines.join("\n"));
+    let lines: Vec<String> = cases
+        .iter()
+        .flat_map(|more| compare_behind(&macvlan, &vrf, more, lan))
+        .collect();
+    assert!(
+        lines.is_empty(),
+        "the reference (-) and braid (+):\n{}",
+        lines.join("\n")
+    );
 }
 
-/// flannel's own plugin starts the reference bridge with what it made. So in versions that a release of it does not know, it
-/// is the reference bridge that braid is compared with.
+/// flannel's own plugin starts the reference bridge with what it made. So in versions that a
+/// release of it does not know, it is the reference bridge that braid is compared with.
 #[test]
 fn flannel() {
     needs!(Reference);
@@ -375,12 +464,21 @@ fn flannel() {
         "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}})
     };
     let own = Feature::ReferenceFlannel.is_here();
-    for (version, is_six) in [("0.3.1", false), ("0.4.0", false), ("1.0.0", false), ("1.1.0", false), ("1.1.0", true)] {
+    for (version, is_six) in [
+        ("0.3.1", false),
+        ("0.4.0", false),
+        ("1.0.0", false),
+        ("1.1.0", false),
+        ("1.1.0", true),
+    ] {
         let [theirs, ours] = [true, false].map(|is_reference| {
             let host = Sandbox::new();
             let pod = host.pod("a");
             let six = "FLANNEL_IPV6_NETWORK=fc00::/48\nFLANNEL_IPV6_SUBNET=fc00::1/64\n";
-            env(&format!("FLANNEL_IPMASQ=true\n{}", if is_six { six } else { "" }));
+            env(&format!(
+                "FLANNEL_IPMASQ=true\n{}",
+                if is_six { six } else { "" }
+            ));
             let call = match (is_reference, own && version < "1.0.0") {
                 (false, _) => host.call("flannel", &pod, conf(version)),
                 (true, true) => host.call("flannel", &pod, conf(version)).reference(),
@@ -388,10 +486,17 @@ fn flannel() {
                     let mut ranges = json!([[{"subnet": "10.1.17.0/24"}]]);
                     let mut routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.1.0.0/16"}]);
                     if is_six {
-                        ranges.as_array_mut().unwrap().push(json!([{"subnet": "fc00::/64"}]));
-                        routes.as_array_mut().unwrap().push(json!({"dst": "fc00::/48"}));
+                        ranges
+                            .as_array_mut()
+                            .unwrap()
+                            .push(json!([{"subnet": "fc00::/64"}]));
+                        routes
+                            .as_array_mut()
+                            .unwrap()
+                            .push(json!({"dst": "fc00::/48"}));
                     }
-                    host.call("bridge", &pod, made(version, ranges, routes)).reference()
+                    host.call("bridge", &pod, made(version, ranges, routes))
+                        .reference()
                 }
             };
             let outcome = outcome(&host, &pod, &call.add().result());
@@ -400,8 +505,15 @@ fn flannel() {
             outcome
         });
         let is_deliberate = |line: &String| DELIBERATE.iter().any(|(what, _)| line.contains(what));
-        let lines: Vec<String> = differences(&theirs, &ours).into_iter().filter(|line| !is_deliberate(line)).collect();
-        assert!(lines.is_empty(), "{version}: the reference (-) and braid (+):\n{}", lines.join("\n"));
+        let lines: Vec<String> = differences(&theirs, &ours)
+            .into_iter()
+            .filter(|line| !is_deliberate(line))
+            .collect();
+        assert!(
+            lines.is_empty(),
+            "{version}: the reference (-) and braid (+):\n{}",
+            lines.join("\n")
+        );
     }
 }
 
@@ -412,22 +524,36 @@ fn addresses() {
     let cases = [
         ipam(json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.20", "rangeEnd": "10.1.0.30"})),
         ipam(json!({"subnet": "10.1.0.0/24", "gateway": "10.1.0.254"})),
-        ipam(json!({"ranges": [[{"subnet": "10.1.0.0/30", "rangeStart": "10.1.0.2"}, {"subnet": "10.1.1.0/24"}]]})),
-        ipam(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "192.0.2.0/24", "priority": 7, "table": 100}]})),
-        ipam(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "192.0.2.0/24", "scope": 253, "gw": "0.0.0.0"}]})),
+        ipam(
+            json!({"ranges": [[{"subnet": "10.1.0.0/30", "rangeStart": "10.1.0.2"}, {"subnet": "10.1.1.0/24"}]]}),
+        ),
+        ipam(
+            json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "192.0.2.0/24", "priority": 7, "table": 100}]}),
+        ),
+        ipam(
+            json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "192.0.2.0/24", "scope": 253, "gw": "0.0.0.0"}]}),
+        ),
         ipam(json!({"subnet": "fd00:1::/64", "routes": [{"dst": "::/0"}]})),
         json!({"runtimeConfig": {"ips": ["10.1.0.77"]}}),
         json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.7.0.0/24"}]]}}),
         json!({"args": {"cni": {"ips": ["10.1.0.78"]}}}),
     ];
-    same("bridge", &merged(conf::bridge(), &json!({"isGateway": false})), &cases, nothing);
+    same(
+        "bridge",
+        &merged(conf::bridge(), &json!({"isGateway": false})),
+        &cases,
+        nothing,
+    );
 }
 
-const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+const VERSIONS: [&str; 7] = [
+    "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+];
 
 /// The result and all else that an ADD makes, in every version.
 fn every_version_of(plugin: &str, conf: &Value, prepare: impl Fn(&Sandbox, &Ns)) {
-    let cases = VERSIONS.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
+    let cases =
+        VERSIONS.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
     same(plugin, conf, &cases, prepare);
 }
 
@@ -446,10 +572,20 @@ fn an_ipam_called_by_itself() {
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge",
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
             "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}]}});
-    same("host-local", &conf, &["0.3.1", "1.0.0", "1.1.0"].map(|v| json!({"cniVersion": v})), nothing);
+    same(
+        "host-local",
+        &conf,
+        &["0.3.1", "1.0.0", "1.1.0"].map(|v| json!({"cniVersion": v})),
+        nothing,
+    );
     let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}], "dns": {"nameservers": ["192.0.2.53"]}});
-    same("static", &conf, &["0.2.0", "0.4.0", "1.1.0"].map(|v| json!({"cniVersion": v, "ipam": ipam})), nothing);
+    same(
+        "static",
+        &conf,
+        &["0.2.0", "0.4.0", "1.1.0"].map(|v| json!({"cniVersion": v, "ipam": ipam})),
+        nothing,
+    );
 }
 
 /// All default routes of the container in the kernel's order, and the way of a packet.
@@ -457,12 +593,21 @@ fn default_routes(pod: &Ns) -> Vec<String> {
     let mut routes = Vec::new();
     for family in ["-4", "-6"] {
         for route in pod.list(&format!("ip {family} -j route show default")) {
-            let hops = route["nexthops"].as_array().cloned().unwrap_or_else(|| vec![route.clone()]);
-            routes.extend(hops.iter().map(|hop| format!("{} {} {}", hop["gateway"], hop["dev"], route["metric"])));
+            let hops = route["nexthops"]
+                .as_array()
+                .cloned()
+                .unwrap_or_else(|| vec![route.clone()]);
+            routes.extend(
+                hops.iter()
+                    .map(|hop| format!("{} {} {}", hop["gateway"], hop["dev"], route["metric"])),
+            );
         }
     }
     // The kernel spreads packets over several IPv6 routes.
-    routes.push(pod.try_run("ip -4 -j route get 192.0.2.1").unwrap_or_default());
+    routes.push(
+        pod.try_run("ip -4 -j route get 192.0.2.1")
+            .unwrap_or_default(),
+    );
     routes
 }
 
@@ -470,14 +615,21 @@ fn default_routes(pod: &Ns) -> Vec<String> {
 fn of_two_default_routes_the_same_one_is_used() {
     needs!(Reference);
     let ipam = |net: u8, routes: Value| {
-        let ranges = [[json!({"subnet": format!("10.{net}.0.0/24")})], [json!({"subnet": format!("fd00:{net}::/64")})]];
+        let ranges = [
+            [json!({"subnet": format!("10.{net}.0.0/24")})],
+            [json!({"subnet": format!("fd00:{net}::/64")})],
+        ];
         json!({"type": "host-local", "ranges": ranges, "routes": routes})
     };
     let default = || json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let two = json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.250"}, {"dst": "0.0.0.0/0", "gw": "10.1.0.251"},
         {"dst": "::/0", "gw": "fd00:1::250"}, {"dst": "::/0", "gw": "fd00:1::251"}]);
     let lists = || vec![("eth0", 1, default()), ("net1", 2, default())];
-    for (plugin, attached) in [("bridge", lists()), ("ptp", lists()), ("bridge", vec![("eth0", 1, two)])] {
+    for (plugin, attached) in [
+        ("bridge", lists()),
+        ("ptp", lists()),
+        ("bridge", vec![("eth0", 1, two)]),
+    ] {
         let [theirs, ours] = [true, false].map(|is_reference| {
             let host = Sandbox::new();
             let pod = host.pod("a");

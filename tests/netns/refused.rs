@@ -1,11 +1,12 @@
-//! What ADD refused must not keep a container from going: DEL with the same configuration has nothing to take back, or
-//! takes back what an ADD before the mistake made.
+//! What ADD refused must not keep a container from going: DEL with the same configuration has
+//! nothing to take back, or takes back what an ADD before the mistake made.
 
 use crate::conf;
 use braid_tests::{Sandbox, Value, json};
 use std::fs;
 
-/// One mistake: the plugin, `CNI_ARGS`, and the keys that make its configuration one that ADD refuses.
+/// One mistake: the plugin, `CNI_ARGS`, and the keys that make its configuration one that ADD
+/// refuses.
 struct Mistake(&'static str, &'static str, Value);
 
 fn mistakes() -> Vec<Mistake> {
@@ -13,7 +14,8 @@ fn mistakes() -> Vec<Mistake> {
     let masquerade = json!({"ipMasq": true, "ipMasqBackend": "magic"});
     let scope = json!({"ipam": {"type": "host-local", "subnet": "10.1.0.0/24",
         "routes": [{"dst": "0.0.0.0/0", "scope": 300}]}});
-    let ranges = json!({"ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.2.0.1"}});
+    let ranges =
+        json!({"ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.2.0.1"}});
     vec![
         Mistake("bridge", "", mac.clone()),
         Mistake("bridge", "MAC=bogus", json!({})),
@@ -23,12 +25,20 @@ fn mistakes() -> Vec<Mistake> {
         Mistake("bridge", "", json!({"mtu": -5})),
         Mistake("bridge", "", json!({"mtu": 100_000})),
         Mistake("bridge", "", masquerade.clone()),
-        Mistake("bridge", "", json!({"hairpinMode": true, "promiscMode": true})),
+        Mistake(
+            "bridge",
+            "",
+            json!({"hairpinMode": true, "promiscMode": true}),
+        ),
         Mistake("bridge", "", json!({"disableContainerInterface": true})),
         Mistake("bridge", "", scope),
         Mistake("bridge", "", ranges),
         Mistake("bridge", "", json!({"ipam": {"type": "bridge"}})),
-        Mistake("bridge", "", json!({"prevResult": {"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.2/24"}}})),
+        Mistake(
+            "bridge",
+            "",
+            json!({"prevResult": {"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.2/24"}}}),
+        ),
         Mistake("bridge", "", json!({"prevResult": {"ips": "x"}})),
         Mistake("ptp", "", json!({"mtu": -1})),
         Mistake("ptp", "", masquerade),
@@ -63,7 +73,9 @@ fn good(plugin: &str) -> Value {
 /// The same with the mistake in it.
 fn bad(Mistake(plugin, _, keys): &Mistake) -> Value {
     let mut conf = good(plugin);
-    conf.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    conf.as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().unwrap().clone());
     conf
 }
 
@@ -78,7 +90,8 @@ fn del_of_what_was_never_attached_has_nothing_to_do() {
         let refusal = call.add().error();
         assert!([4, 6, 7].contains(&refusal.code), "{refusal:?}");
         call.del().ok();
-        let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf]});
+        let list =
+            json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf]});
         host.call("braid", &pod, list).args(args).del().ok();
         before.assert_same(&host.state());
     }
@@ -92,13 +105,23 @@ fn del_without_a_record_takes_back_what_was_attached_before_the_mistake() {
         let call = host.call(mistake.0, &pod, good(mistake.0));
         call.add().result();
         fs::remove_dir_all("/run/braid/attachments").unwrap();
-        host.call(mistake.0, &pod, bad(&mistake)).args(mistake.1).del().ok();
+        host.call(mistake.0, &pod, bad(&mistake))
+            .args(mistake.1)
+            .del()
+            .ok();
         assert_eq!(pod.link_names(), Vec::<String>::new(), "{:?}", mistake.2);
         let left = host.leftovers();
         // Whose address it is, only the type of the IPAM tells.
         let is_lease = |left: &String| left.starts_with("/var/lib/cni");
-        let names_ipam = mistake.2.get("ipam").is_none_or(|ipam| ipam["type"] == "host-local");
-        assert!(left.iter().all(|left| is_lease(left) && !names_ipam), "{:?}: {left:?}", mistake.2);
+        let names_ipam = mistake
+            .2
+            .get("ipam")
+            .is_none_or(|ipam| ipam["type"] == "host-local");
+        assert!(
+            left.iter().all(|left| is_lease(left) && !names_ipam),
+            "{:?}: {left:?}",
+            mistake.2
+        );
         call.del().ok();
         host.assert_nothing_left();
         host.end(&pod);
@@ -112,7 +135,10 @@ fn del_with_a_record_gives_back_the_address_that_the_mistake_hides() {
     for mistake in mistakes() {
         let pod = host.pod("a");
         host.call(mistake.0, &pod, good(mistake.0)).add().result();
-        host.call(mistake.0, &pod, bad(&mistake)).args(mistake.1).del().ok();
+        host.call(mistake.0, &pod, bad(&mistake))
+            .args(mistake.1)
+            .del()
+            .ok();
         assert_eq!(pod.link_names(), Vec::<String>::new(), "{:?}", mistake.2);
         assert_eq!(host.leftovers(), Vec::<String>::new(), "{:?}", mistake.2);
         host.end(&pod);
@@ -129,16 +155,28 @@ fn del_of_what_changes_an_interface_of_others() {
     let duplicate = r#"{"cniVersion": "1.1.0", "name": "net", "type": "tuning",
         "sysctl": {"net.core.somaxconn": "1", "net.core.somaxconn": "2"}, "prevResult": {}}"#;
     let of = |plugin: &str| json!({"cniVersion": "1.1.0", "name": "net", "type": plugin});
-    let mapping = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "magic"}]});
+    let mapping =
+        json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "magic"}]});
     let before = host.leftovers();
     let calls = [
-        host.call("tuning", &pod, of("tuning")).with("mtu", -1).prev(&result),
-        host.call("tuning", &pod, of("tuning")).with("mac", "bogus").prev(&result),
+        host.call("tuning", &pod, of("tuning"))
+            .with("mtu", -1)
+            .prev(&result),
+        host.call("tuning", &pod, of("tuning"))
+            .with("mac", "bogus")
+            .prev(&result),
         host.call("tuning", &pod, of("tuning")).stdin(duplicate),
-        host.call("tuning", &pod, of("tuning")).with("prevResult", json!({"ips": "x"})),
-        host.call("portmap", &pod, of("portmap")).with("runtimeConfig", mapping).prev(&result),
-        host.call("firewall", &pod, of("firewall")).with("ingressPolicy", "magic").prev(&result),
-        host.call("bandwidth", &pod, of("bandwidth")).with("ingressRate", 5).prev(&result),
+        host.call("tuning", &pod, of("tuning"))
+            .with("prevResult", json!({"ips": "x"})),
+        host.call("portmap", &pod, of("portmap"))
+            .with("runtimeConfig", mapping)
+            .prev(&result),
+        host.call("firewall", &pod, of("firewall"))
+            .with("ingressPolicy", "magic")
+            .prev(&result),
+        host.call("bandwidth", &pod, of("bandwidth"))
+            .with("ingressRate", 5)
+            .prev(&result),
     ];
     for call in calls {
         let answer = call.add();

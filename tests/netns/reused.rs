@@ -1,5 +1,5 @@
-//! A path that led to one container's namespace leads to another one's now: whatever is done for the first leaves the
-//! second alone.
+//! A path that led to one container's namespace leads to another one's now: whatever is done for
+//! the first leaves the second alone.
 
 use crate::conf;
 use crate::reboot::remember;
@@ -7,7 +7,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::rc::Rc;
 
-/// Attaches a container, ends its namespace, and gives its path to another one, which is attached as well.
+/// Attaches a container, ends its namespace, and gives its path to another one, which is attached
+/// as well.
 fn succeed(host: &Sandbox, plugin: &str, conf: &Value) -> (Call, Call, Rc<Ns>) {
     let first = host.pod("a");
     let old = host.call(plugin, &first, conf.clone()).container("old");
@@ -28,7 +29,11 @@ fn confs(host: &Sandbox) -> [(&'static str, Value); 3] {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let tuned = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [conf::bridge(), {"type": "tuning", "mtu": 1300}]});
-    [("macvlan", conf::macvlan()), ("ptp", conf::ptp()), ("braid", tuned)]
+    [
+        ("macvlan", conf::macvlan()),
+        ("ptp", conf::ptp()),
+        ("braid", tuned),
+    ]
 }
 
 #[test]
@@ -46,7 +51,11 @@ fn gc_detach_and_del_of_the_one_that_is_gone_leave_its_successor_alone() {
                 _ => drop(host.run(&format!("{braid} gc"))),
             }
             assert_eq!(pod.the_link("eth0"), before, "{command} {plugin}");
-            assert!(host.leftovers().iter().all(|left| !left.contains("old")), "{:?}", host.leftovers());
+            assert!(
+                host.leftovers().iter().all(|left| !left.contains("old")),
+                "{:?}",
+                host.leftovers()
+            );
             new.del().ok();
             host.assert_nothing_left();
             host.end(&pod);
@@ -60,7 +69,11 @@ fn an_interface_that_others_made_is_not_tuned_back_for_the_one_that_is_gone() {
     let host = Sandbox::new();
     let first = host.pod("a");
     first.run("ip link add eth0 type veth peer name far");
-    let tuned = |pod: &Ns, id: &str, mtu: u32| host.call("tuning", pod, conf::tuning()).container(id).with("mtu", mtu);
+    let tuned = |pod: &Ns, id: &str, mtu: u32| {
+        host.call("tuning", pod, conf::tuning())
+            .container(id)
+            .with("mtu", mtu)
+    };
     tuned(&first, "old", 1300).add().result();
     let second = again(&host, &first);
     second.run("ip link add eth0 type veth peer name far");
@@ -102,7 +115,10 @@ fn the_address_of_the_one_that_is_gone_is_free_again() {
     let first = host.pod("a");
     let mut conf = conf::bridge();
     conf["ipam"] = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
-    host.call("bridge", &first, conf.clone()).container("old").add().result();
+    host.call("bridge", &first, conf.clone())
+        .container("old")
+        .add()
+        .result();
     let second = again(&host, &first);
     let new = host.call("bridge", &second, conf).container("new");
     assert_eq!(new.add().result()["ips"][0]["address"], "10.1.0.2/30");
@@ -119,8 +135,13 @@ fn a_container_that_is_attached_elsewhere_is_not_attached_again() {
         call.add().result();
         let again = host.call(plugin, &there, conf).container("c");
         again.add().refused(999, &["eth0", "already", "here"]);
-        assert_eq!((here.link_names(), there.link_names()), (vec!["eth0".to_owned()], Vec::new()), "{plugin}");
-        // Its namespace is gone, its runtime never said so. Of a macvlan the kernel keeps the address for a moment more.
+        assert_eq!(
+            (here.link_names(), there.link_names()),
+            (vec!["eth0".to_owned()], Vec::new()),
+            "{plugin}"
+        );
+        // Its namespace is gone, its runtime never said so. Of a macvlan the kernel keeps the
+        // address for a moment more.
         host.end(&here);
         if plugin != "macvlan" {
             again.add().result();
@@ -149,7 +170,10 @@ fn the_rules_of_a_container_of_the_same_name_in_another_network_are_its_own() {
     let of_old = old.add().result();
     host.end(&first);
     // As the kernel does a moment later.
-    let _ = host.try_run(&format!("ip link del {}", of_old["interfaces"][1]["name"].as_str().unwrap()));
+    let _ = host.try_run(&format!(
+        "ip link del {}",
+        of_old["interfaces"][1]["name"].as_str().unwrap()
+    ));
     let new = host.call("braid", &second, rules("new")).container("a");
     let result = new.add().result();
     let before = state::elements(&host);
@@ -168,24 +192,32 @@ fn with_addresses(mut conf: Value, ipam: Value) -> Value {
 
 #[test]
 fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_stays_there() {
-    let host_local =
-        json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
+    let host_local = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
     let fixed = json!({"type": "static", "addresses": [
         {"address": "10.1.0.50/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::50/64", "gateway": "fd00:1::1"}]});
-    for (conf, ipam) in
-        [(conf::bridge(), &host_local), (conf::ptp(), &host_local), (conf::bridge(), &fixed), (conf::ptp(), &fixed)]
-    {
+    for (conf, ipam) in [
+        (conf::bridge(), &host_local),
+        (conf::ptp(), &host_local),
+        (conf::bridge(), &fixed),
+        (conf::ptp(), &fixed),
+    ] {
         for (is_in_args, is_known) in [(true, true), (false, true), (true, false)] {
             let host = Sandbox::new();
             let call = |pod: &Ns| {
-                let call = host.call(conf["type"].as_str().unwrap(), pod, with_addresses(conf.clone(), ipam.clone()));
+                let call = host.call(
+                    conf["type"].as_str().unwrap(),
+                    pod,
+                    with_addresses(conf.clone(), ipam.clone()),
+                );
                 match (ipam["type"] == "static", is_in_args) {
-                    (true, true) => call
-                        .with("ipam", json!({"type": "static"}))
-                        .args("IgnoreUnknown=1;IP=10.1.0.50/24,fd00:1::50/64;GATEWAY=10.1.0.1,fd00:1::1"),
+                    (true, true) => call.with("ipam", json!({"type": "static"})).args(
+                        "IgnoreUnknown=1;IP=10.1.0.50/24,fd00:1::50/64;GATEWAY=10.1.0.1,fd00:1::1",
+                    ),
                     (true, false) => call,
                     (false, true) => call.args("IgnoreUnknown=1;IP=10.1.0.50"),
-                    (false, false) => call.with("runtimeConfig", json!({"ips": ["10.1.0.50", "fd00:1::50"]})),
+                    (false, false) => {
+                        call.with("runtimeConfig", json!({"ips": ["10.1.0.50", "fd00:1::50"]}))
+                    }
                 }
             };
             let (first, second) = (host.pod("a"), host.pod("b"));
@@ -201,11 +233,20 @@ fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_s
             // What the kernel does a moment later.
             let port = |result: &Value| {
                 let interfaces = result["interfaces"].as_array().unwrap().iter();
-                let name = interfaces.filter_map(|one| one["name"].as_str()).find(|name| name.starts_with("veth"));
+                let name = interfaces
+                    .filter_map(|one| one["name"].as_str())
+                    .find(|name| name.starts_with("veth"));
                 name.unwrap().to_owned()
             };
             let _ = host.try_run(&format!("ip link del {}", port(&of_old)));
-            let seen = || (state::elements(&host), host.link_names(), host.routes("-4"), leases());
+            let seen = || {
+                (
+                    state::elements(&host),
+                    host.link_names(),
+                    host.routes("-4"),
+                    leases(),
+                )
+            };
             let before = seen();
             old.prev(&of_old).del().ok();
             assert_eq!(seen(), before, "{conf} {ipam} {is_in_args} {is_known}");
@@ -219,9 +260,19 @@ fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_s
 
 /// The leases of the second container.
 fn leases() -> Vec<(String, String)> {
-    let files = fs::read_dir("/var/lib/cni/networks/net").into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut leases: Vec<_> =
-        files.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect();
+    let files = fs::read_dir("/var/lib/cni/networks/net")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let mut leases: Vec<_> = files
+        .map(|path| {
+            (
+                path.display().to_string(),
+                fs::read_to_string(&path).unwrap(),
+            )
+        })
+        .collect();
     leases.retain(|(_, text)| text == "b\r\neth0");
     leases.sort();
     leases
@@ -232,20 +283,30 @@ fn a_path_that_a_later_namespace_is_mounted_at_keeps_no_address_for_the_first() 
     let host = Sandbox::new();
     let first = host.pod("a");
     let call = |pod: &Ns, id: &str| {
-        host.call("bridge", pod, conf::bridge()).container(id).args("IgnoreUnknown=1;IP=10.1.0.50")
+        host.call("bridge", pod, conf::bridge())
+            .container(id)
+            .args("IgnoreUnknown=1;IP=10.1.0.50")
     };
     call(&first, "a").add().result();
     remember(&first);
     // libcni alone knows of it, as of what the reference attached.
     fs::remove_dir_all("/run/braid").unwrap();
-    call(&host.pod("b"), "b").add().refused(999, &["requested IP address 10.1.0.50 is not available"]);
+    call(&host.pod("b"), "b")
+        .add()
+        .refused(999, &["requested IP address 10.1.0.50 is not available"]);
     first.run("ip link del eth0");
     // An hour passes.
     let then = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
-    for file in ["/var/lib/cni/results/net-a-eth0", "/var/lib/cni/networks/net/10.1.0.50"] {
+    for file in [
+        "/var/lib/cni/results/net-a-eth0",
+        "/var/lib/cni/networks/net/10.1.0.50",
+    ] {
         fs::File::open(file).unwrap().set_modified(then).unwrap();
     }
     let second = again(&host, &first);
     call(&second, "new").add().result();
-    assert_eq!(fs::read_to_string("/var/lib/cni/networks/net/10.1.0.50").unwrap(), "new\r\neth0");
+    assert_eq!(
+        fs::read_to_string("/var/lib/cni/networks/net/10.1.0.50").unwrap(),
+        "new\r\neth0"
+    );
 }

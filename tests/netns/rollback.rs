@@ -3,8 +3,8 @@
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 
-/// Runs an ADD that must fail with `words`, and compares host, container and files with before. What the node shares may
-/// be new.
+/// Runs an ADD that must fail with `words`, and compares host, container and files with before.
+/// What the node shares may be new.
 fn fails_and_leaves_nothing(host: &Sandbox, pod: &Ns, call: &Call, words: &[&str]) {
     let before = pod.json("ip -j addr");
     call.add().refused(999, words);
@@ -28,8 +28,16 @@ fn a_route_through_an_unreachable_gateway() {
             _ => conf::macvlan(),
         };
         let ipam = with_routes(&json!([{"dst": "192.0.2.0/24", "gw": "172.16.9.9"}]));
-        let call = host.call(plugin, &pod, conf).with("ipam", ipam).with("ipMasq", true);
-        fails_and_leaves_nothing(&host, &pod, &call, &["192.0.2.0/24", "172.16.9.9", "ENETUNREACH"]);
+        let call = host
+            .call(plugin, &pod, conf)
+            .with("ipam", ipam)
+            .with("ipMasq", true);
+        fails_and_leaves_nothing(
+            &host,
+            &pod,
+            &call,
+            &["192.0.2.0/24", "172.16.9.9", "ENETUNREACH"],
+        );
     }
 }
 
@@ -42,7 +50,9 @@ fn a_masquerade_element_that_nf_tables_refuses() {
     host.run("nft add rule inet braid whole return");
     host.run("nft add set inet braid masquerade4 { type inet_service ; }");
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipMasq", true);
     fails_and_leaves_nothing(&host, &pod, &call, &["masquerade4"]);
 }
 
@@ -54,7 +64,9 @@ fn a_hold_that_nf_tables_refuses() {
     host.run("nft add rule bridge braid whole return");
     host.run("nft add set bridge braid checked { type inet_service ; }");
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("macspoofchk", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("macspoofchk", true);
     fails_and_leaves_nothing(&host, &pod, &call, &["nft add element bridge braid"]);
 }
 
@@ -86,7 +98,9 @@ fn an_interface_name_that_the_container_has_already() {
             _ => conf::macvlan(),
         };
         let before = host.state();
-        host.call(plugin, &pod, conf).add().refused(999, &["\"eth0\" already exists"]);
+        host.call(plugin, &pod, conf)
+            .add()
+            .refused(999, &["\"eth0\" already exists"]);
         before.assert_same(&host.state());
     }
 }
@@ -96,7 +110,9 @@ fn a_hardware_address_that_the_kernel_refuses() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let runtime = json!({"mac": "01:00:5e:00:00:01"});
-    let call = host.call("bridge", &pod, conf::bridge()).with("runtimeConfig", runtime);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("runtimeConfig", runtime);
     fails_and_leaves_nothing(&host, &pod, &call, &["01:00:5e:00:00:01"]);
 }
 
@@ -105,7 +121,10 @@ fn a_second_macvlan_of_a_parent_that_passes_through() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let (a, b) = (host.pod("a"), host.pod("b"));
-    let call = |pod: &Ns| host.call("macvlan", pod, conf::macvlan()).with("mode", "passthru");
+    let call = |pod: &Ns| {
+        host.call("macvlan", pod, conf::macvlan())
+            .with("mode", "passthru")
+    };
     let first = call(&a);
     let result = first.add().result();
     call(&b).add().refused(999, &["mode passthru", "EINVAL"]);
@@ -119,8 +138,9 @@ fn the_same_addresses_twice() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let addresses = json!([{"address": "10.1.0.5/24"}, {"address": "10.1.0.5/24"}]);
-    let call =
-        host.call("bridge", &pod, conf::bridge()).with("ipam", json!({"type": "static", "addresses": addresses}));
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipam", json!({"type": "static", "addresses": addresses}));
     fails_and_leaves_nothing(&host, &pod, &call, &["10.1.0.5/24", "EEXIST"]);
 }
 
@@ -130,7 +150,10 @@ fn a_retry_after_a_failure_succeeds() {
     let pod = host.pod("a");
     let bad = with_routes(&json!([{"dst": "192.0.2.0/24", "gw": "172.16.9.9"}]));
     let call = host.call("bridge", &pod, conf::bridge());
-    call.clone().with("ipam", bad).add().refused(999, &["172.16.9.9"]);
+    call.clone()
+        .with("ipam", bad)
+        .add()
+        .refused(999, &["172.16.9.9"]);
     let result = call.add().result();
     call.check(&result).ok();
 }
@@ -139,13 +162,21 @@ fn a_retry_after_a_failure_succeeds() {
 fn an_add_that_was_killed_is_begun_again_by_the_next_one() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, conf::bridge()).with("ipMasq", true);
+    let call = host
+        .call("bridge", &pod, conf::bridge())
+        .with("ipMasq", true);
     call.add().result();
     // As if the process had died before the container's end was there: record and lease are.
     pod.run("ip link del eth0");
     let result = call.add().result();
     call.check(&result).ok();
-    assert_eq!(host.leftovers().iter().filter(|left| left.contains("networks/net/10.")).count(), 1);
+    assert_eq!(
+        host.leftovers()
+            .iter()
+            .filter(|left| left.contains("networks/net/10."))
+            .count(),
+        1
+    );
     call.del().ok();
     host.assert_nothing_left();
 }

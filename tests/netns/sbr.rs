@@ -19,12 +19,20 @@ fn ipam() -> Value {
 }
 
 fn macvlan(host: &Sandbox, pod: &Ns) -> Call {
-    host.call("macvlan", pod, conf::macvlan()).with("ipam", ipam()).ifname("net1")
+    host.call("macvlan", pod, conf::macvlan())
+        .with("ipam", ipam())
+        .ifname("net1")
 }
 
 /// The plugin behind another, with keys of its own.
 fn behind(host: &Sandbox, pod: &Ns, prev: &Value, keys: &Value) -> Call {
-    let mut call = host.call("sbr", pod, json!({"cniVersion": "1.1.0", "name": "net", "type": "sbr"})).ifname("net1");
+    let mut call = host
+        .call(
+            "sbr",
+            pod,
+            json!({"cniVersion": "1.1.0", "name": "net", "type": "sbr"}),
+        )
+        .ifname("net1");
     for (key, value) in keys.as_object().into_iter().flatten() {
         call = call.with(key, value.clone());
     }
@@ -38,34 +46,47 @@ fn in_one_call(host: &Sandbox, pod: &Ns, keys: &Value) -> Call {
     for (key, value) in keys.as_object().into_iter().flatten() {
         sbr[key] = value.clone();
     }
-    let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [macvlan, sbr]});
+    let list =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [macvlan, sbr]});
     host.call("braid", pod, list).ifname("net1")
 }
 
 /// Each rule about an address as its words, those of the kernel left out.
 fn rules(pod: &Ns) -> Vec<String> {
-    let all = ["-4", "-6"].iter().flat_map(|family| pod.list(&format!("ip {family} -j rule")));
+    let all = ["-4", "-6"]
+        .iter()
+        .flat_map(|family| pod.list(&format!("ip {family} -j rule")));
     let own = all.filter(|rule| rule["src"] != "all");
-    own.map(|rule| format!("{} {} {}", rule["src"], rule["table"], rule["priority"])).collect()
+    own.map(|rule| format!("{} {} {}", rule["src"], rule["table"], rule["priority"]))
+        .collect()
 }
 
 /// The routes of a table that packets can take, without the kernel's own of each link.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
         // A table that never had a route is an error.
-        let shown = pod.try_run(&format!("ip {family} -j route show table {table}")).unwrap_or_default();
+        let shown = pod
+            .try_run(&format!("ip {family} -j route show table {table}"))
+            .unwrap_or_default();
         serde_json::from_str::<Vec<Value>>(&shown).unwrap_or_default()
     });
     let own = all.filter(|route| route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8");
-    let mut all: Vec<String> =
-        own.map(|route| format!("{} {} {}", route["dst"], route["gateway"], route["prefsrc"])).collect();
+    let mut all: Vec<String> = own
+        .map(|route| format!("{} {} {}", route["dst"], route["gateway"], route["prefsrc"]))
+        .collect();
     all.sort();
     all
 }
 
 const RULES: [&str; 2] = [r#""10.3.0.2" "100" 32765"#, r#""fd00:3::2" "101" 32765"#];
-const TABLE_100: [&str; 2] = [r#""10.3.0.0/24" null "10.3.0.2""#, r#""default" "10.3.0.1" null"#];
-const TABLE_101: [&str; 2] = [r#""default" "fd00:3::1" null"#, r#""fd00:3::/64" null null"#];
+const TABLE_100: [&str; 2] = [
+    r#""10.3.0.0/24" null "10.3.0.2""#,
+    r#""default" "10.3.0.1" null"#,
+];
+const TABLE_101: [&str; 2] = [
+    r#""default" "fd00:3::1" null"#,
+    r#""fd00:3::/64" null null"#,
+];
 
 #[test]
 fn each_address_has_a_table_of_its_own_and_nothing_is_in_the_main_one() {
@@ -74,13 +95,24 @@ fn each_address_has_a_table_of_its_own_and_nothing_is_in_the_main_one() {
         let _far = lan(&host);
         let pod = host.pod("a");
         let main = macvlan(&host, &pod);
-        let prev = if is_one { Value::Null } else { main.add().result() };
-        let call = if is_one { in_one_call(&host, &pod, &json!({})) } else { behind(&host, &pod, &prev, &json!({})) };
+        let prev = if is_one {
+            Value::Null
+        } else {
+            main.add().result()
+        };
+        let call = if is_one {
+            in_one_call(&host, &pod, &json!({}))
+        } else {
+            behind(&host, &pod, &prev, &json!({}))
+        };
         let result = call.add().result();
         assert_eq!(rules(&pod), RULES, "in one call: {is_one}");
         assert_eq!(
             (table(&pod, "100"), table(&pod, "101")),
-            (TABLE_100.map(str::to_owned).into(), TABLE_101.map(str::to_owned).into())
+            (
+                TABLE_100.map(str::to_owned).into(),
+                TABLE_101.map(str::to_owned).into()
+            )
         );
         assert_eq!(table(&pod, "main"), Vec::<String>::new());
         call.check(&result).ok();
@@ -103,12 +135,16 @@ fn the_source_decides_by_which_interface_a_packet_leaves() {
     let host = Sandbox::new();
     let far = lan(&host);
     let pod = host.pod("a");
-    let bridge = host.call("bridge", &pod, conf::bridge()).with("isDefaultGateway", true);
+    let bridge = host
+        .call("bridge", &pod, conf::bridge())
+        .with("isDefaultGateway", true);
     let attached = bridge.add().result();
     let call = in_one_call(&host, &pod, &json!({}));
     let result = call.add().result();
     let ways = |from: &str| {
-        let way = pod.list(&format!("ip -j route get 198.51.100.9 from {from}")).remove(0);
+        let way = pod
+            .list(&format!("ip -j route get 198.51.100.9 from {from}"))
+            .remove(0);
         (way["gateway"].clone(), way["dev"].clone())
     };
     assert_eq!(ways("10.3.0.2"), (json!("10.3.0.1"), json!("net1")));
@@ -129,17 +165,37 @@ fn static_gateways_stand_in_for_those_of_the_addresses() {
     let host = Sandbox::new();
     let _far = lan(&host);
     let pod = host.pod("a");
-    let call = in_one_call(&host, &pod, &json!({"gateways": ["fd00:3::99", "10.3.0.99"]}));
+    let call = in_one_call(
+        &host,
+        &pod,
+        &json!({"gateways": ["fd00:3::99", "10.3.0.99"]}),
+    );
     let result = call.add().result();
-    assert!(table(&pod, "100").contains(&r#""default" "10.3.0.99" null"#.to_owned()), "{:?}", table(&pod, "100"));
-    assert!(table(&pod, "101").contains(&r#""default" "fd00:3::99" null"#.to_owned()), "{:?}", table(&pod, "101"));
+    assert!(
+        table(&pod, "100").contains(&r#""default" "10.3.0.99" null"#.to_owned()),
+        "{:?}",
+        table(&pod, "100")
+    );
+    assert!(
+        table(&pod, "101").contains(&r#""default" "fd00:3::99" null"#.to_owned()),
+        "{:?}",
+        table(&pod, "101")
+    );
     call.check(&result).ok();
     for (gateways, word) in [
-        (json!(["10.3.0.1", "10.3.0.3"]), "gateways list contains multiple IPv4 addresses: 10.3.0.1 and 10.3.0.3"),
-        (json!(["10.3.0.1", "fd00::1", "fd00::2"]), "gateways list cannot contain more than 2 entries"),
+        (
+            json!(["10.3.0.1", "10.3.0.3"]),
+            "gateways list contains multiple IPv4 addresses: 10.3.0.1 and 10.3.0.3",
+        ),
+        (
+            json!(["10.3.0.1", "fd00::1", "fd00::2"]),
+            "gateways list cannot contain more than 2 entries",
+        ),
         (json!(["10.3.0.256"]), "invalid static gateway IP address"),
     ] {
-        behind(&host, &pod, &result, &json!({"gateways": gateways})).add().refused(7, &[word]);
+        behind(&host, &pod, &result, &json!({"gateways": gateways}))
+            .add()
+            .refused(7, &[word]);
     }
 }
 
@@ -150,8 +206,17 @@ fn source_hints_keep_the_networks_in_the_main_table() {
     let pod = host.pod("a");
     let call = in_one_call(&host, &pod, &json!({"addSourceHints": true}));
     let result = call.add().result();
-    let hints = [r#""10.3.0.0/24" null "10.3.0.2""#, r#""fd00:3::/64" null "fd00:3::2""#];
-    assert_eq!((rules(&pod), table(&pod, "main")), (RULES.map(str::to_owned).into(), hints.map(str::to_owned).into()));
+    let hints = [
+        r#""10.3.0.0/24" null "10.3.0.2""#,
+        r#""fd00:3::/64" null "fd00:3::2""#,
+    ];
+    assert_eq!(
+        (rules(&pod), table(&pod, "main")),
+        (
+            RULES.map(str::to_owned).into(),
+            hints.map(str::to_owned).into()
+        )
+    );
     // Who names no source reaches the network, and nothing beyond.
     assert!(pod.can_ping("10.3.0.1") && pod.can_ping("fd00:3::1"));
     assert!(pod.try_run("ip route get 198.51.100.9").is_err());
@@ -168,16 +233,26 @@ fn a_table_that_others_fill_gets_only_rules() {
     let prev = macvlan(&host, &pod).add().result();
     let before = table(&pod, "main");
     // The other keys mean nothing then, whatever they are.
-    let call = behind(&host, &pod, &prev, &json!({"table": 5000, "gateways": ["x"], "addSourceHints": true}));
+    let call = behind(
+        &host,
+        &pod,
+        &prev,
+        &json!({"table": 5000, "gateways": ["x"], "addSourceHints": true}),
+    );
     let result = call.add().result();
-    assert_eq!(rules(&pod), [r#""10.3.0.2" "5000" 32765"#, r#""fd00:3::2" "5000" 32765"#]);
+    assert_eq!(
+        rules(&pod),
+        [r#""10.3.0.2" "5000" 32765"#, r#""fd00:3::2" "5000" 32765"#]
+    );
     assert_eq!(table(&pod, "main"), before);
     call.check(&result).ok();
     pod.run("ip rule del from 10.3.0.2");
     call.check(&result).refused(999, &["10.3.0.2", "5000"]);
     call.del().ok();
     assert_eq!(rules(&pod), Vec::<String>::new());
-    behind(&host, &pod, &prev, &json!({"table": 0})).add().refused(7, &["\"table\""]);
+    behind(&host, &pod, &prev, &json!({"table": 0}))
+        .add()
+        .refused(7, &["\"table\""]);
 }
 
 #[test]
@@ -190,7 +265,10 @@ fn a_table_that_holds_a_route_or_has_a_rule_is_not_free() {
     pod.run("ip rule add fwmark 7 lookup 101");
     pod.run("ip -6 rule add to 2001:db8:1::/64 lookup 102");
     in_one_call(&host, &pod, &json!({})).add().result();
-    assert_eq!(rules(&pod), [r#""10.3.0.2" "103" 32764"#, r#""fd00:3::2" "104" 32764"#]);
+    assert_eq!(
+        rules(&pod),
+        [r#""10.3.0.2" "103" 32764"#, r#""fd00:3::2" "104" 32764"#]
+    );
 }
 
 #[test]
@@ -199,12 +277,19 @@ fn without_a_result_or_addresses_there_is_nothing_to_route_by() {
     let pod = host.pod("a");
     let before = host.state();
     let bare = json!({"cniVersion": "1.1.0", "name": "net", "type": "sbr"});
-    host.call("sbr", &pod, bare).add().refused(7, &["This plugin must be called as chained plugin"]);
-    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]});
-    behind(&host, &pod, &prev, &json!({})).add().refused(7, &["No IP addresses supplied on interface: net1"]);
+    host.call("sbr", &pod, bare)
+        .add()
+        .refused(7, &["This plugin must be called as chained plugin"]);
+    let prev =
+        json!({"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]});
+    behind(&host, &pod, &prev, &json!({}))
+        .add()
+        .refused(7, &["No IP addresses supplied on interface: net1"]);
     let ips = json!([{"address": "10.3.0.2/24"}]);
     let prev = json!({"cniVersion": "1.1.0", "ips": ips});
-    behind(&host, &pod, &prev, &json!({})).add().refused(999, &["Cannot find network interface net1"]);
+    behind(&host, &pod, &prev, &json!({}))
+        .add()
+        .refused(999, &["Cannot find network interface net1"]);
     before.assert_same(&host.state());
 }
 
@@ -215,10 +300,16 @@ fn an_add_that_fails_gives_the_main_table_its_routes_back() {
     let pod = host.pod("a");
     let mut prev = macvlan(&host, &pod).add().result();
     let before = (table(&pod, "main"), table(&pod, "100"), rules(&pod));
-    // No route can be from an address that the interface has not: that fails when all others are done.
+    // No route can be from an address that the interface has not: that fails when all others are
+    // done.
     prev["ips"] = json!([{"address": "10.3.0.77/24", "gateway": "10.3.0.1", "interface": 0}]);
-    behind(&host, &pod, &prev, &json!({"addSourceHints": true})).add().refused(999, &["10.3.0.77"]);
-    assert_eq!((table(&pod, "main"), table(&pod, "100"), rules(&pod)), before);
+    behind(&host, &pod, &prev, &json!({"addSourceHints": true}))
+        .add()
+        .refused(999, &["10.3.0.77"]);
+    assert_eq!(
+        (table(&pod, "main"), table(&pod, "100"), rules(&pod)),
+        before
+    );
 }
 
 /// Routes of `net1` that others made, with all that a route may have.
@@ -236,9 +327,14 @@ const ROUTES: &[&str] = &[
 
 /// All routes as the kernel shows them; of a time that passes, only that there is one.
 fn all_routes(pod: &Ns) -> Vec<Value> {
-    let mut all: Vec<Value> =
-        ["-4", "-6"].iter().flat_map(|family| pod.list(&format!("ip {family} -j -d route show table all"))).collect();
-    for route in all.iter_mut().filter(|route| route.get("expires").is_some()) {
+    let mut all: Vec<Value> = ["-4", "-6"]
+        .iter()
+        .flat_map(|family| pod.list(&format!("ip {family} -j -d route show table all")))
+        .collect();
+    for route in all
+        .iter_mut()
+        .filter(|route| route.get("expires").is_some())
+    {
         route["expires"] = true.into();
     }
     all
@@ -259,16 +355,28 @@ fn an_add_that_fails_restores_each_route_with_all_that_it_had() {
         let pod = host.pod("a");
         let prev = macvlan(&host, &pod).add().result();
         pod.run("ip nexthop add id 7 via 10.3.0.1 dev net1");
-        // A link that enters a VRF goes down for a moment, and the kernel deletes its nexthop objects.
-        for route in ROUTES.iter().filter(|route| plugin["type"] != "vrf" || !route.contains("nhid")) {
+        // A link that enters a VRF goes down for a moment, and the kernel deletes its nexthop
+        // objects.
+        for route in ROUTES
+            .iter()
+            .filter(|route| plugin["type"] != "vrf" || !route.contains("nhid"))
+        {
             pod.run(&format!("ip route add {route}"));
         }
         let before = all_routes(&pod);
-        host.script("fails", "#!/bin/sh\ncat >/dev/null\nip -n a route show table main >/run/seen\nexit 1\n");
-        let list =
-            json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [plugin, {"type": "fails"}]});
-        let error = host.call("braid", &pod, list).ifname("net1").prev(&prev).add().error();
-        let seen = std::fs::read_to_string("/run/seen").unwrap_or_else(|_| panic!("{plugin}: {error:?}"));
+        host.script(
+            "fails",
+            "#!/bin/sh\ncat >/dev/null\nip -n a route show table main >/run/seen\nexit 1\n",
+        );
+        let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [plugin, {"type": "fails"}]});
+        let error = host
+            .call("braid", &pod, list)
+            .ifname("net1")
+            .prev(&prev)
+            .add()
+            .error();
+        let seen =
+            std::fs::read_to_string("/run/seen").unwrap_or_else(|_| panic!("{plugin}: {error:?}"));
         assert!(!seen.contains("198.51.100.0/28"), "{plugin}: {seen}");
         pod.await_own_addresses();
         assert_eq!(all_routes(&pod), before, "{plugin}");
@@ -281,7 +389,8 @@ fn del_finds_the_rules_without_a_record_and_bears_what_is_gone() {
     let _far = lan(&host);
     let pod = host.pod("a");
     let addresses = [("10.3.0.2/24", "10.3.0.1"), ("fd00:3::2/64", "fd00:3::1")];
-    let addresses = addresses.map(|(address, gateway)| json!({"address": address, "gateway": gateway}));
+    let addresses =
+        addresses.map(|(address, gateway)| json!({"address": address, "gateway": gateway}));
     let main = macvlan(&host, &pod).with("ipam", json!({"type": "static", "addresses": addresses}));
     let prev = main.add().result();
     let call = behind(&host, &pod, &prev, &json!({}));
@@ -293,7 +402,11 @@ fn del_finds_the_rules_without_a_record_and_bears_what_is_gone() {
         again();
         call.add().result();
         host.run("rm -r /run/braid/attachments/a");
-        let call = if told { call.clone() } else { call.clone().with("prevResult", Value::Null) };
+        let call = if told {
+            call.clone()
+        } else {
+            call.clone().with("prevResult", Value::Null)
+        };
         call.del().ok();
         assert_eq!(rules(&pod), Vec::<String>::new(), "told the result: {told}");
     }
@@ -307,7 +420,10 @@ fn del_finds_the_rules_without_a_record_and_bears_what_is_gone() {
     call.del().ok();
     assert!(!std::fs::exists("/run/netns/nowhere").unwrap());
     call.env("CNI_NETNS", "/run/netns/nowhere").del().ok();
-    assert!(!std::fs::exists("/run/netns/nowhere").unwrap(), "no file is made");
+    assert!(
+        !std::fs::exists("/run/netns/nowhere").unwrap(),
+        "no file is made"
+    );
     main.del().ok();
     host.assert_nothing_left();
 }

@@ -11,8 +11,8 @@ use braid_node::kernel::Kernel;
 use braid_node::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 
-/// Adds the thing in a container with `eth0` and 10.1.0.2/24, sees that it holds and that `command` shows `shown`; takes it
-/// away, twice, and sees that it is gone.
+/// Adds the thing in a container with `eth0` and 10.1.0.2/24, sees that it holds and that `command`
+/// shows `shown`; takes it away, twice, and sees that it is gone.
 #[track_caller]
 fn comes_and_goes(thing: impl Into<Thing>, command: &str, shown: &str) {
     let host = Sandbox::new();
@@ -31,7 +31,11 @@ fn comes_and_goes(thing: impl Into<Thing>, command: &str, shown: &str) {
             observe(&mut kernel, &step.needs()).unwrap()
         })
     };
-    let is_shown = |pod: &Ns| pod.run(command).lines().any(|line| line.trim_end() == shown);
+    let is_shown = |pod: &Ns| {
+        pod.run(command)
+            .lines()
+            .any(|line| line.trim_end() == shown)
+    };
     step.holds(&run(&[])).unwrap_err();
     step.holds(&run(std::slice::from_ref(&step))).unwrap();
     assert!(is_shown(&pod), "{}", pod.run(command));
@@ -60,23 +64,54 @@ fn a_route_comes_and_goes() {
         advmss: None,
         onlink: false,
     };
-    comes_and_goes(route, "ip route show table 100", "192.0.2.0/24 via 10.1.0.1 dev eth0");
+    comes_and_goes(
+        route,
+        "ip route show table 100",
+        "192.0.2.0/24 via 10.1.0.1 dev eth0",
+    );
 }
 
 #[test]
 fn a_rule_comes_and_goes() {
     let net = |text: &str| text.parse().unwrap();
-    let rule = |of, priority| Rule { ns: Place::Pod, of, table: 100, iif: None, suppress: None, priority };
+    let rule = |of, priority| Rule {
+        ns: Place::Pod,
+        of,
+        table: 100,
+        iif: None,
+        suppress: None,
+        priority,
+    };
     let shown = "1000:\tfrom all to 192.0.2.0/24 lookup 100";
-    comes_and_goes(rule(Packets::To(net("192.0.2.0/24")), Some(1000)), "ip rule", shown);
-    comes_and_goes(rule(Packets::From(net("10.1.0.2/32")), None), "ip rule", "32765:\tfrom 10.1.0.2 lookup 100");
-    comes_and_goes(rule(Packets::From(net("fd00::2/128")), Some(7)), "ip -6 rule", "7:\tfrom fd00::2 lookup 100");
+    comes_and_goes(
+        rule(Packets::To(net("192.0.2.0/24")), Some(1000)),
+        "ip rule",
+        shown,
+    );
+    comes_and_goes(
+        rule(Packets::From(net("10.1.0.2/32")), None),
+        "ip rule",
+        "32765:\tfrom 10.1.0.2 lookup 100",
+    );
+    comes_and_goes(
+        rule(Packets::From(net("fd00::2/128")), Some(7)),
+        "ip -6 rule",
+        "7:\tfrom fd00::2 lookup 100",
+    );
 }
 
 #[test]
 fn a_neighbour_comes_and_goes() {
     for addr in ["169.254.1.1", "fe80::1"] {
-        let neigh = Neigh { at: eth0(), addr: addr.parse().unwrap(), mac: Mac([2, 0, 0, 0, 0, 7]) };
-        comes_and_goes(neigh, "ip neigh", &format!("{addr} dev eth0 lladdr 02:00:00:00:00:07 PERMANENT"));
+        let neigh = Neigh {
+            at: eth0(),
+            addr: addr.parse().unwrap(),
+            mac: Mac([2, 0, 0, 0, 0, 7]),
+        };
+        comes_and_goes(
+            neigh,
+            "ip neigh",
+            &format!("{addr} dev eth0 lladdr 02:00:00:00:00:07 PERMANENT"),
+        );
     }
 }

@@ -19,7 +19,9 @@ impl Machine {
         python.args([script, "eth0", flags]).stdout(Stdio::piped());
         let mut child = pod.enter(|| python.spawn()).unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert_eq!(line, "ready\n");
         Self(child)
     }
@@ -50,7 +52,10 @@ fn a_program_gets_what_the_container_sends_and_is_heard() {
         "ips": [{"address": "10.4.0.2/24", "gateway": "10.4.0.1", "interface": 0}],
     });
     assert_eq!(result, expected);
-    assert_eq!((&tun(&pod)["type"], &tun(&pod)["persist"]), (&json!("tap"), &json!(true)));
+    assert_eq!(
+        (&tun(&pod)["type"], &tun(&pod)["persist"]),
+        (&json!("tap"), &json!(true))
+    );
     call.check(&result).ok();
     for _ in 0..2 {
         // It stays when the program ends.
@@ -73,9 +78,17 @@ fn user_group_and_queues_are_passed_on() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("tap", &pod, conf::tap());
-    call.clone().with("owner", 0).with("group", 107).with("multiQueue", true).add().result();
+    call.clone()
+        .with("owner", 0)
+        .with("group", 107)
+        .with("multiQueue", true)
+        .add()
+        .result();
     let shown = tun(&pod);
-    assert_eq!((&shown["user"], &shown["multi_queue"]), (&json!("root"), &json!(true)));
+    assert_eq!(
+        (&shown["user"], &shown["multi_queue"]),
+        (&json!("root"), &json!(true))
+    );
     assert!(!shown["group"].is_null(), "{shown}");
     // A program may open it twice.
     let [first, second] = ["0x100", "0x100"].map(|flags| Machine::plug(&pod, flags));
@@ -93,15 +106,23 @@ fn mtu_and_hardware_address_are_set_however_it_is_made() {
         for (key, value) in ids.as_object().unwrap() {
             conf[key] = value.clone();
         }
-        let call = host.call("tap", &pod, conf).with("mtu", 1300).with("mac", "c2:11:22:33:44:55");
+        let call = host
+            .call("tap", &pod, conf)
+            .with("mtu", 1300)
+            .with("mac", "c2:11:22:33:44:55");
         let call = call.args("IgnoreUnknown=true;MAC=c2:11:22:33:44:66");
         call.add().result();
         assert_eq!(
-            (&pod.the_link("eth0")["mtu"], &pod.the_link("eth0")["address"]),
+            (
+                &pod.the_link("eth0")["mtu"],
+                &pod.the_link("eth0")["address"]
+            ),
             (&json!(1300), &json!("c2:11:22:33:44:66"))
         );
         call.del().ok();
-        call.with("runtimeConfig", json!({"mac": "c2:11:22:33:44:77"})).add().result();
+        call.with("runtimeConfig", json!({"mac": "c2:11:22:33:44:77"}))
+            .add()
+            .result();
         assert_eq!(pod.the_link("eth0")["address"], "c2:11:22:33:44:77");
     }
 }
@@ -110,7 +131,10 @@ fn mtu_and_hardware_address_are_set_however_it_is_made() {
 fn it_becomes_a_port_of_a_bridge_in_the_container() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = host.call("tap", &pod, conf::tap()).with("bridge", "br0").with("ipam", json!({}));
+    let call = host
+        .call("tap", &pod, conf::tap())
+        .with("bridge", "br0")
+        .with("ipam", json!({}));
     let before = host.state();
     call.add().refused(999, &["failed to get bridge \"br0\""]);
     before.assert_same(&host.state());
@@ -137,16 +161,31 @@ fn what_can_not_work_is_refused_before_anything_changes() {
     pod.run("ip link add taken type veth peer name other");
     let before = host.state();
     let call = host.call("tap", &pod, conf::tap());
-    call.clone().with("mtu", 65_522).add().refused(7, &["\"mtu\": 65522 is outside 68-65521"]);
-    call.clone().with("bridge", "taken").add().refused(999, &["\"taken\" in the container is no bridge"]);
-    call.clone().with("mac", "nonsense").add().refused(7, &["\"mac\": \"nonsense\""]);
+    call.clone()
+        .with("mtu", 65_522)
+        .add()
+        .refused(7, &["\"mtu\": 65522 is outside 68-65521"]);
+    call.clone()
+        .with("bridge", "taken")
+        .add()
+        .refused(999, &["\"taken\" in the container is no bridge"]);
+    call.clone()
+        .with("mac", "nonsense")
+        .add()
+        .refused(7, &["\"mac\": \"nonsense\""]);
     call.clone().with("owner", -1).add().error();
-    call.clone().with("selinuxContext", "a b").add().refused(7, &["\"selinuxContext\": \"a b\""]);
-    call.ifname("taken").add().refused(999, &["interface \"taken\" already exists"]);
+    call.clone()
+        .with("selinuxContext", "a b")
+        .add()
+        .refused(7, &["\"selinuxContext\": \"a b\""]);
+    call.ifname("taken")
+        .add()
+        .refused(999, &["interface \"taken\" already exists"]);
     before.assert_same(&host.state());
 }
 
-/// Where the kernel has `SELinux` the tap is made by a process of that context, as it is for the reference plugin.
+/// Where the kernel has `SELinux` the tap is made by a process of that context, as it is for the
+/// reference plugin.
 #[test]
 fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
     if fs::exists("/sys/fs/selinux/enforce").unwrap_or(false) {
@@ -156,7 +195,10 @@ fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
     let pod = host.pod("a");
     let before = host.state().without_marks();
     let context = "system_u:system_r:container_t:s0";
-    host.call("tap", &pod, conf::tap()).with("selinuxContext", context).add().refused(999, &[context, "attr/exec"]);
+    host.call("tap", &pod, conf::tap())
+        .with("selinuxContext", context)
+        .add()
+        .refused(999, &[context, "attr/exec"]);
     before.assert_same(&host.state().without_marks());
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
@@ -164,8 +206,17 @@ fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
 #[test]
 fn check_tells_of_another_link_in_its_place() {
     for (commands, word) in [
-        (&["ip link del eth0", "ip tuntap add name eth0 mode tun"][..], "mode"),
-        (&["ip link del eth0", "ip link add eth0 type veth peer name other"], "veth"),
+        (
+            &["ip link del eth0", "ip tuntap add name eth0 mode tun"][..],
+            "mode",
+        ),
+        (
+            &[
+                "ip link del eth0",
+                "ip link add eth0 type veth peer name other",
+            ],
+            "veth",
+        ),
         (&["ip link del eth0"], "eth0"),
         (&["ip link set eth0 down"], "eth0"),
     ] {
@@ -197,8 +248,7 @@ fn status_of_a_kernel_without_taps_is_50() {
 fn limits_behind_it_hold_what_the_program_gets_and_sends() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let limits =
-        json!({"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
+    let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [conf::tap(), {"type": "bandwidth", "capabilities": {"bandwidth": true}}],
         "runtimeConfig": {"bandwidth": limits}});
@@ -207,7 +257,8 @@ fn limits_behind_it_hold_what_the_program_gets_and_sends() {
     call.check(&result).ok();
     let _machine = Machine::plug(&pod, "0");
     assert!(pod.can_ping("10.4.0.1"));
-    // 200 echoes of 1 KB each way are 1.7 Mbit, of which the burst is a part: at 8 Mbit/s they take 0.1 s and more.
+    // 200 echoes of 1 KB each way are 1.7 Mbit, of which the burst is a part: at 8 Mbit/s they take
+    // 0.1 s and more.
     let start = std::time::Instant::now();
     pod.run("ping -f -q -l 100 -c 200 -s 1000 10.4.0.1");
     let took = start.elapsed();

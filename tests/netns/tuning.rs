@@ -12,13 +12,21 @@ fn container(host: &Sandbox) -> Rc<Ns> {
 }
 
 fn has(pod: &Ns, flag: &str) -> bool {
-    pod.the_link("eth0")["flags"].as_array().is_some_and(|flags| flags.contains(&json!(flag)))
+    pod.the_link("eth0")["flags"]
+        .as_array()
+        .is_some_and(|flags| flags.contains(&json!(flag)))
 }
 
 fn attributes(pod: &Ns) -> (Value, Value, Value, bool, bool) {
     let link = pod.the_link("eth0");
     let get = |key: &str| link[key].clone();
-    (get("address"), get("mtu"), get("txqlen"), has(pod, "PROMISC"), has(pod, "ALLMULTI"))
+    (
+        get("address"),
+        get("mtu"),
+        get("txqlen"),
+        has(pod, "PROMISC"),
+        has(pod, "ALLMULTI"),
+    )
 }
 
 #[test]
@@ -34,7 +42,16 @@ fn each_attribute_is_set_checked_and_restored() {
         .with("promisc", true)
         .with("allmulti", true);
     let result = call.add().result();
-    assert_eq!(attributes(&pod), (json!("c2:11:22:33:44:55"), json!(1300), json!(500), true, true));
+    assert_eq!(
+        attributes(&pod),
+        (
+            json!("c2:11:22:33:44:55"),
+            json!(1300),
+            json!(500),
+            true,
+            true
+        )
+    );
     assert_eq!(result["interfaces"][0]["mac"], "c2:11:22:33:44:55");
     call.check(&result).ok();
     call.clone().prev(&result).del().ok();
@@ -47,7 +64,9 @@ fn allmulti_can_be_switched_off_and_comes_back() {
     let host = Sandbox::new();
     let pod = container(&host);
     pod.run("ip link set eth0 allmulticast on");
-    let call = host.call("tuning", &pod, conf::tuning()).with("allmulti", false);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("allmulti", false);
     call.add().result();
     assert!(!has(&pod, "ALLMULTI"));
     call.del().ok();
@@ -67,10 +86,26 @@ fn check_names_each_attribute_that_was_changed_by_others() {
         .with("sysctl", json!({"net.ipv4.conf.IFNAME.arp_filter": "1"}));
     let result = call.add().result();
     for (damage, repair, word) in [
-        ("ip link set eth0 mtu 1299", "ip link set eth0 mtu 1300", "Mtu(1300)"),
-        ("ip link set eth0 txqueuelen 1", "ip link set eth0 txqueuelen 500", "TxQueueLen(500)"),
-        ("ip link set eth0 promisc off", "ip link set eth0 promisc on", "Promisc(true)"),
-        ("ip link set eth0 allmulticast off", "ip link set eth0 allmulticast on", "AllMulti(true)"),
+        (
+            "ip link set eth0 mtu 1299",
+            "ip link set eth0 mtu 1300",
+            "Mtu(1300)",
+        ),
+        (
+            "ip link set eth0 txqueuelen 1",
+            "ip link set eth0 txqueuelen 500",
+            "TxQueueLen(500)",
+        ),
+        (
+            "ip link set eth0 promisc off",
+            "ip link set eth0 promisc on",
+            "Promisc(true)",
+        ),
+        (
+            "ip link set eth0 allmulticast off",
+            "ip link set eth0 allmulticast on",
+            "AllMulti(true)",
+        ),
     ] {
         pod.run(damage);
         call.check(&result).refused(999, &["eth0", word]);
@@ -78,7 +113,8 @@ fn check_names_each_attribute_that_was_changed_by_others() {
         call.check(&result).ok();
     }
     pod.set_sysctl("net/ipv4/conf/eth0/arp_filter", "0");
-    call.check(&result).refused(999, &["net/ipv4/conf/eth0/arp_filter", "\"0\", not \"1\""]);
+    call.check(&result)
+        .refused(999, &["net/ipv4/conf/eth0/arp_filter", "\"0\", not \"1\""]);
 }
 
 #[test]
@@ -86,7 +122,9 @@ fn sysctls_are_written_in_the_container_in_either_spelling() {
     let host = Sandbox::new();
     let pod = container(&host);
     let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1", "net/core/somaxconn": "500"});
-    let call = host.call("tuning", &pod, conf::tuning()).with("sysctl", sysctl);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("sysctl", sysctl);
     let on_host = host.sysctl("net/core/somaxconn");
     let result = call.add().result();
     assert_eq!(pod.sysctl("net/ipv4/conf/eth0/arp_filter"), "1");
@@ -108,7 +146,10 @@ fn sysctls_outside_the_network_are_refused_before_anything_changes() {
         "net",
         "vm.swappiness",
     ] {
-        let call = host.call("tuning", &pod, conf::tuning()).with("sysctl", json!({key: "x"})).with("mtu", 1300);
+        let call = host
+            .call("tuning", &pod, conf::tuning())
+            .with("sysctl", json!({key: "x"}))
+            .with("mtu", 1300);
         call.add().refused(7, &["invalid net sysctl key", key]);
     }
     before.assert_same(&host.state());
@@ -121,17 +162,30 @@ fn a_key_written_twice_is_refused() {
     let text = r#"{"cniVersion":"1.0.0","name":"n","type":"tuning","prevResult":{},
         "sysctl":{"net.core.somaxconn":"1","net.core.somaxconn":"2"}}"#;
     let call = host.call("tuning", &pod, json!({})).stdin(text);
-    call.add().refused(7, &["duplicated sysctl keys are not allowed", "net.core.somaxconn"]);
+    call.add().refused(
+        7,
+        &[
+            "duplicated sysctl keys are not allowed",
+            "net.core.somaxconn",
+        ],
+    );
 }
 
 #[test]
 fn a_sysctl_that_the_kernel_lacks_or_refuses_fails_and_restores_what_was_set() {
-    for (sysctl, word) in [("net.ipv4.no_such_thing", "ENOENT"), ("net.core.somaxconn", "EINVAL")] {
+    for (sysctl, word) in [
+        ("net.ipv4.no_such_thing", "ENOENT"),
+        ("net.core.somaxconn", "EINVAL"),
+    ] {
         let host = Sandbox::new();
         let pod = container(&host);
         let before = host.state();
-        let call = host.call("tuning", &pod, conf::tuning()).with("sysctl", json!({sysctl: "not a number"}));
-        call.with("mtu", 1300).add().refused(999, &[&sysctl.replace('.', "/"), word]);
+        let call = host
+            .call("tuning", &pod, conf::tuning())
+            .with("sysctl", json!({sysctl: "not a number"}));
+        call.with("mtu", 1300)
+            .add()
+            .refused(999, &[&sysctl.replace('.', "/"), word]);
         before.assert_same(&host.state());
         host.assert_nothing_left();
     }
@@ -145,8 +199,13 @@ fn an_attribute_that_the_kernel_refuses_restores_those_before_it() {
     // The bounds that it shows are not those of the link below.
     pod.run("ip link add eth0 link below type macvlan");
     let before = attributes(&pod);
-    let call = host.call("tuning", &pod, conf::tuning()).with("mac", "c2:11:22:33:44:55").with("promisc", true);
-    call.with("mtu", 1501).add().refused(999, &["mtu 1501", "EINVAL"]);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("mac", "c2:11:22:33:44:55")
+        .with("promisc", true);
+    call.with("mtu", 1501)
+        .add()
+        .refused(999, &["mtu 1501", "EINVAL"]);
     assert_eq!(attributes(&pod), before);
     host.assert_nothing_left();
 }
@@ -157,15 +216,26 @@ fn the_allow_list_refuses_what_matches_none_of_its_lines() {
     let pod = container(&host);
     std::fs::create_dir_all("/etc/cni/tuning").unwrap();
     let path = "/etc/cni/tuning/allowlist.conf";
-    std::fs::write(path, "^net\\.ipv4\\.conf\\.IFNAME\\.[a-z_]*$\n\nsomaxconn\n").unwrap();
-    let call = |key: &str| host.call("tuning", &pod, conf::tuning()).with("sysctl", json!({key: "1"}));
+    std::fs::write(
+        path,
+        "^net\\.ipv4\\.conf\\.IFNAME\\.[a-z_]*$\n\nsomaxconn\n",
+    )
+    .unwrap();
+    let call = |key: &str| {
+        host.call("tuning", &pod, conf::tuning())
+            .with("sysctl", json!({key: "1"}))
+    };
     call("net.ipv4.conf.IFNAME.arp_filter").add().result();
     call("net.core.somaxconn").add().result();
     let before = host.state();
-    call("net.ipv4.ip_forward").add().refused(7, &["Sysctl net.ipv4.ip_forward is not allowed"]);
+    call("net.ipv4.ip_forward")
+        .add()
+        .refused(7, &["Sysctl net.ipv4.ip_forward is not allowed"]);
     before.assert_same(&host.state());
     std::fs::write(path, "(").unwrap();
-    call("net.core.somaxconn").add().refused(7, &[path, "\"(\""]);
+    call("net.core.somaxconn")
+        .add()
+        .refused(7, &[path, "\"(\""]);
 }
 
 #[test]
@@ -182,7 +252,16 @@ fn args_cni_override_everything() {
         .with("args", cni)
         .args("IgnoreUnknown=1;MAC=c2:00:00:00:00:22");
     call.add().result();
-    assert_eq!(attributes(&pod), (json!("c2:00:00:00:00:44"), json!(1280), json!(5), true, true));
+    assert_eq!(
+        attributes(&pod),
+        (
+            json!("c2:00:00:00:00:44"),
+            json!(1280),
+            json!(5),
+            true,
+            true
+        )
+    );
     assert_eq!(pod.sysctl("net/core/somaxconn"), "44");
 }
 
@@ -190,14 +269,23 @@ fn args_cni_override_everything() {
 fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_address() {
     let host = Sandbox::new();
     let pod = container(&host);
-    let call = host.call("tuning", &pod, conf::tuning()).with("mac", "c2:00:00:00:00:11");
-    let mac = || pod.the_link("eth0")["address"].as_str().unwrap_or_default().to_owned();
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("mac", "c2:00:00:00:00:11");
+    let mac = || {
+        pod.the_link("eth0")["address"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     call.add().result();
     assert_eq!(mac(), "c2:00:00:00:00:11");
     let call = call.args("IgnoreUnknown=1;MAC=c2:00:00:00:00:22");
     call.add().result();
     assert_eq!(mac(), "c2:00:00:00:00:22");
-    call.with("RuntimeConfig", json!({"mac": "c2:00:00:00:00:33"})).add().result();
+    call.with("RuntimeConfig", json!({"mac": "c2:00:00:00:00:33"}))
+        .add()
+        .result();
     assert_eq!(mac(), "c2:00:00:00:00:33");
 }
 
@@ -207,7 +295,9 @@ fn it_is_not_the_first_plugin_of_a_list() {
     let pod = container(&host);
     let before = host.state();
     let conf = json!({"cniVersion": "1.0.0", "name": "n", "type": "tuning", "mtu": 1300});
-    host.call("tuning", &pod, conf).add().refused(7, &["Required prevResult missing"]);
+    host.call("tuning", &pod, conf)
+        .add()
+        .refused(7, &["Required prevResult missing"]);
     before.assert_same(&host.state());
 }
 
@@ -215,7 +305,10 @@ fn it_is_not_the_first_plugin_of_a_list() {
 fn a_missing_interface_is_named() {
     let host = Sandbox::new();
     let pod = container(&host);
-    let call = host.call("tuning", &pod, conf::tuning()).ifname("eth9").with("mtu", 1300);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .ifname("eth9")
+        .with("mtu", 1300);
     call.add().refused(999, &["\"eth9\" does not exist"]);
     host.assert_nothing_left();
 }
@@ -239,9 +332,12 @@ fn a_sysctl_of_several_values_is_found_again() {
     let host = Sandbox::new();
     let pod = container(&host);
     let sysctl = json!({"net.ipv4.ip_local_port_range": "1024 2000"});
-    let call = host.call("tuning", &pod, conf::tuning()).with("sysctl", sysctl);
+    let call = host
+        .call("tuning", &pod, conf::tuning())
+        .with("sysctl", sysctl);
     let result = call.add().result();
     call.check(&result).ok();
     pod.set_sysctl("net/ipv4/ip_local_port_range", "1024 2001");
-    call.check(&result).refused(999, &["ip_local_port_range", "2001"]);
+    call.check(&result)
+        .refused(999, &["ip_local_port_range", "2001"]);
 }

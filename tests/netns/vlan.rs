@@ -8,9 +8,11 @@ use std::rc::Rc;
 /// A host link `lan` with a machine at its other end that is 10.5.0.1 in VLAN 5.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
-    for command in
-        ["ip link add link lan name five type vlan id 5", "ip addr add 10.5.0.1/24 dev five", "ip link set five up"]
-    {
+    for command in [
+        "ip link add link lan name five type vlan id 5",
+        "ip addr add 10.5.0.1/24 dev five",
+        "ip link set five up",
+    ] {
         far.run(command);
     }
     far
@@ -32,7 +34,10 @@ fn a_container_is_in_the_vlan_with_its_parents_hardware_address() {
     });
     assert_eq!(result, expected);
     assert_eq!(pod.the_link("eth0")["linkinfo"]["info_data"]["id"], 5);
-    assert_eq!(pod.the_link("eth0")["address"], host.the_link("lan")["address"]);
+    assert_eq!(
+        pod.the_link("eth0")["address"],
+        host.the_link("lan")["address"]
+    );
     assert_eq!(pod.seen_by(&far, "10.5.0.1").to_string(), "10.5.0.2");
     call.check(&result).ok();
     for _ in 0..2 {
@@ -63,14 +68,38 @@ fn what_can_not_work_is_refused_before_an_address_is_reserved() {
     let pod = host.pod("a");
     let call = host.call("vlan", &pod, conf::vlan());
     let before = host.state();
-    call.clone().with("vlanId", 4095).add().refused(7, &["invalid VLAN ID 4095 (must be between 0 and 4094)"]);
-    call.clone().with("vlanId", -1).add().refused(7, &["invalid VLAN ID -1"]);
-    call.clone().with("mtu", 1600).add().refused(7, &["\"mtu\": 1600 is outside 68-1500, the MTU of master \"lan\""]);
-    call.clone().with("mtu", -100).add().refused(7, &["\"mtu\": -100 is outside 68-1500"]);
-    call.clone().with("ipam", json!({})).add().refused(7, &["vlan needs an IPAM type"]);
-    call.clone().with("master", "none").add().refused(999, &["failed to lookup master \"none\""]);
-    call.clone().with("linkInContainer", true).add().refused(999, &["failed to lookup master \"lan\""]);
-    call.clone().with("master", "").add().refused(999, &["no default route interface found"]);
+    call.clone()
+        .with("vlanId", 4095)
+        .add()
+        .refused(7, &["invalid VLAN ID 4095 (must be between 0 and 4094)"]);
+    call.clone()
+        .with("vlanId", -1)
+        .add()
+        .refused(7, &["invalid VLAN ID -1"]);
+    call.clone().with("mtu", 1600).add().refused(
+        7,
+        &["\"mtu\": 1600 is outside 68-1500, the MTU of master \"lan\""],
+    );
+    call.clone()
+        .with("mtu", -100)
+        .add()
+        .refused(7, &["\"mtu\": -100 is outside 68-1500"]);
+    call.clone()
+        .with("ipam", json!({}))
+        .add()
+        .refused(7, &["vlan needs an IPAM type"]);
+    call.clone()
+        .with("master", "none")
+        .add()
+        .refused(999, &["failed to lookup master \"none\""]);
+    call.clone()
+        .with("linkInContainer", true)
+        .add()
+        .refused(999, &["failed to lookup master \"lan\""]);
+    call.clone()
+        .with("master", "")
+        .add()
+        .refused(999, &["no default route interface found"]);
     before.assert_same(&host.state());
     host.run("ip link set lan down");
     let before = host.state();
@@ -93,7 +122,10 @@ fn without_a_master_the_default_routes_interface_is_taken() {
     let call = host.call("vlan", &pod, conf::vlan()).with("master", "");
     call.status().ok();
     let result = call.add().result();
-    assert_eq!(pod.the_link("eth0")["address"], host.the_link("lan")["address"]);
+    assert_eq!(
+        pod.the_link("eth0")["address"],
+        host.the_link("lan")["address"]
+    );
     call.check(&result).ok();
     call.del().ok();
     host.assert_nothing_left();
@@ -122,9 +154,14 @@ fn a_number_that_the_parent_has_already_is_refused_and_nothing_stays() {
     let (first, second) = (host.pod("a"), host.pod("b"));
     host.call("vlan", &first, conf::vlan()).add().result();
     let before = host.state().without_marks();
-    host.call("vlan", &second, conf::vlan()).add().refused(999, &["id 5", "EEXIST"]);
+    host.call("vlan", &second, conf::vlan())
+        .add()
+        .refused(999, &["id 5", "EEXIST"]);
     before.assert_same(&host.state().without_marks());
-    host.call("vlan", &second, conf::vlan()).with("vlanId", 6).add().result();
+    host.call("vlan", &second, conf::vlan())
+        .with("vlanId", 6)
+        .add()
+        .result();
     // A freed address is not given out again at once.
     assert_eq!(second.addrs("eth0"), ["10.5.0.4/24"]);
 }
@@ -136,7 +173,9 @@ fn check_tells_one_vlan_from_another() {
     let pod = host.pod("a");
     pod.run("ip link add lan type veth peer name far");
     pod.run("ip link set lan up");
-    let call = host.call("vlan", &pod, conf::vlan()).with("linkInContainer", true);
+    let call = host
+        .call("vlan", &pod, conf::vlan())
+        .with("linkInContainer", true);
     let result = call.add().result();
     call.check(&result).ok();
     for command in [
@@ -198,7 +237,8 @@ fn status_asks_for_the_parent() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("vlan", &pod, conf::vlan());
-    call.status().refused(50, &["failed to lookup master \"lan\""]);
+    call.status()
+        .refused(50, &["failed to lookup master \"lan\""]);
     lan_alone(&host);
     host.run("ip link set lan down");
     call.status().refused(50, &["master \"lan\" is down"]);
@@ -224,7 +264,13 @@ fn a_port_of_the_host_leads_to_a_container_that_the_host_can_reach() {
     let call = host.call("braid", &pod, list);
     let result = call.add().result();
     let _service = Service::start(&pod, Transport::Tcp, 80);
-    assert_eq!(client.ask(Transport::Tcp, "192.0.2.1:8080").unwrap().to_string(), "192.0.2.2");
+    assert_eq!(
+        client
+            .ask(Transport::Tcp, "192.0.2.1:8080")
+            .unwrap()
+            .to_string(),
+        "192.0.2.2"
+    );
     call.check(&result).ok();
     call.prev(&result).del().ok();
     host.assert_nothing_left();

@@ -4,7 +4,8 @@ use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
 fn ipam(net: u8) -> Value {
-    let ranges = json!([[{"subnet": format!("10.{net}.0.0/24")}], [{"subnet": format!("fd00:{net}::/64")}]]);
+    let ranges =
+        json!([[{"subnet": format!("10.{net}.0.0/24")}], [{"subnet": format!("fd00:{net}::/64")}]]);
     json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "192.0.2.0/24"}]})
 }
 
@@ -34,7 +35,8 @@ fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
         let mut conf = plugin.clone();
         conf["cniVersion"] = json!("1.1.0");
         conf["name"] = json!(name);
-        host.call(plugin["type"].as_str().unwrap(), pod, conf).ifname(&name)
+        host.call(plugin["type"].as_str().unwrap(), pod, conf)
+            .ifname(&name)
     };
     [of(&bridge(net)), of(vrf)]
 }
@@ -42,12 +44,21 @@ fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
 /// The routes of a table that packets can take, but for those of the link itself.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
-        let shown = pod.try_run(&format!("ip {family} -j route show table {table}")).unwrap_or_default();
+        let shown = pod
+            .try_run(&format!("ip {family} -j route show table {table}"))
+            .unwrap_or_default();
         serde_json::from_str::<Vec<Value>>(&shown).unwrap_or_default()
     });
-    let own = all.filter(|route| route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8" && route["type"].is_null());
+    let own = all.filter(|route| {
+        route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8" && route["type"].is_null()
+    });
     // Routes of IPv6 to one place are one route, with the way of each.
-    let ways = |route: &Value| route["nexthops"].as_array().cloned().unwrap_or_else(|| vec![route.clone()]);
+    let ways = |route: &Value| {
+        route["nexthops"]
+            .as_array()
+            .cloned()
+            .unwrap_or_else(|| vec![route.clone()])
+    };
     let lines = |route: Value| {
         let line = |way: Value| format!("{} {} {}", route["dst"], way["gateway"], way["dev"]);
         ways(&route).into_iter().map(line).collect::<Vec<_>>()
@@ -59,7 +70,10 @@ fn table(pod: &Ns, table: &str) -> Vec<String> {
 
 fn expected(net: u8) -> Vec<String> {
     let line = |dst: String, gateway: Value| format!("\"{dst}\" {gateway} \"net{net}\"");
-    let (v4, v6) = (json!(format!("10.{net}.0.1")), json!(format!("fd00:{net}::1")));
+    let (v4, v6) = (
+        json!(format!("10.{net}.0.1")),
+        json!(format!("fd00:{net}::1")),
+    );
     let mut all = vec![
         line("default".to_owned(), v4.clone()),
         line("default".to_owned(), v6),
@@ -73,7 +87,9 @@ fn expected(net: u8) -> Vec<String> {
 
 fn vrf_of(pod: &Ns, link: &str) -> (Value, Value) {
     let master = pod.the_link(link)["master"].clone();
-    let vrf = master.as_str().map_or(Value::Null, |name| pod.the_link(name)["linkinfo"]["info_data"]["table"].clone());
+    let vrf = master.as_str().map_or(Value::Null, |name| {
+        pod.the_link(name)["linkinfo"]["info_data"]["table"].clone()
+    });
     (master, vrf)
 }
 
@@ -84,12 +100,28 @@ fn the_interface_is_in_the_vrf_with_its_addresses_and_all_routes_of_the_ipam() {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let [main, behind] = two_calls(&host, &pod, 1, &vrf(&json!({})));
-        let prev = if is_one { Value::Null } else { main.add().result() };
-        let call = if is_one { in_one_call(&host, &pod, 1, &vrf(&json!({}))) } else { behind.prev(&prev) };
+        let prev = if is_one {
+            Value::Null
+        } else {
+            main.add().result()
+        };
+        let call = if is_one {
+            in_one_call(&host, &pod, 1, &vrf(&json!({})))
+        } else {
+            behind.prev(&prev)
+        };
         let result = call.add().result();
-        assert_eq!(vrf_of(&pod, "net1"), (json!("blue"), json!(1)), "in one call: {is_one}");
+        assert_eq!(
+            vrf_of(&pod, "net1"),
+            (json!("blue"), json!(1)),
+            "in one call: {is_one}"
+        );
         assert_eq!(pod.addrs("net1"), ["10.1.0.2/24", "fd00:1::2/64"]);
-        assert_eq!((table(&pod, "1"), table(&pod, "main")), (expected(1), Vec::new()), "in one call: {is_one}");
+        assert_eq!(
+            (table(&pod, "1"), table(&pod, "main")),
+            (expected(1), Vec::new()),
+            "in one call: {is_one}"
+        );
         pod.run("ping -c 1 -w 5 -I blue 10.1.0.1");
         pod.run("ping -6 -c 1 -w 5 -I blue fd00:1::1");
         call.check(&result).ok();
@@ -158,8 +190,14 @@ fn each_vrf_has_a_table_of_its_own_and_the_same_addresses_do_not_meet() {
     let list = json!({"cniVersion": "1.1.0", "name": "net2", "type": "braid",
         "plugins": [second, {"type": "vrf", "VrfName": "red"}]});
     host.call("braid", &pod, list).ifname("net2").add().result();
-    assert_eq!((vrf_of(&pod, "net1"), vrf_of(&pod, "net2")), ((json!("blue"), json!(1)), (json!("red"), json!(3))));
-    assert_eq!((pod.addrs("net1")[0].as_str(), pod.addrs("net2")[0].as_str()), ("10.1.0.2/24", "10.1.0.2/24"));
+    assert_eq!(
+        (vrf_of(&pod, "net1"), vrf_of(&pod, "net2")),
+        ((json!("blue"), json!(1)), (json!("red"), json!(3)))
+    );
+    assert_eq!(
+        (pod.addrs("net1")[0].as_str(), pod.addrs("net2")[0].as_str()),
+        ("10.1.0.2/24", "10.1.0.2/24")
+    );
 }
 
 #[test]
@@ -190,15 +228,42 @@ fn what_can_not_be_joined_is_refused_and_nothing_changes() {
     pod.run("ip link add other type bridge");
     let before = host.state();
     let behind = behind.prev(&prev);
-    behind.add().refused(999, &["VRF blue already exist with different routing table 9"]);
-    behind.clone().with("vrfname", "other").add().refused(999, &["Netlink other is not a VRF"]);
-    behind.clone().with("vrfname", "net1").add().refused(7, &["\"vrfname\"", "net1"]);
-    behind.clone().with("vrfname", "").add().refused(7, &["valid vrf name"]);
-    behind.clone().with("prevResult", Value::Null).add().refused(7, &["missing prevResult"]);
-    behind.clone().with("vrfname", "red").ifname("net9").add().refused(999, &["net9"]);
+    behind.add().refused(
+        999,
+        &["VRF blue already exist with different routing table 9"],
+    );
+    behind
+        .clone()
+        .with("vrfname", "other")
+        .add()
+        .refused(999, &["Netlink other is not a VRF"]);
+    behind
+        .clone()
+        .with("vrfname", "net1")
+        .add()
+        .refused(7, &["\"vrfname\"", "net1"]);
+    behind
+        .clone()
+        .with("vrfname", "")
+        .add()
+        .refused(7, &["valid vrf name"]);
+    behind
+        .clone()
+        .with("prevResult", Value::Null)
+        .add()
+        .refused(7, &["missing prevResult"]);
+    behind
+        .clone()
+        .with("vrfname", "red")
+        .ifname("net9")
+        .add()
+        .refused(999, &["net9"]);
     before.assert_same(&host.state());
     pod.run("ip link set net1 master other");
-    behind.with("vrfname", "red").add().refused(999, &["interface net1 has already a master set"]);
+    behind
+        .with("vrfname", "red")
+        .add()
+        .refused(999, &["interface net1 has already a master set"]);
 }
 
 #[test]
@@ -208,8 +273,13 @@ fn an_add_that_fails_leaves_no_vrf() {
     let pod = host.pod("a");
     let [_, behind] = two_calls(&host, &pod, 1, &vrf(&json!({})));
     // The kernel lets no VRF have it, and says so when the VRF is there.
-    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "lo", "sandbox": pod.path()}]});
-    behind.ifname("lo").prev(&prev).add().refused(999, &["ip link set lo master blue"]);
+    let prev =
+        json!({"cniVersion": "1.1.0", "interfaces": [{"name": "lo", "sandbox": pod.path()}]});
+    behind
+        .ifname("lo")
+        .prev(&prev)
+        .add()
+        .refused(999, &["ip link set lo master blue"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     host.assert_nothing_left();
 }
@@ -222,9 +292,11 @@ fn check_tells_of_a_link_that_left_its_vrf() {
     let call = in_one_call(&host, &pod, 1, &vrf(&json!({})));
     let result = call.add().result();
     pod.run("ip link set net1 nomaster");
-    call.check(&result).refused(999, &["net1", "is not in VRF blue"]);
+    call.check(&result)
+        .refused(999, &["net1", "is not in VRF blue"]);
     host.run("rm -r /run/braid/attachments/a");
-    call.check(&result).refused(999, &["net1", "is not in VRF blue"]);
+    call.check(&result)
+        .refused(999, &["net1", "is not in VRF blue"]);
 }
 
 #[test]
@@ -237,7 +309,10 @@ fn del_bears_what_is_gone_and_needs_no_record() {
     behind.add().result();
     host.run("rm -r /run/braid/attachments/a");
     behind.del().ok();
-    assert_eq!((pod.link("blue"), vrf_of(&pod, "net1")), (None, (Value::Null, Value::Null)));
+    assert_eq!(
+        (pod.link("blue"), vrf_of(&pod, "net1")),
+        (None, (Value::Null, Value::Null))
+    );
     behind.add().result();
     pod.run("ip link del net1");
     behind.del().ok();
@@ -255,5 +330,7 @@ fn status_says_where_the_kernel_has_no_vrf() {
     let pod = host.pod("a");
     pretend(&[], &["vrf"]);
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "vrf", "vrfname": "blue"});
-    host.call("vrf", &pod, conf).status().refused(50, &["vrf needs vrf", "not here"]);
+    host.call("vrf", &pod, conf)
+        .status()
+        .refused(50, &["vrf needs vrf", "not here"]);
 }

@@ -1,4 +1,5 @@
-//! What comes over a connection, and when: by the kernel's clock as it takes a packet in, whoever the machine lets run then.
+//! What comes over a connection, and when: by the kernel's clock as it takes a packet in, whoever
+//! the machine lets run then.
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
@@ -35,8 +36,13 @@ impl Arriving {
     /// To be asked before anything is sent.
     pub(crate) fn new(stream: TcpStream) -> Self {
         note_times(&stream);
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        Self { stream, buffer: vec![0; 1 << 20] }
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a time limit");
+        Self {
+            stream,
+            buffer: vec![0; 1 << 20],
+        }
     }
 
     /// Ends the connection when it is dropped.
@@ -52,7 +58,9 @@ impl Iterator for Arriving {
     fn next(&mut self) -> Option<Arrival> {
         match receive(&self.stream, &mut self.buffer) {
             Err(Errno::ECONNRESET) => None,
-            arrival => Some(arrival.expect("bytes within a minute")).filter(|arrival| arrival.bytes > 0),
+            arrival => {
+                Some(arrival.expect("bytes within a minute")).filter(|arrival| arrival.bytes > 0)
+            }
         }
     }
 }
@@ -66,13 +74,21 @@ pub fn note_times(socket: &impl AsFd) {
 pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> nix::Result<Arrival> {
     let mut noted = nix::cmsg_space!(TimeSpec);
     let mut place = [IoSliceMut::new(buffer)];
-    let taken = recvmsg::<()>(socket.as_raw_fd(), &mut place, Some(&mut noted), MsgFlags::empty())?;
+    let taken = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut place,
+        Some(&mut noted),
+        MsgFlags::empty(),
+    )?;
     let noted = taken.cmsgs()?.find_map(|message| match message {
         ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
         _ => None,
     });
     // The first packets on a machine come before the kernel has begun to note times.
-    Ok(Arrival { time: noted.unwrap_or_else(now), bytes: taken.bytes })
+    Ok(Arrival {
+        time: noted.unwrap_or_else(now),
+        bytes: taken.bytes,
+    })
 }
 
 /// A connection that ends when this is dropped.
@@ -86,7 +102,9 @@ impl Drop for End {
 
 /// The time of day, by which the kernel notes when packets come.
 pub fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time of day")
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("a time of day")
 }
 
 /// Sends as fast as it can until the other side ends.
@@ -95,10 +113,16 @@ pub(crate) fn flood(mut sending: TcpStream) {
     while sending.write_all(&buffer).is_ok() {}
 }
 
-/// Sends as fast as it can by a connection until at least `least` bits a second have come for a second: a busy machine takes more
-/// of them to get there. Fails where more than `most` bits a second come in all that time, and `burst` bits at once.
+/// Sends as fast as it can by a connection until at least `least` bits a second have come for a
+/// second: a busy machine takes more of them to get there. Fails where more than `most` bits a
+/// second come in all that time, and `burst` bits at once.
 #[track_caller]
-pub fn assert_rate(sending: TcpStream, receiving: TcpStream, least: f64, (most, burst): (f64, f64)) {
+pub fn assert_rate(
+    sending: TcpStream,
+    receiving: TcpStream,
+    least: f64,
+    (most, burst): (f64, f64),
+) {
     let arriving = Arriving::new(receiving);
     let start = now();
     std::thread::scope(|scope| {
@@ -110,7 +134,10 @@ pub fn assert_rate(sending: TcpStream, receiving: TcpStream, least: f64, (most, 
             bits += more;
             let seconds = time.saturating_sub(start).as_secs_f64();
             seen.push_back((seconds, bits));
-            while seen.get(1).is_some_and(|(begin, _)| seconds - begin >= MEASURED) {
+            while seen
+                .get(1)
+                .is_some_and(|(begin, _)| seconds - begin >= MEASURED)
+            {
                 seen.pop_front();
             }
             let (begin, before) = seen[0];

@@ -49,7 +49,15 @@ impl Call {
     /// A call of `plugin` with `conf`, for `eth0` of a container that is still to be named.
     pub fn new(plugin: &str, conf: Value) -> Self {
         let (under, stdin, env) = (Vec::new(), Vec::new(), Vec::new());
-        let call = Self { plugin: plugin.to_owned(), is_reference: false, file: None, under, stdin, conf, env };
+        let call = Self {
+            plugin: plugin.to_owned(),
+            is_reference: false,
+            file: None,
+            under,
+            stdin,
+            conf,
+            env,
+        };
         call.env("CNI_IFNAME", "eth0")
     }
 
@@ -78,7 +86,11 @@ impl Call {
     #[must_use]
     pub fn env<'a>(mut self, key: &'static str, value: impl Into<Option<&'a str>>) -> Self {
         self.env.retain(|(other, _)| *other != key);
-        self.env.extend(value.into().map(|value| (key, OsString::from_vec(value.as_bytes().to_vec()))));
+        self.env.extend(
+            value
+                .into()
+                .map(|value| (key, OsString::from_vec(value.as_bytes().to_vec()))),
+        );
         self
     }
 
@@ -151,8 +163,13 @@ impl Call {
 
     /// Runs GC; `valid` lists container id and interface of what is to be kept.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Answer {
-        let valid: Vec<Value> = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
-        self.clone().with("cni.dev/valid-attachments", valid).run("GC")
+        let valid: Vec<Value> = valid
+            .iter()
+            .map(|(id, ifname)| json!({"containerID": id, "ifname": ifname}))
+            .collect();
+        self.clone()
+            .with("cni.dev/valid-attachments", valid)
+            .run("GC")
     }
 
     /// Runs STATUS.
@@ -170,9 +187,17 @@ impl Call {
     #[track_caller]
     pub fn run_as_is(&self) -> Answer {
         let (program, path) = self.program();
-        let mut words = self.under.iter().map(OsString::from).chain([program.clone().into_os_string()]);
+        let mut words = self
+            .under
+            .iter()
+            .map(OsString::from)
+            .chain([program.clone().into_os_string()]);
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).env_clear().env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").env("CNI_PATH", path);
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+            .env("CNI_PATH", path);
         for (key, value) in &self.env {
             if value.is_empty() {
                 command.env_remove(key)
@@ -180,10 +205,18 @@ impl Call {
                 command.env(key, value)
             };
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = started(&mut command).unwrap_or_else(|err| panic!("start {}: {err}", program.display()));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = started(&mut command)
+            .unwrap_or_else(|err| panic!("start {}: {err}", program.display()));
         let own = self.conf.to_string().into_bytes();
-        let input = if self.stdin.is_empty() { own } else { self.stdin.clone() };
+        let input = if self.stdin.is_empty() {
+            own
+        } else {
+            self.stdin.clone()
+        };
         let mut stdin = child.stdin.take().expect("a pipe");
         // A call that is refused by its environment is over before it read its input.
         let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
@@ -192,18 +225,29 @@ impl Call {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let signal = std::os::unix::process::ExitStatusExt::signal(&output.status).unwrap_or(0);
         let code = output.status.code().unwrap_or(128 + signal);
-        Answer { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+        Answer {
+            code,
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 
     fn program(&self) -> (PathBuf, PathBuf) {
         if self.is_reference {
-            let folder = binary::reference().expect("the reference plugins: needs!(Reference) comes first");
+            let folder =
+                binary::reference().expect("the reference plugins: needs!(Reference) comes first");
             return (folder.join(&self.plugin), folder.to_owned());
         }
         if let Some(file) = &self.file {
-            return (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned());
+            return (
+                file.clone(),
+                file.parent().unwrap_or(Path::new("/")).to_owned(),
+            );
         }
-        (plugins::install(&self.plugin), PathBuf::from(plugins::PLUGINS))
+        (
+            plugins::install(&self.plugin),
+            PathBuf::from(plugins::PLUGINS),
+        )
     }
 }
 
@@ -211,23 +255,41 @@ impl Answer {
     /// The result of a call that must have succeeded.
     #[track_caller]
     pub fn result(&self) -> Value {
-        assert_eq!(self.code, 0, "the call failed: {}\n{}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code, 0,
+            "the call failed: {}\n{}",
+            self.stdout, self.stderr
+        );
         serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {}", self.stdout))
     }
 
     /// Fails unless the call succeeded and, as all verbs but ADD and VERSION do, printed nothing.
     #[track_caller]
     pub fn ok(&self) {
-        assert_eq!((self.code, self.stdout.as_str()), (0, ""), "{}", self.stderr);
+        assert_eq!(
+            (self.code, self.stdout.as_str()),
+            (0, ""),
+            "{}",
+            self.stderr
+        );
     }
 
     /// The error of a call that must have failed.
     #[track_caller]
     pub fn error(&self) -> Refusal {
-        assert_eq!(self.code, 1, "exit code of a failure; stdout {:?}, stderr {:?}", self.stdout, self.stderr);
-        let json: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {:?}", self.stdout));
+        assert_eq!(
+            self.code, 1,
+            "exit code of a failure; stdout {:?}, stderr {:?}",
+            self.stdout, self.stderr
+        );
+        let json: Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|err| panic!("{err}: {:?}", self.stdout));
         let text = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
-        Refusal { code: json["code"].as_u64().expect("a code"), msg: text("msg"), details: text("details") }
+        Refusal {
+            code: json["code"].as_u64().expect("a code"),
+            msg: text("msg"),
+            details: text("details"),
+        }
     }
 
     /// Fails unless the call was refused with this code and a sentence with each of `words`.
@@ -242,8 +304,8 @@ impl Answer {
     }
 }
 
-/// Starts a program that a test may have written a moment ago: a process that another thread forked then has the file open for
-/// writing until it executes its own program (ETXTBSY).
+/// Starts a program that a test may have written a moment ago: a process that another thread forked
+/// then has the file open for writing until it executes its own program (ETXTBSY).
 fn started(command: &mut Command) -> io::Result<Child> {
     loop {
         match command.spawn() {

@@ -47,7 +47,8 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Whether it is here. Where it is not, the test of this thread shows less, and notes that for another kernel.
+    /// Whether it is here. Where it is not, the test of this thread shows less, and notes that for
+    /// another kernel.
     pub fn is_here(self) -> bool {
         let missing = self.missing();
         if let Some(why) = &missing {
@@ -66,40 +67,66 @@ impl Feature {
         };
         match self {
             Self::Ipvlan => kernel(0, "ipvlan", "link lo name probe type ipvlan"),
-            Self::VlanFiltering => kernel(1, "bridge VLAN filtering", "name probe type bridge vlan_filtering 1"),
+            Self::VlanFiltering => kernel(
+                1,
+                "bridge VLAN filtering",
+                "name probe type bridge vlan_filtering 1",
+            ),
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
             Self::Vrf => kernel(7, "vrf", "name probe type vrf table 7"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),
             Self::Fq => kernel(5, "fq", "qdisc add dev lo root fq"),
             Self::Netkit => kernel(6, "netkit", "name probe type netkit"),
-            Self::Sctp => socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), SockProtocol::Sctp)
-                .is_err()
-                .then(|| format!("needs sctp, {run_by}")),
-            Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap_or(false))
-                .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
-            Self::XskBind => (!asks_programs()).then(|| format!("needs LSM programs and AF_XDP, {run_by}")),
-            Self::Bpftool => (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned()),
+            Self::Sctp => socket(
+                AddressFamily::Inet,
+                SockType::Stream,
+                SockFlag::empty(),
+                SockProtocol::Sctp,
+            )
+            .is_err()
+            .then(|| format!("needs sctp, {run_by}")),
+            Self::BridgeNf => (!std::fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables")
+                .unwrap_or(false))
+            .then(|| "needs br_netfilter, a module of the kernel".to_owned()),
+            Self::XskBind => {
+                (!asks_programs()).then(|| format!("needs LSM programs and AF_XDP, {run_by}"))
+            }
+            Self::Bpftool => {
+                (!has_bpftool()).then(|| "needs bpftool, a package of that name".to_owned())
+            }
             Self::IptablesLegacy => {
                 (!has_iptables_legacy()).then(|| "needs iptables-legacy, and its tables".to_owned())
             }
-            Self::ReferenceFlannel => (!binary::reference().is_some_and(|folder| folder.join("flannel").is_file()))
-                .then(|| "needs flannel's plugin in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
+            Self::ReferenceFlannel => (!binary::reference()
+                .is_some_and(|folder| folder.join("flannel").is_file()))
+            .then(|| {
+                "needs flannel's plugin in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()
+            }),
             Self::Dnsmasq => (!std::fs::exists("/usr/sbin/dnsmasq").unwrap_or(false))
                 .then(|| "needs dnsmasq, of the package dnsmasq-base".to_owned()),
-            Self::ReferenceDhcp => (!binary::reference().is_some_and(|folder| folder.join("dhcp").is_file()))
-                .then(|| "needs the reference's dhcp in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
-            Self::Reference => binary::reference()
-                .is_none()
-                .then(|| "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench".to_owned()),
+            Self::ReferenceDhcp => (!binary::reference()
+                .is_some_and(|folder| folder.join("dhcp").is_file()))
+            .then(|| {
+                "needs the reference's dhcp in $BRAID_REFERENCE, built by cargo xtask bench"
+                    .to_owned()
+            }),
+            Self::Reference => binary::reference().is_none().then(|| {
+                "needs the reference plugins in $BRAID_REFERENCE, built by cargo xtask bench"
+                    .to_owned()
+            }),
         }
     }
 }
 
 fn has_iptables_legacy() -> bool {
-    ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names", "/usr/sbin/iptables-legacy"]
-        .iter()
-        .all(|path| std::fs::exists(path).unwrap_or(false))
+    [
+        "/proc/net/ip_tables_names",
+        "/proc/net/ip6_tables_names",
+        "/usr/sbin/iptables-legacy",
+    ]
+    .iter()
+    .all(|path| std::fs::exists(path).unwrap_or(false))
 }
 
 /// Whether the kernel asks programs before it binds a socket, and has sockets of `AF_XDP`.
@@ -138,7 +165,10 @@ assert libc.bind(asked.fileno(), struct.pack("H", 45).ljust(16, b"\0"), 16) == -
 }
 
 fn python_agrees(text: &str) -> bool {
-    Command::new("python3").args(["-c", text]).output().is_ok_and(|output| output.status.success())
+    Command::new("python3")
+        .args(["-c", text])
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 fn has_bpftool() -> bool {
@@ -153,16 +183,28 @@ fn can_add(thing: &str) -> bool {
         if thing.starts_with("qdisc") {
             return run("tc", thing);
         }
-        // ipvlan and vlan refuse lo as their parent on a kernel that has them, so they get a bridge.
-        let parent = thing.contains("link lo").then(|| run("ip", "link add parent type bridge"));
-        parent.is_none_or(|made| made) && run("ip", &format!("link add {}", thing.replace("link lo", "link parent")))
+        // ipvlan and vlan refuse lo as their parent on a kernel that has them, so they get a
+        // bridge.
+        let parent = thing
+            .contains("link lo")
+            .then(|| run("ip", "link add parent type bridge"));
+        parent.is_none_or(|made| made)
+            && run(
+                "ip",
+                &format!("link add {}", thing.replace("link lo", "link parent")),
+            )
     };
-    std::thread::scope(|scope| scope.spawn(attempt).join()).expect("thread of a new network namespace")
+    std::thread::scope(|scope| scope.spawn(attempt).join())
+        .expect("thread of a new network namespace")
 }
 
 fn run(tool: &str, args: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    Command::new(tool).args(args.split(' ')).env("PATH", path).output().is_ok_and(|output| output.status.success())
+    Command::new(tool)
+        .args(args.split(' '))
+        .env("PATH", path)
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 /// Tells that a test did not run, past the harness, which would keep it to itself.
@@ -173,7 +215,8 @@ pub fn tell_skip(test: &str, why: &str) {
 
 /// Tells braid, in the file where it keeps the kernel's answers, what this kernel has and lacks.
 pub fn pretend(has: &[&str], lacks: &[&str]) {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel says its release");
+    let release =
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel says its release");
     let has = has.iter().map(|name| format!("{name}\n"));
     let lacks = lacks.iter().map(|name| format!("{name}\tnot here\n"));
     std::fs::create_dir_all("/run/braid").expect("a folder");

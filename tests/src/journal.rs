@@ -1,4 +1,5 @@
-//! Notes about a run for `cargo xtask test`, in the file that `$BRAID_TEST_JOURNAL` names; none without it.
+//! Notes about a run for `cargo xtask test`, in the file that `$BRAID_TEST_JOURNAL` names; none
+//! without it.
 //!
 //! One line a note: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
 
@@ -18,7 +19,10 @@ pub(crate) fn time(took: Duration) {
 pub(crate) fn test() -> String {
     let own = std::env::current_exe().unwrap_or_default();
     // cargo names a test's program after its target, with a hash behind.
-    let target = own.file_name().and_then(|name| name.to_str()?.split('-').next()).unwrap_or("?");
+    let target = own
+        .file_name()
+        .and_then(|name| name.to_str()?.split('-').next())
+        .unwrap_or("?");
     format!("{target}::{}", std::thread::current().name().unwrap_or("?"))
 }
 
@@ -29,7 +33,9 @@ pub(crate) fn skip(test: &str, why: &str) {
 
 /// Adds a line. Tests run in parallel: each line is one write to the file's end.
 fn note(line: &str) {
-    let Some(path) = std::env::var_os(VARIABLE) else { return };
+    let Some(path) = std::env::var_os(VARIABLE) else {
+        return;
+    };
     let file = OpenOptions::new().create(true).append(true).open(&path);
     let noted = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     noted.unwrap_or_else(|err| panic!("write {}: {err}", path.display()));

@@ -1,4 +1,5 @@
-//! What the tests that need a kernel stand on: worlds of their own, calls of plugins in them, tools to judge by.
+//! What the tests that need a kernel stand on: worlds of their own, calls of plugins in them, tools
+//! to judge by.
 //!
 //! ```text
 //!  Sandbox ─ a host of its own: network and mount namespace, empty /run, /var/lib/{cni,braid}, /etc/cni
@@ -11,7 +12,11 @@
 //!
 //! A sandbox ends with its value; then nothing of it may be on the real host, or the test fails.
 
-#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a helper fails its test by a panic")]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a helper fails its test by a panic"
+)]
 
 pub mod arriving;
 pub mod binary;
@@ -36,9 +41,11 @@ pub use serde_json::{Value, json};
 pub use service::{Service, Transport};
 pub use state::State;
 
-/// Ends the test with a line that says what it is missing, unless this kernel and machine have each [`Feature`] named.
+/// Ends the test with a line that says what it is missing, unless this kernel and machine have each
+/// [`Feature`] named.
 ///
-/// The line starts with `SKIP` and goes to standard error past the test harness, so that it is seen and can be counted.
+/// The line starts with `SKIP` and goes to standard error past the test harness, so that it is seen
+/// and can be counted.
 #[macro_export]
 macro_rules! needs {
     ($($feature:ident),+) => {
@@ -56,6 +63,9 @@ macro_rules! function_name {
         fn here() {}
         let name = std::any::type_name_of_val(&here);
         let outer = name.strip_suffix("::here").unwrap_or(name);
-        outer.rsplit("::").find(|part| *part != "{{closure}}").unwrap_or(outer)
+        outer
+            .rsplit("::")
+            .find(|part| *part != "{{closure}}")
+            .unwrap_or(outer)
     }};
 }

@@ -1,4 +1,5 @@
-//! What an ADD made, without the names and addresses that every implementation chooses for itself: to compare two.
+//! What an ADD made, without the names and addresses that every implementation chooses for itself:
+//! to compare two.
 
 use crate::ns::Ns;
 use serde_json::{Map, Value, json};
@@ -15,8 +16,8 @@ const POD_SYSCTLS: &[&str] = &[
 /// Sysctls of the node.
 const HOST_SYSCTLS: &[&str] = &["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
 
-/// The result, then the links, addresses, routes and sysctls of the container and of the host. Host ends of veths and
-/// netkits are called `veth*`, hardware addresses `mac`.
+/// The result, then the links, addresses, routes and sysctls of the container and of the host. Host
+/// ends of veths and netkits are called `veth*`, hardware addresses `mac`.
 pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
     json!({
         "result": without_choices(result),
@@ -42,7 +43,11 @@ pub fn without_choices(result: &Value) -> Value {
 /// Names that are chosen at random or by hash.
 fn general(name: &str) -> String {
     let is_chosen = name.len() > 8 && (name.starts_with("veth") || name.starts_with("nk"));
-    if is_chosen { "veth*".to_owned() } else { name.to_owned() }
+    if is_chosen {
+        "veth*".to_owned()
+    } else {
+        name.to_owned()
+    }
 }
 
 fn side(ns: &Ns, sysctls: &[&str]) -> Value {
@@ -52,7 +57,9 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
         let name = link["ifname"].as_str().unwrap_or_default();
         let values = sysctls.iter().filter(|key| key.contains("IF")).map(|key| {
             let path = format!("net/{}", key.replace("IF", name));
-            let value = ns.enter(|| std::fs::read_to_string(format!("/proc/sys/{path}"))).unwrap_or_default();
+            let value = ns
+                .enter(|| std::fs::read_to_string(format!("/proc/sys/{path}")))
+                .unwrap_or_default();
             ((*key).to_owned(), Value::from(value.trim()))
         });
         let mut of = self::link(link);
@@ -62,12 +69,24 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
     let node: Map<_, _> = sysctls
         .iter()
         .filter(|key| !key.contains("IF"))
-        .map(|key| ((*key).to_owned(), Value::from(ns.sysctl(&format!("net/{key}")))))
+        .map(|key| {
+            (
+                (*key).to_owned(),
+                Value::from(ns.sysctl(&format!("net/{key}"))),
+            )
+        })
         .collect();
-    // The kernel's own, some of them only after a while: in the table of a VRF they are beside the others.
-    let is_own =
-        |route: &Value| ["local", "broadcast", "anycast", "multicast"].iter().any(|kind| route["type"] == *kind);
-    let routes = ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).filter(|route| !is_own(route));
+    // The kernel's own, some of them only after a while: in the table of a VRF they are beside the
+    // others.
+    let is_own = |route: &Value| {
+        ["local", "broadcast", "anycast", "multicast"]
+            .iter()
+            .any(|kind| route["type"] == *kind)
+    };
+    let routes = ["-4", "-6"]
+        .iter()
+        .flat_map(|family| ns.routes(family))
+        .filter(|route| !is_own(route));
     let mut routes: Vec<String> = routes.map(|r| route(&r)).collect();
     routes.sort();
     routes.dedup();
@@ -76,7 +95,9 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
 
 /// The rules of policy routing, as text.
 fn rules(ns: &Ns) -> Vec<String> {
-    let all = ["-4", "-6"].iter().flat_map(|family| ns.list(&format!("ip {family} -j rule")));
+    let all = ["-4", "-6"]
+        .iter()
+        .flat_map(|family| ns.list(&format!("ip {family} -j rule")));
     all.map(|rule| rule.to_string()).collect()
 }
 
@@ -86,7 +107,10 @@ fn vlans(ns: &Ns) -> Vec<String> {
     let of = |port: &Value| {
         let name = general(port["ifname"].as_str().unwrap_or_default());
         let vlans = port["vlans"].as_array().cloned().unwrap_or_default();
-        vlans.into_iter().map(|vlan| format!("{name} {} {}", vlan["vlan"], vlan["flags"])).collect::<Vec<_>>()
+        vlans
+            .into_iter()
+            .map(|vlan| format!("{name} {} {}", vlan["vlan"], vlan["flags"]))
+            .collect::<Vec<_>>()
     };
     let mut vlans: Vec<String> = ports.iter().flat_map(of).collect();
     vlans.sort();
@@ -96,16 +120,31 @@ fn vlans(ns: &Ns) -> Vec<String> {
 /// What `/dev/net/tun` was told; nothing of another kind of link.
 fn tun(link: &Value) -> Value {
     let info = &link["linkinfo"];
-    if info["info_kind"] == "tun" { info["info_data"].clone() } else { Value::Null }
+    if info["info_kind"] == "tun" {
+        info["info_data"].clone()
+    } else {
+        Value::Null
+    }
 }
 
 fn link(link: &Value) -> Value {
-    let has = |flag: &str| link["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag));
+    let has = |flag: &str| {
+        link["flags"]
+            .as_array()
+            .is_some_and(|flags| flags.iter().any(|f| f == flag))
+    };
     let port = &link["linkinfo"]["info_slave_data"];
     let infos = link["addr_info"].as_array().into_iter().flatten();
     let mut addrs: Vec<String> = infos
         .filter(|info| info["scope"] == "global" || info["family"] == "inet")
-        .filter_map(|info| Some(format!("{}/{} brd {}", info["local"].as_str()?, info["prefixlen"], info["broadcast"])))
+        .filter_map(|info| {
+            Some(format!(
+                "{}/{} brd {}",
+                info["local"].as_str()?,
+                info["prefixlen"],
+                info["broadcast"]
+            ))
+        })
         .collect();
     addrs.sort();
     json!({
@@ -129,7 +168,9 @@ fn link(link: &Value) -> Value {
 /// One route as text, without who made it.
 fn route(route: &Value) -> String {
     let mut words = vec![route["dst"].as_str().unwrap_or_default().to_owned()];
-    for key in ["gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type", "metrics"] {
+    for key in [
+        "gateway", "dev", "table", "scope", "metric", "prefsrc", "mtu", "advmss", "type", "metrics",
+    ] {
         match &route[key] {
             Value::Null => {}
             Value::String(value) => words.extend([key.to_owned(), general(value)]),
@@ -143,7 +184,10 @@ fn route(route: &Value) -> String {
 pub fn differences(one: &Value, other: &Value) -> Vec<String> {
     let (one, other) = (flat(one), flat(other));
     let only = |sign: &str, here: &[String], there: &[String]| -> Vec<String> {
-        here.iter().filter(|line| !there.contains(line)).map(|line| format!("{sign} {line}")).collect()
+        here.iter()
+            .filter(|line| !there.contains(line))
+            .map(|line| format!("{sign} {line}"))
+            .collect()
     };
     [only("-", &one, &other), only("+", &other, &one)].concat()
 }
@@ -157,9 +201,14 @@ fn flat(value: &Value) -> Vec<String> {
                 }
             }
             Value::Array(items) if items.iter().any(Value::is_object) => {
-                items.iter().enumerate().for_each(|(at, value)| walk(&format!("{path}[{at}]"), value, lines));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, value)| walk(&format!("{path}[{at}]"), value, lines));
             }
-            Value::Array(items) => items.iter().for_each(|value| lines.push(format!("{path}: {value}"))),
+            Value::Array(items) => items
+                .iter()
+                .for_each(|value| lines.push(format!("{path}: {value}"))),
             value => lines.push(format!("{path}: {value}")),
         }
     }

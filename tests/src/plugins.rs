@@ -12,7 +12,9 @@ pub const PLUGINS: &str = "/run/cni-bin";
 pub(crate) fn install(plugin: &str) -> PathBuf {
     let path = Path::new(PLUGINS).join(plugin);
     match symlink(binary::braid(), &path) {
-        Err(err) if err.kind() != ErrorKind::AlreadyExists => panic!("link {}: {err}", path.display()),
+        Err(err) if err.kind() != ErrorKind::AlreadyExists => {
+            panic!("link {}: {err}", path.display())
+        }
         _ => path,
     }
 }

@@ -28,16 +28,33 @@ const FOLDERS: &[&str] = &[
 impl RealHost {
     pub(crate) fn look() -> Self {
         let lines = |program: &str, args: &[&str]| {
-            let output = Command::new(program).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
-            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-            text.lines().filter(|line| line.contains("braid ") || line.ends_with(" braid")).map(str::to_owned).collect()
+            let output = Command::new(program)
+                .args(args)
+                .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+                .output();
+            let text = output
+                .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+                .unwrap_or_default();
+            text.lines()
+                .filter(|line| line.contains("braid ") || line.ends_with(" braid"))
+                .map(str::to_owned)
+                .collect()
         };
         let entries = |folder: &&str| {
-            let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-            entries.map(|entry| entry.path().display().to_string()).collect::<Vec<_>>()
+            let entries = fs::read_dir(folder)
+                .into_iter()
+                .flatten()
+                .filter_map(Result::ok);
+            entries
+                .map(|entry| entry.path().display().to_string())
+                .collect::<Vec<_>>()
         };
         let mut files: Vec<String> = FOLDERS.iter().flat_map(entries).collect();
         files.sort();
-        Self { links: lines("ip", &["link"]), tables: lines("nft", &["list", "tables"]), files }
+        Self {
+            links: lines("ip", &["link"]),
+            tables: lines("nft", &["list", "tables"]),
+            files,
+        }
     }
 }

@@ -26,8 +26,9 @@ const NAMESPACES: &str = "/run/netns";
 const COVERED: &str = "/run/.covered";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A world for one test: this thread, and every process it starts, sees a network of its own, an empty `/run`, and
-/// nothing in `/var/lib/cni`, `/var/lib/braid` and `/etc/cni`. It reads like the namespace of its host.
+/// A world for one test: this thread, and every process it starts, sees a network of its own, an
+/// empty `/run`, and nothing in `/var/lib/cni`, `/var/lib/braid` and `/etc/cni`. It reads like the
+/// namespace of its host.
 #[derive(Debug)]
 pub struct Sandbox {
     host: Ns,
@@ -47,12 +48,22 @@ struct Before {
 
 impl Sandbox {
     /// Moves this thread into a world of its own, until the value is dropped.
-    #[expect(clippy::new_without_default, reason = "it changes the thread, which no default should")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "it changes the thread, which no default should"
+    )]
     pub fn new() -> Self {
-        assert!(nix::unistd::geteuid().is_root(), "these tests need root: they make network and mount namespaces");
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "these tests need root: they make network and mount namespaces"
+        );
         // Built and looked for outside: neither may see the sandbox.
         let (braid, _) = (binary::braid(), binary::reference());
-        assert!(braid.is_file(), "no braid at {}: set BRAID_BIN, or run the tests with cargo", braid.display());
+        assert!(
+            braid.is_file(),
+            "no braid at {}: set BRAID_BIN, or run the tests with cargo",
+            braid.display()
+        );
         let open = |path| File::open(path).expect("own namespace");
         let before = Before {
             net: open("/proc/thread-self/ns/net"),
@@ -60,16 +71,24 @@ impl Sandbox {
             folder: std::env::current_dir().expect("current folder"),
         };
         let (start, real_host) = (Instant::now(), RealHost::look());
-        // Tests that call five hundred at once have more files open than most shells allow a process.
+        // Tests that call five hundred at once have more files open than most shells allow a
+        // process.
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of open files");
         setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many open files as there may be");
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("new network and mount namespaces");
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
+            .expect("new network and mount namespaces");
         cover();
         let host = Ns::current("host");
         host.run("ip link set lo up");
         // A new namespace has it from the machine's own, which may be a router.
         host.set_sysctl("net/ipv4/ip_forward", "0");
-        Self { host, pods: RefCell::default(), before, real_host, start }
+        Self {
+            host,
+            pods: RefCell::default(),
+            before,
+            real_host,
+            start,
+        }
     }
 
     /// The namespace that stands for the node.
@@ -77,25 +96,35 @@ impl Sandbox {
         &self.host
     }
 
-    /// A new container's namespace, or one for the world outside; its `lo` is down, as a runtime hands it over.
+    /// A new container's namespace, or one for the world outside; its `lo` is down, as a runtime
+    /// hands it over.
     pub fn pod(&self, name: &str) -> Rc<Ns> {
         let pod = Rc::new(Ns::create(name, &Path::new(NAMESPACES).join(name)));
         self.pods.borrow_mut().push(Rc::clone(&pod));
         pod
     }
 
-    /// Ends a container's namespace; what is left of its path is a plain file, as `ip netns` leaves it after a crash.
+    /// Ends a container's namespace; what is left of its path is a plain file, as `ip netns` leaves
+    /// it after a crash.
     pub fn end(&self, pod: &Ns) {
-        nix::mount::umount2(pod.path(), nix::mount::MntFlags::MNT_DETACH).expect("namespace is mounted");
-        self.pods.borrow_mut().retain(|other| other.path() != pod.path());
+        nix::mount::umount2(pod.path(), nix::mount::MntFlags::MNT_DETACH)
+            .expect("namespace is mounted");
+        self.pods
+            .borrow_mut()
+            .retain(|other| other.path() != pod.path());
     }
 
-    /// A world outside: a namespace behind a link of the host, which has `host_addr`, and is no gateway of anybody.
+    /// A world outside: a namespace behind a link of the host, which has `host_addr`, and is no
+    /// gateway of anybody.
     ///
-    /// The link is named like the namespace, on both sides, and forwards at once: nobody is asked about its addresses.
+    /// The link is named like the namespace, on both sides, and forwards at once: nobody is asked
+    /// about its addresses.
     pub fn outside(&self, name: &str, host_addr: &str, its_addr: &str) -> Rc<Ns> {
         let outside = self.pod(name);
-        self.host.run(&format!("ip link add {name} type veth peer name {name} netns {}", outside.path().display()));
+        self.host.run(&format!(
+            "ip link add {name} type veth peer name {name} netns {}",
+            outside.path().display()
+        ));
         for (ns, addr) in [(&self.host, host_addr), (outside.as_ref(), its_addr)] {
             ns.set_sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
             ns.run(&format!("ip addr add {addr} dev {name} nodad"));
@@ -107,7 +136,9 @@ impl Sandbox {
 
     /// A call of `plugin` for `eth0` of `pod`, whose container id is the name of `pod`.
     pub fn call(&self, plugin: &str, pod: &Ns, conf: Value) -> Call {
-        Call::new(plugin, conf).container(pod.name()).netns(pod.path())
+        Call::new(plugin, conf)
+            .container(pod.name())
+            .netns(pod.path())
     }
 
     /// Everything on the host and in the containers that a call could change.
@@ -132,7 +163,8 @@ impl Sandbox {
         use std::os::unix::fs::PermissionsExt;
         let path = Path::new(PLUGINS).join(name);
         fs::write(&path, text).expect("write a script");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make a script executable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .expect("make a script executable");
     }
 }
 
@@ -147,25 +179,38 @@ impl Deref for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let strays = strays();
-        // A thread that was just joined may still share the folder in the kernel, and then the move is refused.
+        // A thread that was just joined may still share the folder in the kernel, and then the move
+        // is refused.
         unshare(CloneFlags::CLONE_FS).expect("a folder of its own");
         setns(&self.before.mnt, CloneFlags::CLONE_NEWNS).expect("back to the mount namespace");
         setns(&self.before.net, CloneFlags::CLONE_NEWNET).expect("back to the network namespace");
         std::env::set_current_dir(&self.before.folder).expect("back to the folder");
         if !std::thread::panicking() {
-            assert_eq!(strays, Vec::<String>::new(), "processes still run in the sandbox");
-            assert_eq!(RealHost::look(), self.real_host, "the test changed the real host");
+            assert_eq!(
+                strays,
+                Vec::<String>::new(),
+                "processes still run in the sandbox"
+            );
+            assert_eq!(
+                RealHost::look(),
+                self.real_host,
+                "the test changed the real host"
+            );
         }
         journal::time(self.start.elapsed());
     }
 }
 
-/// Where the real host's cgroup2 is seen, alone or beside cgroup1's; `None` where it has none. Another mount of it would
-/// change the options of this one.
+/// Where the real host's cgroup2 is seen, alone or beside cgroup1's; `None` where it has none.
+/// Another mount of it would change the options of this one.
 pub fn cgroup2() -> Option<PathBuf> {
-    let usual = [CGROUPS, "/sys/fs/cgroup/unified"].map(PathBuf::from).into_iter();
+    let usual = [CGROUPS, "/sys/fs/cgroup/unified"]
+        .map(PathBuf::from)
+        .into_iter();
     // Only cgroup2 has this file.
-    usual.into_iter().find(|path| path.join("cgroup.controllers").exists())
+    usual
+        .into_iter()
+        .find(|path| path.join("cgroup.controllers").exists())
 }
 
 /// Covers what a test could change with something empty that only this mount namespace sees.
@@ -175,14 +220,23 @@ fn cover() {
     tmpfs(Path::new("/run"));
     cover_one("/etc", &["cni"]);
     cover_one("/var/lib", &["cni", "braid"]);
-    // Links in /sys/class/net are those of the namespace that mounted it. The cgroups stay the real host's.
+    // Links in /sys/class/net are those of the namespace that mounted it. The cgroups stay the real
+    // host's.
     let cgroups = Path::new(COVERED).join("cgroup");
     fs::create_dir_all(&cgroups).expect("place for what is covered");
     bind_all(Path::new(CGROUPS), &cgroups);
-    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).expect("sysfs of the new network");
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
+        .expect("sysfs of the new network");
     bind_all(&cgroups, Path::new(CGROUPS));
     if Path::new("/sys/fs/bpf").is_dir() {
-        mount(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), none).expect("bpf file system");
+        mount(
+            Some("bpf"),
+            "/sys/fs/bpf",
+            Some("bpf"),
+            MsFlags::empty(),
+            none,
+        )
+        .expect("bpf file system");
     }
     for folder in [PLUGINS, NAMESPACES, "/var/lib/cni", "/etc/cni"] {
         fs::create_dir_all(folder).expect("folder of the sandbox");
@@ -198,7 +252,8 @@ fn cover_one(folder: &str, hidden: &[&str]) {
     for entry in fs::read_dir(&covered).expect("covered folder") {
         let name = entry.expect("entry").file_name();
         if !hidden.iter().any(|hidden| name == *hidden) {
-            symlink(covered.join(&name), Path::new(folder).join(&name)).expect("link to what is covered");
+            symlink(covered.join(&name), Path::new(folder).join(&name))
+                .expect("link to what is covered");
         }
     }
 }
@@ -212,5 +267,11 @@ fn strays() -> Vec<String> {
     let strays = ids.filter(|id| *id != std::process::id());
     let strays = strays.map(|id| PathBuf::from(format!("/proc/{id}")));
     let strays = strays.filter(|path| inode(&path.join("ns/mnt")) == Some(own));
-    strays.map(|path| fs::read_to_string(path.join("cmdline")).unwrap_or_default().replace('\0', " ")).collect()
+    strays
+        .map(|path| {
+            fs::read_to_string(path.join("cmdline"))
+                .unwrap_or_default()
+                .replace('\0', " ")
+        })
+        .collect()
 }

@@ -3,8 +3,8 @@
 use crate::arriving::PATIENCE;
 use crate::ns::Ns;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, connect, listen,
-    setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind,
+    connect, listen, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, Read, Write};
@@ -45,15 +45,24 @@ impl Service {
         let is_over = Arc::clone(&ends);
         let thread = match transport {
             Transport::Tcp | Transport::Sctp => {
-                let listen = || if transport == Transport::Tcp { TcpListener::bind(any) } else { listen_sctp(any) };
+                let listen = || {
+                    if transport == Transport::Tcp {
+                        TcpListener::bind(any)
+                    } else {
+                        listen_sctp(any)
+                    }
+                };
                 let listener = ns.enter(|| again_while_in_use(listen)).expect("listen");
                 setsockopt(&listener, sockopt::ReceiveTimeout, &time_val(TURN)).expect("a socket");
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
-                        let Ok((mut stream, from)) = listener.accept() else { continue };
+                        let Ok((mut stream, from)) = listener.accept() else {
+                            continue;
+                        };
                         if transport == Transport::Sctp {
-                            // A client that gets to run only when the association ends again waits in vain for its beginning
-                            // (v6.12 net/sctp/socket.c, `sctp_wait_for_connect()`).
+                            // A client that gets to run only when the association ends again waits
+                            // in vain for its beginning (v6.12 net/
+                            // sctp/socket.c, `sctp_wait_for_connect()`).
                             std::thread::sleep(TURN);
                         }
                         let _gone = stream.write_all(said(from).as_bytes());
@@ -61,17 +70,24 @@ impl Service {
                 })
             }
             Transport::Udp => {
-                let socket = ns.enter(|| again_while_in_use(|| UdpSocket::bind(any))).expect("bind");
+                let socket = ns
+                    .enter(|| again_while_in_use(|| UdpSocket::bind(any)))
+                    .expect("bind");
                 socket.set_read_timeout(Some(TURN)).expect("a socket");
                 std::thread::spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
-                        let Ok((_, from)) = socket.recv_from(&mut [0; 64]) else { continue };
+                        let Ok((_, from)) = socket.recv_from(&mut [0; 64]) else {
+                            continue;
+                        };
                         let _gone = socket.send_to(said(from).as_bytes(), from);
                     }
                 })
             }
         };
-        Self { ends, thread: Some(thread) }
+        Self {
+            ends,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -82,8 +98,8 @@ impl Drop for Service {
     }
 }
 
-/// A service that has ended goes on having its port as long as a child that another test's thread forked just then has not
-/// begun its own program.
+/// A service that has ended goes on having its port as long as a child that another test's thread
+/// forked just then has not begun its own program.
 fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -110,13 +126,18 @@ impl Ns {
         self.ask_for(PATIENCE, transport, to)
     }
 
-    /// Whether nobody answers at `to` at once, which a busy machine can only have seem so: ask those who hold the answer back to
-    /// let it pass, and it comes.
+    /// Whether nobody answers at `to` at once, which a busy machine can only have seem so: ask
+    /// those who hold the answer back to let it pass, and it comes.
     pub fn asks_in_vain(&self, transport: Transport, to: &str) -> bool {
         self.ask_for(IN_VAIN, transport, to).is_err()
     }
 
-    fn ask_for(&self, patience: Duration, transport: Transport, to: &str) -> Result<IpAddr, String> {
+    fn ask_for(
+        &self,
+        patience: Duration,
+        transport: Transport,
+        to: &str,
+    ) -> Result<IpAddr, String> {
         let to: SocketAddr = to.parse().expect("an address and a port");
         let answer = self.enter(|| match transport {
             Transport::Tcp => ask_stream(TcpStream::connect_timeout(&to, patience)?, patience),
@@ -129,8 +150,17 @@ impl Ns {
 }
 
 fn sctp(to: SocketAddr) -> nix::Result<OwnedFd> {
-    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp)
+    let family = if to.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    socket(
+        family,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::Sctp,
+    )
 }
 
 /// The standard library's type stands for any socket that accepts.
@@ -163,7 +193,11 @@ fn ask_stream(mut stream: TcpStream, patience: Duration) -> io::Result<String> {
 }
 
 fn ask_udp(to: SocketAddr, patience: Duration) -> io::Result<String> {
-    let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() };
+    let any: IpAddr = if to.is_ipv4() {
+        [0, 0, 0, 0].into()
+    } else {
+        [0; 16].into()
+    };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     // Of a connected socket the kernel hands over only what comes from there.
     socket.connect(to)?;

@@ -1,4 +1,5 @@
-//! Everything that a call can change, as text to compare, and what of it an attachment must not leave behind.
+//! Everything that a call can change, as text to compare, and what of it an attachment must not
+//! leave behind.
 
 use crate::ns::Ns;
 use serde_json::Value;
@@ -11,9 +12,21 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Folders that plugins write to.
-const FOLDERS: &[&str] = &["/run/braid", "/run/cni", "/var/lib/cni", "/var/lib/braid", "/etc/cni", "/sys/fs/bpf"];
+const FOLDERS: &[&str] = &[
+    "/run/braid",
+    "/run/cni",
+    "/var/lib/cni",
+    "/var/lib/braid",
+    "/etc/cni",
+    "/sys/fs/bpf",
+];
 /// What the kernel tells of a link, in namespaces.
-const LOOKS: &[&str] = &["ip -d -j link", "ip -j addr", "ip -j -4 rule", "ip -j -6 rule"];
+const LOOKS: &[&str] = &[
+    "ip -d -j link",
+    "ip -j addr",
+    "ip -j -4 rule",
+    "ip -j -6 rule",
+];
 
 /// Links, addresses, routes, rules, sysctls and files, each under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,27 +38,43 @@ impl State {
         for ns in spaces {
             for look in LOOKS {
                 for (at, item) in ns.list(look).into_iter().enumerate() {
-                    state.insert(format!("{}: {look}: {}", ns.name(), name_of(&item, at)), steady(item).to_string());
+                    state.insert(
+                        format!("{}: {look}: {}", ns.name(), name_of(&item, at)),
+                        steady(item).to_string(),
+                    );
                 }
             }
-            for route in ["-4", "-6"].iter().flat_map(|family| ns.routes(family)).map(steady) {
+            for route in ["-4", "-6"]
+                .iter()
+                .flat_map(|family| ns.routes(family))
+                .map(steady)
+            {
                 state.insert(format!("{}: route {route}", ns.name()), String::new());
             }
-            state.insert(format!("{}: nft", ns.name()), ns.try_run("nft -a list ruleset").unwrap_or_default());
+            state.insert(
+                format!("{}: nft", ns.name()),
+                ns.try_run("nft -a list ruleset").unwrap_or_default(),
+            );
             for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
                 state.insert(format!("{}: {key}", ns.name()), ns.sysctl(key));
             }
         }
         for folder in FOLDERS {
-            state.extend(tree(Path::new(folder)).into_iter().filter(|(path, _)| !is_cache(path)));
+            state.extend(
+                tree(Path::new(folder))
+                    .into_iter()
+                    .filter(|(path, _)| !is_cache(path)),
+            );
         }
         Self(state)
     }
 
-    /// The same without what an IPAM may note down though the address went back: folder, lock and round-robin mark.
+    /// The same without what an IPAM may note down though the address went back: folder, lock and
+    /// round-robin mark.
     #[must_use]
     pub fn without_marks(mut self) -> Self {
-        self.0.retain(|path, _| !path.starts_with("/var/lib/cni/") || is_lease(Path::new(path)));
+        self.0
+            .retain(|path, _| !path.starts_with("/var/lib/cni/") || is_lease(Path::new(path)));
         self
     }
 
@@ -80,11 +109,13 @@ impl State {
     }
 }
 
-/// Folders and locks that stay, an index that is worth nothing after a reboot, and what was found out about the kernel.
+/// Folders and locks that stay, an index that is worth nothing after a reboot, and what was found
+/// out about the kernel.
 fn is_cache(path: &str) -> bool {
     let files = ["attachments", "kernel", "leaving", "program"];
     let is_below = |folder: &&str| path.starts_with(folder);
-    path.strip_prefix("/run/braid/").is_some_and(|file| files.contains(&file))
+    path.strip_prefix("/run/braid/")
+        .is_some_and(|file| files.contains(&file))
         || ["/run/braid/ipam", "/run/braid/lock"].iter().any(is_below)
 }
 
@@ -115,14 +146,23 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for path in entries(&folder) {
-            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+            let Ok(meta) = fs::symlink_metadata(&path) else {
+                continue;
+            };
             let mode = meta.permissions().mode();
             let content = match () {
                 () if meta.is_dir() => String::new(),
-                () if meta.is_symlink() => fs::read_link(&path).map(|to| to.display().to_string()).unwrap_or_default(),
-                () => fs::read(&path).map(|bytes| shown(&bytes)).unwrap_or_default(),
+                () if meta.is_symlink() => fs::read_link(&path)
+                    .map(|to| to.display().to_string())
+                    .unwrap_or_default(),
+                () => fs::read(&path)
+                    .map(|bytes| shown(&bytes))
+                    .unwrap_or_default(),
             };
-            found.insert(path.display().to_string(), format!("{mode:o} {}:{} {content:?}", meta.uid(), meta.gid()));
+            found.insert(
+                path.display().to_string(),
+                format!("{mode:o} {}:{} {content:?}", meta.uid(), meta.gid()),
+            );
             if meta.is_dir() {
                 folders.push(path);
             }
@@ -142,25 +182,49 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect()
 }
 
-/// What belongs to single attachments and is still there. What the node shares (bridges, tables and their chains, the
-/// round-robin mark, locks) may stay.
+/// What belongs to single attachments and is still there. What the node shares (bridges, tables and
+/// their chains, the round-robin mark, locks) may stay.
 pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     let mut left = Vec::new();
     for link in host.list("ip -d -j link") {
         let name = link["ifname"].as_str().unwrap_or_default();
-        if link["ifalias"].as_str().is_some_and(|alias| alias.starts_with("braid ")) || is_pod_side(&link) {
+        if link["ifalias"]
+            .as_str()
+            .is_some_and(|alias| alias.starts_with("braid "))
+            || is_pod_side(&link)
+        {
             left.push(format!("link {name}"));
         }
     }
-    left.extend(elements(host).into_iter().map(|element| format!("nft {element}")));
-    left.extend(tree(Path::new("/sys/fs/bpf/braid")).keys().map(|path| format!("pin {path}")));
-    left.extend(filters(host).into_iter().map(|filter| format!("filter {filter}")));
+    left.extend(
+        elements(host)
+            .into_iter()
+            .map(|element| format!("nft {element}")),
+    );
+    left.extend(
+        tree(Path::new("/sys/fs/bpf/braid"))
+            .keys()
+            .map(|path| format!("pin {path}")),
+    );
+    left.extend(
+        filters(host)
+            .into_iter()
+            .map(|filter| format!("filter {filter}")),
+    );
     for network in entries(Path::new("/var/lib/cni/networks")) {
         let files = entries(&network).into_iter();
-        left.extend(files.filter(|path| is_lease(path)).map(|path| path.display().to_string()));
+        left.extend(
+            files
+                .filter(|path| is_lease(path))
+                .map(|path| path.display().to_string()),
+        );
     }
     let notes = entries(Path::new("/var/lib/cni/flannel"));
     left.extend(notes.into_iter().map(|path| path.display().to_string()));
@@ -170,19 +234,34 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     let is_record = |path: &String| path != "/var/lib/braid/foreign";
     let is_left = |path: &String| Path::new(path).is_file() && !path.ends_with(".leases/lock");
     let others = tree(Path::new("/run/cni")).into_keys().filter(is_left);
-    left.extend(records.chain(tree(Path::new("/var/lib/braid")).into_keys().filter(is_record)).chain(others));
+    left.extend(
+        records
+            .chain(
+                tree(Path::new("/var/lib/braid"))
+                    .into_keys()
+                    .filter(is_record),
+            )
+            .chain(others),
+    );
     left
 }
 
 /// Every rule of policy routing for what comes in by a veth, or came.
 fn rules(host: &Ns) -> Vec<String> {
-    let all = ["-4", "-6"].iter().flat_map(|family| host.list(&format!("ip {family} -j rule")));
-    all.filter(|rule| rule["iif"].as_str().is_some_and(|iif| iif.starts_with("veth")))
-        .map(|rule| rule.to_string())
-        .collect()
+    let all = ["-4", "-6"]
+        .iter()
+        .flat_map(|family| host.list(&format!("ip {family} -j rule")));
+    all.filter(|rule| {
+        rule["iif"]
+            .as_str()
+            .is_some_and(|iif| iif.starts_with("veth"))
+    })
+    .map(|rule| rule.to_string())
+    .collect()
 }
 
-/// Every program that a filter of the host runs, as `link side: name`, and every place of filters where none is.
+/// Every program that a filter of the host runs, as `link side: name`, and every place of filters
+/// where none is.
 pub fn filters(host: &Ns) -> Vec<String> {
     let mut found = Vec::new();
     for link in host.link_names() {
@@ -190,18 +269,25 @@ pub fn filters(host: &Ns) -> Vec<String> {
         let mut is_empty = true;
         for side in ["ingress", "egress"] {
             let all = host.list(&format!("tc -j filter show dev {link} {side}"));
-            let names = all.iter().filter_map(|filter| filter["options"]["bpf_name"].as_str());
+            let names = all
+                .iter()
+                .filter_map(|filter| filter["options"]["bpf_name"].as_str());
             found.extend(names.map(|name| format!("{link} {side}: {name}")));
             is_empty &= all.is_empty();
         }
-        if is_empty && host.run(&format!("tc qdisc show dev {link}")).contains("clsact") {
+        if is_empty
+            && host
+                .run(&format!("tc qdisc show dev {link}"))
+                .contains("clsact")
+        {
             found.push(format!("{link}: clsact"));
         }
     }
     found
 }
 
-/// A veth or netkit whose other end is in another namespace, and that is not the test's own way outside.
+/// A veth or netkit whose other end is in another namespace, and that is not the test's own way
+/// outside.
 fn is_pod_side(link: &Value) -> bool {
     let name = link["ifname"].as_str().unwrap_or_default();
     let is_named = |kind, prefix| link["linkinfo"]["info_kind"] == kind && name.starts_with(prefix);
@@ -209,7 +295,9 @@ fn is_pod_side(link: &Value) -> bool {
 }
 
 fn is_lease(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.parse::<IpAddr>().is_ok())
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.parse::<IpAddr>().is_ok())
 }
 
 /// Every element of every set and map of the host, as `family table set: element`.
@@ -217,10 +305,18 @@ pub fn elements(host: &Ns) -> Vec<String> {
     let ruleset = host.json("nft -j list ruleset");
     let items = ruleset["nftables"].as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
-    for set in items.iter().filter_map(|item| item.get("set").or_else(|| item.get("map"))) {
+    for set in items
+        .iter()
+        .filter_map(|item| item.get("set").or_else(|| item.get("map")))
+    {
         let text = |key: &str| set[key].as_str().unwrap_or_default().to_owned();
         for element in set["elem"].as_array().into_iter().flatten() {
-            found.push(format!("{} {} {}: {element}", text("family"), text("table"), text("name")));
+            found.push(format!(
+                "{} {} {}: {element}",
+                text("family"),
+                text("table"),
+                text("name")
+            ));
         }
     }
     found

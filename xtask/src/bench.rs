@@ -13,7 +13,12 @@ pub(crate) use command::Args;
 use command::{bench, conflist, conflist_path};
 use std::fs;
 
-const SHAPED: [&str; 4] = ["shaped-bridge", "shaped-ptp", "shaped-macvlan", "shaped-ipvlan"];
+const SHAPED: [&str; 4] = [
+    "shaped-bridge",
+    "shaped-ptp",
+    "shaped-macvlan",
+    "shaped-ipvlan",
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     sh::apt(&[("strace", "strace")])?;
@@ -30,19 +35,34 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // These budgets are the bench's own: bench/src/{shaping,hostport,pods}/budget.rs.
     let enforce = args.enforce.then_some("--enforce");
     if args.shaping {
-        let mut shaping = bench(&[("ref", &reference), ("braid", &braid)], &out.join("shaping.json"), Some("shaping"))?;
+        let mut shaping = bench(
+            &[("ref", &reference), ("braid", &braid)],
+            &out.join("shaping.json"),
+            Some("shaping"),
+        )?;
         return sh::run(shaping.args(SHAPED.map(conflist)).args(enforce));
     }
     if args.hostport {
-        // The package has ip6tables too, which the reference calls even where no address is one of IPv6.
+        // The package has ip6tables too, which the reference calls even where no address is one of
+        // IPv6.
         sh::apt(&[("iptables", "iptables"), ("nft", "nftables")])?;
         // Both backends of braid beside both of the reference.
-        let plugins =
-            [("ref-iptables", &*reference), ("ref-nftables", &reference), ("braid", &braid), ("braid-ebpf", &braid)];
+        let plugins = [
+            ("ref-iptables", &*reference),
+            ("ref-nftables", &reference),
+            ("braid", &braid),
+            ("braid-ebpf", &braid),
+        ];
         let mut hostport = bench(&plugins, &out.join("hostport.json"), Some("hostport"))?;
         let [iptables, ebpf] = ["hostport-iptables", "hostport-ebpf"].map(conflist_path);
-        let own = format!("ref-iptables={},braid-ebpf={}", iptables.display(), ebpf.display());
-        hostport.arg(format!("{},{own}", conflist("hostport"))).arg("--baseline=ref-iptables,ref-nftables");
+        let own = format!(
+            "ref-iptables={},braid-ebpf={}",
+            iptables.display(),
+            ebpf.display()
+        );
+        hostport
+            .arg(format!("{},{own}", conflist("hostport")))
+            .arg("--baseline=ref-iptables,ref-nftables");
         return sh::run(hostport.args(enforce));
     }
     if args.pods {
@@ -50,5 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     // A node's is that of flannel's own DaemonSet.
     std::os::unix::fs::symlink("braid", braid.join("flannel")).context("link flannel's name")?;
-    judge(&latency::budgets(args.runs, &reference, &braid, &out)?, args.enforce)
+    judge(
+        &latency::budgets(args.runs, &reference, &braid, &out)?,
+        args.enforce,
+    )
 }

@@ -4,7 +4,17 @@ use crate::sh;
 use anyhow::Result;
 
 pub(crate) fn run() -> Result<()> {
-    let golden = ["test", "--quiet", "--package", "braid-tests", "--test", "golden"];
+    let golden = [
+        "test",
+        "--quiet",
+        "--package",
+        "braid-tests",
+        "--test",
+        "golden",
+    ];
     sh::run(sh::cmd("cargo", golden).env("BRAID_BLESS", "1"))?;
-    sh::run(&mut sh::cmd("git", ["--no-pager", "diff", "--stat", "--", "tests/golden"]))
+    sh::run(&mut sh::cmd(
+        "git",
+        ["--no-pager", "diff", "--stat", "--", "tests/golden"],
+    ))
 }

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// Builds `package` for release and returns the path of its binary `name`.
 pub(crate) fn package(package: &str, name: &str) -> Result<PathBuf> {
-    sh::run(&mut sh::cmd("cargo", ["build", "--release", "--quiet", "--package", package]))?;
+    sh::run(&mut sh::cmd(
+        "cargo",
+        ["build", "--release", "--quiet", "--package", package],
+    ))?;
     let host = sh::read(&mut sh::cmd("rustc", ["--print", "host-tuple"]))?;
     Ok(target_dir().join(host.trim()).join("release").join(name))
 }
@@ -24,6 +27,10 @@ pub(crate) fn installed(braid: &Path) -> Result<PathBuf> {
         fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    sh::read(sh::cmd(braid, ["install", "--bin-dir"]).arg(&folder).env_remove("CNI_COMMAND"))?;
+    sh::read(
+        sh::cmd(braid, ["install", "--bin-dir"])
+            .arg(&folder)
+            .env_remove("CNI_COMMAND"),
+    )?;
     Ok(folder)
 }

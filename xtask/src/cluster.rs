@@ -1,4 +1,5 @@
-//! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount namespace.
+//! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount
+//! namespace.
 
 pub mod api_server;
 pub mod audit;

@@ -5,9 +5,15 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// Flags of the caller would replace those in .cargo/config.toml, and its libraries those of the compiler.
-const CALLERS_OWN: [&str; 5] =
-    ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"];
+/// Flags of the caller would replace those in .cargo/config.toml, and its libraries those of the
+/// compiler.
+const CALLERS_OWN: [&str; 5] = [
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "RUSTUP_TOOLCHAIN",
+    "LD_LIBRARY_PATH",
+];
 
 /// A compiler that has the source of its libraries and is new enough.
 pub(crate) struct Compiler {
@@ -19,15 +25,27 @@ impl Compiler {
     /// Rustup's nightly.
     pub(crate) fn nightly() -> Option<Self> {
         let which = |program| {
-            let path = sh::read(&mut sh::cmd("rustup", ["which", "--toolchain", "nightly", program])).ok()?;
+            let path = sh::read(&mut sh::cmd(
+                "rustup",
+                ["which", "--toolchain", "nightly", program],
+            ))
+            .ok()?;
             Some(path.trim().to_owned())
         };
-        Self { cargo: which("cargo")?, rustc: which("rustc")? }.if_usable()
+        Self {
+            cargo: which("cargo")?,
+            rustc: which("rustc")?,
+        }
+        .if_usable()
     }
 
     /// Debian's `rustc-web`.
     pub(crate) fn debian() -> Option<Self> {
-        Self { cargo: "/usr/bin/cargo".into(), rustc: "/usr/bin/rustc".into() }.if_usable()
+        Self {
+            cargo: "/usr/bin/cargo".into(),
+            rustc: "/usr/bin/rustc".into(),
+        }
+        .if_usable()
     }
 
     /// Installs Debian's; `None` where its release is too old.
@@ -35,7 +53,10 @@ impl Compiler {
         sh::apt(&[
             ("/usr/bin/rustc", "rustc-web"),
             ("/usr/bin/cargo", "cargo-web"),
-            ("/usr/lib/rustlib/src/rust/library/core/Cargo.toml", "rust-web-src"),
+            (
+                "/usr/lib/rustlib/src/rust/library/core/Cargo.toml",
+                "rust-web-src",
+            ),
         ])?;
         Ok(Self::debian())
     }
@@ -54,23 +75,38 @@ impl Compiler {
         let sysroot = sh::read(&mut sh::cmd(&self.rustc, ["--print", "sysroot"])).ok()?;
         let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/Cargo.toml");
         let release = self.field("release").ok()?;
-        (core.exists() && Path::new(&self.cargo).exists() && minor(&release) >= minor(env!("CARGO_PKG_RUST_VERSION")))
-            .then_some(self)
+        (core.exists()
+            && Path::new(&self.cargo).exists()
+            && minor(&release) >= minor(env!("CARGO_PKG_RUST_VERSION")))
+        .then_some(self)
     }
 
     /// The major version of its LLVM, as in "22".
     pub(crate) fn llvm(&self) -> Result<String> {
-        Ok(self.field("LLVM version")?.split('.').next().unwrap_or_default().to_owned())
+        Ok(self
+            .field("LLVM version")?
+            .split('.')
+            .next()
+            .unwrap_or_default()
+            .to_owned())
     }
 
     fn field(&self, name: &str) -> Result<String> {
         let version = sh::read(&mut sh::cmd(&self.rustc, ["-vV"]))?;
-        let field = version.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        Ok(field.with_context(|| format!("{} -vV: no {name:?}", self.rustc))?.to_owned())
+        let field = version
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        Ok(field
+            .with_context(|| format!("{} -vV: no {name:?}", self.rustc))?
+            .to_owned())
     }
 }
 
 /// `95` of `1.95.0`; 0 if there is none.
 fn minor(release: &str) -> u32 {
-    release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
+    release
+        .split('.')
+        .nth(1)
+        .and_then(|minor| minor.parse().ok())
+        .unwrap_or(0)
 }

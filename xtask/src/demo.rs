@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: two sandboxes on a bridge, and the world outside, in namespaces that end with the demo.
+//! `cargo xtask demo`: two sandboxes on a bridge, and the world outside, in namespaces that end
+//! with the demo.
 
 use crate::sh::ip;
 use crate::{dist, sh};
@@ -15,7 +16,8 @@ pub(crate) struct Args {
     inside: Option<PathBuf>,
 }
 
-/// The outside: reached through the node, and without a route back to the pods, so only masquerading makes it answer.
+/// The outside: reached through the node, and without a route back to the pods, so only
+/// masquerading makes it answer.
 const OUTSIDE: &str = "203.0.113.1";
 const PODS: [&str; 2] = ["red", "blue"];
 const CONF: &str = r#"{
@@ -30,19 +32,33 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(braid) = &args.inside {
         return inside(braid);
     }
-    sh::apt(&[("ip", "iproute2"), ("ping", "iputils-ping"), ("nft", "nftables"), ("unshare", "util-linux")])?;
+    sh::apt(&[
+        ("ip", "iproute2"),
+        ("ping", "iputils-ping"),
+        ("nft", "nftables"),
+        ("unshare", "util-linux"),
+    ])?;
     eprintln!("building braid");
     let braid = dist::braid_or_glibc()?;
     let me = std::env::current_exe().context("find this program")?;
-    let args =
-        ["--net".as_ref(), "--mount".as_ref(), me.as_os_str(), "demo".as_ref(), "--inside".as_ref(), braid.as_os_str()];
+    let args = [
+        "--net".as_ref(),
+        "--mount".as_ref(),
+        me.as_os_str(),
+        "demo".as_ref(),
+        "--inside".as_ref(),
+        braid.as_os_str(),
+    ];
     sh::run(&mut sh::cmd("unshare", args))
 }
 
 /// Everything below happens in a network and a mount namespace of its own.
 fn inside(braid: &Path) -> Result<()> {
     prepare()?;
-    println!("Two pods on a bridge with ipMasq, by {}:\n", braid.file_name().unwrap_or_default().display());
+    println!(
+        "Two pods on a bridge with ipMasq, by {}:\n",
+        braid.file_name().unwrap_or_default().display()
+    );
     let mut addresses = Vec::new();
     for pod in PODS {
         let (took, result) = cni(braid, "ADD", pod)?;
@@ -54,8 +70,16 @@ fn inside(braid: &Path) -> Result<()> {
     sh::run(sh::cmd(braid, ["status"]).env_remove("CNI_COMMAND"))?;
     println!();
     let [red, blue] = PODS;
-    ping(red, addresses[1].split('/').next().unwrap_or_default(), blue)?;
-    ping(blue, addresses[0].split('/').next().unwrap_or_default(), red)?;
+    ping(
+        red,
+        addresses[1].split('/').next().unwrap_or_default(),
+        blue,
+    )?;
+    ping(
+        blue,
+        addresses[0].split('/').next().unwrap_or_default(),
+        red,
+    )?;
     ping(red, OUTSIDE, "the outside, masqueraded")?;
     println!();
     for pod in PODS {
@@ -110,8 +134,15 @@ fn address_of(result: &str) -> Option<String> {
 }
 
 fn ping(from: &str, to: &str, name: &str) -> Result<()> {
-    let out = sh::read(&mut sh::cmd("ip", ["netns", "exec", from, "ping", "-c1", "-W2", to]))?;
-    let time = out.split("time=").nth(1).and_then(|rest| rest.split_once(" ms")).map_or("?", |(time, _)| time);
+    let out = sh::read(&mut sh::cmd(
+        "ip",
+        ["netns", "exec", from, "ping", "-c1", "-W2", to],
+    ))?;
+    let time = out
+        .split("time=")
+        .nth(1)
+        .and_then(|rest| rest.split_once(" ms"))
+        .map_or("?", |(time, _)| time);
     println!("  ping   {from:<5} -> {to:<14} {time:>6} ms  ({name})");
     Ok(())
 }
@@ -122,15 +153,27 @@ fn millis(took: Duration) -> String {
 
 fn nothing_is_left() -> Result<()> {
     let links = sh::read(&mut sh::cmd("ip", ["-br", "link", "show", "type", "veth"]))?;
-    let pods: Vec<&str> = links.lines().filter(|line| !line.starts_with("uplink")).collect();
+    let pods: Vec<&str> = links
+        .lines()
+        .filter(|line| !line.starts_with("uplink"))
+        .collect();
     ensure!(pods.is_empty(), "links are left: {pods:?}");
     let rules = sh::read(&mut sh::cmd("nft", ["list", "ruleset"]))?;
     // Each element names its owner in its comment.
-    ensure!(!PODS.iter().any(|pod| rules.contains(&format!("demo {pod} eth0"))), "rule elements are left: {rules}");
+    ensure!(
+        !PODS
+            .iter()
+            .any(|pod| rules.contains(&format!("demo {pod} eth0"))),
+        "rule elements are left: {rules}"
+    );
     for dir in ["/var/lib/cni/networks/demo", "/run/braid/attachments"] {
-        let names = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names = std::fs::read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names: Vec<String> = names.collect::<Result<_>>()?;
-        if let Some(left) = names.iter().find(|name| !name.starts_with("last_reserved_ip") && *name != "lock") {
+        if let Some(left) = names
+            .iter()
+            .find(|name| !name.starts_with("last_reserved_ip") && *name != "lock")
+        {
             bail!("{dir}/{left} is left");
         }
     }

@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: the binary that is shipped, static on musl.
 //!
-//! A plugin call lives for two milliseconds, so its start counts. glibc's start asks the processor forty questions,
-//! each of which traps in a virtual machine. It also looks for libraries, which a static binary does not use. Together
-//! they take 0.3 ms.
+//! A plugin call lives for two milliseconds, so its start counts. glibc's start asks the processor
+//! forty questions, each of which traps in a virtual machine. It also looks for libraries, which a
+//! static binary does not use. Together they take 0.3 ms.
 
 use crate::compiler::Compiler;
 use crate::{build, order, sh};
@@ -19,40 +19,54 @@ const C_COMPILER: &str = "musl-gcc";
 
 pub(crate) fn run() -> Result<()> {
     let braid = braid()?;
-    let size = fs::metadata(&braid).with_context(|| format!("look at {}", braid.display()))?.len();
+    let size = fs::metadata(&braid)
+        .with_context(|| format!("look at {}", braid.display()))?
+        .len();
     println!("{}  {} KiB", braid.display(), size / 1024);
     Ok(())
 }
 
-/// Builds it with the functions that calls run side by side; installs what that takes, where it can.
+/// Builds it with the functions that calls run side by side; installs what that takes, where it
+/// can.
 pub(crate) fn braid() -> Result<PathBuf> {
     let toolchain = Toolchain::find().map_or_else(Toolchain::install, Ok)?;
-    // The same code twice, and only its last crate: first with names for the trace, then by the list of that.
+    // The same code twice, and only its last crate: first with names for the trace, then by the
+    // list of that.
     let list = if nix::unistd::Uid::effective().is_root() {
-        toolchain.build(&["strip=none"]).and_then(|braid| order::list(&braid))
+        toolchain
+            .build(&["strip=none"])
+            .and_then(|braid| order::list(&braid))
     } else {
         Err(anyhow!("to trace calls takes root"))
     };
     match list {
         Ok(list) => toolchain.build(&[&format!("link-arg=-Wl,-T,{}", list.display())]),
         Err(err) => {
-            eprintln!("the functions that calls run do not lie side by side, an ADD takes a tenth longer: {err:#}");
+            eprintln!(
+                "the functions that calls run do not lie side by side, an ADD takes a tenth longer: {err:#}"
+            );
             toolchain.build(&[])
         }
     }
 }
 
-/// Builds it for tests, in the compiler's order: what is shipped is tested, so there is no other C library to fall back to.
+/// Builds it for tests, in the compiler's order: what is shipped is tested, so there is no other C
+/// library to fall back to.
 pub(crate) fn unordered() -> Result<PathBuf> {
-    Toolchain::find().map_or_else(Toolchain::install, Ok)?.build(&[])
+    Toolchain::find()
+        .map_or_else(Toolchain::install, Ok)?
+        .build(&[])
 }
 
-/// Builds it to show it: for musl, or for this machine's C library if there is no compiler for musl.
+/// Builds it to show it: for musl, or for this machine's C library if there is no compiler for
+/// musl.
 pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
     if let Some(toolchain) = Toolchain::find() {
         return toolchain.build(&[]);
     }
-    eprintln!("for this machine's C library, as there is no compiler for musl: a call starts 0.3 ms later");
+    eprintln!(
+        "for this machine's C library, as there is no compiler for musl: a call starts 0.3 ms later"
+    );
     build::package("braid", "braid")
 }
 
@@ -69,7 +83,11 @@ impl Toolchain {
         if !Path::new("/usr/bin").join(C_COMPILER).is_file() {
             return None;
         }
-        let libraries = sh::read(&mut sh::cmd("rustc", ["--print", "target-libdir", "--target", &target()])).ok()?;
+        let libraries = sh::read(&mut sh::cmd(
+            "rustc",
+            ["--print", "target-libdir", "--target", &target()],
+        ))
+        .ok()?;
         if Path::new(libraries.trim()).is_dir() {
             return Some(Self::InUse);
         }
@@ -81,7 +99,9 @@ impl Toolchain {
             bail!(HOW_TO_INSTALL);
         }
         sh::apt(&[(C_COMPILER, "musl-tools")])?;
-        Ok(Self::FromSource(Compiler::install()?.context(HOW_TO_INSTALL)?))
+        Ok(Self::FromSource(
+            Compiler::install()?.context(HOW_TO_INSTALL)?,
+        ))
     }
 
     /// Builds it with more options of code generation for its own crate.
@@ -91,7 +111,15 @@ impl Toolchain {
             Self::FromSource(compiler) => from_source(compiler)?,
         };
         build.env(format!("CC_{}", target().replace('-', "_")), C_COMPILER);
-        build.args(["--package", "braid", "--bin", "braid", "--target", &target(), "--"]);
+        build.args([
+            "--package",
+            "braid",
+            "--bin",
+            "braid",
+            "--target",
+            &target(),
+            "--",
+        ]);
         sh::run(build.args(options.iter().flat_map(|option| ["-C", option])))?;
         Ok(build::target_dir().join(target()).join("release/braid"))
     }
@@ -100,7 +128,8 @@ impl Toolchain {
 /// A build with the standard library, for which Debian has no musl package.
 fn from_source(compiler: &Compiler) -> Result<Command> {
     let mut build = compiler.cargo("rustc");
-    // A panic aborts without a backtrace, so nothing unwinds, though the library is named to the linker.
+    // A panic aborts without a backtrace, so nothing unwinds, though the library is named to the
+    // linker.
     build.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features="]);
     let libraries = build::target_dir().join("no-unwinder");
     let empty = libraries.join("libunwind.a");
@@ -108,7 +137,10 @@ fn from_source(compiler: &Compiler) -> Result<Command> {
     fs::write(&empty, "!<arch>\n").with_context(|| format!("write {}", empty.display()))?;
     let of_target = format!("CARGO_TARGET_{}", target().to_uppercase().replace('-', "_"));
     build.env(format!("{of_target}_LINKER"), C_COMPILER);
-    build.env(format!("{of_target}_RUSTFLAGS"), format!("-C link-self-contained=no -L {}", libraries.display()));
+    build.env(
+        format!("{of_target}_RUSTFLAGS"),
+        format!("-C link-self-contained=no -L {}", libraries.display()),
+    );
     Ok(build)
 }
 

@@ -1,7 +1,8 @@
 //! `cargo xtask ebpf`: the committed eBPF object, from its source to the kernel.
 //!
-//! A plain `cargo build` needs stable Rust only, because braid carries the object that this verb made. Beside it lies
-//! a list of checksums in the format of sha256sum(1), which says of what source it was made.
+//! A plain `cargo build` needs stable Rust only, because braid carries the object that this verb
+//! made. Beside it lies a list of checksums in the format of sha256sum(1), which says of what
+//! source it was made.
 
 mod flat;
 mod load;
@@ -16,7 +17,8 @@ use toolchain::Toolchain;
 
 /// The object that braid carries, below the root.
 const OBJECT: &str = "cni-plugin/node/src/sys/bpf/braid.o";
-/// What braid loads: the instructions of a program, below the root, and its maps in the order in which braid names them.
+/// What braid loads: the instructions of a program, below the root, and its maps in the order in
+/// which braid names them.
 struct Flat {
     path: &'static str,
     program: &'static str,
@@ -37,22 +39,45 @@ const FLAT: [Flat; 9] = [
     Flat {
         path: "cni-plugin/node/src/sys/bpf/hp_in.insns",
         program: "hp_in",
-        maps: &["NAT", "DATAGRAMS", "LAST", "HOST_PORTS", "BY_ADDRESS", "LOCAL_ADDRS"],
+        maps: &[
+            "NAT",
+            "DATAGRAMS",
+            "LAST",
+            "HOST_PORTS",
+            "BY_ADDRESS",
+            "LOCAL_ADDRS",
+        ],
     },
-    Flat { path: "cni-plugin/node/src/sys/bpf/hp_out.insns", program: "hp_out", maps: &["NAT", "DATAGRAMS", "LAST"] },
-    Flat { path: "cni-plugin/node/src/sys/bpf/recvmsg6.insns", program: "recvmsg6", maps: &["LOOPBACK_SOCKETS"] },
+    Flat {
+        path: "cni-plugin/node/src/sys/bpf/hp_out.insns",
+        program: "hp_out",
+        maps: &["NAT", "DATAGRAMS", "LAST"],
+    },
+    Flat {
+        path: "cni-plugin/node/src/sys/bpf/recvmsg6.insns",
+        program: "recvmsg6",
+        maps: &["LOOPBACK_SOCKETS"],
+    },
     Flat {
         path: "cni-plugin/node/src/sys/bpf/sendmsg6.insns",
         program: "sendmsg6",
         maps: &["LOOPBACK_SOCKETS", "LOOPBACK_PORTS"],
     },
-    Flat { path: "cni-plugin/node/src/sys/bpf/shape.insns", program: "shape", maps: &["SHAPES"] },
+    Flat {
+        path: "cni-plugin/node/src/sys/bpf/shape.insns",
+        program: "shape",
+        maps: &["SHAPES"],
+    },
     Flat {
         path: "cni-plugin/node/src/sys/bpf/shape_subnets.insns",
         program: "shape_subnets",
         maps: &["SHAPES", "SUBNETS"],
     },
-    Flat { path: "cni-plugin/node/src/sys/bpf/xsk_bind.insns", program: "xsk_bind", maps: &["HELD", "OFFSETS"] },
+    Flat {
+        path: "cni-plugin/node/src/sys/bpf/xsk_bind.insns",
+        program: "xsk_bind",
+        maps: &["HELD", "OFFSETS"],
+    },
 ];
 /// The checksums of [`OBJECT`] and of the files that it was made from, below the root.
 const SOURCE: &str = "cni-plugin/node/src/sys/bpf/braid.o.source";
@@ -66,7 +91,8 @@ pub(crate) struct Args {
     /// Build again and compare with the committed object what the kernel would load
     #[arg(long)]
     rebuild_check: bool,
-    /// Load the committed object into this kernel and compare its counters with the device's own (needs root)
+    /// Load the committed object into this kernel and compare its counters with the device's own
+    /// (needs root)
     #[arg(long)]
     load: bool,
 }
@@ -74,7 +100,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     match args {
         Args { check: true, .. } => check(),
-        Args { rebuild_check: true, .. } => rebuild_check(),
+        Args {
+            rebuild_check: true,
+            ..
+        } => rebuild_check(),
         Args { load: true, .. } => load::run(&committed()?),
         _ => build(),
     }
@@ -82,17 +111,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Fails if the committed object was made from another source than the checkout's.
 pub(crate) fn check() -> Result<()> {
-    let recorded = fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;
+    let recorded =
+        fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;
     let differences = source::differences(&recorded, &source::checksums()?);
     if differences.is_empty() {
-        for Flat { path, program, maps } in FLAT {
+        for Flat {
+            path,
+            program,
+            maps,
+        } in FLAT
+        {
             let loaded = fs::read(sh::root().join(path)).with_context(|| format!("read {path}"))?;
             let made = flat::instructions(&committed()?, program, maps)?;
             ensure!(loaded == made, "{path} was not taken out of {OBJECT}");
         }
         return Ok(());
     }
-    bail!("{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`", differences.join(", "))
+    bail!(
+        "{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`",
+        differences.join(", ")
+    )
 }
 
 fn build() -> Result<()> {
@@ -104,7 +142,12 @@ fn build() -> Result<()> {
     }
     let path = sh::root().join(OBJECT);
     fs::write(&path, &object).with_context(|| format!("write {}", path.display()))?;
-    for Flat { path, program, maps } in FLAT {
+    for Flat {
+        path,
+        program,
+        maps,
+    } in FLAT
+    {
         let made = flat::instructions(&object, program, maps)?;
         fs::write(sh::root().join(path), made).with_context(|| format!("write {path}"))?;
     }
@@ -117,7 +160,8 @@ fn build() -> Result<()> {
 fn rebuild_check() -> Result<()> {
     let toolchain = Toolchain::find_or_install()?;
     let built = object::strip(&toolchain.build()?)?;
-    // Of the rest, BTF, the order of types varies from run to run and the names of core's files between compilers.
+    // Of the rest, BTF, the order of types varies from run to run and the names of core's files
+    // between compilers.
     let differing = object::differing_sections(&committed()?, &built)?;
     if differing.is_empty() {
         eprintln!("{OBJECT}: the same code and maps as a new build");

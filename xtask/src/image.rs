@@ -1,4 +1,5 @@
-//! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to nodes (deploy/).
+//! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to
+//! nodes (deploy/).
 
 use crate::oci::{Image, Layer};
 use crate::{build, dist, sh};
@@ -20,10 +21,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let default = || build::target_dir().join(concat!("braid-", env!("CARGO_PKG_VERSION"), ".oci.tar"));
+    let default =
+        || build::target_dir().join(concat!("braid-", env!("CARGO_PKG_VERSION"), ".oci.tar"));
     let out = args.output.clone().unwrap_or_else(default);
     write(&dist::braid()?, &out)?;
-    let size = fs::metadata(&out).with_context(|| format!("look at {}", out.display()))?.len();
+    let size = fs::metadata(&out)
+        .with_context(|| format!("look at {}", out.display()))?
+        .len();
     println!("{}  {NAME}  {} KiB", out.display(), size / 1024);
     Ok(())
 }
@@ -31,12 +35,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Writes the archive of an image whose one program is the static binary `braid`.
 pub(crate) fn write(braid: &Path, out: &Path) -> Result<()> {
     let mut layer = Layer::new();
-    let files = [("braid", 0o755, braid.to_owned()), ("LICENSE", 0o644, sh::root().join("LICENSE"))];
+    let files = [
+        ("braid", 0o755, braid.to_owned()),
+        ("LICENSE", 0o644, sh::root().join("LICENSE")),
+    ];
     for (name, mode, path) in files {
         let content = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         layer.file(name, mode, &content)?;
     }
-    Image { name: NAME, config: json!({"Entrypoint": ["/braid"], "Labels": labels()}), layer }.write(out)
+    Image {
+        name: NAME,
+        config: json!({"Entrypoint": ["/braid"], "Labels": labels()}),
+        layer,
+    }
+    .write(out)
 }
 
 /// OCI's annotation keys; without an address of the source while Cargo.toml names none.
@@ -49,7 +61,9 @@ fn labels() -> Value {
         ("source", env!("CARGO_PKG_REPOSITORY")),
     ];
     let known = labels.iter().filter(|(_, value)| !value.is_empty());
-    known.map(|(key, value)| (format!("org.opencontainers.image.{key}"), json!(value))).collect()
+    known
+        .map(|(key, value)| (format!("org.opencontainers.image.{key}"), json!(value)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -59,7 +73,12 @@ mod tests {
     #[test]
     fn the_manifest_runs_the_image_that_is_written() -> Result<()> {
         let manifest = fs::read_to_string(sh::root().join("deploy/braid.yaml"))?;
-        assert!(manifest.lines().any(|line| line.trim() == format!("image: {NAME}")), "{NAME}");
+        assert!(
+            manifest
+                .lines()
+                .any(|line| line.trim() == format!("image: {NAME}")),
+            "{NAME}"
+        );
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask`: everything a developer of braid does, one file a verb. To others (tests/cluster, tests/api) it gives the
-//! cluster, or its API server alone.
+//! `cargo xtask`: everything a developer of braid does, one file a verb. To others (tests/cluster,
+//! tests/api) it gives the cluster, or its API server alone.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
@@ -32,7 +32,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build braid, make two sandboxes on a bridge, ping between them and outside, and leave nothing behind
+    /// Build braid, make two sandboxes on a bridge, ping between them and outside, and leave
+    /// nothing behind
     Demo(demo::Args),
     /// Run all tests; with --quick without the VM and the cluster
     Test(test::Args),

@@ -21,7 +21,8 @@ impl Image<'_> {
     /// Writes the archive that `ctr images import` and `podman load` take.
     pub(crate) fn write(self, out: &Path) -> Result<()> {
         let archive = File::create(out).with_context(|| format!("create {}", out.display()))?;
-        self.write_to(archive).with_context(|| format!("write {}", out.display()))
+        self.write_to(archive)
+            .with_context(|| format!("write {}", out.display()))
     }
 
     fn write_to(self, out: impl Write) -> Result<()> {
@@ -43,15 +44,24 @@ impl Image<'_> {
         .to_string()
         .into_bytes();
         let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
-        entry["annotations"] =
-            json!({"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": self.name});
+        entry["annotations"] = json!({"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": self.name});
         let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
 
         let mut archive = Builder::new(out);
-        file(&mut archive, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        file(
+            &mut archive,
+            "oci-layout",
+            0o644,
+            br#"{"imageLayoutVersion":"1.0.0"}"#,
+        )?;
         file(&mut archive, "index.json", 0o644, index.as_bytes())?;
         for blob in [&config, &manifest, &layer] {
-            file(&mut archive, &digest(blob).replacen("sha256:", "blobs/sha256/", 1), 0o644, blob)?;
+            file(
+                &mut archive,
+                &digest(blob).replacen("sha256:", "blobs/sha256/", 1),
+                0o644,
+                blob,
+            )?;
         }
         Ok(archive.into_inner()?.flush()?)
     }
@@ -67,7 +77,9 @@ impl Layer {
 
     pub(crate) fn dir(&mut self, path: &str) -> Result<()> {
         let mut header = header(EntryType::Directory, 0o755, 0);
-        self.0.append_data(&mut header, path, &[][..]).with_context(|| format!("append {path}"))
+        self.0
+            .append_data(&mut header, path, &[][..])
+            .with_context(|| format!("append {path}"))
     }
 
     pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
@@ -76,13 +88,17 @@ impl Layer {
 
     pub(crate) fn link(&mut self, path: &str, target: &str) -> Result<()> {
         let mut header = header(EntryType::Symlink, 0o777, 0);
-        self.0.append_link(&mut header, path, target).with_context(|| format!("append {path}"))
+        self.0
+            .append_link(&mut header, path, target)
+            .with_context(|| format!("append {path}"))
     }
 }
 
 fn file(archive: &mut Builder<impl Write>, path: &str, mode: u32, content: &[u8]) -> Result<()> {
     let mut header = header(EntryType::Regular, mode, content.len() as u64);
-    archive.append_data(&mut header, path, content).with_context(|| format!("append {path}"))
+    archive
+        .append_data(&mut header, path, content)
+        .with_context(|| format!("append {path}"))
 }
 
 /// A header whose time is 0, so that it needs no clock.
@@ -100,7 +116,11 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
 
 /// OCI's form of a digest: `sha256:` and the hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
-    Sha256::digest(blob).iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"))
+    Sha256::digest(blob)
+        .iter()
+        .fold(String::from("sha256:"), |text, byte| {
+            format!("{text}{byte:02x}")
+        })
 }
 
 /// This machine's architecture in Go's words, which OCI uses.
@@ -130,7 +150,12 @@ mod tests {
         layer.link("bin/sh", "busybox")?;
         let content = layer.0.get_ref().clone();
         let mut archive = Vec::new();
-        Image { name: "localhost/test:1", config: json!({}), layer }.write_to(&mut archive)?;
+        Image {
+            name: "localhost/test:1",
+            config: json!({}),
+            layer,
+        }
+        .write_to(&mut archive)?;
         for bytes in [&content, &archive] {
             for entry in tar::Archive::new(&bytes[..]).entries()? {
                 let header = entry?.header().clone();

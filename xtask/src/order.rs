@@ -1,8 +1,8 @@
 //! The list of functions that plugin calls run, for the linker to lay side by side.
 //!
-//! The kernel maps a program's code page by page as it is reached, with all that lies around. If a call's functions are
-//! spread over the whole binary, the kernel maps all of it, which takes a tenth of an ADD. A function that is missing
-//! in the list costs a page fault and nothing else.
+//! The kernel maps a program's code page by page as it is reached, with all that lies around. If a
+//! call's functions are spread over the whole binary, the kernel maps all of it, which takes a
+//! tenth of an ADD. A function that is missing in the list costs a page fault and nothing else.
 
 use crate::{build, sh};
 use anyhow::{Context, Result, ensure};
@@ -13,11 +13,18 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Conflists that come first: an interface and no more, where a page fault is the largest part of the whole.
+/// Conflists that come first: an interface and no more, where a page fault is the largest part of
+/// the whole.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
 /// Conflists that come next: all features that a pod may have.
-const CHAINS: [&str; 6] =
-    ["bridge-ipmasq", "chain", "bandwidth-braid", "bandwidth-macvlan", "full-braid", "hostport-ebpf"];
+const CHAINS: [&str; 6] = [
+    "bridge-ipmasq",
+    "chain",
+    "bandwidth-braid",
+    "bandwidth-macvlan",
+    "full-braid",
+    "hostport-ebpf",
+];
 /// Part of the name of the function that only an ADD runs.
 const ADD: &str = "10braid_node6attach3add3add";
 /// An ADD weighs more than all other calls together.
@@ -25,12 +32,13 @@ const OTHER_CALLS: usize = 1000;
 /// Least number of functions: with fewer, calls cannot have been seen whole.
 const FEWEST: usize = 400;
 
-/// The linker's list for this binary, which has its symbols. Its calls are traced, or an earlier trace of the same
-/// binary has left the file. Takes root.
+/// The linker's list for this binary, which has its symbols. Its calls are traced, or an earlier
+/// trace of the same binary has left the file. Takes root.
 pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let content = fs::read(binary).with_context(|| format!("read {}", binary.display()))?;
     let folder = build::target_dir().join("order");
-    // Another list has another name: cargo looks at the linker's arguments, not into the files that they name.
+    // Another list has another name: cargo looks at the linker's arguments, not into the files that
+    // they name.
     let list = folder.join(format!("{:x}.ld", Sha256::digest(&content)));
     if list.is_file() {
         return Ok(list);
@@ -50,7 +58,11 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let plain = calls(&traces, &aliases)?;
     attach(&plugins, &CHAINS)?;
     let functions = ordered(&plain, &calls(&traces, &aliases)?);
-    ensure!(functions.len() >= FEWEST, "only {} functions were seen to run", functions.len());
+    ensure!(
+        functions.len() >= FEWEST,
+        "only {} functions were seen to run",
+        functions.len()
+    );
     fs::write(&list, script(&functions)).with_context(|| format!("write {}", list.display()))?;
     Ok(list)
 }
@@ -58,9 +70,15 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
 fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
     // What the first pod of a node has loaded serves the others.
-    bench.args(["--runs=1", "--beside=1"]).arg(format!("--plugins=braid={}", plugins.display()));
+    bench
+        .args(["--runs=1", "--beside=1"])
+        .arg(format!("--plugins=braid={}", plugins.display()));
     let folder = sh::root().join("bench/conflists");
-    bench.args(conflists.iter().map(|name| format!("--conflist={}.conflist", folder.join(name).display())));
+    bench.args(
+        conflists
+            .iter()
+            .map(|name| format!("--conflist={}.conflist", folder.join(name).display())),
+    );
     // Its table is of times under valgrind.
     sh::run(bench.stdout(Stdio::null()))
 }
@@ -78,9 +96,11 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
             continue;
         }
         let wrapper = wrapped.join(&name);
-        // valgrind starts a script's interpreter itself, and not as the kernel does: a link has the name as well.
+        // valgrind starts a script's interpreter itself, and not as the kernel does: a link has the
+        // name as well.
         let plugin = links.join(&name);
-        symlink(real.join("braid"), &plugin).with_context(|| format!("link {}", plugin.display()))?;
+        symlink(real.join("braid"), &plugin)
+            .with_context(|| format!("link {}", plugin.display()))?;
         let script = format!(
             "#!/bin/sh\nexec valgrind --quiet --log-file=/dev/null --tool=callgrind --demangle=no \
                 --callgrind-out-file={}/%p {}\n",
@@ -102,27 +122,43 @@ fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
             names.entry(address).or_default().push(name.to_owned());
         }
     }
-    Ok(names.into_values().filter(|names| names.len() > 1).collect())
+    Ok(names
+        .into_values()
+        .filter(|names| names.len() > 1)
+        .collect())
 }
 
-/// The functions of all traces so far, with the calls that ran each. Functions that most ADDs run come first, since a
-/// pod waits for them.
+/// The functions of all traces so far, with the calls that ran each. Functions that most ADDs run
+/// come first, since a pod waits for them.
 fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>> {
-    let aliases: BTreeMap<&str, &Vec<String>> =
-        aliases.iter().flat_map(|names| names.iter().map(move |name| (name.as_str(), names))).collect();
+    let aliases: BTreeMap<&str, &Vec<String>> = aliases
+        .iter()
+        .flat_map(|names| names.iter().map(move |name| (name.as_str(), names)))
+        .collect();
     let mut calls = BTreeMap::<String, usize>::new();
     for trace in fs::read_dir(traces)? {
         let trace = trace?.path();
-        let text = fs::read_to_string(&trace).with_context(|| format!("read {}", trace.display()))?;
+        let text =
+            fs::read_to_string(&trace).with_context(|| format!("read {}", trace.display()))?;
         let functions: BTreeSet<&str> = text.lines().filter_map(function).collect();
-        let others = functions.iter().filter_map(|name| aliases.get(name)).flat_map(|names| names.iter());
-        let named: BTreeSet<&str> = functions.iter().copied().chain(others.map(String::as_str)).collect();
+        let others = functions
+            .iter()
+            .filter_map(|name| aliases.get(name))
+            .flat_map(|names| names.iter());
+        let named: BTreeSet<&str> = functions
+            .iter()
+            .copied()
+            .chain(others.map(String::as_str))
+            .collect();
         let weight = if text.contains(ADD) { OTHER_CALLS } else { 1 };
         for name in named {
             *calls.entry(name.to_owned()).or_default() += weight;
         }
     }
-    ensure!(calls.values().any(|calls| *calls >= OTHER_CALLS), "no trace has a function whose name contains {ADD}");
+    ensure!(
+        calls.values().any(|calls| *calls >= OTHER_CALLS),
+        "no trace has a function whose name contains {ADD}"
+    );
     let mut calls: Vec<_> = calls.into_iter().collect();
     calls.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     Ok(calls)
@@ -132,19 +168,31 @@ fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>>
 fn ordered(plain: &[(String, usize)], all: &[(String, usize)]) -> Vec<String> {
     let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
     let mut seen = BTreeSet::new();
-    let wanted = plain.iter().filter(is_in_add).chain(all.iter().filter(is_in_add)).chain(all);
-    wanted.map(|(name, _)| name.clone()).filter(|name| seen.insert(name.clone())).collect()
+    let wanted = plain
+        .iter()
+        .filter(is_in_add)
+        .chain(all.iter().filter(is_in_add))
+        .chain(all);
+    wanted
+        .map(|(name, _)| name.clone())
+        .filter(|name| seen.insert(name.clone()))
+        .collect()
 }
 
-/// The function that a line of a trace gives a number: `fn=(12) main` or, of one that is called, `cfn=(12) main`.
+/// The function that a line of a trace gives a number: `fn=(12) main` or, of one that is called,
+/// `cfn=(12) main`.
 fn function(line: &str) -> Option<&str> {
-    let (_, name) = line.strip_prefix("cfn=").or_else(|| line.strip_prefix("fn="))?.split_once(' ')?;
+    let (_, name) = line
+        .strip_prefix("cfn=")
+        .or_else(|| line.strip_prefix("fn="))?
+        .split_once(' ')?;
     let name = name.split('\'').next()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.$".contains(c);
     (name.chars().all(plain) && !name.starts_with("0x")).then_some(name)
 }
 
-/// Sections that no trace names and that every call needs: the program's start, and what the C library has in assembly.
+/// Sections that no trace names and that every call needs: the program's start, and what the C
+/// library has in assembly.
 const FIRST: [&str; 5] = [
     "*crt*.o(.text)",
     "*libc.a:*start_main*(.text .text.*)",
@@ -152,16 +200,25 @@ const FIRST: [&str; 5] = [
     "*libc.a:mem*(.text .text.*)",
     "*libc.a:*thread_area*(.text .text.*)",
 ];
-/// Sections of other functions that calls may need. The compiler merges equal functions under the name of any of them;
-/// the rest is the C library.
-const LAST: [&str; 3] =
-    ["*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)", "*libc.a:*(.text .text.*)", "*liblibc-*:*(.text .text.*)"];
+/// Sections of other functions that calls may need. The compiler merges equal functions under the
+/// name of any of them; the rest is the C library.
+const LAST: [&str; 3] = [
+    "*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)",
+    "*libc.a:*(.text .text.*)",
+    "*liblibc-*:*(.text .text.*)",
+];
 
 fn script(functions: &[String]) -> String {
     // The compiler puts what it thinks unlikely into sections of another name.
     let of_traces = functions.iter().map(|name| format!("*(.text*.{name})"));
-    let all = FIRST.iter().map(ToString::to_string).chain(of_traces).chain(LAST.iter().map(ToString::to_string));
-    let lines = all.fold(String::new(), |lines, line| lines + "        " + &line + "\n");
+    let all = FIRST
+        .iter()
+        .map(ToString::to_string)
+        .chain(of_traces)
+        .chain(LAST.iter().map(ToString::to_string));
+    let lines = all.fold(String::new(), |lines, line| {
+        lines + "        " + &line + "\n"
+    });
     format!("SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}    }}\n}}\nINSERT BEFORE .text;\n")
 }
 
@@ -172,7 +229,10 @@ mod tests {
     #[test]
     fn a_trace_names_functions_where_they_get_their_number() {
         assert_eq!(function("fn=(12) main"), Some("main"));
-        assert_eq!(function("cfn=(13) _RNvCs1_5braid3add'2"), Some("_RNvCs1_5braid3add"));
+        assert_eq!(
+            function("cfn=(13) _RNvCs1_5braid3add'2"),
+            Some("_RNvCs1_5braid3add")
+        );
         assert_eq!(function("fn=(12)"), None);
         assert_eq!(function("fn=(14) 0x0000000000401000"), None);
         assert_eq!(function("fn=(15) (below main)"), None);
@@ -182,10 +242,18 @@ mod tests {
     #[test]
     fn plain_adds_come_first_then_chains_then_other_calls() {
         let seen = |calls: &[(&str, usize)]| -> Vec<(String, usize)> {
-            calls.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect()
+            calls
+                .iter()
+                .map(|(name, calls)| ((*name).to_owned(), *calls))
+                .collect()
         };
         let plain = seen(&[("add", 2 * OTHER_CALLS), ("del", 2)]);
-        let all = seen(&[("chain", 5 * OTHER_CALLS), ("add", 3 * OTHER_CALLS), ("gc", 7), ("del", 6)]);
+        let all = seen(&[
+            ("chain", 5 * OTHER_CALLS),
+            ("add", 3 * OTHER_CALLS),
+            ("gc", 7),
+            ("del", 6),
+        ]);
         assert_eq!(ordered(&plain, &all), ["add", "chain", "gc", "del"]);
     }
 }

@@ -9,19 +9,28 @@ use std::process::{Command, Stdio};
 
 /// The root of the checkout.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned)
+        .unwrap_or_default()
 }
 
 /// Folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, else `~/.cache/braid`.
 pub(crate) fn cache() -> PathBuf {
     std::env::var_os("BRAID_CACHE").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid"),
+        || {
+            PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()))
+                .join(".cache/braid")
+        },
         PathBuf::from,
     )
 }
 
 /// A command in the checkout's root.
-pub(crate) fn cmd<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn cmd<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    args: impl IntoIterator<Item = S>,
+) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root()).stdin(Stdio::null());
     command
@@ -29,12 +38,17 @@ pub(crate) fn cmd<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIt
 
 /// Another verb of this program.
 pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
-    Ok(cmd(std::env::current_exe().context("find this program")?, args))
+    Ok(cmd(
+        std::env::current_exe().context("find this program")?,
+        args,
+    ))
 }
 
 /// Runs `command` to its end and fails unless it succeeded.
 pub fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("start {command:?}"))?;
     if !status.success() {
         bail!("{command:?}: {status}");
     }
@@ -43,25 +57,41 @@ pub fn run(command: &mut Command) -> Result<()> {
 
 /// Runs `command` and returns its standard output.
 pub fn read(command: &mut Command) -> Result<String> {
-    let out = command.stderr(Stdio::piped()).output().with_context(|| format!("start {command:?}"))?;
+    let out = command
+        .stderr(Stdio::piped())
+        .output()
+        .with_context(|| format!("start {command:?}"))?;
     if !out.status.success() {
-        bail!("{command:?}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+        bail!(
+            "{command:?}: {}: {}",
+            out.status,
+            String::from_utf8_lossy(&out.stderr).trim()
+        );
     }
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 /// Runs `command` with `input` as its standard input, and returns its standard output.
 pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().with_context(|| format!("start {command:?}"))?;
+    let piped = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = piped
+        .spawn()
+        .with_context(|| format!("start {command:?}"))?;
     // Whoever reads none of it says why on standard error.
     let fed = child.stdin.take().map(|mut stdin| stdin.write_all(input));
-    let out = child.wait_with_output().with_context(|| format!("wait for {command:?}"))?;
+    let out = child
+        .wait_with_output()
+        .with_context(|| format!("wait for {command:?}"))?;
     if !out.status.success() {
-        let [said, told] = [&out.stdout, &out.stderr].map(|text| String::from_utf8_lossy(text).trim().to_owned());
+        let [said, told] =
+            [&out.stdout, &out.stderr].map(|text| String::from_utf8_lossy(text).trim().to_owned());
         bail!("{command:?}: {}: {said}{told}", out.status);
     }
-    fed.transpose().with_context(|| format!("write to {command:?}"))?;
+    fed.transpose()
+        .with_context(|| format!("write to {command:?}"))?;
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
@@ -73,8 +103,11 @@ pub(crate) fn ip(args: &str) -> Result<()> {
 /// Installs the Debian packages of which a program is missing; `needs` lists program and package.
 pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
-    let missing: Vec<&str> =
-        needs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<&str> = needs
+        .iter()
+        .filter(|(program, _)| !on_path(program))
+        .map(|(_, package)| *package)
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -84,7 +117,10 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     lock.lock().context("wait for another installation")?;
     eprintln!("installing {}", missing.join(" "));
     let install = |args: &[&str]| {
-        run(cmd("apt-get", args).args(&missing).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))
+        run(cmd("apt-get", args)
+            .args(&missing)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null()))
     };
     // The package lists of a new machine may be missing or old: a second try with new ones.
     install(INSTALL).or_else(|_| {
@@ -96,11 +132,17 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
 /// True if the search path, or an administrator's, has the program.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(program).is_file())
+    path.split(':')
+        .chain(["/usr/sbin", "/sbin"])
+        .any(|dir| Path::new(dir).join(program).is_file())
 }
 
-/// A number that differs between commits, so that the crash points tried differ; 0 outside a checkout.
+/// A number that differs between commits, so that the crash points tried differ; 0 outside a
+/// checkout.
 pub(crate) fn commit_number() -> u64 {
     let commit = read(&mut cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
-    commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+    commit
+        .get(..8)
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .unwrap_or_default()
 }

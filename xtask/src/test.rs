@@ -1,4 +1,5 @@
-//! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by side:
+//! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by
+//! side:
 //!
 //! ```text
 //!  in front   tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
@@ -7,10 +8,11 @@
 //!  behind     kernels (after netns, with --all after cluster, 2)
 //! ```
 //!
-//! A number is of a stage that another one needs. The tests mostly wait, and those behind take the time that this leaves.
-//! All tests that start braid start the build that is shipped, for musl. `--quick` is the inner loop: it starts the build
-//! for development, has neither the API server and the cluster nor another kernel, and takes a part of the tests in network
-//! namespaces and of crashes.
+//! A number is of a stage that another one needs. The tests mostly wait, and those behind take the
+//! time that this leaves. All tests that start braid start the build that is shipped, for musl.
+//! `--quick` is the inner loop: it starts the build for development, has neither the API server and
+//! the cluster nor another kernel, and takes a part of the tests in network namespaces and of
+//! crashes.
 
 mod command;
 pub(crate) mod journal;
@@ -44,7 +46,12 @@ const TOOLS: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
 ];
 /// Checks that each cluster must pass.
-const CHECKS: &[&[&str]] = &[&["smoke"], &["limit-check"], &["hostport-check"], &["status-check"]];
+const CHECKS: &[&[&str]] = &[
+    &["smoke"],
+    &["limit-check"],
+    &["hostport-check"],
+    &["status-check"],
+];
 /// The last one where the `DaemonSet` has brought braid, and its form unless all is tried.
 const NETWORKS_CHECK: &str = "networks-check";
 /// The one where the names are there, and no configuration of braid's yet.
@@ -55,7 +62,8 @@ const CRASH_STEP: u64 = 16;
 const QUICK_CRASH_STEP: u64 = 61;
 /// Number of tests in network namespaces, and of crashes, of which `--quick` runs one.
 const QUICK_STEP: usize = 4;
-/// Number of tests left to another kernel of which one is run: emulated, each takes many times as long.
+/// Number of tests left to another kernel of which one is run: emulated, each takes many times as
+/// long.
 const KERNEL_STEP: u64 = 10;
 /// Crash tests that need an API server.
 const CRASH_OF_PODS: &str = "pod_with_";
@@ -74,26 +82,43 @@ const ALL: u32 = 5;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let lanes = lanes(args);
     if let Some(name) = &args.stage {
-        let stage = lanes.iter().flat_map(|lane| &lane.stages).find(|stage| stage.name == name);
+        let stage = lanes
+            .iter()
+            .flat_map(|lane| &lane.stages)
+            .find(|stage| stage.name == name);
         return (stage.with_context(|| format!("no stage {name:?}"))?.work)(args);
     }
     journal::begin(&journal()?)?;
-    let option =
-        [(args.quick, "--quick"), (args.all, "--all")].into_iter().find_map(|(is_set, name)| is_set.then_some(name));
+    let option = [(args.quick, "--quick"), (args.all, "--all")]
+        .into_iter()
+        .find_map(|(is_set, name)| is_set.then_some(name));
     let limit = if args.all { LIMIT * ALL } else { LIMIT };
-    let ended = lane::run(&lanes, limit, |stage, limit, is_behind| stage.run(option, limit, is_behind));
-    println!("\nthe slowest tests, in their sandboxes:\n{}", journal::slowest(&journal()?)?.join("\n"));
+    let ended = lane::run(&lanes, limit, |stage, limit, is_behind| {
+        stage.run(option, limit, is_behind)
+    });
+    println!(
+        "\nthe slowest tests, in their sandboxes:\n{}",
+        journal::slowest(&journal()?)?.join("\n")
+    );
     lane::tell(&ended)
 }
 
 fn lanes(args: &Args) -> Vec<Lane> {
     let stage = |name, needs, minutes, work| {
         let limit = Duration::from_mins(minutes);
-        Stage { name, needs, after: None, limit: if args.all { limit * ALL } else { limit }, work }
+        Stage {
+            name,
+            needs,
+            after: None,
+            limit: if args.all { limit * ALL } else { limit },
+            work,
+        }
     };
     let ready = if args.quick { READY_QUICK } else { READY };
     let mut front = vec![
-        stage("tools", &[], 10, |_| sh::apt(TOOLS).and_then(|()| tools::podman())),
+        stage("tools", &[], 10, |_| {
+            sh::apt(TOOLS).and_then(|()| tools::podman())
+        }),
         stage("check", &[], 25, |_| xtask(&["check"])),
         stage("build", &[], 25, build_tests),
         stage("units", &["build"], 10, units),
@@ -103,17 +128,40 @@ fn lanes(args: &Args) -> Vec<Lane> {
     ];
     let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
-        front.push(stage("api", &["tools", "build", RELEASE, "kubernetes"], 20, api));
-        front.push(stage("cluster", &["kubernetes", RELEASE, "reference"], 20, cluster));
+        front.push(stage(
+            "api",
+            &["tools", "build", RELEASE, "kubernetes"],
+            20,
+            api,
+        ));
+        front.push(stage(
+            "cluster",
+            &["kubernetes", RELEASE, "reference"],
+            20,
+            cluster,
+        ));
         behind[0].push(stage("kubernetes", &[], 40, |_| kubernetes()));
         // The tests in front wait for it.
-        behind.push(vec![stage(RELEASE, &[], 40, |_| dist::unordered().map(drop))]);
+        behind.push(vec![stage(RELEASE, &[], 40, |_| {
+            dist::unordered().map(drop)
+        })]);
         // What it has to try, the tests on this kernel note. All of it needs the whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
-        behind.push(vec![Stage { after, ..stage("kernels", &["build", RELEASE], 30, other_kernels) }]);
+        behind.push(vec![Stage {
+            after,
+            ..stage("kernels", &["build", RELEASE], 30, other_kernels)
+        }]);
     }
-    let behind = behind.into_iter().map(|stages| Lane { stages, is_behind: true });
-    behind.chain([Lane { stages: front, is_behind: false }]).collect()
+    let behind = behind.into_iter().map(|stages| Lane {
+        stages,
+        is_behind: true,
+    });
+    behind
+        .chain([Lane {
+            stages: front,
+            is_behind: false,
+        }])
+        .collect()
 }
 
 fn xtask(args: &[&str]) -> Result<()> {
@@ -144,7 +192,10 @@ fn reference() -> Result<()> {
 
 /// Tests that start no braid.
 fn units(args: &Args) -> Result<()> {
-    sh::run(&mut tests(args, &["--workspace", "--lib", "--bins", "--test", "golden"])?)
+    sh::run(&mut tests(
+        args,
+        &["--workspace", "--lib", "--bins", "--test", "golden"],
+    )?)
 }
 
 fn netns(args: &Args) -> Result<()> {
@@ -161,22 +212,49 @@ fn e2e(args: &Args) -> Result<()> {
 /// A sample of the crash points, of which each commit takes others.
 fn crash(args: &Args) -> Result<()> {
     let (step, offset) = crash_points(args);
-    println!("every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}");
+    println!(
+        "every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}"
+    );
     if args.quick {
         return part(args, "crash");
     }
-    tests_of_braid(args, &["--package", "braid-tests", "--test", "crash", "--", "--skip", CRASH_OF_PODS])
+    tests_of_braid(
+        args,
+        &[
+            "--package",
+            "braid-tests",
+            "--test",
+            "crash",
+            "--",
+            "--skip",
+            CRASH_OF_PODS,
+        ],
+    )
 }
 
 /// A part of the tests of `target`, of which each commit takes another.
 fn part(args: &Args, target: &str) -> Result<()> {
     let of_target = ["--package", "braid-tests", "--test", target, "--"];
-    let list = sh::read(sh::cmd("cargo", ["test"]).args(of_target).args(["--list", "--format", "terse"]))?;
+    let list = sh::read(
+        sh::cmd("cargo", ["test"])
+            .args(of_target)
+            .args(["--list", "--format", "terse"]),
+    )?;
     let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let all = all.filter(|name| !name.starts_with(CRASH_OF_PODS)).map(String::from);
-    let offset = usize::try_from(sh::commit_number()).context("the number of a commit")? % QUICK_STEP;
-    let part = Part { offset, step: QUICK_STEP }.of(all.collect());
-    println!("{} of the tests of {target}, every {QUICK_STEP}. from {offset} on", part.len());
+    let all = all
+        .filter(|name| !name.starts_with(CRASH_OF_PODS))
+        .map(String::from);
+    let offset =
+        usize::try_from(sh::commit_number()).context("the number of a commit")? % QUICK_STEP;
+    let part = Part {
+        offset,
+        step: QUICK_STEP,
+    }
+    .of(all.collect());
+    println!(
+        "{} of the tests of {target}, every {QUICK_STEP}. from {offset} on",
+        part.len()
+    );
     let names: Vec<&str> = part.iter().map(String::as_str).collect();
     tests_of_braid(args, &[&of_target[..], &["--exact"], &names].concat())
 }
@@ -184,10 +262,21 @@ fn part(args: &Args, target: &str) -> Result<()> {
 /// All tests with an API server.
 fn api(args: &Args) -> Result<()> {
     tests_of_braid(args, &["--package", "braid-tests", "--test", "api"])?;
-    tests_of_braid(args, &["--package", "braid-tests", "--test", "crash", "--", CRASH_OF_PODS])
+    tests_of_braid(
+        args,
+        &[
+            "--package",
+            "braid-tests",
+            "--test",
+            "crash",
+            "--",
+            CRASH_OF_PODS,
+        ],
+    )
 }
 
-/// Tests on this machine's kernel that start braid: the build that is shipped, with `--quick` that for development.
+/// Tests on this machine's kernel that start braid: the build that is shipped, with `--quick` that
+/// for development.
 fn tests_of_braid(args: &Args, targets: &[&str]) -> Result<()> {
     let mut test = tests(args, targets)?;
     test.env("BRAID_CNITOOL", tools::cnitool()?);
@@ -205,8 +294,12 @@ fn tests(args: &Args, targets: &[&str]) -> Result<Command> {
     let (step, offset) = crash_points(args);
     let mut test = sh::cmd("cargo", ["test", "--no-fail-fast"]);
     test.args(targets).env(journal::VARIABLE, journal()?);
-    test.env("RUST_TEST_THREADS", (processors.get() * THREADS).to_string());
-    test.env("BRAID_CRASH_STEP", step.to_string()).env("BRAID_CRASH_OFFSET", offset.to_string());
+    test.env(
+        "RUST_TEST_THREADS",
+        (processors.get() * THREADS).to_string(),
+    );
+    test.env("BRAID_CRASH_STEP", step.to_string())
+        .env("BRAID_CRASH_OFFSET", offset.to_string());
     Ok(test)
 }
 
@@ -220,8 +313,8 @@ fn crash_points(args: &Args) -> (u64, u64) {
     (step, sh::commit_number() % step)
 }
 
-/// A sample of the tests for which this machine's kernel lacks something, on the newest one; each commit takes others. With
-/// `--all`, all that depend on the kernel, on three.
+/// A sample of the tests for which this machine's kernel lacks something, on the newest one; each
+/// commit takes others. With `--all`, all that depend on the kernel, on three.
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
@@ -229,24 +322,49 @@ fn other_kernels(args: &Args) -> Result<()> {
     } else {
         let part = format!("{}/{KERNEL_STEP}", sh::commit_number() % KERNEL_STEP);
         println!("tests {part} of those left to another kernel: --part {part}");
-        sh::xtask(["vm", "newest", "--skipped", &journal.to_string_lossy(), "--part", &part])?
+        sh::xtask([
+            "vm",
+            "newest",
+            "--skipped",
+            &journal.to_string_lossy(),
+            "--part",
+            &part,
+        ])?
     };
     sh::run(vm.env(journal::VARIABLE, &journal))
 }
 
-/// Checks on a real Kubernetes whose conflist has the drop-in names, where the `DaemonSet` has brought braid to nodes
-/// with the reference plugins; the last one has it attach pods to networks as well. With `--all`, a cluster with type
-/// `braid` comes first.
+/// Checks on a real Kubernetes whose conflist has the drop-in names, where the `DaemonSet` has
+/// brought braid to nodes with the reference plugins; the last one has it attach pods to networks
+/// as well. With `--all`, a cluster with type `braid` comes first.
 fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
-        let nodes = own::Nodes { plugins, conflist, kube_proxy: true };
-        own::with(nodes, || checks.iter().try_for_each(|verb| xtask(&[&["cluster"], *verb].concat())))
+        let nodes = own::Nodes {
+            plugins,
+            conflist,
+            kube_proxy: true,
+        };
+        own::with(nodes, || {
+            checks
+                .iter()
+                .try_for_each(|verb| xtask(&[&["cluster"], *verb].concat()))
+        })
     };
     if args.all {
         pass(&build::installed(&dist::unordered()?)?, "braid", CHECKS)?;
     }
-    let networks = if args.all { &[NETWORKS_CHECK][..] } else { &[NETWORKS_CHECK, BRIEF] };
+    let networks = if args.all {
+        &[NETWORKS_CHECK][..]
+    } else {
+        &[NETWORKS_CHECK, BRIEF]
+    };
     let multus = if args.all { &[MULTUS_CHECK][..] } else { &[] };
-    let deployed = [&[&["deploy"][..]], CHECKS, multus, &[networks, &["deploy", "--remove"]]].concat();
+    let deployed = [
+        &[&["deploy"][..]],
+        CHECKS,
+        multus,
+        &[networks, &["deploy", "--remove"]],
+    ]
+    .concat();
     pass(&sh::cache().join("reference"), "reference", &deployed)
 }

@@ -1,4 +1,5 @@
-//! Foreign programs that braid is compared and tested with: installed once, kept beside the other downloads.
+//! Foreign programs that braid is compared and tested with: installed once, kept beside the other
+//! downloads.
 
 use crate::cluster::binaries;
 use crate::sh;
@@ -9,8 +10,13 @@ use std::path::{Path, PathBuf};
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
 /// The release of the reference plugins that braid is compared with.
 const REFERENCE: &str = "v1.9.1";
-/// Those of other releases: with keys that are newer, and the last one that flannel's plugin was in.
-const OTHER_RELEASES: [&str; 3] = ["meta/sbr@v1.10.0", "meta/vrf@v1.10.0", "meta/flannel@v0.9.1"];
+/// Those of other releases: with keys that are newer, and the last one that flannel's plugin was
+/// in.
+const OTHER_RELEASES: [&str; 3] = [
+    "meta/sbr@v1.10.0",
+    "meta/vrf@v1.10.0",
+    "meta/flannel@v0.9.1",
+];
 /// The release of Multus that braid is compared with.
 const MULTUS: &str = "v4.3.0";
 const MULTUS_MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
@@ -42,7 +48,10 @@ pub(crate) fn reference() -> Result<PathBuf> {
     };
     let package = |plugin: &str| format!("github.com/containernetworking/plugins/plugins/{plugin}");
     if !REFERENCE_PLUGINS.iter().all(|plugin| is_there(plugin)) {
-        go_install(&dir, &REFERENCE_PLUGINS.map(|plugin| format!("{}@{REFERENCE}", package(plugin))))?;
+        go_install(
+            &dir,
+            &REFERENCE_PLUGINS.map(|plugin| format!("{}@{REFERENCE}", package(plugin))),
+        )?;
     }
     let mut others = OTHER_RELEASES.iter().filter(|plugin| !is_there(plugin));
     others.try_for_each(|plugin| go_install(&dir, &[package(plugin)]))?;
@@ -59,15 +68,23 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin that asks that.
+/// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin
+/// that asks that.
 pub(crate) fn multus() -> Result<PathBuf> {
     const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
     let dir = sh::cache().join("multus");
     if COMMANDS.iter().any(|command| !dir.join(command).is_file()) {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-        binaries::go_build(&dir, &format!("require {MODULE} {MULTUS}\n"), MODULE, &COMMANDS, "", "")
-            .context("build Multus")?;
+        binaries::go_build(
+            &dir,
+            &format!("require {MODULE} {MULTUS}\n"),
+            MODULE,
+            &COMMANDS,
+            "",
+            "",
+        )
+        .context("build Multus")?;
     }
     Ok(dir)
 }
@@ -81,12 +98,13 @@ pub(crate) fn multus_module() -> String {
 fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
-    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0"))
-        .context("this is built by go 1.21 or newer: install it from go.dev/dl or the package golang")
+    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0")).context(
+        "this is built by go 1.21 or newer: install it from go.dev/dl or the package golang",
+    )
 }
 
-/// Installs podman with the programs that it starts, the one program of an image, and the reference firewall plugin's
-/// iptables. Debian's package enables its units, as any service's does.
+/// Installs podman with the programs that it starts, the one program of an image, and the reference
+/// firewall plugin's iptables. Debian's package enables its units, as any service's does.
 pub(crate) fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),

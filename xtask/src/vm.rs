@@ -19,7 +19,8 @@ use std::time::Instant;
 /// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
 const ALL: [&str; 3] = ["6.1", "6.12", "newest"];
 
-/// Number of crash points of which an emulated machine tries one; the second where only a part of the tests is run.
+/// Number of crash points of which an emulated machine tries one; the second where only a part of
+/// the tests is run.
 const CRASH_STEP: u64 = 45;
 const SAMPLED_STEP: u64 = 61;
 
@@ -61,7 +62,11 @@ impl Part {
     const ALL: Self = Self { offset: 0, step: 1 };
 
     pub(crate) fn of(self, tests: Vec<String>) -> Vec<String> {
-        tests.into_iter().skip(self.offset).step_by(self.step).collect()
+        tests
+            .into_iter()
+            .skip(self.offset)
+            .step_by(self.step)
+            .collect()
     }
 }
 
@@ -70,7 +75,10 @@ impl FromStr for Part {
 
     fn from_str(text: &str) -> Result<Self> {
         let (offset, step) = text.split_once('/').context("not of the form K/N")?;
-        let part = Self { offset: offset.parse().context("K")?, step: step.parse().context("N")? };
+        let part = Self {
+            offset: offset.parse().context("K")?,
+            step: step.parse().context("N")?,
+        };
         if part.offset >= part.step {
             bail!("K is less than N");
         }
@@ -79,7 +87,11 @@ impl FromStr for Part {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let kernels: Vec<&str> = if args.all { ALL.to_vec() } else { args.kernels.iter().map(String::as_str).collect() };
+    let kernels: Vec<&str> = if args.all {
+        ALL.to_vec()
+    } else {
+        args.kernels.iter().map(String::as_str).collect()
+    };
     if kernels.is_empty() {
         bail!("which kernel? {} or --all", ALL.join(", "));
     }
@@ -89,7 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("xz", "xz-utils"),
         ("busybox", "busybox-static"),
     ])?;
-    let command = if args.command.is_empty() { tests(args)? } else { args.command.clone() };
+    let command = if args.command.is_empty() {
+        tests(args)?
+    } else {
+        args.command.clone()
+    };
     let mut fetched = Vec::<Kernel>::new();
     for wanted in kernels {
         let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
@@ -100,8 +116,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let kernels = fetched;
     let processors = std::thread::available_parallelism().context("count the processors")?;
-    let bounds = guest::Bounds { timeout_minutes: args.timeout, memory: args.memory };
-    let ended = side_by_side(&kernels, processors.get(), |kernel| guest::run(kernel, &command, bounds));
+    let bounds = guest::Bounds {
+        timeout_minutes: args.timeout,
+        memory: args.memory,
+    };
+    let ended = side_by_side(&kernels, processors.get(), |kernel| {
+        guest::run(kernel, &command, bounds)
+    });
     let mut failed = Vec::new();
     for (kernel, Ended { code, seconds }) in kernels.iter().zip(ended) {
         let verdict = match &code {
@@ -125,16 +146,29 @@ struct Ended {
     seconds: u64,
 }
 
-/// Runs each kernel's guest, of which one takes one processor, so many at once; the results in the kernels' order.
-fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Result<i32> + Sync) -> Vec<Ended> {
+/// Runs each kernel's guest, of which one takes one processor, so many at once; the results in the
+/// kernels' order.
+fn side_by_side(
+    kernels: &[Kernel],
+    at_once: usize,
+    run: impl Fn(&Kernel) -> Result<i32> + Sync,
+) -> Vec<Ended> {
     let next = AtomicUsize::new(0);
     let one_by_one = || {
         let mut ended = Vec::new();
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(kernel) = kernels.get(place) else { return ended };
+            let Some(kernel) = kernels.get(place) else {
+                return ended;
+            };
             let start = Instant::now();
-            ended.push((place, Ended { code: run(kernel), seconds: start.elapsed().as_secs() }));
+            ended.push((
+                place,
+                Ended {
+                    code: run(kernel),
+                    seconds: start.elapsed().as_secs(),
+                },
+            ));
         }
     };
     let mut ended = std::thread::scope(|scope| {
@@ -148,60 +182,98 @@ fn side_by_side(kernels: &[Kernel], at_once: usize, run: impl Fn(&Kernel) -> Res
     ended.into_iter().map(|(_, ended)| ended).collect()
 }
 
-/// Builds braid and its tests, and returns the command that runs the tests that depend on the kernel.
+/// Builds braid and its tests, and returns the command that runs the tests that depend on the
+/// kernel.
 ///
-/// These are the network namespace tests without those of input and the comparison with the reference plugins, and the
-/// crash points of the kinds of links that not every kernel has. With `lacking`, only features that kernels implement in
-/// their own ways are tested; with `skipped`, the tests of these notes.
+/// These are the network namespace tests without those of input and the comparison with the
+/// reference plugins, and the crash points of the kinds of links that not every kernel has. With
+/// `lacking`, only features that kernels implement in their own ways are tested; with `skipped`,
+/// the tests of these notes.
 fn tests(args: &Args) -> Result<Vec<String>> {
-    const TESTS: &[&str] = &["test", "--no-run", "--message-format", "json", "--package", "braid-tests"];
+    const TESTS: &[&str] = &[
+        "test",
+        "--no-run",
+        "--message-format",
+        "json",
+        "--package",
+        "braid-tests",
+    ];
     // An emulated machine needs seconds for what the compiler could have made short.
     let braid = dist::unordered()?;
-    let built = sh::read(&mut sh::cmd("cargo", TESTS)).with_context(|| format!("cargo {}", TESTS.join(" ")))?;
-    let find = |name: &str| executable(&built, name).with_context(|| format!("cargo names no executable for {name:?}"));
+    let built = sh::read(&mut sh::cmd("cargo", TESTS))
+        .with_context(|| format!("cargo {}", TESTS.join(" ")))?;
+    let find = |name: &str| {
+        executable(&built, name).with_context(|| format!("cargo names no executable for {name:?}"))
+    };
     let (netns, crash) = (find("netns")?, find("crash")?);
     let reference = sh::cache().join("reference");
-    let step = if args.part.is_some() { SAMPLED_STEP } else { CRASH_STEP };
+    let step = if args.part.is_some() {
+        SAMPLED_STEP
+    } else {
+        CRASH_STEP
+    };
     let offset = sh::commit_number() % step;
     let crash = format!("BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset} {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
     let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);
-    let points = points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
+    let points =
+        points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
     let points = points.collect::<Vec<_>>().join(" ");
     let run = if let Some(notes) = &args.skipped {
         let part = args.part.unwrap_or(Part::ALL);
-        both(&exactly(&netns, notes, "netns", part)?, &exactly(&crash, notes, "crash", part)?)
+        both(
+            &exactly(&netns, notes, "netns", part)?,
+            &exactly(&crash, notes, "crash", part)?,
+        )
     } else if args.lacking {
         let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
         let lacking = format!(
             "ipvlan vlan:: dummy:: dhcp::types netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
         );
-        both(&format!("{netns} {lacking}"), &format!("{crash} --exact {points}"))
+        both(
+            &format!("{netns} {lacking}"),
+            &format!("{crash} --exact {points}"),
+        )
     } else {
         let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
         let reference = kinds.map(|kind| format!("reference::{kind}")).join(" ");
         let netkits = "reference::a_bridge_and_a_ptp_of_netkits_but_for_the_kind";
-        both(&both(&all, &format!("{netns} --exact {reference} {netkits}")), &format!("{crash} --exact {points}"))
+        both(
+            &both(&all, &format!("{netns} --exact {reference} {netkits}")),
+            &format!("{crash} --exact {points}"),
+        )
     };
-    let script = format!("export BRAID_BIN={} BRAID_REFERENCE={}; {run}", braid.display(), reference.display());
+    let script = format!(
+        "export BRAID_BIN={} BRAID_REFERENCE={}; {run}",
+        braid.display(),
+        reference.display()
+    );
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
-/// A shell command that runs two, the second also when the first fails. It fails if one of them does.
+/// A shell command that runs two, the second also when the first fails. It fails if one of them
+/// does.
 fn both(first: &str, second: &str) -> String {
     format!("{first}; first=$?; {second} && [ $first = 0 ]")
 }
 
-/// Runs this part of the tests of `target` that the notes left to other kernels, in the program `run`.
+/// Runs this part of the tests of `target` that the notes left to other kernels, in the program
+/// `run`.
 fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> {
     let tests = part.of(journal::left_to_other_kernels(notes, target)?);
-    Ok(if tests.is_empty() { "true".to_owned() } else { format!("{run} --exact {}", tests.join(" ")) })
+    Ok(if tests.is_empty() {
+        "true".to_owned()
+    } else {
+        format!("{run} --exact {}", tests.join(" "))
+    })
 }
 
 /// The executable of the target `name` in cargo's messages, one JSON object a line.
 fn executable(messages: &str, name: &str) -> Option<String> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut of_target = messages.filter(|message| message["target"]["name"] == name);
     of_target.find_map(|message| message["executable"].as_str().map(String::from))
 }
@@ -226,7 +298,13 @@ mod tests {
             }
             Ok(i32::try_from(kernel.release.len())?)
         });
-        assert_eq!(ended.into_iter().map(|ended| ended.code.unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(
+            ended
+                .into_iter()
+                .map(|ended| ended.code.unwrap())
+                .collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
     }
 
     #[test]
@@ -235,7 +313,11 @@ mod tests {
         let parts = ["0/3", "1/3", "2/3"].map(|part| part.parse::<Part>().unwrap().of(tests()));
         assert_eq!(parts, [vec!["a", "d"], vec!["b"], vec!["c"]]);
         assert_eq!(Part::ALL.of(tests()), tests());
-        assert!(["3/3", "0/0", "1", "a/b"].iter().all(|part| part.parse::<Part>().is_err()));
+        assert!(
+            ["3/3", "0/0", "1", "a/b"]
+                .iter()
+                .all(|part| part.parse::<Part>().is_err())
+        );
     }
 
     #[test]
@@ -243,7 +325,10 @@ mod tests {
         for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
             let script = both(&first.to_string(), &format!("(echo said; {second})"));
             let done = sh::cmd("sh", ["-c", &script]).output().unwrap();
-            assert_eq!((done.status.success(), &*done.stdout), (first && second, &b"said\n"[..]));
+            assert_eq!(
+                (done.status.success(), &*done.stdout),
+                (first && second, &b"said\n"[..])
+            );
         }
     }
 

@@ -13,19 +13,35 @@ const OF_FEWEST: f64 = 0.9;
 /// All budgets of the directories that are no baseline.
 pub(super) fn of(report: &Report) -> Vec<Budget> {
     let is_judged = |row: &&Row| row.plugins != FLOOR && !report.baselines.contains(&row.plugins);
-    report.rows.iter().filter(is_judged).flat_map(|row| of_row(report, row)).collect()
+    report
+        .rows
+        .iter()
+        .filter(is_judged)
+        .flat_map(|row| of_row(report, row))
+        .collect()
 }
 
 fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
     let judged = |(what, figure): (&str, &str)| {
         let (against, ratio, at_least) = match report.ratio(row, figure, Beside::First) {
             Some(ratio) => ("fewest ports", ratio, OF_FEWEST),
-            None => ("best baseline", report.ratio(row, figure, Beside::Baseline)?, OF_BASELINE),
+            None => (
+                "best baseline",
+                report.ratio(row, figure, Beside::Baseline)?,
+                OF_BASELINE,
+            ),
         };
         let what = format!("{}: {what} / {against}", row.title());
-        Some(Budget { what, figure: ratio, bound: Bound::AtLeast(at_least) })
+        Some(Budget {
+            what,
+            figure: ratio,
+            bound: Bound::AtLeast(at_least),
+        })
     };
-    [("connections", CONNECTIONS), ("goodput", GOODPUT)].into_iter().filter_map(judged).collect()
+    [("connections", CONNECTIONS), ("goodput", GOODPUT)]
+        .into_iter()
+        .filter_map(judged)
+        .collect()
 }
 
 #[cfg(test)]
@@ -36,14 +52,25 @@ mod tests {
 
     /// Budgets beside a reference that has 100 connections a second with one port and 10 with many.
     fn broken(one: f64, many: f64, enforce: bool) -> String {
-        let all = [(FLOOR, 0, 200.0), ("ref", 1, 100.0), ("ref", 1000, 10.0), ("own", 1, one), ("own", 1000, many)];
+        let all = [
+            (FLOOR, 0, 200.0),
+            ("ref", 1, 100.0),
+            ("ref", 1000, 10.0),
+            ("own", 1, one),
+            ("own", 1000, many),
+        ];
         let rows = all.map(|(plugins, ports, connections)| {
             let mut row = super::super::row(plugins, ports);
-            row.add(Ok(vec![(CONNECTIONS, connections), (GOODPUT, connections / 1e3)]));
+            row.add(Ok(vec![
+                (CONNECTIONS, connections),
+                (GOODPUT, connections / 1e3),
+            ]));
             row
         });
         let judged = judge("", &of(&report(&["ref"], rows.into())), enforce);
-        judged.err().map_or_else(|| "none".to_owned(), |err| err.to_string())
+        judged
+            .err()
+            .map_or_else(|| "none".to_owned(), |err| err.to_string())
     }
 
     #[test]

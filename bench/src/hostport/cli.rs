@@ -7,17 +7,24 @@ use std::time::Duration;
 /// The most ports that a node of the bench has room for.
 const MOST_PORTS: u16 = 20_000;
 
-/// Measure what a port of the host costs the traffic that enters by it, several directories of plugins side by side.
+/// Measure what a port of the host costs the traffic that enters by it, several directories of
+/// plugins side by side.
 ///
-/// Pods are attached by really calling the plugins, with the ports in `runtimeConfig.portMappings`; the client is behind
-/// the node's uplink. The floor is a row of its own: the same client, and the pod's own address without any port. A plugin
-/// of the list must declare the capability `portMappings`.
+/// Pods are attached by really calling the plugins, with the ports in `runtimeConfig.portMappings`;
+/// the client is behind the node's uplink. The floor is a row of its own: the same client, and the
+/// pod's own address without any port. A plugin of the list must declare the capability
+/// `portMappings`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Number of ports that lead to pods of the node; several values make several nodes
-    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1,1000")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "N,…",
+        default_value = "1,1000"
+    )]
     ports: Vec<u16>,
     /// Rounds in which each figure is measured once, in turns
     #[arg(long, value_name = "N", default_value_t = 15)]
@@ -39,7 +46,11 @@ impl Args {
         if self.common.conflist.len() > 1 {
             bail!("hostport measures one --conflist");
         }
-        match self.ports.iter().find(|&&ports| ports == 0 || ports > MOST_PORTS) {
+        match self
+            .ports
+            .iter()
+            .find(|&&ports| ports == 0 || ports > MOST_PORTS)
+        {
             Some(ports) => bail!("--ports {ports} is outside 1-{MOST_PORTS}"),
             None => self.common.check(),
         }
@@ -65,14 +76,23 @@ mod tests {
     #[test]
     fn numbers_that_measure_nothing_are_refused() {
         let refused = |more: &str| {
-            let given = ["braid-bench", "hostport", "--plugins=a=/a", "--conflist=x", more];
+            let given = [
+                "braid-bench",
+                "hostport",
+                "--plugins=a=/a",
+                "--conflist=x",
+                more,
+            ];
             match Cli::try_parse_from(given).unwrap().other {
                 Some(Other::Hostport(args)) => args.check().err().map(|err| err.to_string()),
                 _ => panic!("another command"),
             }
         };
         assert_eq!(refused("--ports=1,20000"), None);
-        assert_eq!(refused("--ports=1,0").unwrap(), "--ports 0 is outside 1-20000");
+        assert_eq!(
+            refused("--ports=1,0").unwrap(),
+            "--ports 0 is outside 1-20000"
+        );
         assert!(refused("--window=0").is_some());
         assert!(refused("--conflist=y").is_some());
     }

@@ -1,8 +1,9 @@
 //! New connections of TCP in a second: opened, answered with one byte, and reset.
 //!
-//! One thread is client and server, one connection after the other. A packet to another namespace is received there by
-//! its sender, so no thread waits to be woken. Nearly all of the time is the connections' own. A reset leaves no
-//! `TIME_WAIT` behind, so that the client's ports last for any number of connections.
+//! One thread is client and server, one connection after the other. A packet to another namespace
+//! is received there by its sender, so no thread waits to be woken. Nearly all of the time is the
+//! connections' own. A reset leaves no `TIME_WAIT` behind, so that the client's ports last for any
+//! number of connections.
 
 use crate::node::in_netns;
 use crate::stats::float;
@@ -21,7 +22,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Speed at which connections were opened.
 pub(crate) struct Opened {
     pub(crate) per_s: f64,
-    /// The thread's own time on a processor for each of them, with what the kernel does in its name.
+    /// The thread's own time on a processor for each of them, with what the kernel does in its
+    /// name.
     pub(crate) cpu_us: f64,
 }
 
@@ -34,7 +36,10 @@ pub(crate) fn measure(way: &Way<'_>, length: Duration) -> Result<Opened> {
         let (start, cpu) = (Instant::now(), cpu_time()?);
         let opened = open_for(length, &listener, to)?;
         let (took, cpu) = (start.elapsed(), cpu_time()?.saturating_sub(cpu));
-        Ok(Opened { per_s: opened / took.as_secs_f64(), cpu_us: cpu.as_secs_f64() * 1e6 / opened })
+        Ok(Opened {
+            per_s: opened / took.as_secs_f64(),
+            cpu_us: cpu.as_secs_f64() * 1e6 / opened,
+        })
     })
     .with_context(|| format!("open connections to {to}"))
 }
@@ -53,7 +58,14 @@ fn open(listener: &TcpListener, to: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(to)?;
     listener.accept()?.0.write_all(&[0])?;
     stream.read_exact(&mut [0])?;
-    setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    setsockopt(
+        &stream,
+        sockopt::Linger,
+        &libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        },
+    )?;
     Ok(())
 }
 
@@ -74,6 +86,9 @@ mod tests {
             open(&listener, to).unwrap();
         }
         listener.set_nonblocking(true).unwrap();
-        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            listener.accept().unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
     }
 }

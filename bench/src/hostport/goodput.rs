@@ -1,9 +1,9 @@
 //! Goodput of one flow of TCP.
 //!
-//! One thread sends and receives, a piece after the other. A packet to another namespace is received there by its
-//! sender, so nearly all of the time is the way's own. A thread at either end would measure how threads are woken
-//! across processors. Windows of half a second differed by 10 % then, and a floor without a port was no faster than
-//! ports.
+//! One thread sends and receives, a piece after the other. A packet to another namespace is
+//! received there by its sender, so nearly all of the time is the way's own. A thread at either end
+//! would measure how threads are woken across processors. Windows of half a second differed by 10 %
+//! then, and a floor without a port was no faster than ports.
 
 use crate::traffic::cpu::Moment;
 use crate::traffic::{Way, bits, socket};
@@ -32,7 +32,10 @@ pub(crate) fn measure(way: &Way<'_>, length: Duration) -> Result<Went> {
     let (start, before) = (Instant::now(), Moment::now()?);
     let gbit = bits(flow.go(length).context("send and receive")?) / 1e9;
     let (took, busy) = (start.elapsed(), before.busy()?);
-    Ok(Went { gbit_per_s: gbit / took.as_secs_f64(), cpu_s_per_gbit: busy.as_secs_f64() / gbit })
+    Ok(Went {
+        gbit_per_s: gbit / took.as_secs_f64(),
+        cpu_s_per_gbit: busy.as_secs_f64() / gbit,
+    })
 }
 
 struct Flow {
@@ -45,7 +48,11 @@ impl Flow {
     fn over((from, to): (TcpStream, TcpStream)) -> io::Result<Self> {
         from.set_write_timeout(Some(PATIENCE))?;
         to.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { from, to, piece: vec![0; PIECE] })
+        Ok(Self {
+            from,
+            to,
+            piece: vec![0; PIECE],
+        })
     }
 
     /// Sends and receives for so long; returns how many bytes arrived.
@@ -73,6 +80,9 @@ mod tests {
         let bytes = flow.go(Duration::from_millis(20)).unwrap();
         assert!(bytes > 0 && bytes.is_multiple_of(PIECE), "{bytes}");
         flow.to.set_nonblocking(true).unwrap();
-        assert_eq!(flow.to.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            flow.to.read(&mut [0]).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
     }
 }

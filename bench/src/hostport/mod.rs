@@ -47,7 +47,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut conditions = vec![("rounds", args.rounds.to_string())];
     conditions.extend(iptables().map(|version| ("iptables", version)));
     let (machine, baselines) = (Machine::observe()?, args.common.baselines());
-    let report = Report { machine, conditions, baselines, by_round: true, rows: rows(args)? };
+    let report = Report {
+        machine,
+        conditions,
+        baselines,
+        by_round: true,
+        rows: rows(args)?,
+    };
     let over = report.over_baseline();
     let mut columns: Vec<Column<'_>> = Vec::new();
     for (title, figure, decimals, cpu, of_cpu, cpu_decimals) in [
@@ -69,7 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (&*over, TRIPS, Cell::Ratio(Beside::Baseline)),
     ]);
     report.publish(&columns, &args.common)?;
-    judge("ratios of medians in the same rounds", &budget::of(&report), args.enforce)
+    judge(
+        "ratios of medians in the same rounds",
+        &budget::of(&report),
+        args.enforce,
+    )
 }
 
 /// The version of `iptables`, which says if it writes nf_tables' rules.
@@ -78,12 +88,16 @@ fn iptables() -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The figures of all rounds. A first one that does not count has the addresses resolved and the code in the caches.
+/// The figures of all rounds. A first one that does not count has the addresses resolved and the
+/// code in the caches.
 fn rows(args: &Args) -> Result<Vec<Row>> {
     let network = args.common.conflist.first().context("no --conflist")?;
     let contenders = args.common.contenders(network)?;
     let sites = sites(args, &contenders)?;
-    let mut rows: Vec<Row> = sites.iter().map(|(name, site)| row(name, site.ports)).collect();
+    let mut rows: Vec<Row> = sites
+        .iter()
+        .map(|(name, site)| row(name, site.ports))
+        .collect();
     let bar = progress(sites.len() * (args.rounds + 1))?;
     for round in 0..=args.rounds {
         for turn in order(round, sites.len()) {
@@ -108,7 +122,12 @@ fn row(plugins: &str, ports: u16) -> Row {
 fn sites<'a>(args: &Args, contenders: &'a [Contender<'a>]) -> Result<Vec<(&'a str, Site<'a>)>> {
     let bar = progress(contenders.len() * args.ports().len())?;
     let mut sites = Vec::new();
-    for Contender { name, dir, conflist } in contenders {
+    for Contender {
+        name,
+        dir,
+        conflist,
+    } in contenders
+    {
         if sites.is_empty() {
             sites.push((FLOOR, Site::new(conflist, dir, 0).context(FLOOR)?));
         }
@@ -133,6 +152,9 @@ fn measure(site: &Site<'_>, length: Duration) -> Result<Figures> {
     let took: Duration = trips.iter().sum();
     let mut figures = vec![(TRIPS, float(trips.len()) / took.as_secs_f64())];
     figures.extend([(CONNECTIONS, opened.per_s), (CONNECTION_CPU, opened.cpu_us)]);
-    figures.extend([(GOODPUT, received.gbit_per_s), (GOODPUT_CPU, received.cpu_s_per_gbit)]);
+    figures.extend([
+        (GOODPUT, received.gbit_per_s),
+        (GOODPUT_CPU, received.cpu_s_per_gbit),
+    ]);
     Ok(figures)
 }

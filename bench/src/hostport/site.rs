@@ -21,27 +21,47 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// A node with so many ports. Those that are not measured lead to other pods: one half is attached before the measured
-    /// one, the other half after it.
+    /// A node with so many ports. Those that are not measured lead to other pods: one half is
+    /// attached before the measured one, the other half after it.
     pub(crate) fn new(conflist: &Conflist, dir: &'a Path, count: u16) -> Result<Self> {
         let mut attached = Attached::new(conflist, dir)?;
         let others = count.saturating_sub(1);
         let port = ports::FIRST + others / 2;
-        let own = if count > 0 { vec![ports::tcp(port), ports::mapping(port, "udp")] } else { Vec::new() };
+        let own = if count > 0 {
+            vec![ports::tcp(port), ports::mapping(port, "udp")]
+        } else {
+            Vec::new()
+        };
         let lists = |range| ports::chunks(range).map(|range| range.map(ports::tcp).collect());
         let before: Vec<_> = lists(ports::FIRST..port).collect();
         let measured = before.len();
-        for mappings in before.into_iter().chain([own]).chain(lists(port + 1..ports::FIRST + others + 1)) {
+        for mappings in before
+            .into_iter()
+            .chain([own])
+            .chain(lists(port + 1..ports::FIRST + others + 1))
+        {
             attached.add(ports::lead(conflist, mappings)?)?;
         }
         let at = SocketAddr::new(node::UPLINK_ADDRESS.into(), port);
-        let entrance = (count > 0).then_some(Entrance { at, port: ports::CONTAINER_PORT });
-        Ok(Site { attached, ports: count, measured, entrance })
+        let entrance = (count > 0).then_some(Entrance {
+            at,
+            port: ports::CONTAINER_PORT,
+        });
+        Ok(Site {
+            attached,
+            ports: count,
+            measured,
+            entrance,
+        })
     }
 
     /// The way from the client to the pod.
     pub(crate) fn way(&self) -> Result<Way<'_>> {
         let (pod, _) = self.attached.pod_and_gateway(self.measured, true)?;
-        Ok(Way { from: self.attached.client(), to: pod, entrance: self.entrance })
+        Ok(Way {
+            from: self.attached.client(),
+            to: pod,
+            entrance: self.entrance,
+        })
     }
 }

@@ -11,7 +11,8 @@ pub(super) fn len(log: &Path) -> Result<usize> {
     Ok(read(log)?.lines().count())
 }
 
-/// Finished requests about a namespace behind the first `from` lines, the same ones counted: `2 get pods, patch pods/status`.
+/// Finished requests about a namespace behind the first `from` lines, the same ones counted: `2 get
+/// pods, patch pods/status`.
 pub(super) fn requests(log: &Path, from: usize, namespace: &str) -> Result<String> {
     Ok(told(&read(log)?, from, namespace))
 }
@@ -22,11 +23,24 @@ fn read(log: &Path) -> Result<String> {
 
 fn told(log: &str, from: usize, namespace: &str) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for event in log.lines().skip(from).filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let (object, text) = (&event["objectRef"], |value: &Value| value.as_str().unwrap_or_default().to_owned());
+    for event in log
+        .lines()
+        .skip(from)
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+    {
+        let (object, text) = (&event["objectRef"], |value: &Value| {
+            value.as_str().unwrap_or_default().to_owned()
+        });
         if event["stage"] == "ResponseComplete" && object["namespace"] == namespace {
-            let below = object["subresource"].as_str().map(|below| format!("/{below}")).unwrap_or_default();
-            let request = format!("{} {}{below}", text(&event["verb"]), text(&object["resource"]));
+            let below = object["subresource"]
+                .as_str()
+                .map(|below| format!("/{below}"))
+                .unwrap_or_default();
+            let request = format!(
+                "{} {}{below}",
+                text(&event["verb"]),
+                text(&object["resource"])
+            );
             *counts.entry(request).or_default() += 1;
         }
     }
@@ -35,7 +49,11 @@ fn told(log: &str, from: usize, namespace: &str) -> String {
         count => format!("{count} {request}"),
     });
     let told = told.collect::<Vec<_>>();
-    if told.is_empty() { "nothing".to_owned() } else { told.join(", ") }
+    if told.is_empty() {
+        "nothing".to_owned()
+    } else {
+        told.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -58,7 +76,10 @@ mod tests {
             event(done, "get", "n", None),
             event(done, "patch", "n", Some("status")),
         ];
-        assert_eq!(told(&log.join("\n"), 1, "n"), "2 get pods, patch pods/status");
+        assert_eq!(
+            told(&log.join("\n"), 1, "n"),
+            "2 get pods, patch pods/status"
+        );
         assert_eq!(told(&log.join("\n"), 1, ""), "nothing");
     }
 }

@@ -26,19 +26,35 @@ const LOOK_MS: f64 = 2.5;
 /// All budgets of which there are rows.
 pub(super) fn of(report: &Report) -> Vec<Budget> {
     let p50 = |verb, plugins| {
-        let row = report.rows.iter().find(|row| row.plugins == plugins && row.value("verb") == Some(verb));
+        let row = report
+            .rows
+            .iter()
+            .find(|row| row.plugins == plugins && row.value("verb") == Some(verb));
         row.and_then(|row| row.p50(MS))
     };
     let ratio = |verb, over, at_most| {
         let figure = p50(verb, BRAID)? / p50(verb, over)?;
-        Some(Budget { what: format!("{verb} braid / {over}"), figure, bound: Bound::AtMost(at_most) })
+        Some(Budget {
+            what: format!("{verb} braid / {over}"),
+            figure,
+            bound: Bound::AtMost(at_most),
+        })
     };
     let look = || {
         let figure = p50(ADD, NO_ANNOTATION)? - p50(ADD, NO_KUBERNETES)?;
         let what = format!("{ADD} {NO_ANNOTATION} - {NO_KUBERNETES}, ms");
-        Some(Budget { what, figure, bound: Bound::AtMost(LOOK_MS) })
+        Some(Budget {
+            what,
+            figure,
+            bound: Bound::AtMost(LOOK_MS),
+        })
     };
-    let ratios = [ratio(ADD, THICK, OF_THICK), ratio(ADD, THIN, OF_THIN), ratio(DEL, FLOOR, OF_FLOOR), look()];
+    let ratios = [
+        ratio(ADD, THICK, OF_THICK),
+        ratio(ADD, THIN, OF_THIN),
+        ratio(DEL, FLOOR, OF_FLOOR),
+        look(),
+    ];
     ratios.into_iter().flatten().collect()
 }
 
@@ -51,16 +67,26 @@ mod tests {
 
     /// Budgets beside a thick Multus of 60 ms, a thin one of 80 ms and a floor of 20 ms.
     fn broken(add: f64, del: f64, look: f64) -> String {
-        let adds = [(THIN, 80.0), (THICK, 60.0), (BRAID, add), (NO_ANNOTATION, 2.0 + look), (NO_KUBERNETES, 2.0)];
+        let adds = [
+            (THIN, 80.0),
+            (THICK, 60.0),
+            (BRAID, add),
+            (NO_ANNOTATION, 2.0 + look),
+            (NO_KUBERNETES, 2.0),
+        ];
         let adds = adds.map(|(plugins, ms)| (ADD, plugins, ms));
-        let rows = adds.into_iter().chain([(ADD, FLOOR, 1.0), (DEL, FLOOR, 20.0), (DEL, BRAID, del)]);
+        let rows =
+            adds.into_iter()
+                .chain([(ADD, FLOOR, 1.0), (DEL, FLOOR, 20.0), (DEL, BRAID, del)]);
         let rows = rows.map(|(verb, plugins, ms)| {
             let mut row = row(verb, plugins);
             row.add(Ok(vec![(MS, ms)]));
             row
         });
         let judged = judge("", &of(&report(&[THICK], rows.collect())), true);
-        judged.err().map_or_else(|| "none".to_owned(), |err| err.to_string())
+        judged
+            .err()
+            .map_or_else(|| "none".to_owned(), |err| err.to_string())
     }
 
     #[test]

@@ -5,11 +5,13 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Measure how long it takes to attach a pod to the networks that it names, by plugins that ask an API server for them.
+/// Measure how long it takes to attach a pod to the networks that it names, by plugins that ask an
+/// API server for them.
 ///
-/// Run it in the network namespace of the API server. Each directory's node has a link to there: 10.99.<number>.1/24 and
-/// 10.99.<number>.2/16, numbered from 1. The server's address has to be one of 10.99.0.0/24, on any interface. The objects have
-/// to be there: the pods, their networks, and the accounts of the plugins.
+/// Run it in the network namespace of the API server. Each directory's node has a link to there:
+/// 10.99.<number>.1/24 and 10.99.<number>.2/16, numbered from 1. The server's address has to be one
+/// of 10.99.0.0/24, on any interface. The objects have to be there: the pods, their networks, and
+/// the accounts of the plugins.
 ///
 /// The floor is a row of its own: one veth with address and default route.
 #[derive(clap::Args)]
@@ -25,7 +27,8 @@ pub(crate) struct Args {
     /// A program that runs on a directory's node from the first call to the last
     #[arg(long, value_name = "NAME=PROGRAM")]
     daemon: Vec<Named>,
-    /// Conflist for one more ADD and DEL of a directory, which leads it to an API server that is `--round-trip` away
+    /// Conflist for one more ADD and DEL of a directory, which leads it to an API server that is
+    /// `--round-trip` away
     #[arg(long, value_name = "NAME=FILE")]
     far: Vec<Named>,
     /// Time to that API server and back
@@ -66,7 +69,9 @@ impl Args {
     }
 
     pub(crate) fn interfaces(&self, name: &str) -> impl Iterator<Item = &str> {
-        of(&self.interfaces, name).into_iter().flat_map(|names| names.split(','))
+        of(&self.interfaces, name)
+            .into_iter()
+            .flat_map(|names| names.split(','))
     }
 
     pub(crate) fn daemon(&self, name: &str) -> Option<&Path> {
@@ -102,10 +107,20 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_directory_is_that_directorys_alone() {
-        let args = parsed(&["--pod=a=K8S_POD_NAMESPACE=n;K8S_POD_NAME=p", "--interfaces=a=net1,net2"]);
+        let args = parsed(&[
+            "--pod=a=K8S_POD_NAMESPACE=n;K8S_POD_NAME=p",
+            "--interfaces=a=net1,net2",
+        ]);
         assert_eq!(args.cni_args("a"), "K8S_POD_NAMESPACE=n;K8S_POD_NAME=p");
         assert_eq!(args.interfaces("a").collect::<Vec<_>>(), ["net1", "net2"]);
-        assert_eq!((args.cni_args("b"), args.interfaces("b").count(), args.daemon("a")), ("", 0, None));
+        assert_eq!(
+            (
+                args.cni_args("b"),
+                args.interfaces("b").count(),
+                args.daemon("a")
+            ),
+            ("", 0, None)
+        );
     }
 
     #[test]

@@ -33,7 +33,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let machine = Machine::observe()?;
     let (rows, asked) = rows(args)?;
     let baselines = args.common.baselines();
-    let report = Report { machine, conditions: Vec::new(), baselines, by_round: false, rows };
+    let report = Report {
+        machine,
+        conditions: Vec::new(),
+        baselines,
+        by_round: false,
+        rows,
+    };
     let over = report.over_baseline();
     let columns: Vec<Column<'_>> = vec![
         ("p50 ms", MS, Cell::Value(|ms| ms.p50, 2)),
@@ -42,7 +48,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("mean", MS, Cell::Value(|ms| ms.mean, 2)),
         (&over, MS, Cell::Ratio(Beside::Baseline)),
         ("/ floor", MS, Cell::Ratio(Beside::Floor)),
-        ("round trips", ROUND_TRIPS, Cell::Value(|trips| trips.p50, 0)),
+        (
+            "round trips",
+            ROUND_TRIPS,
+            Cell::Value(|trips| trips.p50, 0),
+        ),
     ];
     report.publish(&columns, &args.common)?;
     for line in asked {
@@ -55,16 +65,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn rows(args: &Args) -> Result<(Vec<Row>, Vec<String>)> {
     let network = args.common.conflist.first().context("no --conflist")?;
     let plugins = args.common.contenders(network)?;
-    plugins.iter().try_for_each(|one| programs::read_anew(&one.dir))?;
-    let far: Vec<Option<Conflist>> =
-        plugins.iter().map(|one| args.far(one.name).map(Conflist::read).transpose()).collect::<Result<_>>()?;
+    plugins
+        .iter()
+        .try_for_each(|one| programs::read_anew(&one.dir))?;
+    let far: Vec<Option<Conflist>> = plugins
+        .iter()
+        .map(|one| args.far(one.name).map(Conflist::read).transpose())
+        .collect::<Result<_>>()?;
     let mut sites = vec![(FLOOR, Site::floor(1)?)];
     for one in &plugins {
-        let called = Plugins { conflist: &one.conflist, dir: &one.dir, args: args.cni_args(one.name) };
-        let site = site(args, one.name, called, sites.len()).with_context(|| one.name.to_owned())?;
+        let called = Plugins {
+            conflist: &one.conflist,
+            dir: &one.dir,
+            args: args.cni_args(one.name),
+        };
+        let site =
+            site(args, one.name, called, sites.len()).with_context(|| one.name.to_owned())?;
         sites.push((one.name, site));
     }
-    let [mut adds, mut dels] = [ADD, DEL].map(|verb| sites.iter().map(|(name, _)| row(verb, name)).collect::<Vec<_>>());
+    let [mut adds, mut dels] = [ADD, DEL].map(|verb| {
+        sites
+            .iter()
+            .map(|(name, _)| row(verb, name))
+            .collect::<Vec<_>>()
+    });
     let bar = progress(args.warmup + args.runs)?;
     for round in 0..args.warmup + args.runs {
         for turn in order(round, sites.len()) {
@@ -79,9 +103,14 @@ fn rows(args: &Args) -> Result<(Vec<Row>, Vec<String>)> {
     }
     bar.finish_and_clear();
     let mut asked = Vec::new();
-    for (turn, far) in far.iter().enumerate().map(|(at, far)| (at + 1, far.as_ref())) {
+    for (turn, far) in far
+        .iter()
+        .enumerate()
+        .map(|(at, far)| (at + 1, far.as_ref()))
+    {
         let (name, site) = &mut sites[turn];
-        let [add, del] = one_more(args, name, site, far, &mut asked).with_context(|| format!("{name}: one more"))?;
+        let [add, del] = one_more(args, name, site, far, &mut asked)
+            .with_context(|| format!("{name}: one more"))?;
         adds[turn].add(Ok(add));
         dels[turn].add(Ok(del));
     }
@@ -94,12 +123,13 @@ fn site<'a>(args: &Args, name: &str, plugins: Plugins<'a>, number: usize) -> Res
     let mut site = Site::plugins(plugins, Held::default(), 1)?;
     site.node.link_here(u8::try_from(number)?)?;
     site.expect(args.interfaces(name));
-    args.daemon(name).map_or(Ok(()), |daemon| site.start(daemon))?;
+    args.daemon(name)
+        .map_or(Ok(()), |daemon| site.start(daemon))?;
     Ok(site)
 }
 
-/// One more ADD and DEL: the round trips that they wait for, by their time where the server is far. A line that says what
-/// both asked for is added to `asked`.
+/// One more ADD and DEL: the round trips that they wait for, by their time where the server is far.
+/// A line that says what both asked for is added to `asked`.
 fn one_more<'a>(
     args: &Args,
     name: &str,
@@ -119,13 +149,23 @@ fn one_more<'a>(
     }
     let trips = |burst: &Burst| {
         let took: Duration = burst.took.iter().sum();
-        far.map(|_| (ROUND_TRIPS, took.div_duration_f64(args.round_trip()).floor())).into_iter().collect()
+        far.map(|_| {
+            (
+                ROUND_TRIPS,
+                took.div_duration_f64(args.round_trip()).floor(),
+            )
+        })
+        .into_iter()
+        .collect()
     };
     Ok([trips(&add), trips(&del)])
 }
 
 fn namespace(cni_args: &str) -> &str {
-    cni_args.split(';').find_map(|pair| pair.strip_prefix("K8S_POD_NAMESPACE=")).unwrap_or_default()
+    cni_args
+        .split(';')
+        .find_map(|pair| pair.strip_prefix("K8S_POD_NAMESPACE="))
+        .unwrap_or_default()
 }
 
 fn row(verb: &str, plugins: &str) -> Row {
@@ -133,5 +173,9 @@ fn row(verb: &str, plugins: &str) -> Row {
 }
 
 fn times(burst: &Burst) -> Figures {
-    burst.took.iter().map(|took| (MS, took.as_secs_f64() * 1e3)).collect()
+    burst
+        .took
+        .iter()
+        .map(|took| (MS, took.as_secs_f64() * 1e3))
+        .collect()
 }

@@ -10,15 +10,20 @@ use std::collections::BTreeMap;
 const OFF_IDEAL: f64 = 0.03;
 /// Round trips beside bulk, over the baseline's.
 const ROUND_TRIP: f64 = 0.1;
-/// Processor time for a Gbit, over the baseline's, in all of a conflist's settings together. In one window it differs
-/// from the next by more than the plugins do.
+/// Processor time for a Gbit, over the baseline's, in all of a conflist's settings together. In one
+/// window it differs from the next by more than the plugins do.
 const PROCESSOR_TIME: f64 = 1.0;
 /// The least rate of these settings: at lower ones most of it is the node's own work.
 const CPU_FROM: Rate = Rate::M100;
 
 /// All budgets of the directories that are not the baseline.
 pub(super) fn of(report: &Report) -> Vec<Budget> {
-    let judged = || report.rows.iter().filter(|row| !report.baselines.contains(&row.plugins));
+    let judged = || {
+        report
+            .rows
+            .iter()
+            .filter(|row| !report.baselines.contains(&row.plugins))
+    };
     let mut budgets: Vec<_> = judged().flat_map(|row| of_row(report, row)).collect();
     budgets.extend(processor_time(report, judged()));
     budgets
@@ -27,17 +32,31 @@ pub(super) fn of(report: &Report) -> Vec<Budget> {
 fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
     let budget = |what: &str, figure, at_most| {
         let what = format!("{}: {what}", row.title());
-        Budget { what, figure, bound: Bound::AtMost(at_most) }
+        Budget {
+            what,
+            figure,
+            bound: Bound::AtMost(at_most),
+        }
     };
     let Some(of_ideal) = row.p50(OF_IDEAL) else {
         // Where the baseline's main plugin fails as well, the kernel lacks something.
-        let baseline = report.beside(row, GOODPUT, Beside::Baseline).and_then(|row| row.failure.as_ref());
+        let baseline = report
+            .beside(row, GOODPUT, Beside::Baseline)
+            .and_then(|row| row.failure.as_ref());
         let is_kernel = baseline.is_some_and(|failure| !failure.refused);
-        return if is_kernel { Vec::new() } else { vec![budget("goodput", f64::INFINITY, OFF_IDEAL)] };
+        return if is_kernel {
+            Vec::new()
+        } else {
+            vec![budget("goodput", f64::INFINITY, OFF_IDEAL)]
+        };
     };
     let mut budgets = vec![budget("goodput", (of_ideal - 1.0).abs(), OFF_IDEAL)];
     for (what, figure) in [("round trip p50", RR_P50), ("round trip p99", RR_P99)] {
-        budgets.extend(report.ratio(row, figure, Beside::Baseline).map(|ratio| budget(what, ratio, ROUND_TRIP)));
+        budgets.extend(
+            report
+                .ratio(row, figure, Beside::Baseline)
+                .map(|ratio| budget(what, ratio, ROUND_TRIP)),
+        );
     }
     budgets
 }
@@ -47,16 +66,29 @@ fn processor_time<'a>(report: &Report, rows: impl Iterator<Item = &'a Row>) -> V
     let mut all: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows {
         let rate = row.value("rate").and_then(|rate| rate.parse::<Rate>().ok());
-        let theirs = report.beside(row, CPU, Beside::Baseline).and_then(|baseline| baseline.p50(CPU));
+        let theirs = report
+            .beside(row, CPU, Beside::Baseline)
+            .and_then(|baseline| baseline.p50(CPU));
         if let (Some(own), Some(theirs), true) = (row.p50(CPU), theirs, rate >= Some(CPU_FROM)) {
             let conflist = row.value("conflist").unwrap_or_default();
-            all.entry((&row.plugins, conflist)).or_default().push((own, theirs));
+            all.entry((&row.plugins, conflist))
+                .or_default()
+                .push((own, theirs));
         }
     }
     let budget = |((plugins, conflist), settings): (_, Vec<(f64, f64)>)| {
-        let [own, theirs] = settings.iter().fold([0.0, 0.0], |sums, both| [sums[0] + both.0, sums[1] + both.1]);
-        let what = format!("{plugins} {conflist}: processor time, {} settings together", settings.len());
-        Budget { what, figure: own / theirs, bound: Bound::AtMost(PROCESSOR_TIME) }
+        let [own, theirs] = settings.iter().fold([0.0, 0.0], |sums, both| {
+            [sums[0] + both.0, sums[1] + both.1]
+        });
+        let what = format!(
+            "{plugins} {conflist}: processor time, {} settings together",
+            settings.len()
+        );
+        Budget {
+            what,
+            figure: own / theirs,
+            bound: Bound::AtMost(PROCESSOR_TIME),
+        }
     };
     all.into_iter().map(budget).collect()
 }
@@ -71,14 +103,25 @@ mod tests {
     use anyhow::Error;
 
     fn row(plugins: &str, rate: Rate, flows: u16, round: Result<Figures, Failure>) -> Row {
-        let cell = Cell { rate, direction: Direction::Ingress, protocol: Protocol::Tcp, flows, family: Family::V4 };
+        let cell = Cell {
+            rate,
+            direction: Direction::Ingress,
+            protocol: Protocol::Tcp,
+            flows,
+            family: Family::V4,
+        };
         let mut row = Row::new(cell.setting("bridge", None), plugins);
         row.add(round);
         row
     }
 
     fn measured(plugins: &str, of_ideal: f64, rr_ms: f64, cpu: f64) -> Row {
-        let figures = vec![(OF_IDEAL, of_ideal), (RR_P50, rr_ms), (RR_P99, rr_ms), (CPU, cpu)];
+        let figures = vec![
+            (OF_IDEAL, of_ideal),
+            (RR_P50, rr_ms),
+            (RR_P99, rr_ms),
+            (CPU, cpu),
+        ];
         row(plugins, CPU_FROM, 1, Ok(figures))
     }
 
@@ -87,19 +130,33 @@ mod tests {
     }
 
     fn broken(rows: Vec<Row>) -> String {
-        judge("", &of(&report(&["ref"], rows)), true).err().map_or_else(|| "none".to_owned(), |err| err.to_string())
+        judge("", &of(&report(&["ref"], rows)), true)
+            .err()
+            .map_or_else(|| "none".to_owned(), |err| err.to_string())
     }
 
     #[test]
     fn figures_on_the_budget_pass() {
-        assert_eq!(broken(vec![measured("ref", 0.5, 40.0, 3.0), measured("braid", 0.971, 4.0, 3.0)]), "none");
+        assert_eq!(
+            broken(vec![
+                measured("ref", 0.5, 40.0, 3.0),
+                measured("braid", 0.971, 4.0, 3.0)
+            ]),
+            "none"
+        );
     }
 
     #[test]
     fn each_broken_promise_is_counted_only_when_enforced() {
         let reference = measured("ref", 1.0, 40.0, 3.0);
-        assert_eq!(broken(vec![reference.clone(), measured("braid", 1.04, 4.0, 3.0)]), "1 of 4 budgets not kept");
-        assert_eq!(broken(vec![reference.clone(), measured("braid", 0.96, 5.0, 3.1)]), "4 of 4 budgets not kept");
+        assert_eq!(
+            broken(vec![reference.clone(), measured("braid", 1.04, 4.0, 3.0)]),
+            "1 of 4 budgets not kept"
+        );
+        assert_eq!(
+            broken(vec![reference.clone(), measured("braid", 0.96, 5.0, 3.1)]),
+            "4 of 4 budgets not kept"
+        );
         let report = report(&["ref"], vec![reference, measured("braid", 0.5, 50.0, 9.0)]);
         assert!(judge("", &of(&report), false).is_ok());
     }
@@ -110,13 +167,21 @@ mod tests {
             let mut rows = Vec::new();
             for (flows, ours) in [1, 4, 16].into_iter().zip(ours) {
                 for (name, cpu) in [("ref", 3.0), ("braid", ours)] {
-                    rows.push(row(name, rate, flows, Ok(vec![(OF_IDEAL, 1.0), (CPU, cpu)])));
+                    rows.push(row(
+                        name,
+                        rate,
+                        flows,
+                        Ok(vec![(OF_IDEAL, 1.0), (CPU, cpu)]),
+                    ));
                 }
             }
             broken(rows)
         };
         assert_eq!(several(CPU_FROM, [2.0, 4.1, 2.9]), "none");
-        assert_eq!(several(CPU_FROM, [2.0, 4.2, 2.9]), "1 of 4 budgets not kept");
+        assert_eq!(
+            several(CPU_FROM, [2.0, 4.2, 2.9]),
+            "1 of 4 budgets not kept"
+        );
         // At 10 Mbit/s it says nothing.
         assert_eq!(several(Rate::M10, [9.0, 9.0, 9.0]), "none");
     }
@@ -124,8 +189,14 @@ mod tests {
     #[test]
     fn without_a_baseline_goodput_is_what_counts() {
         let refused = failed("ref", "ADD bandwidth: code 999: no veth");
-        assert_eq!(broken(vec![refused.clone(), measured("braid", 1.0, 99.0, 99.0)]), "none");
-        assert_eq!(broken(vec![refused, failed("braid", "ADD bandwidth: no")]), "1 of 1 budgets not kept");
+        assert_eq!(
+            broken(vec![refused.clone(), measured("braid", 1.0, 99.0, 99.0)]),
+            "none"
+        );
+        assert_eq!(
+            broken(vec![refused, failed("braid", "ADD bandwidth: no")]),
+            "1 of 1 budgets not kept"
+        );
     }
 
     #[test]

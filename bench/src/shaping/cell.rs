@@ -21,16 +21,16 @@ const UDP_HEADERS_V6: u16 = 14 + 40 + 8;
 /// The burst: so many parts of a second, and at least so many bits.
 const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
-/// Bits that the rate lets through before the clock starts, at least. They are the burst, the first window of each of
-/// 16 flows, and what these send again meanwhile.
+/// Bits that the rate lets through before the clock starts, at least. They are the burst, the first
+/// window of each of 16 flows, and what these send again meanwhile.
 const SETTLE_BITS: f64 = 6e6;
 /// Bits while the clock runs: 500 frames, so that one at either end makes no difference.
 const WINDOW_BITS: f64 = 6e6;
-/// Bits of TCP while the clock runs. A flow reports at once what several frames brought: with the former number, four
-/// flows at 1M were off by up to 7 %, with this one by 1.3 %.
+/// Bits of TCP while the clock runs. A flow reports at once what several frames brought: with the
+/// former number, four flows at 1M were off by up to 7 %, with this one by 1.3 %.
 const TCP_WINDOW_BITS: f64 = 20e6;
-/// Flows of TCP from which on the window is longer: what they send again as they begin comes within it, and must make no
-/// difference.
+/// Flows of TCP from which on the window is longer: what they send again as they begin comes within
+/// it, and must make no difference.
 const MANY_FLOWS: u16 = 16;
 const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 
@@ -92,15 +92,36 @@ impl Cell {
             return window;
         }
         let window = window.max(Duration::from_secs_f64(TCP_WINDOW_BITS / self.rate.bps()));
-        if self.flows < MANY_FLOWS { window } else { window.max(MANY_FLOWS_WINDOW) }
+        if self.flows < MANY_FLOWS {
+            window
+        } else {
+            window.max(MANY_FLOWS_WINDOW)
+        }
     }
 
-    /// The columns of the table for a list and, if there is another pod at the same time, for that one's limit.
-    pub(crate) fn setting(&self, conflist: &str, beside: Option<Rate>) -> Vec<(&'static str, String)> {
-        let Cell { rate, direction, protocol, flows, family } = self;
+    /// The columns of the table for a list and, if there is another pod at the same time, for that
+    /// one's limit.
+    pub(crate) fn setting(
+        &self,
+        conflist: &str,
+        beside: Option<Rate>,
+    ) -> Vec<(&'static str, String)> {
+        let Cell {
+            rate,
+            direction,
+            protocol,
+            flows,
+            family,
+        } = self;
         vec![
             ("conflist", conflist.to_owned()),
-            ("rate", beside.map_or_else(|| rate.to_string(), |beside| format!("{rate} beside {beside}"))),
+            (
+                "rate",
+                beside.map_or_else(
+                    || rate.to_string(),
+                    |beside| format!("{rate} beside {beside}"),
+                ),
+            ),
             ("direction", word(direction)),
             ("protocol", word(protocol)),
             ("flows", flows.to_string()),
@@ -147,8 +168,11 @@ impl FromStr for Rate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mbps = text.strip_suffix('M').and_then(|digits| digits.parse().ok());
-        mbps.map(Rate).with_context(|| format!("\"{text}\" is not like 10M"))
+        let mbps = text
+            .strip_suffix('M')
+            .and_then(|digits| digits.parse().ok());
+        mbps.map(Rate)
+            .with_context(|| format!("\"{text}\" is not like 10M"))
     }
 }
 
@@ -166,36 +190,71 @@ mod tests {
     fn a_rate_is_written_as_it_is_read() {
         assert_eq!("1500M".parse::<Rate>().unwrap().to_string(), "1500M");
         for wrong in ["fast", "M", "0M", "10", "99999999999M"] {
-            assert_eq!(wrong.parse::<Rate>().unwrap_err().to_string(), format!("\"{wrong}\" is not like 10M"));
+            assert_eq!(
+                wrong.parse::<Rate>().unwrap_err().to_string(),
+                format!("\"{wrong}\" is not like 10M")
+            );
         }
     }
 
     #[test]
     fn ideal_is_the_payload_s_part_of_a_frame() {
         let ideal = |protocol, family| {
-            let cell = Cell { rate: Rate::M10, direction: Direction::Egress, protocol, flows: 1, family };
+            let cell = Cell {
+                rate: Rate::M10,
+                direction: Direction::Egress,
+                protocol,
+                flows: 1,
+                family,
+            };
             cell.ideal_bps().round()
         };
-        let all = [Protocol::Tcp, Protocol::Udp].map(|protocol| [Family::V4, Family::V6].map(|of| ideal(protocol, of)));
-        let expected =
-            [[10e6 * 1448.0 / 1514.0, 10e6 * 1428.0 / 1514.0], [10e6 * 1400.0 / 1442.0, 10e6 * 1400.0 / 1462.0]];
+        let all = [Protocol::Tcp, Protocol::Udp]
+            .map(|protocol| [Family::V4, Family::V6].map(|of| ideal(protocol, of)));
+        let expected = [
+            [10e6 * 1448.0 / 1514.0, 10e6 * 1428.0 / 1514.0],
+            [10e6 * 1400.0 / 1442.0, 10e6 * 1400.0 / 1462.0],
+        ];
         assert_eq!(all, expected.map(|row| row.map(f64::round)));
     }
 
     #[test]
     fn slow_rates_are_measured_for_longer() {
-        let least = |mbps| (Rate::of(mbps).least_settle().as_secs_f64(), Rate::of(mbps).least_window().as_secs_f64());
-        assert_eq!([1, 10, 100, 1000].map(least), [(6.0, 6.0), (0.6, 0.6), (0.06, 0.06), (0.006, 0.006)]);
+        let least = |mbps| {
+            (
+                Rate::of(mbps).least_settle().as_secs_f64(),
+                Rate::of(mbps).least_window().as_secs_f64(),
+            )
+        };
+        assert_eq!(
+            [1, 10, 100, 1000].map(least),
+            [(6.0, 6.0), (0.6, 0.6), (0.06, 0.06), (0.006, 0.006)]
+        );
     }
 
     #[test]
     fn goodput_of_tcp_is_measured_for_longer() {
         let least = |rate, protocol, flows| {
-            let cell = Cell { rate, direction: Direction::Egress, protocol, flows, family: Family::V4 };
+            let cell = Cell {
+                rate,
+                direction: Direction::Egress,
+                protocol,
+                flows,
+                family: Family::V4,
+            };
             cell.least_window().as_millis()
         };
-        assert_eq!([1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)), [2000, 2000, 4000]);
-        assert_eq!([least(Rate::of(1), Protocol::Tcp, 16), least(Rate::M10, Protocol::Udp, 16)], [20_000, 600]);
+        assert_eq!(
+            [1, 4, 16].map(|flows| least(Rate::M10, Protocol::Tcp, flows)),
+            [2000, 2000, 4000]
+        );
+        assert_eq!(
+            [
+                least(Rate::of(1), Protocol::Tcp, 16),
+                least(Rate::M10, Protocol::Udp, 16)
+            ],
+            [20_000, 600]
+        );
     }
 
     #[test]

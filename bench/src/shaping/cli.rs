@@ -7,26 +7,46 @@ use anyhow::{Result, bail};
 
 /// Measure what `bandwidth` plugins do to traffic, several directories of plugins side by side.
 ///
-/// Pods are attached by really calling the plugins, with the limits in `runtimeConfig.bandwidth`. These are the same rate
-/// both ways, and a burst of 10 ms of it and 64 KiB at least.
+/// Pods are attached by really calling the plugins, with the limits in `runtimeConfig.bandwidth`.
+/// These are the same rate both ways, and a burst of 10 ms of it and 64 KiB at least.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Limits in Mbit/s: 1M, 10M, 1000M
-    #[arg(long, value_delimiter = ',', value_name = "RATE,…", default_value = "10M,100M")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "RATE,…",
+        default_value = "10M,100M"
+    )]
     rates: Vec<Rate>,
     /// Direction of the traffic, seen from the pod
-    #[arg(long, value_delimiter = ',', value_name = "DIRECTION,…", default_value = "ingress,egress")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "DIRECTION,…",
+        default_value = "ingress,egress"
+    )]
     direction: Vec<Direction>,
     /// Protocol of the traffic
-    #[arg(long, value_delimiter = ',', value_name = "PROTOCOL,…", default_value = "tcp,udp")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "PROTOCOL,…",
+        default_value = "tcp,udp"
+    )]
     protocol: Vec<Protocol>,
     /// Number of flows that share the rate
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1")]
     flows: Vec<u16>,
     /// Version of IP
-    #[arg(long, value_delimiter = ',', value_name = "FAMILY,…", default_value = "4")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "FAMILY,…",
+        default_value = "4"
+    )]
     family: Vec<Family>,
     /// Congestion control of bulk over TCP: cubic, bbr, … [default: the node's]
     #[arg(long, value_name = "NAME")]
@@ -58,7 +78,13 @@ impl Args {
             for &rate in &self.rates {
                 for &direction in &self.direction {
                     for &protocol in &self.protocol {
-                        let cell = |&flows| Cell { rate, direction, protocol, flows, family };
+                        let cell = |&flows| Cell {
+                            rate,
+                            direction,
+                            protocol,
+                            flows,
+                            family,
+                        };
                         cells.extend(self.flows.iter().map(cell));
                     }
                 }
@@ -69,7 +95,10 @@ impl Args {
 
     /// The settings in which two pods of different rates send at once.
     pub(crate) fn pairs(&self) -> Vec<(Family, Direction)> {
-        self.family.iter().flat_map(|family| self.direction.iter().map(|direction| (*family, *direction))).collect()
+        self.family
+            .iter()
+            .flat_map(|family| self.direction.iter().map(|direction| (*family, *direction)))
+            .collect()
     }
 }
 
@@ -89,11 +118,29 @@ mod tests {
 
     #[test]
     fn a_list_that_is_given_is_measured_as_given() {
-        assert_eq!((args(&[]).cells().len(), args(&[]).pairs().len()), (2 * 2 * 2, 2));
-        let args = args(&["--rates=2M", "--family=6", "--protocol=udp", "--direction=egress", "--flows=3"]);
+        assert_eq!(
+            (args(&[]).cells().len(), args(&[]).pairs().len()),
+            (2 * 2 * 2, 2)
+        );
+        let args = args(&[
+            "--rates=2M",
+            "--family=6",
+            "--protocol=udp",
+            "--direction=egress",
+            "--flows=3",
+        ]);
         let (direction, protocol) = (Direction::Egress, Protocol::Udp);
         let rate = "2M".parse().unwrap();
-        assert_eq!(args.cells(), [Cell { rate, direction, protocol, flows: 3, family: Family::V6 }]);
+        assert_eq!(
+            args.cells(),
+            [Cell {
+                rate,
+                direction,
+                protocol,
+                flows: 3,
+                family: Family::V6
+            }]
+        );
     }
 
     #[test]

@@ -57,12 +57,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("rounds", args.rounds.to_string()),
     ];
     let (machine, baselines) = (Machine::observe()?, args.common.baselines());
-    let report = Report { machine, conditions, baselines, by_round: false, rows: rows(args)? };
+    let report = Report {
+        machine,
+        conditions,
+        baselines,
+        by_round: false,
+        rows: rows(args)?,
+    };
     let over = report.over_baseline();
     let ratio = Shown::Ratio(Beside::Baseline);
     let columns: [Column<'_>; 9] = [
         ("Mbit/s", GOODPUT, Shown::Value(|goodput| goodput.p50, 2)),
-        ("% ideal", OF_IDEAL, Shown::Value(|part| part.p50 * 100.0, 1)),
+        (
+            "% ideal",
+            OF_IDEAL,
+            Shown::Value(|part| part.p50 * 100.0, 1),
+        ),
         ("% resent", RESENT, Shown::Value(|part| part.p50 * 100.0, 1)),
         ("rr p50 ms", RR_P50, Shown::Value(|ms| ms.p50, 2)),
         (&over, RR_P50, ratio),
@@ -83,19 +93,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn congestion(args: &Args) -> Result<String> {
     match &args.congestion {
         Some(given) => Ok(given.clone()),
-        None => Ok(crate::read::read("/proc/sys/net/ipv4/tcp_congestion_control")?.trim().to_owned()),
+        None => Ok(
+            crate::read::read("/proc/sys/net/ipv4/tcp_congestion_control")?
+                .trim()
+                .to_owned(),
+        ),
     }
 }
 
 fn rows(args: &Args) -> Result<Vec<Row>> {
     let settings = settings(args);
-    let bar = progress(args.common.conflist.len() * settings.len() * args.common.plugins.len() * args.rounds)?;
+    let bar = progress(
+        args.common.conflist.len() * settings.len() * args.common.plugins.len() * args.rounds,
+    )?;
     let mut all = Vec::new();
     for network in &args.common.conflist {
         let label = network.label();
         let contenders = args.common.contenders(network)?;
         for (number, setting) in settings.iter().enumerate() {
-            let mut found: Vec<Vec<Row>> = contenders.iter().map(|one| setting.rows(&label, one.name)).collect();
+            let mut found: Vec<Vec<Row>> = contenders
+                .iter()
+                .map(|one| setting.rows(&label, one.name))
+                .collect();
             for round in 0..args.rounds {
                 let mut turns: Vec<_> = contenders.iter().zip(&mut found).collect();
                 if (number + round) % 2 == 1 {
@@ -119,8 +138,13 @@ fn rows(args: &Args) -> Result<Vec<Row>> {
 /// Adds a round to the rows of a contender.
 fn add(rows: &mut [Row], measured: Result<Vec<Figures>>) {
     match measured {
-        Ok(figures) => rows.iter_mut().zip(figures).for_each(|(row, figures)| row.add(Ok(figures))),
-        Err(err) => rows.iter_mut().for_each(|row| row.add(Err(Failure::of(&err)))),
+        Ok(figures) => rows
+            .iter_mut()
+            .zip(figures)
+            .for_each(|(row, figures)| row.add(Ok(figures))),
+        Err(err) => rows
+            .iter_mut()
+            .for_each(|row| row.add(Err(Failure::of(&err)))),
     }
 }
 
@@ -128,9 +152,17 @@ fn settings(args: &Args) -> Vec<Setting> {
     let cells = args.cells();
     let few = cells.iter().map(|cell| cell.flows).min();
     // More flows in the cell change nothing about round trips beside one.
-    let alone = cells.into_iter().map(|cell| Setting::Alone(cell, Some(cell.flows) == few));
+    let alone = cells
+        .into_iter()
+        .map(|cell| Setting::Alone(cell, Some(cell.flows) == few));
     let pair = |(family, direction): (Family, Direction)| {
-        Setting::Pair(PAIR.map(|rate| Cell { rate, direction, protocol: Protocol::Tcp, flows: 1, family }))
+        Setting::Pair(PAIR.map(|rate| Cell {
+            rate,
+            direction,
+            protocol: Protocol::Tcp,
+            flows: 1,
+            family,
+        }))
     };
     alone.chain(args.pairs().into_iter().map(pair)).collect()
 }
@@ -148,7 +180,9 @@ impl Setting {
 
     fn measure(self, place: &Place<'_>) -> Result<Vec<Figures>> {
         match self {
-            Setting::Alone(cell, with_round_trips) => Ok(vec![place.alone(cell, with_round_trips)?]),
+            Setting::Alone(cell, with_round_trips) => {
+                Ok(vec![place.alone(cell, with_round_trips)?])
+            }
             Setting::Pair(cells) => Ok(place.pair(cells)?.into()),
         }
     }

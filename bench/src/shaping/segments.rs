@@ -1,4 +1,5 @@
-//! Counts of TCP's segments that arrive, and of those that are sent again, since the shaper dropped them.
+//! Counts of TCP's segments that arrive, and of those that are sent again, since the shaper dropped
+//! them.
 
 use crate::node::in_netns;
 use anyhow::{Context, Result};
@@ -10,13 +11,18 @@ pub(crate) struct Segments {
     /// All segments, those that are sent again included.
     sent: u32,
     resent: u32,
-    /// Segments that arrived, by their receiver's word: each once, also those that wait there for an earlier one.
+    /// Segments that arrived, by their receiver's word: each once, also those that wait there for
+    /// an earlier one.
     delivered: u32,
 }
 
 impl Segments {
     pub(crate) fn of(netns: &File) -> Result<Self> {
-        let read = |name| in_netns(netns, || crate::read::read(&format!("/proc/thread-self/net/{name}")));
+        let read = |name| {
+            in_netns(netns, || {
+                crate::read::read(&format!("/proc/thread-self/net/{name}"))
+            })
+        };
         let (snmp, netstat) = (read("snmp")?, read("netstat")?);
         Self::parse(&snmp, &netstat).context("/proc/net has no counters of TCP")
     }
@@ -36,17 +42,28 @@ impl Segments {
 
     /// The part of the segments since `before` that was sent again; `None` where nothing was sent.
     pub(crate) fn part_since(self, before: Self) -> Option<f64> {
-        let (sent, resent) = (self.sent.wrapping_sub(before.sent), self.resent.wrapping_sub(before.resent));
+        let (sent, resent) = (
+            self.sent.wrapping_sub(before.sent),
+            self.resent.wrapping_sub(before.resent),
+        );
         (sent > 0).then(|| f64::from(resent) / f64::from(sent))
     }
 }
 
-/// The counter of this name in a pair of lines, names first, that begin so. The kernel's has 64 bits, of which those that
-/// change are enough.
+/// The counter of this name in a pair of lines, names first, that begin so. The kernel's has 64
+/// bits, of which those that change are enough.
 fn counter(text: &str, lines: &str, name: &str) -> Option<u32> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(lines)).map(str::split_whitespace);
+    let mut lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(lines))
+        .map(str::split_whitespace);
     let (names, values) = (lines.next()?, lines.next()?);
-    let value: u64 = names.zip(values).find(|(of, _)| *of == name)?.1.parse().ok()?;
+    let value: u64 = names
+        .zip(values)
+        .find(|(of, _)| *of == name)?
+        .1
+        .parse()
+        .ok()?;
     u32::try_from(value & u64::from(u32::MAX)).ok()
 }
 
@@ -57,17 +74,33 @@ mod tests {
     #[test]
     fn counters_are_found_by_name() {
         let snmp = "Ip: Forwarding\nIp: 1\nTcp: MaxConn InSegs OutSegs RetransSegs\nTcp: -1 7 500 20\nUdp: A\nUdp: 1\n";
-        let netstat = "TcpExt: SyncookiesSent TCPDelivered\nTcpExt: 9 4294967300\nIpExt: A\nIpExt: 1\n";
-        let all = Segments { sent: 500, resent: 20, delivered: 4 };
+        let netstat =
+            "TcpExt: SyncookiesSent TCPDelivered\nTcpExt: 9 4294967300\nIpExt: A\nIpExt: 1\n";
+        let all = Segments {
+            sent: 500,
+            resent: 20,
+            delivered: 4,
+        };
         assert_eq!(Segments::parse(snmp, netstat), Some(all));
         assert_eq!(Segments::parse("Tcp: OutSegs\n", netstat), None);
     }
 
     #[test]
     fn counters_may_wrap() {
-        let before = Segments { sent: u32::MAX - 99, resent: 0, delivered: u32::MAX };
-        let after = Segments { sent: 100, resent: 50, delivered: 9 };
-        assert_eq!((after.part_since(before), after.delivered_since(before)), (Some(0.25), 10));
+        let before = Segments {
+            sent: u32::MAX - 99,
+            resent: 0,
+            delivered: u32::MAX,
+        };
+        let after = Segments {
+            sent: 100,
+            resent: 50,
+            delivered: 9,
+        };
+        assert_eq!(
+            (after.part_since(before), after.delivered_since(before)),
+            (Some(0.25), 10)
+        );
         assert_eq!(before.part_since(before), None);
     }
 }

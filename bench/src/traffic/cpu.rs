@@ -3,13 +3,14 @@
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
-/// Length of one tick in `/proc/stat`: the kernel's `USER_HZ` is 100 on every architecture that plugins run on.
+/// Length of one tick in `/proc/stat`: the kernel's `USER_HZ` is 100 on every architecture that
+/// plugins run on.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A moment, and the processors' idle time until then.
 ///
-/// The kernel measures idle time. Busy time is a guess at each tick: work that follows a timer, as a queue's does,
-/// would be counted by chance.
+/// The kernel measures idle time. Busy time is a guess at each tick: work that follows a timer, as
+/// a queue's does, would be counted by chance.
 pub(crate) struct Moment {
     at: Instant,
     idle: Duration,
@@ -19,8 +20,13 @@ pub(crate) struct Moment {
 impl Moment {
     pub(crate) fn now() -> Result<Self> {
         let text = crate::read::read("/proc/stat")?;
-        let (idle, processors) = parse(&text).context("/proc/stat has no line `cpu` as proc(5) says")?;
-        Ok(Self { at: Instant::now(), idle, processors })
+        let (idle, processors) =
+            parse(&text).context("/proc/stat has no line `cpu` as proc(5) says")?;
+        Ok(Self {
+            at: Instant::now(),
+            idle,
+            processors,
+        })
     }
 
     /// Busy time of the processors since then.
@@ -35,8 +41,14 @@ impl Moment {
 fn parse(text: &str) -> Option<(Duration, u32)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     // user nice system idle iowait …
-    let ticks: Vec<u32> = line.split_whitespace().take(5).map(|tick| tick.parse().ok()).collect::<Option<_>>()?;
-    let [_, _, _, idle, iowait] = ticks[..] else { return None };
+    let ticks: Vec<u32> = line
+        .split_whitespace()
+        .take(5)
+        .map(|tick| tick.parse().ok())
+        .collect::<Option<_>>()?;
+    let [_, _, _, idle, iowait] = ticks[..] else {
+        return None;
+    };
     let processors = text.lines().filter(|line| line.starts_with("cpu")).count() - 1;
     Some((TICK * (idle + iowait), u32::try_from(processors).ok()?))
 }
@@ -47,7 +59,8 @@ mod tests {
 
     #[test]
     fn idle_counts_what_waits_for_a_disk_and_each_processor() {
-        let text = "cpu  100 20 3 9000 800 4 5 6 70 8\ncpu0 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1\nintr 1\n";
+        let text =
+            "cpu  100 20 3 9000 800 4 5 6 70 8\ncpu0 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1\nintr 1\n";
         assert_eq!(parse(text), Some((TICK * 9800, 2)));
     }
 

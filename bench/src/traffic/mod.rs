@@ -1,6 +1,7 @@
 //! Bulk traffic from one end to another, and the part of it that arrived.
 //!
-//! Each flow has a thread that sends and one that receives; all of them sleep in the kernel when they can't go on.
+//! Each flow has a thread that sends and one that receives; all of them sleep in the kernel when
+//! they can't go on.
 
 pub(crate) mod cpu;
 pub(crate) mod rr;
@@ -84,17 +85,36 @@ pub(crate) struct Window {
 }
 
 enum Flow {
-    Tcp { from: TcpStream, to: TcpStream },
-    Udp { from: UdpSocket, to: UdpSocket, every: Duration },
+    Tcp {
+        from: TcpStream,
+        to: TcpStream,
+    },
+    Udp {
+        from: UdpSocket,
+        to: UdpSocket,
+        every: Duration,
+    },
 }
 
-/// Does `work` beside the traffic, once this has settled; returns also what arrived from start to end.
-pub(crate) fn during<T>(load: &Load<'_>, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Arrival>)> {
-    let flows = (0..load.flows).map(|_| Flow::open(load)).collect::<Result<Vec<_>>>()?;
+/// Does `work` beside the traffic, once this has settled; returns also what arrived from start to
+/// end.
+pub(crate) fn during<T>(
+    load: &Load<'_>,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(T, Vec<Arrival>)> {
+    let flows = (0..load.flows)
+        .map(|_| Flow::open(load))
+        .collect::<Result<Vec<_>>>()?;
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let receivers: Vec<_> = flows.iter().map(|flow| scope.spawn(move || flow.receive(stop))).collect();
-        let senders: Vec<_> = flows.iter().map(|flow| scope.spawn(move || flow.send(stop))).collect();
+        let receivers: Vec<_> = flows
+            .iter()
+            .map(|flow| scope.spawn(move || flow.receive(stop)))
+            .collect();
+        let senders: Vec<_> = flows
+            .iter()
+            .map(|flow| scope.spawn(move || flow.send(stop)))
+            .collect();
         thread::sleep(load.settle);
         let done = work();
         stop.store(true, Ordering::Relaxed);
@@ -111,7 +131,9 @@ pub(crate) fn during<T>(load: &Load<'_>, work: impl FnOnce() -> Result<T>) -> Re
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T> {
-    Ok(thread.join().map_err(|_panic| anyhow!("the flow's thread panicked"))??)
+    Ok(thread
+        .join()
+        .map_err(|_panic| anyhow!("the flow's thread panicked"))??)
 }
 
 impl Window {
@@ -119,12 +141,19 @@ impl Window {
     pub(crate) fn pass(length: Duration) -> Self {
         let start = Instant::now();
         thread::sleep(length);
-        Window { start, end: Instant::now() }
+        Window {
+            start,
+            end: Instant::now(),
+        }
     }
 
-    /// Bits of payload per second: from the first read in the window, which brought what came before, to the last one.
+    /// Bits of payload per second: from the first read in the window, which brought what came
+    /// before, to the last one.
     pub(crate) fn goodput_bps(&self, arrivals: &[Arrival]) -> Option<f64> {
-        let inside: Vec<_> = arrivals.iter().filter(|read| read.at >= self.start && read.at <= self.end).collect();
+        let inside: Vec<_> = arrivals
+            .iter()
+            .filter(|read| read.at >= self.start && read.at <= self.end)
+            .collect();
         let (first, last) = (inside.first()?, inside.last()?);
         let bytes: usize = inside.iter().skip(1).map(|read| read.bytes).sum();
         let seconds = last.at.duration_since(first.at).as_secs_f64();
@@ -141,13 +170,18 @@ impl Flow {
         match load.protocol {
             Protocol::Tcp => {
                 let (from, to) = socket::tcp(&load.way)?;
-                load.congestion.map_or(Ok(()), |name| socket::control_congestion(&from, name))?;
+                load.congestion
+                    .map_or(Ok(()), |name| socket::control_congestion(&from, name))?;
                 Ok(Flow::Tcp { from, to })
             }
             Protocol::Udp => {
                 let (from, to) = socket::udp(&load.way)?;
                 let bps = load.offered_bps / f64::from(load.flows);
-                Ok(Flow::Udp { from, to, every: Duration::from_secs_f64(f64::from(DATAGRAM) * 8.0 / bps) })
+                Ok(Flow::Udp {
+                    from,
+                    to,
+                    every: Duration::from_secs_f64(f64::from(DATAGRAM) * 8.0 / bps),
+                })
             }
         }
     }
@@ -166,7 +200,10 @@ impl Flow {
     fn receive(&self, stop: &AtomicBool) -> io::Result<Vec<Arrival>> {
         let mut arrivals = Vec::new();
         let mut note = |bytes| {
-            arrivals.push(Arrival { at: Instant::now(), bytes });
+            arrivals.push(Arrival {
+                at: Instant::now(),
+                bytes,
+            });
             Ok(())
         };
         match self {
@@ -220,9 +257,21 @@ mod tests {
     #[test]
     fn goodput_is_what_came_after_the_first_read_of_the_window() {
         let start = Instant::now();
-        let read = |ms, bytes| Arrival { at: start + Duration::from_millis(ms), bytes };
-        let arrivals = [read(10, 999), read(100, 500), read(200, 1000), read(1100, 250), read(1300, 999)];
-        let window = Window { start: start + Duration::from_millis(50), end: start + Duration::from_millis(1200) };
+        let read = |ms, bytes| Arrival {
+            at: start + Duration::from_millis(ms),
+            bytes,
+        };
+        let arrivals = [
+            read(10, 999),
+            read(100, 500),
+            read(200, 1000),
+            read(1100, 250),
+            read(1300, 999),
+        ];
+        let window = Window {
+            start: start + Duration::from_millis(50),
+            end: start + Duration::from_millis(1200),
+        };
         let goodput = window.goodput_bps(&arrivals).unwrap();
         assert!((goodput - 1250.0 * 8.0).abs() < 1e-6, "{goodput}");
     }

@@ -47,8 +47,14 @@ impl Messages for UdpSocket {
     }
 }
 
-/// The round trips of `length`, from the sender's end of the way and back, with a pause before the next.
-pub(crate) fn measure(way: &Way<'_>, protocol: Protocol, pause: Duration, length: Duration) -> Result<Vec<Duration>> {
+/// The round trips of `length`, from the sender's end of the way and back, with a pause before the
+/// next.
+pub(crate) fn measure(
+    way: &Way<'_>,
+    protocol: Protocol,
+    pause: Duration,
+    length: Duration,
+) -> Result<Vec<Duration>> {
     match protocol {
         Protocol::Tcp => {
             let (from, to) = socket::tcp(way)?;
@@ -63,13 +69,20 @@ pub(crate) fn measure(way: &Way<'_>, protocol: Protocol, pause: Duration, length
     }
 }
 
-fn between<M: Messages + Send>(from: M, to: M, pause: Duration, length: Duration) -> Result<Vec<Duration>> {
+fn between<M: Messages + Send>(
+    from: M,
+    to: M,
+    pause: Duration,
+    length: Duration,
+) -> Result<Vec<Duration>> {
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
         let server = scope.spawn(move || answer(to, stop));
         let trips = ask(from, pause, length);
         stop.store(true, Ordering::Relaxed);
-        let answered = server.join().map_err(|_panic| anyhow!("the server's thread panicked"))?;
+        let answered = server
+            .join()
+            .map_err(|_panic| anyhow!("the server's thread panicked"))?;
         let trips = trips.context("ask")?;
         answered.context("answer")?;
         Ok(trips)
@@ -144,7 +157,13 @@ mod tests {
         let timeout = Some(Duration::from_millis(100));
         from.set_read_timeout(timeout).unwrap();
         to.set_read_timeout(timeout).unwrap();
-        let trips = between(from, to, Duration::from_millis(1), Duration::from_millis(20)).unwrap();
+        let trips = between(
+            from,
+            to,
+            Duration::from_millis(1),
+            Duration::from_millis(20),
+        )
+        .unwrap();
         assert!(!trips.is_empty() && trips.iter().all(|trip| *trip < Duration::from_secs(1)));
     }
 }

@@ -3,7 +3,9 @@
 use super::{End, Way};
 use crate::node::in_netns;
 use anyhow::{Context, Result};
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socket, sockopt,
+};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
@@ -44,18 +46,37 @@ pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// A connection through the way's entrance to `listener`.
-pub(crate) fn connect(way: &Way<'_>, listener: &TcpListener, to: SocketAddr) -> Result<(TcpStream, TcpStream)> {
-    let from = in_netns(way.from.netns, || once_usable(|| connect_from(way.from.address, to)))
-        .with_context(|| format!("connect {} to {to}", way.from.address))?;
+pub(crate) fn connect(
+    way: &Way<'_>,
+    listener: &TcpListener,
+    to: SocketAddr,
+) -> Result<(TcpStream, TcpStream)> {
+    let from = in_netns(way.from.netns, || {
+        once_usable(|| connect_from(way.from.address, to))
+    })
+    .with_context(|| format!("connect {} to {to}", way.from.address))?;
     let (accepted, _) = listener.accept().context("accept a connection")?;
     Ok((from, accepted))
 }
 
-/// Connects from this address, which the kernel would not choose while it asks for duplicates of it.
+/// Connects from this address, which the kernel would not choose while it asks for duplicates of
+/// it.
 fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let stream = TcpStream::from(socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?);
-    socket::bind(stream.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(address, 0)))?;
+    let family = if to.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let stream = TcpStream::from(socket(
+        family,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?);
+    socket::bind(
+        stream.as_raw_fd(),
+        &SockaddrStorage::from(SocketAddr::new(address, 0)),
+    )?;
     // So long a call may wait to be connected, too.
     stream.set_write_timeout(Some(PATIENCE))?;
     socket::connect(stream.as_raw_fd(), &SockaddrStorage::from(to))?;
@@ -66,12 +87,16 @@ fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
 /// Two sockets that are connected to each other: the sender's and the receiver's.
 pub(crate) fn udp(way: &Way<'_>) -> Result<(UdpSocket, UdpSocket)> {
     let bind = |end: &End<'_>, port: u16| {
-        let bound = in_netns(end.netns, || once_usable(|| UdpSocket::bind((end.address, port))));
+        let bound = in_netns(end.netns, || {
+            once_usable(|| UdpSocket::bind((end.address, port)))
+        });
         bound.with_context(|| format!("bind to {}", end.address))
     };
     let (from, to) = (bind(&way.from, 0)?, bind(&way.to, port(way))?);
     let here: SocketAddr = from.local_addr()?;
-    let there = way.entrance.map_or(to.local_addr()?, |entrance| entrance.at);
+    let there = way
+        .entrance
+        .map_or(to.local_addr()?, |entrance| entrance.at);
     once_usable(|| from.connect(there)).with_context(|| format!("connect {here} to {there}"))?;
     once_usable(|| to.connect(here)).with_context(|| format!("connect {there} to {here}"))?;
     setsockopt(&to, sockopt::RcvBufForce, &UDP_BUFFER).context("enlarge a receive buffer")?;
@@ -89,7 +114,10 @@ fn port(way: &Way<'_>) -> u16 {
 
 /// Returns true if a blocked call only came back to look around.
 pub(crate) fn is_look(err: &io::Error) -> bool {
-    matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+    matches!(
+        err.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
 }
 
 /// Tries again while an IPv6 address is not yet known to be the only one of its kind.
@@ -97,7 +125,9 @@ fn once_usable<T>(open: impl Fn() -> io::Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
         match open() {
-            Err(err) if is_not_yet(&err) && start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(50)),
+            Err(err) if is_not_yet(&err) && start.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(50));
+            }
             done => return Ok(done?),
         }
     }

@@ -1,7 +1,8 @@
-//! The decisions: the CNI protocol, networks of Kubernetes, plugins, the pure part of their IPAM, and plans as values.
+//! The decisions: the CNI protocol, networks of Kubernetes, plugins, the pure part of their IPAM,
+//! and plans as values.
 //!
-//! Nothing here reads or changes the host: no file, socket, process, thread or clock. So a plan can be printed, compared,
-//! recorded and undone without root. `clippy.toml` lists what is refused.
+//! Nothing here reads or changes the host: no file, socket, process, thread or clock. So a plan can
+//! be printed, compared, recorded and undone without root. `clippy.toml` lists what is refused.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![forbid(unsafe_code)]

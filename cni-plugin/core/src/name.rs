@@ -1,9 +1,11 @@
-//! The kernel's own words, which plans and system calls share: names of interfaces, hardware addresses, namespaces, hooks.
+//! The kernel's own words, which plans and system calls share: names of interfaces, hardware
+//! addresses, namespaces, hooks.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Name of a network interface: 1 to 15 bytes, not `.` or `..`, without `/`, `:`, NUL or white space.
+/// Name of a network interface: 1 to 15 bytes, not `.` or `..`, without `/`, `:`, NUL or white
+/// space.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct IfName(String);
@@ -68,7 +70,8 @@ impl IfName {
     }
 
     fn has_bad_character(name: &str) -> bool {
-        name.chars().any(|c| c == '/' || c == ':' || c == '\0' || c.is_whitespace())
+        name.chars()
+            .any(|c| c == '/' || c == ':' || c == '\0' || c.is_whitespace())
     }
 
     /// The name as text.
@@ -77,8 +80,8 @@ impl IfName {
     }
 }
 
-/// Name by which a configuration finds a link: its name, or an alternative name of 1 to 127 bytes (`ALTIFNAMSIZ` less its NUL,
-/// Linux 5.5).
+/// Name by which a configuration finds a link: its name, or an alternative name of 1 to 127 bytes
+/// (`ALTIFNAMSIZ` less its NUL, Linux 5.5).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "IFLA_ALT_IFNAME")]
 pub struct LinkName(String);
@@ -93,7 +96,9 @@ impl LinkName {
             return Err(IfNameError::TooLong);
         }
         match IfName::parse(name) {
-            Ok(_) | Err(IfNameError::TooLong) if !IfName::has_bad_character(name) => Ok(Self(name.to_owned())),
+            Ok(_) | Err(IfNameError::TooLong) if !IfName::has_bad_character(name) => {
+                Ok(Self(name.to_owned()))
+            }
             Ok(_) | Err(IfNameError::TooLong) => Err(IfNameError::BadCharacter),
             Err(err) => Err(err),
         }
@@ -127,7 +132,8 @@ impl fmt::Display for IfName {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Parses six bytes written `aa:bb:cc:dd:ee:ff`, `aa-bb-…` or `aabb.ccdd.eeff`; `None` for anything else.
+    /// Parses six bytes written `aa:bb:cc:dd:ee:ff`, `aa-bb-…` or `aabb.ccdd.eeff`; `None` for
+    /// anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let (separator, digits) = match text.as_bytes().get(2)? {
             b':' => (':', 2),
@@ -153,7 +159,10 @@ impl Mac {
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default();
-        let pairs = self.0.iter().flat_map(|byte| [':', digit(byte >> 4), digit(byte & 0xf)]);
+        let pairs = self
+            .0
+            .iter()
+            .flat_map(|byte| [':', digit(byte >> 4), digit(byte & 0xf)]);
         f.write_str(&pairs.skip(1).collect::<String>())
     }
 }
@@ -199,16 +208,30 @@ mod tests {
         assert_eq!(IfName::parse("1234567890123456"), Err(IfNameError::TooLong));
         assert_eq!(IfName::parse(".."), Err(IfNameError::Dots));
         for bad in ["a/b", "a:b", "a b", "a\n", "a\0"] {
-            assert_eq!(IfName::parse(bad), Err(IfNameError::BadCharacter), "{bad:?}");
+            assert_eq!(
+                IfName::parse(bad),
+                Err(IfNameError::BadCharacter),
+                "{bad:?}"
+            );
         }
     }
 
     #[test]
     fn a_mac_reads_in_three_notations_and_prints_in_one() {
         for text in ["0A:1b:2c:3d:4e:5f", "0a-1b-2c-3d-4e-5f", "0a1b.2c3d.4e5f"] {
-            assert_eq!(Mac::parse(text).map(|m| m.to_string()).as_deref(), Some("0a:1b:2c:3d:4e:5f"));
+            assert_eq!(
+                Mac::parse(text).map(|m| m.to_string()).as_deref(),
+                Some("0a:1b:2c:3d:4e:5f")
+            );
         }
-        for bad in ["", "0a", "0a:1b:2c:3d:4e", "0a:1b:2c:3d:4e:5g", "0a:1b-2c:3d:4e:5f", "+a:1b:2c:3d:4e:5f"] {
+        for bad in [
+            "",
+            "0a",
+            "0a:1b:2c:3d:4e",
+            "0a:1b:2c:3d:4e:5g",
+            "0a:1b-2c:3d:4e:5f",
+            "+a:1b:2c:3d:4e:5f",
+        ] {
             assert_eq!(Mac::parse(bad), None, "{bad}");
         }
     }

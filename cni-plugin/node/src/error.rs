@@ -49,7 +49,11 @@ impl Cause {
         match self {
             Self::Kernel(err) => Some(err),
             Self::Part(err) => err.cause.kernel(),
-            Self::Io(..) | Self::TimedOut { .. } | Self::Busy(_) | Self::Refused(_) | Self::Lacking(_) => None,
+            Self::Io(..)
+            | Self::TimedOut { .. }
+            | Self::Busy(_)
+            | Self::Refused(_)
+            | Self::Lacking(_) => None,
         }
     }
 
@@ -61,7 +65,9 @@ impl Cause {
     /// True if it passes by itself, so that the same call may succeed later.
     fn passes(&self) -> bool {
         match self {
-            Self::Kernel(err) => err.errno == Errno::ENOBUFS || passes(io::Error::from(err.errno).kind()),
+            Self::Kernel(err) => {
+                err.errno == Errno::ENOBUFS || passes(io::Error::from(err.errno).kind())
+            }
             Self::Io(kind, _) => passes(*kind),
             Self::TimedOut { .. } | Self::Busy(_) => true,
             Self::Refused(_) | Self::Lacking(_) => false,
@@ -75,7 +81,9 @@ impl fmt::Display for Cause {
         match self {
             Self::Kernel(err) => err.fmt(f),
             Self::TimedOut { what, after } => write!(f, "{what} after {after:?}"),
-            Self::Io(_, said) | Self::Busy(said) | Self::Refused(said) | Self::Lacking(said) => f.write_str(said),
+            Self::Io(_, said) | Self::Busy(said) | Self::Refused(said) | Self::Lacking(said) => {
+                f.write_str(said)
+            }
             Self::Part(err) => err.fmt(f),
         }
     }
@@ -111,14 +119,24 @@ impl From<Error> for Cause {
 impl Error {
     /// A failure of `doing`.
     pub fn new(doing: impl Into<String>, cause: impl Into<Cause>) -> Self {
-        Self { doing: doing.into(), cause: cause.into() }
+        Self {
+            doing: doing.into(),
+            cause: cause.into(),
+        }
     }
 
     /// A failure of steps, which are named by their commands.
     pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: Cause) -> Self {
-        let commands =
-            steps.into_iter().flat_map(|step| step.to_string().lines().map(str::to_owned).collect::<Vec<_>>());
-        Self { doing: listed(commands), cause }
+        let commands = steps.into_iter().flat_map(|step| {
+            step.to_string()
+                .lines()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        });
+        Self {
+            doing: listed(commands),
+            cause,
+        }
     }
 }
 
@@ -136,7 +154,10 @@ impl<T, E: Into<Cause>> Doing<T> for Result<T, E> {
 impl From<NetNsError> for Error {
     fn from(err: NetNsError) -> Self {
         match err {
-            NetNsError::Gone(path) => Self::new(format!("open network namespace {}", path.display()), Errno::ENOENT),
+            NetNsError::Gone(path) => Self::new(
+                format!("open network namespace {}", path.display()),
+                Errno::ENOENT,
+            ),
             NetNsError::Io { op, path, source } => {
                 Self::new(format!("{op} network namespace {}", path.display()), source)
             }
@@ -166,11 +187,26 @@ mod tests {
     #[test]
     fn the_kind_decides_whether_it_passes_and_only_the_kernel_is_quoted() {
         let io = |kind: io::ErrorKind| Cause::from(io::Error::new(kind, "held for 60 s"));
-        let waited = Cause::TimedOut { what: "link eth0 is down".to_owned(), after: Duration::from_secs(10) };
+        let waited = Cause::TimedOut {
+            what: "link eth0 is down".to_owned(),
+            after: Duration::from_secs(10),
+        };
         for (cause, said, code) in [
-            (Errno::EPERM.into(), "EPERM (kernel: \"Operation not permitted\")", Code::Internal),
-            (Errno::ENOBUFS.into(), "ENOBUFS (kernel: \"No buffer space available\")", Code::TryAgain),
-            (io::Error::from(Errno::ETXTBSY).into(), "ETXTBSY (kernel: \"Text file busy\")", Code::TryAgain),
+            (
+                Errno::EPERM.into(),
+                "EPERM (kernel: \"Operation not permitted\")",
+                Code::Internal,
+            ),
+            (
+                Errno::ENOBUFS.into(),
+                "ENOBUFS (kernel: \"No buffer space available\")",
+                Code::TryAgain,
+            ),
+            (
+                io::Error::from(Errno::ETXTBSY).into(),
+                "ETXTBSY (kernel: \"Text file busy\")",
+                Code::TryAgain,
+            ),
             (io(io::ErrorKind::TimedOut), "held for 60 s", Code::TryAgain),
             (io(io::ErrorKind::Other), "held for 60 s", Code::Internal),
             (waited, "link eth0 is down after 10s", Code::TryAgain),
@@ -180,7 +216,10 @@ mod tests {
                 Code::TryAgain,
             ),
         ] {
-            assert_eq!(Answer::from(Error::new("do", cause)), Answer::new(code, format!("do: {said}")));
+            assert_eq!(
+                Answer::from(Error::new("do", cause)),
+                Answer::new(code, format!("do: {said}"))
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Reads and changes the node: it carries out what braid-core decided, and remembers it. A library for the plugin call, and
-//! for others that work on a node.
+//! Reads and changes the node: it carries out what braid-core decided, and remembers it. A library
+//! for the plugin call, and for others that work on a node.
 //!
 //! ```text
 //!  attach ─ each verb of CNI, for a whole chain      ipam ─ reserving and releasing addresses

@@ -32,7 +32,8 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes an error where the runtime reads it; to standard error where an answer has been begun, or none can be written.
+/// Writes an error where the runtime reads it; to standard error where an answer has been begun, or
+/// none can be written.
 fn tell(error: &Error, version: Version) {
     if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
         braid_node::tell!("{error}");
@@ -42,12 +43,17 @@ fn tell(error: &Error, version: Version) {
 /// The plugin that the program was called as.
 pub fn face(arguments: &[OsString]) -> String {
     let path = arguments.first().map(Path::new);
-    path.and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or(BRAID).to_owned()
+    path.and_then(Path::file_name)
+        .and_then(OsStr::to_str)
+        .unwrap_or(BRAID)
+        .to_owned()
 }
 
 fn answer(face: &str, version: &mut Version) -> Result<(), Error> {
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
-    let Some(environment) = Environment::parse(&env)? else { return Ok(()) };
+    let Some(environment) = Environment::parse(&env)? else {
+        return Ok(());
+    };
     if environment.command() == Some(Command::Version) {
         return attach::version(face, environment.path()).and_then(|text| deliver(&text));
     }
@@ -82,7 +88,8 @@ fn deliver(text: &str) -> Result<(), Error> {
     write(text).map_err(|err| Error::io(format!("write the result to standard output: {err}")))
 }
 
-/// Writes the answer in one piece, so that the runtime is woken once. One that can't be written is nobody's answer.
+/// Writes the answer in one piece, so that the runtime is woken once. One that can't be written is
+/// nobody's answer.
 fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
@@ -94,7 +101,10 @@ fn write(text: &str) -> nix::Result<()> {
             Err(Errno::EINTR) => {}
             // A pipe that was made not to block, and is full: its reader wakes us, or its end does.
             Err(Errno::EAGAIN) => {
-                let _ = poll(&mut [PollFd::new(start::output(), PollFlags::POLLOUT)], PollTimeout::NONE);
+                let _ = poll(
+                    &mut [PollFd::new(start::output(), PollFlags::POLLOUT)],
+                    PollTimeout::NONE,
+                );
             }
             Err(errno) => return Err(errno),
         }
@@ -102,7 +112,8 @@ fn write(text: &str) -> nix::Result<()> {
     Ok(())
 }
 
-/// Answers the runtime although the process panics, unless it has an answer; the text goes to standard error as well.
+/// Answers the runtime although the process panics, unless it has an answer; the text goes to
+/// standard error as well.
 fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -110,11 +121,17 @@ fn set_panic_answer() {
         if runtime::is_starting() {
             // The kernel refused tokio its pair of sockets, which is no bug.
             let why = panic.payload_as_str().unwrap_or("it panicked");
-            tell(&Error::because(format!("start tokio: socketpair: {why}"), true), Version::NEWEST);
+            tell(
+                &Error::because(format!("start tokio: socketpair: {why}"), true),
+                Version::NEWEST,
+            );
             start::end(FAILURE);
         }
         if !IS_BEGUN.load(Ordering::Relaxed) {
-            tell(&Error::internal(format!("this is a bug in braid: {panic}")), Version::NEWEST);
+            tell(
+                &Error::internal(format!("this is a bug in braid: {panic}")),
+                Version::NEWEST,
+            );
         }
     }));
 }
@@ -131,19 +148,35 @@ mod tests {
     fn a_panic_behind_the_answer_writes_no_second_document() {
         for (when, msgs, results) in [("before", 1, 0), ("behind", 0, 1)] {
             let mut child = Command::new(std::env::current_exe().expect("this program"));
-            child.args(["--exact", "cli::cni::tests::panics", "--ignored", "--nocapture"]).env(CHILD, when);
+            child
+                .args([
+                    "--exact",
+                    "cli::cni::tests::panics",
+                    "--ignored",
+                    "--nocapture",
+                ])
+                .env(CHILD, when);
             let output = child.output().expect("the child runs");
             let stdout = String::from_utf8_lossy(&output.stdout);
             assert_eq!(stdout.matches("\"msg\"").count(), msgs, "{when}: {stdout}");
-            assert_eq!(stdout.matches("\"a result\"").count(), results, "{when}: {stdout}");
-            assert!(String::from_utf8_lossy(&output.stderr).contains("on purpose"), "{when}: {output:?}");
+            assert_eq!(
+                stdout.matches("\"a result\"").count(),
+                results,
+                "{when}: {stdout}"
+            );
+            assert!(
+                String::from_utf8_lossy(&output.stderr).contains("on purpose"),
+                "{when}: {output:?}"
+            );
         }
     }
 
     #[test]
     #[ignore = "the process of the test above"]
     fn panics() {
-        let Ok(when) = std::env::var(CHILD) else { return };
+        let Ok(when) = std::env::var(CHILD) else {
+            return;
+        };
         set_panic_answer();
         if when == "behind" {
             deliver("\"a result\"").expect("written");

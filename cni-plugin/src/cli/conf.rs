@@ -17,9 +17,14 @@ const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
 /// Folder in which runtimes have a node's configurations.
 pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// The plugins of the node's configurations, as far as these can be read; what is no file is reported.
+/// The plugins of the node's configurations, as far as these can be read; what is no file is
+/// reported.
 pub(super) fn of_node() -> Vec<NetConf> {
-    let entries = std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = std::fs::read_dir(CONF_DIR)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     let content = |path: PathBuf| {
         files::bytes(&path)
             .inspect_err(|err| {
@@ -30,23 +35,36 @@ pub(super) fn of_node() -> Vec<NetConf> {
             .ok()
     };
     let contents = entries.filter(|path| !path.is_dir()).filter_map(content);
-    contents.filter_map(|bytes| plugins_of(&bytes).ok()).flatten().collect()
+    contents
+        .filter_map(|bytes| plugins_of(&bytes).ok())
+        .flatten()
+        .collect()
 }
 
 /// The folders that these have `host-local` keep leases in.
 pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
     let host_local = |conf: &NetConf| {
         let own = [conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local");
-        own.then(|| host_local::Config::parse_for_release(conf).ok()).flatten().map(|config| config.path())
+        own.then(|| host_local::Config::parse_for_release(conf).ok())
+            .flatten()
+            .map(|config| config.path())
     };
-    let plugins = confs.iter().filter_map(|conf| of_plugins(conf.clone()).ok()).flatten();
+    let plugins = confs
+        .iter()
+        .filter_map(|conf| of_plugins(conf.clone()).ok())
+        .flatten();
     plugins.filter_map(|conf| host_local(&conf)).collect()
 }
 
 /// Those of type `braid` that attach pods.
 pub(super) fn of_pods(confs: Vec<NetConf>) -> impl Iterator<Item = (NetConf, Settings)> {
     let braid = confs.into_iter().filter(|conf| conf.plugin == BRAID);
-    braid.filter_map(|conf| Settings::of(&conf).ok().flatten().map(|settings| (conf, settings)))
+    braid.filter_map(|conf| {
+        Settings::of(&conf)
+            .ok()
+            .flatten()
+            .map(|settings| (conf, settings))
+    })
 }
 
 /// The plugins of a node's configuration, as a runtime calls them.
@@ -56,15 +74,17 @@ fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
         return Ok(vec![NetConf::from_json(json)?]);
     }
     let list = NetConfList::from_json(&json)?;
-    (0..list.plugins.len()).map(|at| list.plugin_conf(at, &Injected::default())).collect()
+    (0..list.plugins.len())
+        .map(|at| list.plugin_conf(at, &Injected::default()))
+        .collect()
 }
 
 /// The configurations that the plugins are called with.
 fn of_plugins(conf: NetConf) -> Result<Vec<NetConf>, Error> {
     match NetConfList::from_braid(&conf)? {
-        Some(list) if conf.plugin == BRAID => {
-            (0..list.plugins.len()).map(|at| list.plugin_conf(at, &Injected::default())).collect()
-        }
+        Some(list) if conf.plugin == BRAID => (0..list.plugins.len())
+            .map(|at| list.plugin_conf(at, &Injected::default()))
+            .collect(),
         _ => Ok(vec![conf]),
     }
 }
@@ -73,7 +93,10 @@ fn of_plugins(conf: NetConf) -> Result<Vec<NetConf>, Error> {
 pub(super) fn read(path: &Path) -> Result<NetConf, Error> {
     let bytes = if path == Path::new("-") {
         let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .map(|_| bytes)
     } else {
         std::fs::read(path)
     };
@@ -81,8 +104,8 @@ pub(super) fn read(path: &Path) -> Result<NetConf, Error> {
     parse(&bytes).map_err(|err| err.context(path.display()))
 }
 
-/// A single plugin, or a list, which is taken as the list of type `braid`. A list of nothing but a `braid` plugin, as a
-/// node has it in `/etc/cni/net.d`, is that plugin.
+/// A single plugin, or a list, which is taken as the list of type `braid`. A list of nothing but a
+/// `braid` plugin, as a node has it in `/etc/cni/net.d`, is that plugin.
 fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     let mut json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {
@@ -100,27 +123,47 @@ fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     NetConf::from_json(json)
 }
 
-/// The call that attaches a container to the networks of some files; the interfaces behind the first are `net1` and so on.
+/// The call that attaches a container to the networks of some files; the interfaces behind the
+/// first are `net1` and so on.
 pub(super) fn call(files: &[PathBuf], attachment: &Attachment) -> Result<Invocation, Error> {
-    let confs = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+    let confs = files
+        .iter()
+        .map(|file| read(file))
+        .collect::<Result<Vec<_>, _>>()?;
     call_of(confs, attachment)
 }
 
 fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, Error> {
     let path = plugin_path();
     let mut confs = confs.into_iter();
-    let conf = confs.next().ok_or_else(|| Error::config("no network configuration"))?;
+    let conf = confs
+        .next()
+        .ok_or_else(|| Error::config("no network configuration"))?;
     if NetConfList::from_braid(&conf)?.is_none() && Settings::of(&conf)?.is_some() {
-        let sentence = "it attaches pods to the networks of their annotations; name the pod's manifest by -f";
-        return Err(Error::config(format!("network {:?}: {sentence}", conf.name)));
+        let sentence =
+            "it attaches pods to the networks of their annotations; name the pod's manifest by -f";
+        return Err(Error::config(format!(
+            "network {:?}: {sentence}",
+            conf.name
+        )));
     }
     let attachment = attachment.clone();
     let (command, args) = (Command::Add, attachment.args.clone());
-    let request = Request { command, attachment: Some(attachment), path, netns_override: false, conf };
+    let request = Request {
+        command,
+        attachment: Some(attachment),
+        path,
+        netns_override: false,
+        conf,
+    };
     let mut call = Invocation::of(request, BRAID)?;
     for (at, conf) in (1..).zip(confs) {
-        let ifname = IfName::parse(&format!("net{at}")).map_err(|err| Error::internal(err.to_string()))?;
-        let attachment = Attachment { ifname, ..call.first().clone() };
+        let ifname =
+            IfName::parse(&format!("net{at}")).map_err(|err| Error::internal(err.to_string()))?;
+        let attachment = Attachment {
+            ifname,
+            ..call.first().clone()
+        };
         let chain = Chain::parse(BRAID, conf, &args, &call.path)?;
         call.push(Wanted::new(attachment, chain))?;
     }
@@ -130,7 +173,9 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
 /// The folders in which foreign plugins are looked for.
 pub(super) fn plugin_path() -> Vec<PathBuf> {
     let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
-    std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect()
+    std::env::split_paths(&folders)
+        .filter(|folder| folder.is_absolute())
+        .collect()
 }
 
 /// A container's interface; `args` is what `CNI_ARGS` would be.
@@ -146,7 +191,12 @@ pub(super) fn attachment(
         )));
     }
     let ifname = IfName::parse(ifname).map_err(|err| Error::env(format!("{ifname:?}: {err}")))?;
-    Ok(Attachment { container_id: container_id.to_owned(), ifname, netns, args: args.to_owned() })
+    Ok(Attachment {
+        container_id: container_id.to_owned(),
+        ifname,
+        netns,
+        args: args.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -158,7 +208,11 @@ mod tests {
         let attachment = attachment("c", "eth0", None, "").expect("an attachment");
         let call = call_of(vec![conf], &attachment).expect("a chain");
         let chain = &call.wanted[0].chain;
-        (chain.network().to_owned(), chain.conf.version.to_string(), chain.items.len())
+        (
+            chain.network().to_owned(),
+            chain.conf.version.to_string(),
+            chain.items.len(),
+        )
     }
 
     #[test]
@@ -168,7 +222,9 @@ mod tests {
         assert_eq!(types(single), ("n".to_owned(), "1.0.0".to_owned(), 1));
         let list = format!(r#"{{"name":"n","cniVersions":["0.4.0","1.1.0"],{plugins}}}"#);
         assert_eq!(types(&list), ("n".to_owned(), "1.1.0".to_owned(), 2));
-        let node = format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{{"type":"braid",{plugins}}}]}}"#);
+        let node = format!(
+            r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{{"type":"braid",{plugins}}}]}}"#
+        );
         assert_eq!(types(&node), ("n".to_owned(), "1.0.0".to_owned(), 2));
         let typed = format!(r#"{{"name":"n","cniVersion":"0.4.0","type":"braid",{plugins}}}"#);
         assert_eq!(types(&typed), ("n".to_owned(), "0.4.0".to_owned(), 2));
@@ -178,8 +234,12 @@ mod tests {
     fn a_configuration_that_attaches_pods_needs_a_pod() {
         let conf = parse(br#"{"name":"n","cniVersion":"1.0.0","type":"braid","kubeconfig":"/k","clusterNetwork":"c"}"#);
         let attachment = attachment("c", "eth0", None, "").expect("an attachment");
-        let refused = call_of(vec![conf.expect("a configuration")], &attachment).expect_err("there is no pod");
-        assert!(refused.msg.ends_with("name the pod's manifest by -f"), "{refused}");
+        let refused = call_of(vec![conf.expect("a configuration")], &attachment)
+            .expect_err("there is no pod");
+        assert!(
+            refused.msg.ends_with("name the pod's manifest by -f"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -188,12 +248,22 @@ mod tests {
         for (plugins, expected) in [
             (braid.to_owned(), 1),
             (format!(r#"{braid},{{"type":"mesh"}}"#), 1),
-            (r#"{"type":"braid","plugins":[{"type":"bridge"}]}"#.to_owned(), 0),
-            (r#"{"type":"multus","kubeconfig":"/k","clusterNetwork":"c"}"#.to_owned(), 0),
+            (
+                r#"{"type":"braid","plugins":[{"type":"bridge"}]}"#.to_owned(),
+                0,
+            ),
+            (
+                r#"{"type":"multus","kubeconfig":"/k","clusterNetwork":"c"}"#.to_owned(),
+                0,
+            ),
         ] {
             let list = format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#);
             let found = of_pods(plugins_of(list.as_bytes()).expect("a configuration"));
-            assert_eq!(found.filter(|(conf, _)| conf.name == "n").count(), expected, "{plugins}");
+            assert_eq!(
+                found.filter(|(conf, _)| conf.name == "n").count(),
+                expected,
+                "{plugins}"
+            );
         }
     }
 

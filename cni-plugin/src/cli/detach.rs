@@ -1,4 +1,5 @@
-//! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try --keep` left.
+//! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try
+//! --keep` left.
 
 use super::{Outcome, conf, gc, trial};
 use braid_node::apply::host::This;
@@ -18,7 +19,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     // The id becomes a path below.
     conf::attachment(&arguments.container, "eth0", None, "")?;
     let is_of = |record: &Record| record.key.owner.container_id == arguments.container;
-    let records: Vec<Record> = records(&This { is_timed: false })?.into_iter().filter(is_of).collect();
+    let records: Vec<Record> = records(&This { is_timed: false })?
+        .into_iter()
+        .filter(is_of)
+        .collect();
     let sandbox = trial::sandbox_of(&arguments.container).filter(|path| path.exists());
     if records.is_empty() && sandbox.is_none() {
         return Err(format!("container {:?}: nothing is attached", arguments.container).into());

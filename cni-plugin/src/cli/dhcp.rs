@@ -1,4 +1,5 @@
-//! `braid dhcp daemon`, also reached as `dhcp daemon`: the daemon of the dhcp IPAM, with the reference's flags.
+//! `braid dhcp daemon`, also reached as `dhcp daemon`: the daemon of the dhcp IPAM, with the
+//! reference's flags.
 
 use super::{Outcome, SUCCESS};
 use braid_core::ipam::dhcp::config::SOCKET;
@@ -15,8 +16,8 @@ const USAGE: &str = "dhcp daemon [-socketpath PATH] [-pidfile PATH] [-hostprefix
 /// Get leases of DHCP servers for containers, and prolong them: `dhcp daemon`
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The word `daemon`, then flags as the reference has them: -socketpath, -pidfile, -hostprefix, -broadcast, -timeout,
-    /// -resendmax, -resendtimeout
+    /// The word `daemon`, then flags as the reference has them: -socketpath, -pidfile,
+    /// -hostprefix, -broadcast, -timeout, -resendmax, -resendtimeout
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     words: Vec<OsString>,
 }
@@ -46,25 +47,42 @@ fn settings(words: &[String]) -> Result<Settings, String> {
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let flag = word.strip_prefix("--").or(word.strip_prefix('-')).filter(|flag| !flag.is_empty());
-        let flag = flag.ok_or_else(|| format!("dhcp daemon: unexpected {word:?}; only: {USAGE}"))?;
-        let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value.to_owned())));
+        let flag = word
+            .strip_prefix("--")
+            .or(word.strip_prefix('-'))
+            .filter(|flag| !flag.is_empty());
+        let flag =
+            flag.ok_or_else(|| format!("dhcp daemon: unexpected {word:?}; only: {USAGE}"))?;
+        let (name, value) = flag
+            .split_once('=')
+            .map_or((flag, None), |(name, value)| (name, Some(value.to_owned())));
         if name == "broadcast" {
             settings.broadcast = truth(value.as_deref().unwrap_or("true"))?;
             continue;
         }
-        let mut value =
-            || value.clone().or_else(|| words.next().cloned()).ok_or(format!("flag needs an argument: -{name}"));
+        let mut value = || {
+            value
+                .clone()
+                .or_else(|| words.next().cloned())
+                .ok_or(format!("flag needs an argument: -{name}"))
+        };
         match name {
             "socketpath" => {
-                settings.socket = Some(value()?).filter(|path| !path.is_empty()).unwrap_or(SOCKET.into()).into();
+                settings.socket = Some(value()?)
+                    .filter(|path| !path.is_empty())
+                    .unwrap_or(SOCKET.into())
+                    .into();
             }
             "pidfile" => settings.pidfile = absolute(value()?)?,
             "hostprefix" => settings.host_prefix = value()?,
             "timeout" => settings.limits.request = duration(name, &value()?)?,
             "resendmax" => settings.limits.resend_most = duration(name, &value()?)?,
             "resendtimeout" => settings.limits.give_up = duration(name, &value()?)?,
-            _ => return Err(format!("flag provided but not defined: -{name}; only: {USAGE}")),
+            _ => {
+                return Err(format!(
+                    "flag provided but not defined: -{name}; only: {USAGE}"
+                ));
+            }
         }
     }
     Ok(settings)
@@ -95,10 +113,23 @@ fn duration(name: &str, text: &str) -> Result<Duration, String> {
         return Ok(total);
     }
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(wrong)?;
         let (number, behind) = rest.split_at(digits);
-        let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-        let unit = units.iter().filter(|(unit, _)| behind.starts_with(unit)).max_by_key(|(unit, _)| unit.len());
+        let units = [
+            ("ns", 1e-9),
+            ("us", 1e-6),
+            ("µs", 1e-6),
+            ("ms", 1e-3),
+            ("s", 1.0),
+            ("m", 60.0),
+            ("h", 3600.0),
+        ];
+        let unit = units
+            .iter()
+            .filter(|(unit, _)| behind.starts_with(unit))
+            .max_by_key(|(unit, _)| unit.len());
         let (unit, seconds) = unit.ok_or_else(wrong)?;
         let number: f64 = number.parse().map_err(|_err| wrong())?;
         let part = Duration::try_from_secs_f64(number * seconds).map_err(|_err| wrong())?;
@@ -113,19 +144,43 @@ mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Result<Settings, String> {
-        settings(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        settings(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn flags_are_read_as_go_reads_them() {
         let none = read(&[]).expect("read");
-        assert_eq!((none.socket, none.broadcast), (PathBuf::from(SOCKET), false));
+        assert_eq!(
+            (none.socket, none.broadcast),
+            (PathBuf::from(SOCKET), false)
+        );
         assert_eq!(none.limits, Limits::default());
-        let words = ["-socketpath", "/s", "--pidfile=/p", "-hostprefix=/host", "-broadcast", "-timeout", "1m2.5s"];
-        let all = read(&[&words[..], &["-resendmax=500ms", "-resendtimeout", "1h"]].concat()).expect("read");
-        assert_eq!((all.socket, all.pidfile), (PathBuf::from("/s"), Some(PathBuf::from("/p"))));
+        let words = [
+            "-socketpath",
+            "/s",
+            "--pidfile=/p",
+            "-hostprefix=/host",
+            "-broadcast",
+            "-timeout",
+            "1m2.5s",
+        ];
+        let all = read(&[&words[..], &["-resendmax=500ms", "-resendtimeout", "1h"]].concat())
+            .expect("read");
+        assert_eq!(
+            (all.socket, all.pidfile),
+            (PathBuf::from("/s"), Some(PathBuf::from("/p")))
+        );
         assert_eq!((all.host_prefix.as_str(), all.broadcast), ("/host", true));
-        let limits = [all.limits.request, all.limits.resend_most, all.limits.give_up];
+        let limits = [
+            all.limits.request,
+            all.limits.resend_most,
+            all.limits.give_up,
+        ];
         assert_eq!(limits, [62_500, 500, 3_600_000].map(Duration::from_millis));
         assert!(!read(&["-broadcast=false"]).expect("read").broadcast);
     }

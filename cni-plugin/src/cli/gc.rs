@@ -1,5 +1,5 @@
-//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and every lease of the dead; also
-//! of pods that Multus attached before the node went to braid.
+//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and
+//! every lease of the dead; also of pods that Multus attached before the node went to braid.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use braid_core::cni::{Error, NetConf, Owner};
@@ -32,8 +32,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut folders = leases::folders(&records, &NODE);
     let confs = conf::of_node();
     folders.extend(conf::folders_of_leases(&confs));
-    let mut dead: Vec<Dead> =
-        records.into_iter().filter(|record| !is_alive(record)).map(|record| Dead::Recorded(Box::new(record))).collect();
+    let mut dead: Vec<Dead> = records
+        .into_iter()
+        .filter(|record| !is_alive(record))
+        .map(|record| Dead::Recorded(Box::new(record)))
+        .collect();
     dead.extend(noted_by_multus(confs, &machine));
     let outcome = |dead: &Dead| match dead {
         _ if arguments.dry_run => Ok("would be taken back"),
@@ -43,13 +46,27 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut code = take_back(&dead, Dead::key, outcome);
     let mut rows = Vec::new();
     for folder in folders {
-        let found = if arguments.dry_run { leases::dead(&folder, &NODE) } else { leases::take_back(&folder, &NODE) };
+        let found = if arguments.dry_run {
+            leases::dead(&folder, &NODE)
+        } else {
+            leases::take_back(&folder, &NODE)
+        };
         let network = leases::network_of(&folder);
         match found {
-            Ok(found) => rows.extend(found.iter().map(|found| row(&network, found, arguments.dry_run))),
+            Ok(found) => rows.extend(
+                found
+                    .iter()
+                    .map(|found| row(&network, found, arguments.dry_run)),
+            ),
             Err(err) => {
                 code = FAILURE;
-                rows.push(vec![network, String::new(), String::new(), String::new(), format!("failed: {err}")]);
+                rows.push(vec![
+                    network,
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                    format!("failed: {err}"),
+                ]);
             }
         }
     }
@@ -57,7 +74,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         output::print("nothing to take back\n");
     }
     if !rows.is_empty() {
-        output::print(&output::table(&["network", "address", "container", "ifname", "lease"], rows));
+        output::print(&output::table(
+            &["network", "address", "container", "ifname", "lease"],
+            rows,
+        ));
     }
     if !arguments.dry_run {
         Error::joined(&sweep_empty(&machine))?;
@@ -90,7 +110,10 @@ fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
         // Several configurations may name one folder.
         if seen.insert(settings.cni_dir.clone()) {
             let gone = multus::gone(&conf, &conf::plugin_path(), &settings, machine);
-            dead.extend(gone.into_iter().map(|call| Dead::Noted(Box::new((call, settings.clone())))));
+            dead.extend(
+                gone.into_iter()
+                    .map(|call| Dead::Noted(Box::new((call, settings.clone())))),
+            );
         }
     }
     dead
@@ -99,8 +122,18 @@ fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
 /// One lease of the dead.
 fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Vec<String> {
     let owner = owner_of(lease, network).unwrap_or_default();
-    let done = if is_dry_run { "would be taken back" } else { "taken back" };
-    vec![network.to_owned(), lease.ip.to_string(), owner.container_id, owner.ifname, format!("{done}: {why}")]
+    let done = if is_dry_run {
+        "would be taken back"
+    } else {
+        "taken back"
+    };
+    vec![
+        network.to_owned(),
+        lease.ip.to_string(),
+        owner.container_id,
+        owner.ifname,
+        format!("{done}: {why}"),
+    ]
 }
 
 /// Goes through all of them whatever fails, and shows what became of each.
@@ -120,12 +153,23 @@ pub(super) fn take_back<T>(
                 },
                 str::to_owned,
             );
-            let Key { owner: Owner { network, container_id, ifname }, plugin } = key(one).clone();
+            let Key {
+                owner:
+                    Owner {
+                        network,
+                        container_id,
+                        ifname,
+                    },
+                plugin,
+            } = key(one).clone();
             vec![network, plugin, container_id, ifname, done]
         })
         .collect();
     if !rows.is_empty() {
-        output::print(&output::table(&["network", "type", "container", "ifname", "attachment"], rows));
+        output::print(&output::table(
+            &["network", "type", "container", "ifname", "attachment"],
+            rows,
+        ));
     }
     code
 }

@@ -1,4 +1,5 @@
-//! `braid lint`: what is wrong with NetworkAttachmentDefinitions and annotations, before a cluster has them.
+//! `braid lint`: what is wrong with NetworkAttachmentDefinitions and annotations, before a cluster
+//! has them.
 
 use super::manifests::{File, Placed, Unreadable};
 use super::output::{self, Format};
@@ -50,7 +51,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         }
     }
     shown.extend(of_files(&files));
-    let is_wrong = shown.iter().any(|one| one.level == Level::Error.to_string());
+    let is_wrong = shown
+        .iter()
+        .any(|one| one.level == Level::Error.to_string());
     let printed = output::print(&match arguments.output {
         Format::Table => shown.iter().map(text).collect(),
         Format::Json => output::json(&shown)?,
@@ -59,29 +62,64 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn unreadable(Unreadable { path, line, why }: Unreadable) -> Shown {
-    let finding = Finding { level: Level::Error, line, key: String::new(), value: String::new(), what: why };
+    let finding = Finding {
+        level: Level::Error,
+        line,
+        key: String::new(),
+        value: String::new(),
+        what: why,
+    };
     shown(&path, None, line, finding)
 }
 
 fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> Shown {
-    let Finding { level, key, value, what, .. } = finding;
-    Shown { file: path.display().to_string(), line, level: level.to_string(), object, key, value, message: what }
+    let Finding {
+        level,
+        key,
+        value,
+        what,
+        ..
+    } = finding;
+    Shown {
+        file: path.display().to_string(),
+        line,
+        level: level.to_string(),
+        object,
+        key,
+        value,
+        message: what,
+    }
 }
 
 /// `file:line: level: key: value: message`; what is empty is left out.
 fn text(one: &Shown) -> String {
-    let words = [&one.key, &one.value, &one.message].into_iter().filter(|word| !word.is_empty());
+    let words = [&one.key, &one.value, &one.message]
+        .into_iter()
+        .filter(|word| !word.is_empty());
     let words: Vec<&str> = words.map(String::as_str).collect();
-    format!("{}:{}: {}: {}\n", one.file, one.line, one.level, words.join(": "))
+    format!(
+        "{}:{}: {}: {}\n",
+        one.file,
+        one.line,
+        one.level,
+        words.join(": ")
+    )
 }
 
 /// Findings in the order of files and lines. A pod is judged by the networks of all files.
 fn of_files(files: &[File]) -> Vec<Shown> {
-    let nads: Vec<&Nad> = files.iter().flat_map(|file| &file.nads).map(|placed| &placed.object).collect();
+    let nads: Vec<&Nad> = files
+        .iter()
+        .flat_map(|file| &file.nads)
+        .map(|placed| &placed.object)
+        .collect();
     let mut all = Vec::new();
     for file in files {
         let of_nads = file.nads.iter().flat_map(|placed| of_nad(file, placed));
-        let of_pods = file.pods.iter().flat_map(|placed| of_pod(file, placed, &nads));
+        let of_pods = file
+            .pods
+            .iter()
+            .flat_map(|placed| of_pod(file, placed, &nads));
         let mut found: Vec<Shown> = of_nads.chain(of_pods).collect();
         found.sort_by_key(|one| one.line);
         all.extend(found);
@@ -92,13 +130,19 @@ fn of_files(files: &[File]) -> Vec<Shown> {
 fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<Shown> {
     let nad = &placed.object;
     let of = |finding: Finding| {
-        let is_metadata = finding.key == "metadata.name" || nad.annotations.contains_key(&finding.key);
+        let is_metadata =
+            finding.key == "metadata.name" || nad.annotations.contains_key(&finding.key);
         let line = if is_metadata {
             placed.place(&finding.key)
         } else {
             file.line(placed.place("spec.config"), &nad.config, finding.line)
         };
-        shown(&file.path, Some(format!("network-attachment-definition {}", nad.name)), line, finding)
+        shown(
+            &file.path,
+            Some(format!("network-attachment-definition {}", nad.name)),
+            line,
+            finding,
+        )
     };
     lint::nad(nad).into_iter().map(of).collect()
 }
@@ -106,10 +150,18 @@ fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<Shown> {
 fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<Shown> {
     let pod = &placed.object;
     let mut all = Vec::new();
-    for (key, namespace) in [(NETWORKS, pod.name.namespace.as_str()), (DEFAULT_NETWORK, SYSTEM)] {
-        let Some(text) = pod.annotations.get(key) else { continue };
-        let mut findings =
-            if key == NETWORKS { lint::networks(text, namespace) } else { lint::default_network(text, namespace) };
+    for (key, namespace) in [
+        (NETWORKS, pod.name.namespace.as_str()),
+        (DEFAULT_NETWORK, SYSTEM),
+    ] {
+        let Some(text) = pod.annotations.get(key) else {
+            continue;
+        };
+        let mut findings = if key == NETWORKS {
+            lint::networks(text, namespace)
+        } else {
+            lint::default_network(text, namespace)
+        };
         if let Ok(selections) = annotation::networks(text, namespace) {
             for selection in &selections {
                 findings.extend(of_network(text, selection, nads));
@@ -123,13 +175,17 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<Shown> {
     all
 }
 
-/// What the network of a selection can't serve. Networks that are in no file are the cluster's business, unless there are files
-/// of networks.
+/// What the network of a selection can't serve. Networks that are in no file are the cluster's
+/// business, unless there are files of networks.
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
         let what = format!("network {} is in none of these files", selection.object);
         let finding = lint::of_item(text, selection, Level::Warning, what);
-        return if nads.is_empty() { Vec::new() } else { vec![finding] };
+        return if nads.is_empty() {
+            Vec::new()
+        } else {
+            vec![finding]
+        };
     };
     let json = Json::parse(nad.config.as_bytes(), "spec.config");
     match json.and_then(|json| Definition::parse(json, &nad.name.name)) {
@@ -147,7 +203,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("f");
         std::fs::write(&path, text).expect("a file");
-        let text: String = of_files(&[File::read(&path).expect("manifests")]).iter().map(super::text).collect();
+        let text: String = of_files(&[File::read(&path).expect("manifests")])
+            .iter()
+            .map(super::text)
+            .collect();
         text.replace(&path.display().to_string(), "f")
     }
 
@@ -184,6 +243,14 @@ f:18: warning: network default/red is in none of these files
         let text = "kind: NetworkAttachmentDefinition\nmetadata:\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: vf\n  name: A_\n";
         let found = found(text);
         let starts: Vec<&str> = found.lines().map(|line| &line[..20]).collect();
-        assert_eq!(starts, ["f:4: warning: k8s.v1", "f:5: error: metadata", "f:5: warning: spec.c"], "{found}");
+        assert_eq!(
+            starts,
+            [
+                "f:4: warning: k8s.v1",
+                "f:5: error: metadata",
+                "f:5: warning: spec.c"
+            ],
+            "{found}"
+        );
     }
 }

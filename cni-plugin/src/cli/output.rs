@@ -21,11 +21,14 @@ pub(super) fn print(text: &str) -> u8 {
     print_more(text).break_value().unwrap_or(SUCCESS)
 }
 
-/// Writes to standard output; breaks with the exit code when nobody reads on. A reader that has seen enough (`| head`) is
-/// no failure.
+/// Writes to standard output; breaks with the exit code when nobody reads on. A reader that has
+/// seen enough (`| head`) is no failure.
 pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Ok(()) => ControlFlow::Continue(()),
         Err(err) if err.kind() == ErrorKind::BrokenPipe => ControlFlow::Break(SUCCESS),
         Err(err) => {
@@ -38,12 +41,16 @@ pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
 /// Columns without borders, each as wide as its longest cell; no space at the end of a line.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().copied());
+    table
+        .load_style(presets::NOTHING)
+        .set_header(header.iter().copied());
     table.add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
     }
-    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+    table
+        .lines()
+        .fold(String::new(), |text, line| text + line.trim_end() + "\n")
 }
 
 /// Indented JSON with a newline at its end.
@@ -57,7 +64,13 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_lines_end_with_text() {
-        let rows = [vec!["cni0".to_owned(), "up".to_owned()], vec!["veth1234".to_owned(), String::new()]];
-        assert_eq!(table(&["link", "state"], rows), "link       state\ncni0       up\nveth1234\n");
+        let rows = [
+            vec!["cni0".to_owned(), "up".to_owned()],
+            vec!["veth1234".to_owned(), String::new()],
+        ];
+        assert_eq!(
+            table(&["link", "state"], rows),
+            "link       state\ncni0       up\nveth1234\n"
+        );
     }
 }

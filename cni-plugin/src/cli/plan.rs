@@ -1,4 +1,5 @@
-//! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is reserved.
+//! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is
+//! reserved.
 
 use super::pod::Networks;
 use super::{Outcome, conf, output};
@@ -53,8 +54,12 @@ struct Shown {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let attachment =
-        conf::attachment(&arguments.container, &arguments.ifname, arguments.netns.clone(), &arguments.args)?;
+    let attachment = conf::attachment(
+        &arguments.container,
+        &arguments.ifname,
+        arguments.netns.clone(),
+        &arguments.args,
+    )?;
     let machine = This { is_timed: false };
     let mut host = match &arguments.netns {
         Some(_) => open_host(&attachment, false, &machine)?,
@@ -77,12 +82,21 @@ fn text(line: &Line) -> String {
 }
 
 fn shown(line: &Line) -> Shown {
-    let of =
-        |step: &Step, held| Shown { ns: Some(step.ns().to_string()), command: Some(command(step)), note: None, held };
+    let of = |step: &Step, held| Shown {
+        ns: Some(step.ns().to_string()),
+        command: Some(command(step)),
+        note: None,
+        held,
+    };
     match line {
         Line::Step(step) => of(step, false),
         Line::Held(step) => of(step, true),
-        Line::Note(note) => Shown { ns: None, command: None, note: Some(note.clone()), held: false },
+        Line::Note(note) => Shown {
+            ns: None,
+            command: None,
+            note: Some(note.clone()),
+            held: false,
+        },
     }
 }
 
@@ -90,7 +104,10 @@ fn shown(line: &Line) -> Shown {
 fn command(step: &Step) -> String {
     let text = step.to_string();
     let ns = step.ns().to_string();
-    text.strip_prefix(&ns).unwrap_or(&text).trim_start().to_owned()
+    text.strip_prefix(&ns)
+        .unwrap_or(&text)
+        .trim_start()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -101,10 +118,18 @@ mod tests {
 
     #[test]
     fn a_step_is_its_namespace_and_its_command() {
-        let step = Step::del(Link::any(LinkRef::host(IfName::parse("cni0").expect("a name"))));
+        let step = Step::del(Link::any(LinkRef::host(
+            IfName::parse("cni0").expect("a name"),
+        )));
         let lines = [Line::Note("x".to_owned()), Line::Step(step)];
-        assert_eq!(lines.iter().map(text).collect::<String>(), "# x\nhost ip link del cni0\n");
+        assert_eq!(
+            lines.iter().map(text).collect::<String>(),
+            "# x\nhost ip link del cni0\n"
+        );
         let json = serde_json::to_string(&shown(&lines[1])).expect("json");
-        assert_eq!(json, r#"{"ns":"host","command":"ip link del cni0","note":null,"held":false}"#);
+        assert_eq!(
+            json,
+            r#"{"ns":"host","command":"ip link del cni0","note":null,"held":false}"#
+        );
     }
 }

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 /// What is attached: the networks of some configurations, or those of a pod.
 #[derive(Debug, Args)]
 pub(super) struct Networks {
-    /// A plugin's configuration or a list of plugins, of each network; with -f the default network's alone, a bridge of its own where
-    /// there is none; `-` for standard input
+    /// A plugin's configuration or a list of plugins, of each network; with -f the default
+    /// network's alone, a bridge of its own where there is none; `-` for standard input
     #[arg(required_unless_present = "files")]
     conf: Vec<PathBuf>,
     /// Manifests of a pod and its networks, in YAML or JSON
@@ -50,36 +50,69 @@ impl Networks {
         let default = match self.conf.as_slice() {
             [] => built_in(&attachment.container_id)?,
             [file] => conf::read(file)?,
-            [_, ..] => return Err(Error::config("with -f there is one configuration: the default network's")),
+            [_, ..] => {
+                return Err(Error::config(
+                    "with -f there is one configuration: the default network's",
+                ));
+            }
         };
         let conf = NetConf::from_json(of_pods(&default))?;
-        let settings = Settings::of(&conf)?.ok_or_else(|| Error::internal("a configuration of pods is none"))?;
+        let settings = Settings::of(&conf)?
+            .ok_or_else(|| Error::internal("a configuration of pods is none"))?;
         let ObjectName { namespace, name } = &pod.name;
-        let more = if attachment.args.is_empty() { String::new() } else { format!(";{}", attachment.args) };
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}{more}");
-        let attachment = Some(Attachment { args, ..attachment.clone() });
-        let request =
-            Request { command: Command::Add, attachment, path: conf::plugin_path(), netns_override: false, conf };
-        let (call, publisher) = pods::call(&request, &settings, Box::new(cluster.clone()), machine)?;
+        let more = if attachment.args.is_empty() {
+            String::new()
+        } else {
+            format!(";{}", attachment.args)
+        };
+        let args =
+            format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}{more}");
+        let attachment = Some(Attachment {
+            args,
+            ..attachment.clone()
+        });
+        let request = Request {
+            command: Command::Add,
+            attachment,
+            path: conf::plugin_path(),
+            netns_override: false,
+            conf,
+        };
+        let (call, publisher) =
+            pods::call(&request, &settings, Box::new(cluster.clone()), machine)?;
         Ok((call, Some(InCluster { publisher, cluster })))
     }
 
     fn chosen<'a>(&self, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
         let is_it = |pod: &&Pod| {
-            self.pod.as_ref().is_none_or(|asked| *asked == pod.name.name || *asked == pod.name.to_string())
+            self.pod
+                .as_ref()
+                .is_none_or(|asked| *asked == pod.name.name || *asked == pod.name.to_string())
         };
         let found: Vec<&Pod> = pods.iter().filter(is_it).collect();
-        let names = |pods: &[&Pod]| pods.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>().join(", ");
+        let names = |pods: &[&Pod]| {
+            pods.iter()
+                .map(|pod| pod.name.to_string())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match found.as_slice() {
             [pod] => Ok(pod),
             [] if pods.is_empty() => Err(Error::config("no pod is in these files")),
-            [] => Err(Error::config(format!("no such pod; there are {}", names(&pods.iter().collect::<Vec<_>>())))),
-            several => Err(Error::config(format!("--pod is needed: there are {}", names(several)))),
+            [] => Err(Error::config(format!(
+                "no such pod; there are {}",
+                names(&pods.iter().collect::<Vec<_>>())
+            ))),
+            several => Err(Error::config(format!(
+                "--pod is needed: there are {}",
+                names(several)
+            ))),
         }
     }
 }
 
-/// The configuration that attaches pods, whose default network is `conf` unless that is such a one itself.
+/// The configuration that attaches pods, whose default network is `conf` unless that is such a one
+/// itself.
 fn of_pods(conf: &NetConf) -> Json {
     let mut json = (*conf.json).clone();
     if key_of_pods(&json).is_none() {
@@ -121,16 +154,27 @@ impl InCluster {
         mut host: Option<&mut (dyn Host + 'static)>,
     ) -> Result<(), Error> {
         let machine = This { is_timed: false };
-        self.publisher.verify(results, (host.as_deref_mut(), Some(&mut self.cluster)), &machine)?;
-        self.publisher.publish(results, (host, Some(&mut self.cluster)), &machine);
+        self.publisher.verify(
+            results,
+            (host.as_deref_mut(), Some(&mut self.cluster)),
+            &machine,
+        )?;
+        self.publisher
+            .publish(results, (host, Some(&mut self.cluster)), &machine);
         Ok(())
     }
 
     /// What the cluster was told.
     pub(super) fn shown(&self) -> String {
         let written = self.cluster.written();
-        let events = written.events.iter().map(|event| format!("event {}: {}\n", event.reason, event.message));
-        let statuses = written.annotations.iter().filter(|(key, _)| key == NETWORK_STATUS);
+        let events = written
+            .events
+            .iter()
+            .map(|event| format!("event {}: {}\n", event.reason, event.message));
+        let statuses = written
+            .annotations
+            .iter()
+            .filter(|(key, _)| key == NETWORK_STATUS);
         let statuses = statuses.map(|(key, value)| format!("{key}\n{value}\n"));
         events.chain(statuses).collect()
     }
@@ -149,8 +193,13 @@ mod tests {
             r#"{{"cniVersion":"1.0.0","name":"n","type":"braid",{delegates},"kubeconfig":"of the manifests"}}"#
         );
         assert_eq!(plugin.to_string(), text);
-        let pods = of_pods(&conf(r#"{"name":"n","type":"braid","clusterNetwork":"x","kubeconfig":"/k"}"#));
-        assert!(pods.get("delegates").is_none() && pods.get("clusterNetwork").is_some(), "{pods}");
+        let pods = of_pods(&conf(
+            r#"{"name":"n","type":"braid","clusterNetwork":"x","kubeconfig":"/k"}"#,
+        ));
+        assert!(
+            pods.get("delegates").is_none() && pods.get("clusterNetwork").is_some(),
+            "{pods}"
+        );
     }
 
     #[test]

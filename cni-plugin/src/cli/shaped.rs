@@ -38,10 +38,17 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     for step in attached.steps() {
         if let Step::Add(Thing::Shaping(shaping)) = step {
             let kernel = kernel.get_or_insert_with(|| open(record));
-            directions.extend(shaping.shapers.iter().map(|shaper| direction(kernel.as_mut(), shaper)));
+            directions.extend(
+                shaping
+                    .shapers
+                    .iter()
+                    .map(|shaper| direction(kernel.as_mut(), shaper)),
+            );
         } else if let Step::Add(Thing::PacketGuard(_) | Thing::XskGuard(_)) = step {
             let kernel = kernel.get_or_insert_with(|| open(record));
-            let sent = directions.iter_mut().find(|direction| direction.toward == toward(Toward::Network));
+            let sent = directions
+                .iter_mut()
+                .find(|direction| direction.toward == toward(Toward::Network));
             if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
                 passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, step));
             }
@@ -52,7 +59,10 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
 
 /// The host and, where it is still there, the container.
 fn open(record: &Record) -> Option<Kernel> {
-    let path = record.netns.as_deref().filter(|_| netns_of(record) != Netns::Gone);
+    let path = record
+        .netns
+        .as_deref()
+        .filter(|_| netns_of(record) != Netns::Gone);
     Kernel::open(path.and_then(|path| NetNs::open(path).ok())).ok()
 }
 
@@ -60,11 +70,21 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     let kernel = kernel.filter(|kernel| shaper.at.ns == Ns::Host || kernel.has_pod());
     let fact = kernel.and_then(|kernel| observe(kernel, &shaper.at).ok());
     let passed = fact.and_then(|fact| {
-        let program = fact.programs.iter().find(|program| program.hook == Hook::Egress);
+        let program = fact
+            .programs
+            .iter()
+            .find(|program| program.hook == Hook::Egress);
         // What the program lets through may still find no room in the queue.
         let dropped = |passed: Traffic| passed.dropped + fact.passed.dropped;
-        let program = program.map(|program| Traffic { dropped: dropped(program.passed), ..program.passed });
-        if shaper.queue.has_program() { program } else { Some(fact.passed) }
+        let program = program.map(|program| Traffic {
+            dropped: dropped(program.passed),
+            ..program.passed
+        });
+        if shaper.queue.has_program() {
+            program
+        } else {
+            Some(fact.passed)
+        }
     });
     Direction {
         toward: toward(shaper.toward),
@@ -78,7 +98,9 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
 /// Number of packets that a guard beside the shaper refused.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let found = if let Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) = guard {
-        let found = kernel.nft_of(at.ns).and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
+        let found = kernel
+            .nft_of(at.ns)
+            .and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
         found.map(|found| found.map(|fact| fact.dropped))
     } else if let Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) = guard {
         let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
@@ -99,7 +121,12 @@ fn toward(toward: Toward) -> &'static str {
 
 /// A number of bits or bytes with a prefix of the decimal kind: `20M`, `1.5G`.
 pub(super) fn short(number: u64) -> String {
-    const PREFIXES: [(u64, &str); 4] = [(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
+    const PREFIXES: [(u64, &str); 4] = [
+        (1_000_000_000_000, "T"),
+        (1_000_000_000, "G"),
+        (1_000_000, "M"),
+        (1_000, "k"),
+    ];
     let Some((unit, prefix)) = PREFIXES.into_iter().find(|(unit, _)| number >= *unit) else {
         return number.to_string();
     };
@@ -127,7 +154,10 @@ mod tests {
             rate: 8_000,
             burst: 800,
             queue: "tbf".to_owned(),
-            passed: Some(Traffic { bytes: 7, ..Traffic::default() }),
+            passed: Some(Traffic {
+                bytes: 7,
+                ..Traffic::default()
+            }),
         };
         let json = serde_json::to_string(&direction).expect("json");
         let expected = concat!(

@@ -27,7 +27,8 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// Digits that people need to see of a runtime's container id, which has 64 hexadecimal ones; a shorter id is shown whole.
+/// Digits that people need to see of a runtime's container id, which has 64 hexadecimal ones; a
+/// shorter id is shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 
@@ -61,9 +62,13 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let now = SystemTime::now();
     let age = |written| now.duration_since(written).unwrap_or_default();
     let records = record::list_dated()?;
-    let mut all: Vec<Shown> =
-        records.iter().flat_map(|(record, written)| shown(record, age(*written), netns_of(record))).collect();
-    all.sort_by(|a, b| (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname)));
+    let mut all: Vec<Shown> = records
+        .iter()
+        .flat_map(|(record, written)| shown(record, age(*written), netns_of(record)))
+        .collect();
+    all.sort_by(|a, b| {
+        (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname))
+    });
     let shown = output::print(&match arguments.output {
         Format::Table => table(&all),
         Format::Json => output::json(&all)?,
@@ -81,14 +86,20 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 
 fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<Shown> {
     let of = |attached: &Attached| Shown {
-        pod: PodRef::of(&attached.args).ok().flatten().map(|pod| pod.name.to_string()),
+        pod: PodRef::of(&attached.args)
+            .ok()
+            .flatten()
+            .map(|pod| pod.name.to_string()),
         network: attached.network.clone(),
         network_attachment_definition: attached.object.as_ref().map(ToString::to_string),
         plugin: types(attached),
         container_id: record.key.owner.container_id.clone(),
         ifname: attached.ifname.to_string(),
         addresses: addresses(attached),
-        host_link: attached.steps().find_map(host_link).map(|link| link.name.to_string()),
+        host_link: attached
+            .steps()
+            .find_map(host_link)
+            .map(|link| link.name.to_string()),
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
         netns_state: netns.name(),
         age_seconds: age.as_secs(),
@@ -99,17 +110,31 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<Shown> {
 
 fn addresses(attached: &Attached) -> Vec<String> {
     let own = |at: &LinkRef| at.ns == Ns::Pod && at.name == attached.ifname;
-    let all =
-        attached.steps().filter_map(|step| if let Step::Add(Thing::Addr(addr)) = step { Some(addr) } else { None });
-    all.filter(|addr| own(&addr.at)).map(|addr| addr.net.to_string()).collect()
+    let all = attached.steps().filter_map(|step| {
+        if let Step::Add(Thing::Addr(addr)) = step {
+            Some(addr)
+        } else {
+            None
+        }
+    });
+    all.filter(|addr| own(&addr.at))
+        .map(|addr| addr.net.to_string())
+        .collect()
 }
 
 /// The types of a list, or the attachment's own.
 fn types(attached: &Attached) -> String {
-    let list = || NetConfList::from_braid(&NetConf::from_json(Json::clone(&attached.conf)).ok()?).ok().flatten();
+    let list = || {
+        NetConfList::from_braid(&NetConf::from_json(Json::clone(&attached.conf)).ok()?)
+            .ok()
+            .flatten()
+    };
     match list().filter(|_| attached.plugin == BRAID) {
         Some(list) => {
-            let types = list.plugins.iter().filter_map(|plugin| plugin.get("type").and_then(Json::as_str));
+            let types = list
+                .plugins
+                .iter()
+                .filter_map(|plugin| plugin.get("type").and_then(Json::as_str));
             types.collect::<Vec<_>>().join("+")
         }
         None => attached.plugin.clone(),
@@ -118,11 +143,13 @@ fn types(attached: &Attached) -> String {
 
 /// The host's end of a link that is made: of a veth or netkit its other end, of a child its parent.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
-    let Step::Add(Thing::Link(link)) = step else { return None };
+    let Step::Add(Thing::Link(link)) = step else {
+        return None;
+    };
     match &link.kind {
-        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } | LinkKind::Vlan { parent, .. } => {
-            Some(parent)
-        }
+        LinkKind::Macvlan { parent, .. }
+        | LinkKind::Ipvlan { parent, .. }
+        | LinkKind::Vlan { parent, .. } => Some(parent),
         LinkKind::Veth { .. }
         | LinkKind::Netkit { .. }
         | LinkKind::Bridge { .. }
@@ -140,7 +167,14 @@ fn table(all: &[Shown]) -> String {
     let row = |one: &Shown| {
         let short = short_id(&one.container_id);
         let host_link = one.host_link.clone().unwrap_or_default();
-        let columns = [&one.network, &one.plugin, &short, &one.ifname, &one.addresses.join(" "), &host_link];
+        let columns = [
+            &one.network,
+            &one.plugin,
+            &short,
+            &one.ifname,
+            &one.addresses.join(" "),
+            &host_link,
+        ];
         let mut row: Vec<String> = columns.into_iter().cloned().collect();
         if has_pods {
             let of_pod = [&one.pod, &one.network_attachment_definition];
@@ -149,11 +183,25 @@ fn table(all: &[Shown]) -> String {
         row.extend([one.netns_state.to_owned(), age_text(one.age_seconds)]);
         row
     };
-    let header =
-        ["pod", "definition", "network", "type", "container", "ifname", "addresses", "host link", "netns", "age"];
+    let header = [
+        "pod",
+        "definition",
+        "network",
+        "type",
+        "container",
+        "ifname",
+        "addresses",
+        "host link",
+        "netns",
+        "age",
+    ];
     let header = if has_pods { &header[..] } else { &header[2..] };
     let attachments = output::table(header, all.iter().map(row));
-    let shaped = all.iter().flat_map(|one| one.bandwidth.iter().map(move |direction| limit_row(one, direction)));
+    let shaped = all.iter().flat_map(|one| {
+        one.bandwidth
+            .iter()
+            .map(move |direction| limit_row(one, direction))
+    });
     let shaped: Vec<Vec<String>> = shaped.collect();
     if shaped.is_empty() {
         return attachments;
@@ -177,19 +225,43 @@ fn table(all: &[Shown]) -> String {
 }
 
 fn limit_row(one: &Shown, direction: &Direction) -> Vec<String> {
-    let mut row = vec![short_id(&one.container_id), one.ifname.clone(), direction.toward.to_owned()];
-    row.extend([short(direction.rate), short(direction.burst), direction.queue.clone()]);
+    let mut row = vec![
+        short_id(&one.container_id),
+        one.ifname.clone(),
+        direction.toward.to_owned(),
+    ];
+    row.extend([
+        short(direction.rate),
+        short(direction.burst),
+        direction.queue.clone(),
+    ]);
     let of = |passed: Traffic| {
-        let Traffic { bytes, packets, delayed, dropped, marked, bypassed, guarded } = passed;
-        [bytes, packets, delayed, dropped, marked, bypassed, guarded].map(|number| number.to_string())
+        let Traffic {
+            bytes,
+            packets,
+            delayed,
+            dropped,
+            marked,
+            bypassed,
+            guarded,
+        } = passed;
+        [bytes, packets, delayed, dropped, marked, bypassed, guarded]
+            .map(|number| number.to_string())
     };
-    row.extend(direction.passed.map_or_else(|| [const { String::new() }; 7], of));
+    row.extend(
+        direction
+            .passed
+            .map_or_else(|| [const { String::new() }; 7], of),
+    );
     row
 }
 
 /// A container id as people need to see it.
 pub(super) fn short_id(id: &str) -> String {
-    id.get(..SHORT_ID_LEN).filter(|_| id.len() >= LONG_ID_LEN).unwrap_or(id).to_owned()
+    id.get(..SHORT_ID_LEN)
+        .filter(|_| id.len() >= LONG_ID_LEN)
+        .unwrap_or(id)
+        .to_owned()
 }
 
 /// The two largest units: `45s`, `3m5s`, `2h10m`, `9d4h`.
@@ -215,10 +287,15 @@ mod tests {
 
     fn record() -> Record {
         let name = |text| IfName::parse(text).expect("a name");
-        let key = Key { owner: Owner::new("pods", "4f1c5d0e9a7b33", "eth0"), plugin: BRAID.to_owned() };
-        let conf = br#"{"name":"pods","type":"braid","plugins":[{"type":"ptp"},{"type":"tuning"}]}"#;
+        let key = Key {
+            owner: Owner::new("pods", "4f1c5d0e9a7b33", "eth0"),
+            plugin: BRAID.to_owned(),
+        };
+        let conf =
+            br#"{"name":"pods","type":"braid","plugins":[{"type":"ptp"},{"type":"tuning"}]}"#;
         let conf = Json::parse(conf, "test").expect("json").into();
-        let attachment = conf::attachment(&key.owner.container_id, "eth0", None, "").expect("an attachment");
+        let attachment =
+            conf::attachment(&key.owner.container_id, "eth0", None, "").expect("an attachment");
         let attached = Attached::new(&key.owner.network, BRAID, &attachment, conf);
         let mut record = Record::new(key, Some("/run/netns/a".into()), vec![attached]);
         let link = Link {
@@ -227,10 +304,18 @@ mod tests {
             mtu: None,
             up: true,
             master: None,
-            kind: LinkKind::Veth { peer: LinkRef::pod(name("eth0")), peer_mac: None },
+            kind: LinkKind::Veth {
+                peer: LinkRef::pod(name("eth0")),
+                peer_mac: None,
+            },
         };
         let addr = |at, net: &str| {
-            Step::add(Addr { at, net: net.parse().expect("a net"), no_prefix_route: false, no_dad: false })
+            Step::add(Addr {
+                at,
+                net: net.parse().expect("a net"),
+                no_prefix_route: false,
+                no_dad: false,
+            })
         };
         record.attachments[0].parts = vec![vec![
             Step::Add(Thing::Link(link)),
@@ -242,7 +327,9 @@ mod tests {
 
     #[test]
     fn json_keys_are_stable() {
-        let json = serde_json::to_string(&shown(&record(), Duration::from_secs(7), Netns::Alive)[0]).expect("json");
+        let json =
+            serde_json::to_string(&shown(&record(), Duration::from_secs(7), Netns::Alive)[0])
+                .expect("json");
         let expected = concat!(
             r#"{"pod":null,"network":"pods","network_attachment_definition":null,"type":"ptp+tuning","container_id":"4f1c5d0e9a7b33","ifname":"eth0","#,
             r#""addresses":["10.1.0.2/24"],"host_link":"veth1","netns":"/run/netns/a","netns_state":"alive","#,
@@ -256,23 +343,56 @@ mod tests {
         let mut record = record();
         record.key.owner.container_id = "4f1c5d0e9a7b33aa".repeat(4);
         let text = table(&shown(&record, Duration::from_secs(3725), Netns::Gone));
-        let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
-        assert_eq!(row, ["pods", "ptp+tuning", "4f1c5d0e9a7b", "eth0", "10.1.0.2/24", "veth1", "gone", "1h2m"]);
+        let row: Vec<&str> = text
+            .lines()
+            .nth(1)
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            row,
+            [
+                "pods",
+                "ptp+tuning",
+                "4f1c5d0e9a7b",
+                "eth0",
+                "10.1.0.2/24",
+                "veth1",
+                "gone",
+                "1h2m"
+            ]
+        );
     }
 
     #[test]
     fn a_pod_and_its_definition_have_columns_where_there_is_one() {
         let mut record = record();
-        record.attachments[0].args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web".to_owned();
-        record.attachments[0].object = Some(ObjectName { namespace: "ns".to_owned(), name: "blue".to_owned() });
+        record.attachments[0].args =
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web".to_owned();
+        record.attachments[0].object = Some(ObjectName {
+            namespace: "ns".to_owned(),
+            name: "blue".to_owned(),
+        });
         let text = table(&shown(&record, Duration::from_secs(1), Netns::Alive));
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
-        assert_eq!(words, [["pod", "definition", "network"], ["ns/web", "ns/blue", "pods"]]);
+        let words: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().take(3).collect())
+            .collect();
+        assert_eq!(
+            words,
+            [
+                ["pod", "definition", "network"],
+                ["ns/web", "ns/blue", "pods"]
+            ]
+        );
     }
 
     #[test]
     fn an_age_has_its_two_largest_units() {
-        let texts: Vec<String> = [0, 59, 61, 3600, 90_061].into_iter().map(age_text).collect();
+        let texts: Vec<String> = [0, 59, 61, 3600, 90_061]
+            .into_iter()
+            .map(age_text)
+            .collect();
         assert_eq!(texts, ["0s", "59s", "1m1s", "1h0m", "1d1h"]);
     }
 }

@@ -25,7 +25,11 @@ pub(super) struct Arguments {
 
 fn interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().map_err(|err| err.to_string())?;
-    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not between 0.1 and 3600".to_owned()) }
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("not between 0.1 and 3600".to_owned())
+    }
 }
 
 /// Container id, interface and direction.
@@ -43,23 +47,36 @@ impl Look {
         for record in record::list()? {
             for attached in &record.attachments {
                 for direction in shaped::of(&record, attached) {
-                    let key = (record.key.owner.container_id.clone(), attached.ifname.to_string(), direction.toward);
+                    let key = (
+                        record.key.owner.container_id.clone(),
+                        attached.ifname.to_string(),
+                        direction.toward,
+                    );
                     directions.insert(key, direction);
                 }
             }
         }
-        Ok(Self { at: Instant::now(), directions })
+        Ok(Self {
+            at: Instant::now(),
+            directions,
+        })
     }
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let clear = if stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
+    let clear = if stdout().is_terminal() {
+        "\x1b[H\x1b[J"
+    } else {
+        ""
+    };
     let mut before = Look::take()?;
     let mut looks = 0;
     while arguments.count.is_none_or(|count| looks < count) {
         sleep(Duration::from_secs_f64(arguments.delay));
         let now = Look::take()?;
-        if let ControlFlow::Break(code) = output::print_more(&format!("{clear}{}", frame(&before, &now))) {
+        if let ControlFlow::Break(code) =
+            output::print_more(&format!("{clear}{}", frame(&before, &now)))
+        {
             return Ok(code);
         }
         (before, looks) = (now, looks + 1);
@@ -72,16 +89,34 @@ fn frame(before: &Look, now: &Look) -> String {
     let seconds = (now.at - before.at).as_secs_f64();
     let mut rows: Vec<(u64, Vec<String>)> = Vec::new();
     for (key, direction) in &now.directions {
-        let earlier = before.directions.get(key).and_then(|direction| direction.passed);
+        let earlier = before
+            .directions
+            .get(key)
+            .and_then(|direction| direction.passed);
         // What was not seen before says nothing of the time since.
-        let (Some(passed), Some(earlier)) = (direction.passed, earlier) else { continue };
-        let rate = |count: fn(&Traffic) -> u64| per_second(count(&passed).saturating_sub(count(&earlier)), seconds);
+        let (Some(passed), Some(earlier)) = (direction.passed, earlier) else {
+            continue;
+        };
+        let rate = |count: fn(&Traffic) -> u64| {
+            per_second(count(&passed).saturating_sub(count(&earlier)), seconds)
+        };
         let bits = rate(|passed| passed.bytes.saturating_mul(8));
-        let counters: [fn(&Traffic) -> u64; 6] =
-            [|p| p.packets, |p| p.delayed, |p| p.dropped, |p| p.marked, |p| p.bypassed, |p| p.guarded];
+        let counters: [fn(&Traffic) -> u64; 6] = [
+            |p| p.packets,
+            |p| p.delayed,
+            |p| p.dropped,
+            |p| p.marked,
+            |p| p.bypassed,
+            |p| p.guarded,
+        ];
         let (container, ifname, toward) = key;
         let share = u128::from(bits) * 100 / u128::from(direction.rate.max(1));
-        let mut row = vec![super::status::short_id(container), ifname.clone(), (*toward).to_owned(), short(bits)];
+        let mut row = vec![
+            super::status::short_id(container),
+            ifname.clone(),
+            (*toward).to_owned(),
+            short(bits),
+        ];
         row.extend([short(direction.rate), format!("{share}%")]);
         row.extend(counters.map(|count| short(rate(count))));
         rows.push((bits, row));
@@ -107,7 +142,12 @@ fn frame(before: &Look, now: &Look) -> String {
     output::table(&header, rows.into_iter().map(|(_, row)| row))
 }
 
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "for people"
+)]
 fn per_second(count: u64, seconds: f64) -> u64 {
     (count as f64 / seconds.max(0.001)).round() as u64
 }
@@ -117,24 +157,56 @@ mod tests {
     use super::*;
 
     fn look(at: Instant, bytes: u64, packets: u64) -> Look {
-        let passed = Some(Traffic { bytes, packets, ..Traffic::default() });
-        let direction = Direction { toward: "egress", rate: 20_000_000, burst: 8_000, queue: "fq".to_owned(), passed };
+        let passed = Some(Traffic {
+            bytes,
+            packets,
+            ..Traffic::default()
+        });
+        let direction = Direction {
+            toward: "egress",
+            rate: 20_000_000,
+            burst: 8_000,
+            queue: "fq".to_owned(),
+            passed,
+        };
         let key = ("4f1c".to_owned(), "eth0".to_owned(), "egress");
-        Look { at, directions: BTreeMap::from([(key, direction)]) }
+        Look {
+            at,
+            directions: BTreeMap::from([(key, direction)]),
+        }
     }
 
     #[test]
     fn a_frame_shows_what_passed_since_the_look_before() {
         let start = Instant::now();
-        let text = frame(&look(start, 1_000_000, 10), &look(start + Duration::from_secs(2), 3_500_000, 30));
-        let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
-        assert_eq!(row, ["4f1c", "eth0", "egress", "10M", "20M", "50%", "10", "0", "0", "0", "0", "0"]);
+        let text = frame(
+            &look(start, 1_000_000, 10),
+            &look(start + Duration::from_secs(2), 3_500_000, 30),
+        );
+        let row: Vec<&str> = text
+            .lines()
+            .nth(1)
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            row,
+            [
+                "4f1c", "eth0", "egress", "10M", "20M", "50%", "10", "0", "0", "0", "0", "0"
+            ]
+        );
     }
 
     #[test]
     fn a_node_without_limits_is_told_so() {
-        let empty = || Look { at: Instant::now(), directions: BTreeMap::new() };
-        assert_eq!(frame(&empty(), &empty()), "nothing is shaped on this node\n");
+        let empty = || Look {
+            at: Instant::now(),
+            directions: BTreeMap::new(),
+        };
+        assert_eq!(
+            frame(&empty(), &empty()),
+            "nothing is shaped on this node\n"
+        );
     }
 
     #[test]

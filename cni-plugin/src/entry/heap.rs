@@ -1,8 +1,8 @@
 //! The program's memory. A call asks for some 500 pieces, 150 KiB together, and ends.
 //!
-//! To keep a general allocator's accounts took a quarter of a call's own instructions. So pieces are laid one behind the
-//! other in a block that goes with the process, and none is ever given back. What does not fit any more comes from the C
-//! library.
+//! To keep a general allocator's accounts took a quarter of a call's own instructions. So pieces
+//! are laid one behind the other in a block that goes with the process, and none is ever given
+//! back. What does not fit any more comes from the C library.
 
 #![expect(unsafe_code, reason = "an allocator hands out raw memory")]
 
@@ -15,12 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const HALF: usize = 512 * 1024;
 /// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
 const LARGE: usize = 4 * 1024;
-/// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by page.
+/// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by
+/// page.
 const POPULATED: usize = 64 * 1024;
 /// In bytes: each piece takes a multiple of it, and is aligned to it.
 const UNIT: usize = 16;
 
-/// The block, aligned to the largest page of the architecture. What is written first lies in the pages that are asked for.
+/// The block, aligned to the largest page of the architecture. What is written first lies in the
+/// pages that are asked for.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Heap {
@@ -30,16 +32,23 @@ pub struct Heap {
     memory: UnsafeCell<MaybeUninit<[u8; 2 * HALF]>>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Heap, memory).is_multiple_of(UNIT) && HALF.is_multiple_of(UNIT));
+const _: () =
+    assert!(std::mem::offset_of!(Heap, memory).is_multiple_of(UNIT) && HALF.is_multiple_of(UNIT));
 
 // SAFETY: who has raised `taken` has that part of the memory alone.
 unsafe impl Sync for Heap {}
 
 impl Heap {
     /// An empty one, which takes no room in the program's file.
-    #[expect(clippy::new_without_default, reason = "a static needs a constant function, and nothing else makes one")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a static needs a constant function, and nothing else makes one"
+    )]
     pub const fn new() -> Self {
-        Self { taken: [const { AtomicUsize::new(0) }; 2], memory: UnsafeCell::new(MaybeUninit::zeroed()) }
+        Self {
+            taken: [const { AtomicUsize::new(0) }; 2],
+            memory: UnsafeCell::new(MaybeUninit::zeroed()),
+        }
     }
 
     /// Asks for the first pages (Linux 5.14; without it they come one by one).
@@ -67,14 +76,20 @@ impl Heap {
 
     /// Offset at which a piece starts, if it is of the block.
     fn place(&self, piece: *const u8) -> Option<usize> {
-        piece.addr().checked_sub(self.start().addr()).filter(|offset| *offset < 2 * HALF)
+        piece
+            .addr()
+            .checked_sub(self.start().addr())
+            .filter(|offset| *offset < 2 * HALF)
     }
 
     /// Makes the piece at `offset` longer where it is, if it is the last of its half.
     fn extend(&self, offset: usize, old: usize, new: usize) -> bool {
         let (half, start) = (offset / HALF, offset % HALF);
         let (end, new_end) = (start + length(old), start.saturating_add(length(new)));
-        new_end <= HALF && self.taken[half].compare_exchange(end, new_end, Relaxed, Relaxed).is_ok()
+        new_end <= HALF
+            && self.taken[half]
+                .compare_exchange(end, new_end, Relaxed, Relaxed)
+                .is_ok()
     }
 }
 
@@ -83,17 +98,19 @@ const fn length(size: usize) -> usize {
     size.next_multiple_of(UNIT)
 }
 
-// SAFETY: pieces are disjoint, aligned as asked and live as long as the process; those that are not of the block are the C
-// library's, to which they go back.
+// SAFETY: pieces are disjoint, aligned as asked and live as long as the process; those that are not
+// of the block are the C library's, to which they go back.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise about `layout` is handed on.
-        self.take(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
+        self.take(layout)
+            .unwrap_or_else(|| unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        self.take(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
+        self.take(layout)
+            .unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
@@ -116,7 +133,8 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the caller promises that `size` is not 0.
         let longer = unsafe { self.alloc(new) };
         if !longer.is_null() {
-            // SAFETY: both are at least as long as the old piece, and a new piece overlaps no other.
+            // SAFETY: both are at least as long as the old piece, and a new piece overlaps no
+            // other.
             unsafe { longer.copy_from_nonoverlapping(piece, layout.size()) };
         }
         longer

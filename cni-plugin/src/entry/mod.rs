@@ -1,4 +1,5 @@
-//! The start and the end of the process, for the faces alone: the library below them does not know whose process it is in.
+//! The start and the end of the process, for the faces alone: the library below them does not know
+//! whose process it is in.
 //!
 //! ```text
 //!  start    ─ before anything else, and the end      heap   ─ memory that goes with the process

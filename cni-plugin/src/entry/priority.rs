@@ -25,8 +25,9 @@ struct SchedAttr {
 
 const _: () = assert!(size_of::<SchedAttr>() == SIZE as usize);
 
-/// Puts the call before ordinary processes, as far as it may. It lives for two milliseconds and holds locks for which
-/// every change to any network of the node waits: losing the processor with one in hand stops them all.
+/// Puts the call before ordinary processes, as far as it may. It lives for two milliseconds and
+/// holds locks for which every change to any network of the node waits: losing the processor with
+/// one in hand stops them all.
 pub fn raise() {
     let attr = SchedAttr {
         size: SIZE,
@@ -38,7 +39,8 @@ pub fn raise() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads as many bytes as `size` says. A refusal changes nothing, and the call works without.
+    // SAFETY: the kernel reads as many bytes as `size` says. A refusal changes nothing, and the
+    // call works without.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
@@ -53,7 +55,10 @@ mod tests {
             raise();
             // SAFETY: reads the calling thread's own value.
             let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-            (own, Command::new("nice").output().expect("nice runs").stdout)
+            (
+                own,
+                Command::new("nice").output().expect("nice runs").stdout,
+            )
         };
         // Of a thread alone: niceness is each thread's own.
         let (own, child) = std::thread::spawn(nice).join().expect("no panic");

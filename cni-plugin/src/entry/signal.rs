@@ -1,6 +1,9 @@
 //! Ctrl-C and its like, noted instead of obeyed while there is something to take back.
 
-#![expect(unsafe_code, reason = "a signal handler can be anything, so nix leaves it to the caller")]
+#![expect(
+    unsafe_code,
+    reason = "a signal handler can be anything, so nix leaves it to the caller"
+)]
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,10 +14,14 @@ extern "C" fn note(signal: libc::c_int) {
     CAUGHT.store(signal, Ordering::Relaxed);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are only noted. Programs started meanwhile get them as usual: `exec` takes a
-/// handler away, where it would pass on a blocked signal.
+/// From now on SIGINT, SIGTERM and SIGHUP are only noted. Programs started meanwhile get them as
+/// usual: `exec` takes a handler away, where it would pass on a blocked signal.
 pub fn note_instead() -> nix::Result<()> {
-    let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
+    let action = SigAction::new(
+        SigHandler::Handler(note),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: the handler only stores to an atomic, which is safe at any moment.
         unsafe { sigaction(signal, &action) }?;
@@ -24,5 +31,7 @@ pub fn note_instead() -> nix::Result<()> {
 
 /// The number of the last signal noted.
 pub fn noted() -> Option<u8> {
-    u8::try_from(CAUGHT.load(Ordering::Relaxed)).ok().filter(|signal| *signal > 0)
+    u8::try_from(CAUGHT.load(Ordering::Relaxed))
+        .ok()
+        .filter(|signal| *signal > 0)
 }

@@ -1,6 +1,9 @@
 //! Steps of Rust's start before `main` that a short-lived call needs as well, and the end.
 
-#![expect(unsafe_code, reason = "descriptors that nobody may own yet, and the arguments of a C program")]
+#![expect(
+    unsafe_code,
+    reason = "descriptors that nobody may own yet, and the arguments of a C program"
+)]
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::ffi::{CStr, OsStr, OsString};
@@ -9,17 +12,26 @@ use std::os::unix::ffi::OsStrExt;
 
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Makes writing to a closed pipe an error instead of the end, and fills the places of standard descriptors that are
-/// not open: the next file opened would otherwise become standard output, and a result be written into it. What takes the
-/// place of standard output refuses to be written, so that nobody takes the result for delivered.
+/// Makes writing to a closed pipe an error instead of the end, and fills the places of standard
+/// descriptors that are not open: the next file opened would otherwise become standard output, and
+/// a result be written into it. What takes the place of standard output refuses to be written, so
+/// that nobody takes the result for delivered.
 pub fn prepare() {
     // SAFETY: no handler is installed, only the signal's being ignored.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
-    let mut fds = STANDARD.map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
+    let mut fds = STANDARD.map(|fd| libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    });
     // SAFETY: the pointer and the length are those of `fds`, which lives until the call returns.
     unsafe { libc::poll(fds.as_mut_ptr(), 3, 0) };
     for gap in fds.iter().filter(|fd| fd.revents & libc::POLLNVAL != 0) {
-        let mode = if gap.fd == libc::STDERR_FILENO { libc::O_WRONLY } else { libc::O_RDONLY };
+        let mode = if gap.fd == libc::STDERR_FILENO {
+            libc::O_WRONLY
+        } else {
+            libc::O_RDONLY
+        };
         // The lowest free number is taken, which is the gap's: those before it are filled.
         // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
         unsafe { libc::open(c"/dev/null".as_ptr(), mode) };
@@ -38,14 +50,16 @@ pub const fn output() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }
 }
 
-/// Ends the process without the C library's end, which has nothing left to do: whoever writes flushes as well.
+/// Ends the process without the C library's end, which has nothing left to do: whoever writes
+/// flushes as well.
 pub fn end(code: u8) -> ! {
     // SAFETY: no memory of this process is used after it.
     unsafe { libc::_exit(code.into()) }
 }
 
-/// The program's arguments, which not every C library tells to anybody but `main`. A script of one line, `#!` and the path of
-/// this program, is called as a link of the script's name would be: the kernel has put the interpreter before the script's path.
+/// The program's arguments, which not every C library tells to anybody but `main`. A script of one
+/// line, `#!` and the path of this program, is called as a link of the script's name would be: the
+/// kernel has put the interpreter before the script's path.
 ///
 /// # Safety
 ///
@@ -58,7 +72,10 @@ pub unsafe fn arguments(count: libc::c_int, values: *const *const libc::c_char) 
     let argument = |value: &*const libc::c_char| unsafe { CStr::from_ptr(*value) };
     let arguments: Vec<&CStr> = values.iter().map(argument).collect();
     let skipped = usize::from(is_interpreter(&arguments, started_path()));
-    arguments[skipped..].iter().map(|argument| OsStr::from_bytes(argument.to_bytes()).to_owned()).collect()
+    arguments[skipped..]
+        .iter()
+        .map(|argument| OsStr::from_bytes(argument.to_bytes()).to_owned())
+        .collect()
 }
 
 /// The path that the process was started by: a script's own, if the kernel started its interpreter.
@@ -84,8 +101,14 @@ mod tests {
         let script = c"/opt/cni/bin/dhcp";
         assert!(is_interpreter(&[program, script, c"daemon"], Some(script)));
         assert!(is_interpreter(&[program, script], Some(script)));
-        assert!(!is_interpreter(&[program, script], Some(program)), "a path as an argument");
-        assert!(!is_interpreter(&[program, program], Some(program)), "the program's own path as an argument");
+        assert!(
+            !is_interpreter(&[program, script], Some(program)),
+            "a path as an argument"
+        );
+        assert!(
+            !is_interpreter(&[program, program], Some(program)),
+            "the program's own path as an argument"
+        );
         assert!(!is_interpreter(&[script], Some(script)), "a link");
         assert!(!is_interpreter(&[program, script], None) && !is_interpreter(&[], Some(script)));
     }

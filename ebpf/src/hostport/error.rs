@@ -1,5 +1,6 @@
-//! An ICMP error about a packet of TCP or UDP: the packet that it quotes is rewritten like the packet itself, so that who
-//! sent it knows it again. It tells the container the MTU of a path, and a client that nobody listens.
+//! An ICMP error about a packet of TCP or UDP: the packet that it quotes is rewritten like the
+//! packet itself, so that who sent it knows it again. It tells the container the MTU of a path, and
+//! a client that nobody listens.
 
 use super::packet::{Ends, Network, TCP, UDP, diff, load, start, store};
 use aya_ebpf::{
@@ -60,7 +61,10 @@ impl Quote {
         Some(Self {
             skb,
             addrs: outer.addrs,
-            ends: Ends { addrs: quoted.addrs, ports: load(skb, quoted.end)? },
+            ends: Ends {
+                addrs: quoted.addrs,
+                ports: load(skb, quoted.end)?,
+            },
             protocol: quoted.protocol,
             is_v6: outer.is_v6,
             network: outer.start,
@@ -70,16 +74,26 @@ impl Quote {
         })
     }
 
-    /// Gives the error and the quoted packet other ends. The checksum of TCP or UDP in it, of which mostly the data are
-    /// missing, is left as it is.
+    /// Gives the error and the quoted packet other ends. The checksum of TCP or UDP in it, of which
+    /// mostly the data are missing, is left as it is.
     #[inline(always)]
     pub fn rewrite(&self, addrs: &[Address; 2], ends: &Ends) {
         let checksum = self.icmp + 2;
-        let (outer, inner) = (diff(&self.addrs, addrs), diff(&self.ends.addrs, &ends.addrs));
-        // SAFETY: the helpers check that what they read and write is within the packet; the arrays are as long as said.
+        let (outer, inner) = (
+            diff(&self.addrs, addrs),
+            diff(&self.ends.addrs, &ends.addrs),
+        );
+        // SAFETY: the helpers check that what they read and write is within the packet; the arrays
+        // are as long as said.
         unsafe {
             let replace = |from: u16, to: u16| {
-                bpf_l4_csum_replace(self.skb, checksum, from.into(), to.into(), size_of::<u16>() as u64)
+                bpf_l4_csum_replace(
+                    self.skb,
+                    checksum,
+                    from.into(),
+                    to.into(),
+                    size_of::<u16>() as u64,
+                )
             };
             replace(self.ends.ports[0], ends.ports[0]);
             replace(self.ends.ports[1], ends.ports[1]);
@@ -94,7 +108,11 @@ impl Quote {
                 bpf_l3_csum_replace(self.skb, self.network + 10, 0, outer, 0);
                 bpf_l3_csum_replace(self.skb, self.quoted + 10, 0, inner, 0);
                 store(self.skb, self.network + 12, &[addrs[0][3], addrs[1][3]]);
-                store(self.skb, self.quoted + 12, &[ends.addrs[0][3], ends.addrs[1][3]]);
+                store(
+                    self.skb,
+                    self.quoted + 12,
+                    &[ends.addrs[0][3], ends.addrs[1][3]],
+                );
             }
             store(self.skb, self.transport, &ends.ports);
         }

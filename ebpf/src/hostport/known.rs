@@ -1,6 +1,6 @@
-//! What `hp_in` finds out about a packet, for the programs that the packet passes next: a word in the packet, and its flow in
-//! a place of the processor's own. Mostly it is still the last one there when the next program runs, which then need not look
-//! the flow up again.
+//! What `hp_in` finds out about a packet, for the programs that the packet passes next: a word in
+//! the packet, and its flow in a place of the processor's own. Mostly it is still the last one
+//! there when the next program runs, which then need not look the flow up again.
 
 use aya_ebpf::{bindings::__sk_buff, btf_maps::PerCpuArray, macros::btf_map};
 use braid_ebpf_types::hostport::{Answer, Known, Origin};
@@ -37,10 +37,13 @@ pub fn last() -> Option<&'static mut Known> {
 #[inline(always)]
 pub fn put<T>(value: &T, place: &mut T) {
     type Word = u32;
-    let (from, to) = (ptr::from_ref(value).cast::<Word>(), ptr::from_mut(place).cast::<Word>());
+    let (from, to) = (
+        ptr::from_ref(value).cast::<Word>(),
+        ptr::from_mut(place).cast::<Word>(),
+    );
     for at in 0..size_of::<T>() / size_of::<Word>() {
-        // A loop that the compiler does not see through: it would call memmove(), which does not exist here.
-        // SAFETY: both are words without gaps.
+        // A loop that the compiler does not see through: it would call memmove(), which does not
+        // exist here. SAFETY: both are words without gaps.
         unsafe { to.add(at).write_volatile(from.add(at).read()) };
     }
 }
@@ -51,7 +54,12 @@ pub fn recall(answer: &Answer) -> Option<Origin> {
     type Words = [u32; size_of::<Answer>() / size_of::<u32>()];
     let last = last()?;
     // SAFETY: a key is words without gaps.
-    let (last_words, words) = unsafe { (&*addr_of!(last.answer).cast::<Words>(), &*addr_of!(*answer).cast::<Words>()) };
+    let (last_words, words) = unsafe {
+        (
+            &*addr_of!(last.answer).cast::<Words>(),
+            &*addr_of!(*answer).cast::<Words>(),
+        )
+    };
     let mut differs = 0;
     for (one, other) in last_words.iter().zip(words) {
         differs |= one ^ other;

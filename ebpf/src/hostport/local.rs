@@ -1,8 +1,9 @@
 //! Which addresses are the host's.
 //!
-//! braid notes them when it adds a port. The kernel is asked besides, since an address may have gone: about the first packet
-//! of a flow, but fifteen times a second at most for each address. It can't be asked alone: `bpf_fib_lookup()` answers the
-//! same for an address of the host and for one to which there is no route.
+//! braid notes them when it adds a port. The kernel is asked besides, since an address may have
+//! gone: about the first packet of a flow, but fifteen times a second at most for each address. It
+//! can't be asked alone: `bpf_fib_lookup()` answers the same for an address of the host and for one
+//! to which there is no route.
 
 use super::packet::Packet;
 use aya_ebpf::{
@@ -22,7 +23,8 @@ type Eight = [u32; 2];
 /// The kernel's word holds for two to so many nanoseconds: 67 ms.
 const HOLDS_SHIFT: u32 = 26;
 
-/// When the kernel last said that an address is the host's, in units of that time; braid notes a time long ago.
+/// When the kernel last said that an address is the host's, in units of that time; braid notes a
+/// time long ago.
 #[btf_map]
 static LOCAL_ADDRS: HashMap<Address, u32, MOST, NO_PREALLOC> = HashMap::new();
 
@@ -36,10 +38,12 @@ impl Noted {
         LOCAL_ADDRS.get_ptr_mut(addr).map(Self)
     }
 
-    /// Whether the kernel, too, takes this address, which is the packet's destination, for the host's own.
+    /// Whether the kernel, too, takes this address, which is the packet's destination, for the
+    /// host's own.
     #[inline(always)]
     pub fn holds(&self, packet: &Packet) -> bool {
-        // SAFETY: the map's value outlives the run, and whoever writes it, writes a time; the helper has no arguments.
+        // SAFETY: the map's value outlives the run, and whoever writes it, writes a time; the
+        // helper has no arguments.
         unsafe {
             let now = (bpf_ktime_get_coarse_ns() >> HOLDS_SHIFT) as u32;
             if self.0.read() != now {
@@ -56,7 +60,11 @@ impl Noted {
 /// All addresses of the same family.
 #[inline(always)]
 pub fn any_of(addr: &Address) -> Address {
-    if is_v4(addr) { [0, 0, addr[2], 0] } else { [0; 4] }
+    if is_v4(addr) {
+        [0, 0, addr[2], 0]
+    } else {
+        [0; 4]
+    }
 }
 
 /// Whether the kernel takes the packet's destination for the host's own, or knows no way to it.
@@ -66,12 +74,13 @@ fn is_local(packet: &Packet) -> bool {
     let mut lookup = MaybeUninit::<Lookup>::uninit();
     let place = lookup.as_mut_ptr();
     for at in 0..size_of::<Lookup>() / size_of::<u64>() {
-        // A loop of stores that the compiler does not see through: it would call memset(), which does not exist here.
-        // SAFETY: within the struct, which is aligned to four bytes.
+        // A loop of stores that the compiler does not see through: it would call memset(), which
+        // does not exist here. SAFETY: within the struct, which is aligned to four bytes.
         unsafe { ptr::write_volatile(place.cast::<Eight>().add(at), [0; 2]) };
     }
     let skb: *mut __sk_buff = packet.skb;
-    // SAFETY: the context is valid for the run; the struct is as long as said, and all of it are numbers, now written.
+    // SAFETY: the context is valid for the run; the struct is as long as said, and all of it are
+    // numbers, now written.
     unsafe {
         if is_v4(to) {
             (*place).family = AF_INET;
@@ -83,7 +92,8 @@ fn is_local(packet: &Packet) -> bool {
             (*place).__bindgen_anon_4.ipv6_dst = *to;
         }
         (*place).ifindex = (*skb).ifindex;
-        bpf_fib_lookup(skb.cast(), place, size_of::<Lookup>() as i32, 0) == i64::from(BPF_FIB_LKUP_RET_NOT_FWDED)
+        bpf_fib_lookup(skb.cast(), place, size_of::<Lookup>() as i32, 0)
+            == i64::from(BPF_FIB_LKUP_RET_NOT_FWDED)
     }
 }
 

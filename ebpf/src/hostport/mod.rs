@@ -1,15 +1,18 @@
-//! Ports of the host that lead to containers, translated at the client's link: `hp_in` where its packets come in, `hp_out`
-//! where the answers leave. Between the two the host sees an ordinary flow from the client to the container.
+//! Ports of the host that lead to containers, translated at the client's link: `hp_in` where its
+//! packets come in, `hp_out` where the answers leave. Between the two the host sees an ordinary
+//! flow from the client to the container.
 //!
-//! Two kinds of clients never pass their link again with the answer in it. The container itself is seen as the host, and
-//! `hp_in` of its own link turns both ways round. A neighbour's packet is put straight into the container's link, since
-//! the answer goes straight back through the bridge; `hp_in` of the container's link rewrites that.
+//! Two kinds of clients never pass their link again with the answer in it. The container itself is
+//! seen as the host, and `hp_in` of its own link turns both ways round. A neighbour's packet is put
+//! straight into the container's link, since the answer goes straight back through the bridge;
+//! `hp_in` of the container's link rewrites that.
 //!
-//! What goes through the bridge to the container and back otherwise passes it by both ways: from its own egress straight into
-//! the container's link, and from that link to its own ingress.
+//! What goes through the bridge to the container and back otherwise passes it by both ways: from
+//! its own egress straight into the container's link, and from that link to its own ingress.
 //!
-//! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports. So does what a container of
-//! limited rate sends to itself, and its answers go by the bridge: nothing goes past the queue that comes after `hp_in`.
+//! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
+//! So does what a container of limited rate sends to itself, and its answers go by the bridge:
+//! nothing goes past the queue that comes after `hp_in`.
 
 mod error;
 mod known;
@@ -24,8 +27,8 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use braid_ebpf_types::hostport::{
-    Address, Answer, BRIDGE, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF, Known, Mac, NEIGHBOUR,
-    NEIGHBOURS, Origin, POD, SHAPED, Target,
+    Address, Answer, BRIDGE, BRIDGE_PORT, Entrance, FLOWS, HAIRPIN, HOST_PORTS as MOST, ITSELF,
+    Known, Mac, NEIGHBOUR, NEIGHBOURS, Origin, POD, SHAPED, Target,
 };
 use error::Quote;
 use known::{ANSWER, LED, NO_PROTOCOL, NOTHING, last, note, put, recall};
@@ -63,8 +66,15 @@ pub fn hp_out(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn inward(skb: *mut __sk_buff) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
-    let (place, pkt_type, has_vlan, index, known) =
-        unsafe { ((*skb).tc_classid, (*skb).pkt_type, (*skb).vlan_present, (*skb).ifindex, (*skb).tc_index) };
+    let (place, pkt_type, has_vlan, index, known) = unsafe {
+        (
+            (*skb).tc_classid,
+            (*skb).pkt_type,
+            (*skb).vlan_present,
+            (*skb).ifindex,
+            (*skb).tc_index,
+        )
+    };
     if known == ANSWER && place & POD == 0 {
         return None;
     }
@@ -72,11 +82,14 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
         note(skb, NOTHING);
     }
     let is_port = place & BRIDGE_PORT != 0;
-    // A port carries what is for others, too. What is of a VLAN comes in once more from the link of that VLAN.
+    // A port carries what is for others, too. What is of a VLAN comes in once more from the link of
+    // that VLAN.
     if has_vlan != 0 || pkt_type != TO_THIS_HOST && !(is_port && pkt_type == TO_ANOTHER_HOST) {
         return None;
     }
-    let Some(packet) = Packet::parse(skb, place) else { return error_inward(&Quote::parse(skb, place)?, place) };
+    let Some(packet) = Packet::parse(skb, place) else {
+        return error_inward(&Quote::parse(skb, place)?, place);
+    };
     if place & POD != 0
         && let Some(verdict) = turn_round(&packet, place)
     {
@@ -89,7 +102,8 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     lead(&packet, target, flags, is_port)
 }
 
-/// Where the packet's port leads from this link, if its address is the host's, and who the client is.
+/// Where the packet's port leads from this link, if its address is the host's, and who the client
+/// is.
 #[inline(always)]
 fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)> {
     let [client, addr] = &packet.ends.addrs;
@@ -109,23 +123,46 @@ fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)
     (index == target.bridge && target.flags & NEIGHBOURS != 0).then_some((target, NEIGHBOUR))
 }
 
-/// Leads a packet to the container; none where it is not for the host, or another flow would have the same answers.
+/// Leads a packet to the container; none where it is not for the host, or another flow would have
+/// the same answers.
 #[inline(always)]
 fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i32> {
-    let Ends { addrs: [client, addr], ports: [client_port, port] } = packet.ends;
+    let Ends {
+        addrs: [client, addr],
+        ports: [client_port, port],
+    } = packet.ends;
     let (is_itself, is_neighbour) = (flags & ITSELF != 0, flags & NEIGHBOUR != 0);
     let peer = if is_itself { addr } else { client };
     let last = last()?;
     let protocol = packet.protocol.into();
-    let answer = Answer { pod: target.addr, peer, pod_port: target.port, peer_port: client_port, protocol };
+    let answer = Answer {
+        pod: target.addr,
+        peer,
+        pod_port: target.port,
+        peer_port: client_port,
+        protocol,
+    };
     put(&answer, &mut last.answer);
     let Target { link, bridge, .. } = *target;
-    put(&Origin { addr, port, flags, link, bridge, home: NO_HOME }, &mut last.origin);
+    put(
+        &Origin {
+            addr,
+            port,
+            flags,
+            link,
+            bridge,
+            home: NO_HOME,
+        },
+        &mut last.origin,
+    );
     if remember(packet, last, is_port).is_none() {
         last.answer.protocol = NO_PROTOCOL;
         return None;
     }
-    let to = Ends { addrs: [peer, target.addr], ports: [client_port, target.port] };
+    let to = Ends {
+        addrs: [peer, target.addr],
+        ports: [client_port, target.port],
+    };
     if !packet.rewrite(&to) {
         return None;
     }
@@ -141,8 +178,8 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
     Some(unsafe { bpf_redirect(target.link, 0) } as i32)
 }
 
-/// Sees to it that the answers of a packet's flow are known. None where it is not for the host, or another flow would have the
-/// same answers.
+/// Sees to it that the answers of a packet's flow are known. None where it is not for the host, or
+/// another flow would have the same answers.
 #[inline(always)]
 fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
     let Known { answer, origin } = flow;
@@ -152,7 +189,8 @@ fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
         origin.home = known.home;
         return Some(());
     }
-    let is_others = known.is_some_and(|known| known.addr != origin.addr || known.port != origin.port);
+    let is_others =
+        known.is_some_and(|known| known.addr != origin.addr || known.port != origin.port);
     let Some(noted) = Noted::find(&origin.addr) else {
         if !is_port {
             forget(packet);
@@ -168,8 +206,19 @@ fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
 /// Whether a flow goes the same way; its answers may not have a way of their own yet.
 #[inline(always)]
 fn leads_alike(one: &Origin, other: &Origin) -> bool {
-    let Origin { addr, port, flags, link, bridge, .. } = *one;
-    addr == other.addr && port == other.port && flags == other.flags && link == other.link && bridge == other.bridge
+    let Origin {
+        addr,
+        port,
+        flags,
+        link,
+        bridge,
+        ..
+    } = *one;
+    addr == other.addr
+        && port == other.port
+        && flags == other.flags
+        && link == other.link
+        && bridge == other.bridge
 }
 
 /// What a container sends as an answer; none for all else, and what is inside is the verdict.
@@ -184,14 +233,26 @@ fn turn_round(packet: &Packet, place: u32) -> Option<Option<i32>> {
         return None;
     };
     put(origin, &mut last.origin);
-    let Origin { addr, port, flags, .. } = last.origin;
-    let Ends { addrs: [pod, peer], ports: [_, peer_port] } = packet.ends;
+    let Origin {
+        addr, port, flags, ..
+    } = last.origin;
+    let Ends {
+        addrs: [pod, peer],
+        ports: [_, peer_port],
+    } = packet.ends;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
         note(packet.skb, ANSWER);
-        return Some(if place & SHAPED == 0 { past_bridge_home(packet.skb, &last.origin) } else { None });
+        return Some(if place & SHAPED == 0 {
+            past_bridge_home(packet.skb, &last.origin)
+        } else {
+            None
+        });
     }
     let is_itself = flags & ITSELF != 0;
-    let to = Ends { addrs: [addr, if is_itself { pod } else { peer }], ports: [port, peer_port] };
+    let to = Ends {
+        addrs: [addr, if is_itself { pod } else { peer }],
+        ports: [port, peer_port],
+    };
     if !packet.rewrite(&to) {
         return Some(Some(TC_ACT_SHOT));
     }
@@ -207,7 +268,9 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     }
     let Some(packet) = Packet::parse(skb, place) else {
         let error = Quote::parse(skb, place)?;
-        let Origin { addr, port, flags, .. } = origin_of(&answer_of(&turned(&error.ends), error.protocol))?;
+        let Origin {
+            addr, port, flags, ..
+        } = origin_of(&answer_of(&turned(&error.ends), error.protocol))?;
         if flags & (ITSELF | NEIGHBOUR) == 0 {
             about_client(&error, addr, port);
         }
@@ -220,16 +283,24 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     } else {
         origin_of(&answer)
     };
-    let Origin { addr, port, flags, .. } = origin?;
+    let Origin {
+        addr, port, flags, ..
+    } = origin?;
     if flags & (ITSELF | NEIGHBOUR) == 0 {
-        let Ends { addrs: [_, peer], ports: [_, peer_port] } = packet.ends;
-        packet.rewrite(&Ends { addrs: [addr, peer], ports: [port, peer_port] });
+        let Ends {
+            addrs: [_, peer],
+            ports: [_, peer_port],
+        } = packet.ends;
+        packet.rewrite(&Ends {
+            addrs: [addr, peer],
+            ports: [port, peer_port],
+        });
     }
     None
 }
 
-/// Puts a client's packet straight into the container's port, as the bridge would. None where it is not at that bridge any
-/// more as it was led, or is of a VLAN, which the port may take off it.
+/// Puts a client's packet straight into the container's port, as the bridge would. None where it is
+/// not at that bridge any more as it was led, or is of a VLAN, which the port may take off it.
 #[inline(always)]
 fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
@@ -239,8 +310,14 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     }
     let Packet { ends, protocol, .. } = Packet::parse(skb, place)?;
     let answer = answer_of(&turned(&ends), protocol);
-    let Origin { link, bridge, home, .. } = recalled(&answer)?;
-    let own = if bridge == index { mac_words(skb)?[1] } else { NO_HOME };
+    let Origin {
+        link, bridge, home, ..
+    } = recalled(&answer)?;
+    let own = if bridge == index {
+        mac_words(skb)?[1]
+    } else {
+        NO_HOME
+    };
     if home != own
         && let Some(origin) = NAT.get_ptr_mut(&answer)
     {
@@ -251,8 +328,9 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
 }
 
-/// Lets an answer come in by the bridge without passing it, as the client's packets go. None where it goes elsewhere, or comes
-/// from another container than the flow's: the bridge's own filters are to see that.
+/// Lets an answer come in by the bridge without passing it, as the client's packets go. None where
+/// it goes elsewhere, or comes from another container than the flow's: the bridge's own filters are
+/// to see that.
 #[inline(always)]
 fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     let [to, _] = mac_words(skb)?;
@@ -265,12 +343,17 @@ fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     Some(unsafe { bpf_redirect(origin.bridge, u64::from(BPF_F_INGRESS)) } as i32)
 }
 
-/// An error that comes in: about an answer, to the host, or from a container about what a neighbour sent.
+/// An error that comes in: about an answer, to the host, or from a container about what a neighbour
+/// sent.
 #[inline(always)]
 fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     if place & POD != 0
-        && let Some(Origin { addr, port, flags: NEIGHBOUR, .. }) =
-            origin_of(&answer_of(&turned(&error.ends), error.protocol))
+        && let Some(Origin {
+            addr,
+            port,
+            flags: NEIGHBOUR,
+            ..
+        }) = origin_of(&answer_of(&turned(&error.ends), error.protocol))
     {
         about_client(error, addr, port);
         return None;
@@ -280,7 +363,10 @@ fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     Noted::find(&host)?;
     // SAFETY: the map's value, of which nothing changes but as a whole.
     let target = unsafe { &*target_of(&host, port, error.protocol)? };
-    let ends = Ends { addrs: [target.addr, client], ports: [target.port, client_port] };
+    let ends = Ends {
+        addrs: [target.addr, client],
+        ports: [target.port, client_port],
+    };
     let origin = origin_of(&answer_of(&ends, error.protocol))?;
     if origin.addr == host && origin.port == port {
         error.rewrite(&[error.addrs[0], target.addr], &ends);
@@ -291,9 +377,15 @@ fn error_inward(error: &Quote, place: u32) -> Option<i32> {
 /// Makes an error about what a client sent speak of the host's port.
 #[inline(always)]
 fn about_client(error: &Quote, host: Address, port: u16) {
-    let Ends { addrs: [client, pod], ports: [client_port, _] } = error.ends;
+    let Ends {
+        addrs: [client, pod],
+        ports: [client_port, _],
+    } = error.ends;
     let [from, to] = error.addrs;
-    let ends = Ends { addrs: [client, host], ports: [client_port, port] };
+    let ends = Ends {
+        addrs: [client, host],
+        ports: [client_port, port],
+    };
     // Word by word: LLVM 22 dies of the copy that it makes of the whole.
     let differs = (from[0] ^ pod[0]) | (from[1] ^ pod[1]) | (from[2] ^ pod[2]) | (from[3] ^ pod[3]);
     let word = |at: usize| if differs == 0 { host[at] } else { from[at] };
@@ -303,14 +395,26 @@ fn about_client(error: &Quote, host: Address, port: u16) {
 /// The ends of an answer to a packet.
 #[inline(always)]
 fn turned(ends: &Ends) -> Ends {
-    Ends { addrs: [ends.addrs[1], ends.addrs[0]], ports: [ends.ports[1], ends.ports[0]] }
+    Ends {
+        addrs: [ends.addrs[1], ends.addrs[0]],
+        ports: [ends.ports[1], ends.ports[0]],
+    }
 }
 
 /// The flow of a packet from a container.
 #[inline(always)]
 fn answer_of(ends: &Ends, protocol: u8) -> Answer {
-    let Ends { addrs: [pod, peer], ports: [pod_port, peer_port] } = *ends;
-    Answer { pod, peer, pod_port, peer_port, protocol: protocol.into() }
+    let Ends {
+        addrs: [pod, peer],
+        ports: [pod_port, peer_port],
+    } = *ends;
+    Answer {
+        pod,
+        peer,
+        pod_port,
+        peer_port,
+        protocol: protocol.into(),
+    }
 }
 
 /// What the client of a flow takes for the source of its answers.
@@ -329,7 +433,11 @@ fn recalled(answer: &Answer) -> Option<Origin> {
 /// Where the packet's destination leads: its own address goes before all of the host's.
 #[inline(always)]
 fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
-    let mut at = Entrance { addr: *addr, port, protocol: protocol.into() };
+    let mut at = Entrance {
+        addr: *addr,
+        port,
+        protocol: protocol.into(),
+    };
     if BY_ADDRESS.get(0).is_some_and(|is| *is != 0)
         && let Some(target) = HOST_PORTS.get_ptr(&at)
     {
@@ -339,7 +447,8 @@ fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     HOST_PORTS.get_ptr(&at)
 }
 
-/// What a packet that is not led says of its flow, where it is not for an address that braid noted as the host's.
+/// What a packet that is not led says of its flow, where it is not for an address that braid noted
+/// as the host's.
 #[inline(always)]
 fn stays(packet: &Packet, is_port: bool) {
     if !is_port && Noted::find(&packet.ends.addrs[1]).is_none() {
@@ -347,7 +456,8 @@ fn stays(packet: &Packet, is_port: bool) {
     }
 }
 
-/// A client that speaks to the container without the host's port is not to hear of that port any more.
+/// A client that speaks to the container without the host's port is not to hear of that port any
+/// more.
 #[inline(always)]
 fn forget(packet: &Packet) {
     let answer = answer_of(&turned(&packet.ends), packet.protocol);

@@ -1,11 +1,12 @@
-//! A packet of TCP or UDP: its two ends, read and rewritten. Of a datagram in fragments, only the first one has ports; they
-//! are kept for the others, which mostly come behind it.
+//! A packet of TCP or UDP: its two ends, read and rewritten. Of a datagram in fragments, only the
+//! first one has ports; they are kept for the others, which mostly come behind it.
 
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
     btf_maps::LruHashMap,
     helpers::generated::{
-        bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_pull_data, bpf_skb_store_bytes,
+        bpf_csum_update, bpf_l4_csum_replace, bpf_skb_load_bytes, bpf_skb_pull_data,
+        bpf_skb_store_bytes,
     },
     macros::btf_map,
 };
@@ -18,7 +19,8 @@ const IPV6: u32 = 0xdd86;
 const ETHERNET_LEN: u32 = 14;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
-/// In the fragment field of IPv4, in network byte order: "more fragments", and the place of this one.
+/// In the fragment field of IPv4, in network byte order: "more fragments", and the place of this
+/// one.
 const MORE: u16 = 0x2000_u16.to_be();
 const PLACE: u16 = 0x1fff_u16.to_be();
 /// The same in the fragment header of IPv6.
@@ -50,7 +52,8 @@ struct Ipv4End {
     addrs: [u32; 2],
 }
 
-/// What changes of a packet whose ports follow right behind the addresses, as they mostly do: one store instead of two.
+/// What changes of a packet whose ports follow right behind the addresses, as they mostly do: one
+/// store instead of two.
 #[repr(C, packed(2))]
 struct Ipv4EndAndPorts {
     end: Ipv4End,
@@ -119,7 +122,8 @@ pub struct Network {
     /// Where the header starts, and what is behind it.
     pub start: u32,
     pub end: u32,
-    /// The fragment's datagram, and whether this is its first one; no number where the packet is whole.
+    /// The fragment's datagram, and whether this is its first one; no number where the packet is
+    /// whole.
     id: Option<u32>,
     pub is_later: bool,
 }
@@ -128,7 +132,8 @@ impl Network {
     /// The header at `start`.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, start: u32) -> Option<Self> {
-        // SAFETY: the context is valid for the run, and the verifier lets a classifier read the field.
+        // SAFETY: the context is valid for the run, and the verifier lets a classifier read the
+        // field.
         match unsafe { (*skb).protocol } {
             IPV4 => Self::v4(skb, start),
             IPV6 => Self::v6(skb, start),
@@ -140,7 +145,10 @@ impl Network {
     fn v4(skb: *mut __sk_buff, start: u32) -> Option<Self> {
         let header: Ipv4 = bring(skb, start)?;
         Some(Self {
-            addrs: [[0, 0, MAPPED, header.addrs[0]], [0, 0, MAPPED, header.addrs[1]]],
+            addrs: [
+                [0, 0, MAPPED, header.addrs[0]],
+                [0, 0, MAPPED, header.addrs[1]],
+            ],
             protocol: header.protocol,
             is_v6: false,
             checksum: header.checksum,
@@ -179,23 +187,41 @@ impl Network {
 /// Where the IP header starts.
 #[inline(always)]
 pub fn start(place: u32) -> u32 {
-    if place & ETHERNET == 0 { 0 } else { ETHERNET_LEN }
+    if place & ETHERNET == 0 {
+        0
+    } else {
+        ETHERNET_LEN
+    }
 }
 
 impl Packet {
     /// The packet in `skb`; none where it is not of TCP or UDP, or nobody knows its ports.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, place: u32) -> Option<Self> {
-        let Network { addrs, protocol, is_v6, checksum, start, end, id, is_later } = Network::parse(skb, start(place))?;
+        let Network {
+            addrs,
+            protocol,
+            is_v6,
+            checksum,
+            start,
+            end,
+            id,
+            is_later,
+        } = Network::parse(skb, start(place))?;
         if protocol != TCP && protocol != UDP {
             return None;
         }
         let ports = match id {
             None => see(skb, end).or_else(|| load(skb, end))?,
             Some(id) => {
-                let datagram = Datagram { addrs, id, protocol: protocol.into() };
+                let datagram = Datagram {
+                    addrs,
+                    id,
+                    protocol: protocol.into(),
+                };
                 if is_later {
-                    // SAFETY: the value is copied at once; who changes it reuses the number of a datagram.
+                    // SAFETY: the value is copied at once; who changes it reuses the number of a
+                    // datagram.
                     *unsafe { DATAGRAMS.get(&datagram) }?
                 } else {
                     let ports = load(skb, end)?;
@@ -205,14 +231,27 @@ impl Packet {
             }
         };
         let ends = Ends { addrs, ports };
-        Some(Self { skb, ends, protocol, is_v6, checksum, is_later, network: start, transport: end })
+        Some(Self {
+            skb,
+            ends,
+            protocol,
+            is_v6,
+            checksum,
+            is_later,
+            network: start,
+            transport: end,
+        })
     }
 
     /// Gives the packet other ends; whether it could.
     #[inline(always)]
     pub fn rewrite(&self, to: &Ends) -> bool {
         let from = &self.ends;
-        let (checksum, mangled) = if self.protocol == TCP { (16, 0) } else { (6, u64::from(BPF_F_MARK_MANGLED_0)) };
+        let (checksum, mangled) = if self.protocol == TCP {
+            (16, 0)
+        } else {
+            (6, u64::from(BPF_F_MARK_MANGLED_0))
+        };
         let checksum = self.transport + checksum;
         let diff = diff(&from.addrs, &to.addrs);
         let is_first = !self.is_later;
@@ -229,8 +268,9 @@ impl Packet {
                 }
             }
             if self.is_v6 {
-                // With the checksum of TCP or UDP the sum of the whole packet stays as it was, but the helper takes the
-                // former for the only change. In a later fragment the addresses are.
+                // With the checksum of TCP or UDP the sum of the whole packet stays as it was, but
+                // the helper takes the former for the only change. In a later
+                // fragment the addresses are.
                 bpf_csum_update(self.skb, diff as u32);
             }
             self.store_ends(to, diff, is_first);
@@ -241,7 +281,12 @@ impl Packet {
     /// Writes them, and the checksum of the IPv4 header.
     #[inline(always)]
     fn store_ends(&self, to: &Ends, diff: u64, has_ports: bool) {
-        let Self { skb, network, transport, .. } = *self;
+        let Self {
+            skb,
+            network,
+            transport,
+            ..
+        } = *self;
         let Ends { addrs, ports } = *to;
         // SAFETY: plain numbers without padding.
         unsafe {
@@ -251,7 +296,10 @@ impl Packet {
                 }
                 store(skb, network + 8, &addrs);
             } else {
-                let end = Ipv4End { checksum: changed(self.checksum, diff), addrs: [addrs[0][3], addrs[1][3]] };
+                let end = Ipv4End {
+                    checksum: changed(self.checksum, diff),
+                    addrs: [addrs[0][3], addrs[1][3]],
+                };
                 if has_ports && transport == network + size_of::<Ipv4>() as u32 {
                     return store(skb, network + 10, &Ipv4EndAndPorts { end, ports });
                 }
@@ -269,7 +317,8 @@ fn word([from, to]: [u16; 2]) -> u64 {
     (u32::from(from) | u32::from(to) << 16).into()
 }
 
-/// By how much the sum of all addresses changes, in 32 bits of one's complement (RFC 1624, section 3).
+/// By how much the sum of all addresses changes, in 32 bits of one's complement (RFC 1624, section
+/// 3).
 #[inline(always)]
 pub fn diff(from: &[Address; 2], to: &[Address; 2]) -> u64 {
     let word = |end: usize, at: usize| u64::from(!from[end][at]) + u64::from(to[end][at]);
@@ -282,7 +331,9 @@ pub fn diff(from: &[Address; 2], to: &[Address; 2]) -> u64 {
 #[inline(always)]
 fn changed(checksum: u16, diff: u64) -> u16 {
     let carried = |sum: u64| (sum & u64::from(u16::MAX)) + (sum >> u16::BITS);
-    !carried(carried(u64::from(!checksum) + (diff & u64::from(u16::MAX)) + (diff >> u16::BITS))) as u16
+    !carried(carried(
+        u64::from(!checksum) + (diff & u64::from(u16::MAX)) + (diff >> u16::BITS),
+    )) as u16
 }
 
 /// Both hardware addresses of an Ethernet frame, destination first.
@@ -295,7 +346,10 @@ pub fn macs(skb: *mut __sk_buff) -> Option<[[u8; 6]; 2]> {
 #[inline(always)]
 pub fn mac_words(skb: *mut __sk_buff) -> Option<[Mac; 2]> {
     let [first, second, third]: [u32; 3] = see(skb, 0)?;
-    Some([[first, second & 0xffff], [second >> 16 | third << 16, third >> 16]])
+    Some([
+        [first, second & 0xffff],
+        [second >> 16 | third << 16, third >> 16],
+    ])
 }
 
 /// Writes hardware addresses from the start of an Ethernet frame on.
@@ -311,7 +365,12 @@ pub fn load<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the helper writes all bytes of the value, which are plain numbers, or fails.
     unsafe {
-        let failed = bpf_skb_load_bytes(skb.cast(), at, value.as_mut_ptr().cast(), size_of::<T>() as u32);
+        let failed = bpf_skb_load_bytes(
+            skb.cast(),
+            at,
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+        );
         (failed == 0).then(|| value.assume_init())
     }
 }
@@ -319,11 +378,16 @@ pub fn load<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
 /// The same without a helper, of the part of the packet that a program can see.
 #[inline(always)]
 fn see<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
-    // SAFETY: the context is valid for the run, and the verifier holds what is read to lie before `data_end`. Where the
-    // program runs, numbers need not be aligned, and all these are plain numbers.
+    // SAFETY: the context is valid for the run, and the verifier holds what is read to lie before
+    // `data_end`. Where the program runs, numbers need not be aligned, and all these are plain
+    // numbers.
     unsafe {
-        // The compiler would keep the half of each that the field has, which the verifier takes for a number.
-        let (start, end) = (black_box((*skb).data as usize), black_box((*skb).data_end as usize));
+        // The compiler would keep the half of each that the field has, which the verifier takes for
+        // a number.
+        let (start, end) = (
+            black_box((*skb).data as usize),
+            black_box((*skb).data_end as usize),
+        );
         let from = start + at as usize;
         (from + size_of::<T>() <= end).then(|| (from as *const T).read())
     }
@@ -336,7 +400,8 @@ fn bring<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     let (start, end) = unsafe { ((*skb).data, (*skb).data_end) };
     let needed = at + size_of::<T>() as u32;
     if end.wrapping_sub(start) < needed {
-        // SAFETY: the context is valid for the run, and no pointer into the packet is kept across the helper.
+        // SAFETY: the context is valid for the run, and no pointer into the packet is kept across
+        // the helper.
         unsafe { bpf_skb_pull_data(skb, needed) };
     }
     see(skb, at)

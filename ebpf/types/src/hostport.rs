@@ -25,7 +25,8 @@ pub const POD: u32 = 2;
 pub const BRIDGE_PORT: u32 = 4;
 /// Class id of a filter: its link is a bridge.
 pub const BRIDGE: u32 = 8;
-/// Class id of a filter: what the container sends waits behind it, and nothing may go past that queue.
+/// Class id of a filter: what the container sends waits behind it, and nothing may go past that
+/// queue.
 pub const SHAPED: u32 = 16;
 
 /// Key of a port of the host.
@@ -104,8 +105,8 @@ pub struct Origin {
     pub link: u32,
     /// As in the [`Target`] that led it.
     pub bridge: u32,
-    /// Hardware address of that bridge, once a packet of the flow went from it straight into the container's link; before,
-    /// nothing. The answers go the same way back.
+    /// Hardware address of that bridge, once a packet of the flow went from it straight into the
+    /// container's link; before, nothing. The answers go the same way back.
     pub home: Mac,
 }
 

@@ -1,4 +1,5 @@
-//! What braid and its eBPF programs tell each other through maps: plain values whose size is part of the contract.
+//! What braid and its eBPF programs tell each other through maps: plain values whose size is part
+//! of the contract.
 
 #![no_std]
 

@@ -13,7 +13,8 @@ pub struct Port {
     pub number: u16,
     /// As in the IP header.
     pub protocol: u8,
-    /// 1 where it is that of all addresses of the host, 0 where it is that of `::1` alone, which goes before.
+    /// 1 where it is that of all addresses of the host, 0 where it is that of `::1` alone, which
+    /// goes before.
     pub is_any: u8,
 }
 

@@ -43,37 +43,77 @@ fn runs(pod: &Pod, plugins: &[&str]) {
 
 #[test]
 fn the_plugins_beside_a_list_run_behind_its_own() {
-    let networks = [("listed", json!(null)), ("alone", json!(null)), ("here", spied_list("here", &json!({})))];
-    let Some(node) = Node::new("beside", &networks) else { return };
-    let (spy, spy2) = (json!({"type": "spy", "name": "other", "cniVersion": "0.3.1"}), json!({"type": "spy2"}));
-    beside("/etc/cni/default", &[("20.conf", spy.clone()), ("10.conf", spy2.clone())]);
+    let networks = [
+        ("listed", json!(null)),
+        ("alone", json!(null)),
+        ("here", spied_list("here", &json!({}))),
+    ];
+    let Some(node) = Node::new("beside", &networks) else {
+        return;
+    };
+    let (spy, spy2) = (
+        json!({"type": "spy", "name": "other", "cniVersion": "0.3.1"}),
+        json!({"type": "spy2"}),
+    );
+    beside(
+        "/etc/cni/default",
+        &[("20.conf", spy.clone()), ("10.conf", spy2.clone())],
+    );
     for folder in ["listed", "alone", "here"] {
-        beside(&format!("{CONF_DIR}/{folder}"), &[("10.conf", spy2.clone())]);
+        beside(
+            &format!("{CONF_DIR}/{folder}"),
+            &[("10.conf", spy2.clone())],
+        );
     }
     let listed = spied_list("listed", &json!({}));
     fs::write(format!("{CONF_DIR}/listed.conflist"), listed.to_string()).expect("a list");
-    fs::write(format!("{CONF_DIR}/alone.conf"), super::spy("alone", &json!({})).to_string()).expect("a plugin");
+    fs::write(
+        format!("{CONF_DIR}/alone.conf"),
+        super::spy("alone", &json!({})).to_string(),
+    )
+    .expect("a plugin");
     Node::set_default(&spied_list("default", &json!({})));
     let pod = node.pod("web", "listed,alone,here");
     let default = ["default eth0 spy", "default eth0 spy2", "default eth0 spy"];
-    let others = ["listed net1 spy", "listed net1 spy2", "alone net2 spy", "here net3 spy"];
+    let others = [
+        "listed net1 spy",
+        "listed net1 spy2",
+        "alone net2 spy",
+        "here net3 spy",
+    ];
     runs(&pod, &[&default[..], &others].concat());
     pod.call.status().ok();
-    assert_eq!(calls(), ["STATUS default  spy", "STATUS default  spy2", "STATUS default  spy"]);
+    assert_eq!(
+        calls(),
+        [
+            "STATUS default  spy",
+            "STATUS default  spy2",
+            "STATUS default  spy"
+        ]
+    );
     // Without a plugin of its own, and with all of them in it.
     let alone = json!({"cniVersion": "1.1.0", "name": "default"});
     Node::set_default(&alone);
     runs(&node.pod("none", ""), &default[1..]);
-    Node::set_default(&spied_list("default", &json!({"loadOnlyInlinedPlugins": true})));
+    Node::set_default(&spied_list(
+        "default",
+        &json!({"loadOnlyInlinedPlugins": true}),
+    ));
     runs(&node.pod("inlined", ""), &default[..1]);
     node.assert_nothing_left(&pod);
 }
 
 #[test]
 fn a_plugin_that_can_not_be_read_fails_the_pod_and_nothing_is_run() {
-    let Some(node) = Node::new("beside-broken", &[]) else { return };
+    let Some(node) = Node::new("beside-broken", &[]) else {
+        return;
+    };
     Node::set_default(&spied_list("default", &json!({})));
-    for (name, text) in [("half", "{\"type\":"), ("typeless", "{}"), ("circle", "{\"type\":\"braid\"}")] {
+    for (name, text) in [
+        ("half", "{\"type\":"),
+        ("typeless", "{}"),
+        ("circle", "{\"type\":\"braid\"}"),
+    ] {
         fs::create_dir_all("/etc/cni/default").expect("a folder");
         fs::write("/etc/cni/default/10-wrong.conf", text).expect("a file");
         let pod = node.pod(name, "");
@@ -86,7 +126,10 @@ fn a_plugin_that_can_not_be_read_fails_the_pod_and_nothing_is_run() {
     std::os::unix::fs::symlink("/nowhere", "/etc/cni/default/10-wrong.conf").expect("a link");
     let pod = node.pod("dangling", "");
     let error = pod.call.add().error();
-    assert!(error.msg.contains("read /etc/cni/default/10-wrong.conf"), "{error:?}");
+    assert!(
+        error.msg.contains("read /etc/cni/default/10-wrong.conf"),
+        "{error:?}"
+    );
     assert_eq!(calls(), [""; 0]);
     // DEL of a pod that was attached before goes on.
     pod.call.del().ok();
@@ -95,18 +138,42 @@ fn a_plugin_that_can_not_be_read_fails_the_pod_and_nothing_is_run() {
 
 #[test]
 fn an_auxiliary_chain_does_not_run_what_the_default_network_runs() {
-    let Some(node) = Node::new("auxiliary", &[]) else { return };
+    let Some(node) = Node::new("auxiliary", &[]) else {
+        return;
+    };
     let plugins = [("10.conf", spy("x", &json!({"type": "spy2"})))];
     beside("/etc/cni/default", &plugins);
     beside("/etc/cni/vendor", &plugins);
     for (name, is_inlined, chain, expected) in [
-        ("other", false, "vendor", vec!["default eth0 spy", "default eth0 spy2", "vendor net1 spy2"]),
-        ("same", false, "default", vec!["default eth0 spy", "default eth0 spy2"]),
-        ("inlined", true, "default", vec!["default eth0 spy", "default net1 spy2"]),
+        (
+            "other",
+            false,
+            "vendor",
+            vec!["default eth0 spy", "default eth0 spy2", "vendor net1 spy2"],
+        ),
+        (
+            "same",
+            false,
+            "default",
+            vec!["default eth0 spy", "default eth0 spy2"],
+        ),
+        (
+            "inlined",
+            true,
+            "default",
+            vec!["default eth0 spy", "default net1 spy2"],
+        ),
     ] {
-        Node::set_default(&spied_list("default", &json!({"loadOnlyInlinedPlugins": is_inlined})));
+        Node::set_default(&spied_list(
+            "default",
+            &json!({"loadOnlyInlinedPlugins": is_inlined}),
+        ));
         let Pod { name, ns, call } = node.pod(name, "");
-        let pod = Pod { name, ns, call: call.with("auxiliaryCNIChainName", chain) };
+        let pod = Pod {
+            name,
+            ns,
+            call: call.with("auxiliaryCNIChainName", chain),
+        };
         runs(&pod, &expected);
         node.assert_nothing_left(&pod);
     }
@@ -114,16 +181,25 @@ fn an_auxiliary_chain_does_not_run_what_the_default_network_runs() {
 
 #[test]
 fn a_runtime_that_runs_the_folder_itself_leaves_nothing_to_run() {
-    let Some(node) = Node::new("by-runtime", &[]) else { return };
+    let Some(node) = Node::new("by-runtime", &[]) else {
+        return;
+    };
     let Some(cnitool) = cnitool() else {
-        braid_tests::feature::tell_skip("api::by-runtime", "needs cnitool, installed by cargo xtask test");
+        braid_tests::feature::tell_skip(
+            "api::by-runtime",
+            "needs cnitool, installed by cargo xtask test",
+        );
         return;
     };
     let folder = "/etc/cni/net.d";
-    beside(&format!("{folder}/cbr0"), &[("10.conf", json!({"type": "spy2"}))]);
+    beside(
+        &format!("{folder}/cbr0"),
+        &[("10.conf", json!({"type": "spy2"}))],
+    );
     let mut default = bridged(0);
     default["name"] = "cbr0".into();
-    fs::write(format!("{folder}/10-default.conflist"), default.to_string()).expect("the default network");
+    fs::write(format!("{folder}/10-default.conflist"), default.to_string())
+        .expect("the default network");
     for (pod, name, more) in [
         ("same", "cbr0", json!({})),
         ("inlined", "cbr0", json!({"loadOnlyInlinedPlugins": true})),
@@ -138,14 +214,25 @@ fn a_runtime_that_runs_the_folder_itself_leaves_nothing_to_run() {
         }
         // The test's own caller puts the program into the runtime's folder.
         pod.call.run("VERSION").result();
-        fs::write(format!("{folder}/00-pods.conflist"), list.to_string()).expect("the runtime's list");
-        let args = format!("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=by-runtime;K8S_POD_NAME={}", pod.name);
+        fs::write(format!("{folder}/00-pods.conflist"), list.to_string())
+            .expect("the runtime's list");
+        let args = format!(
+            "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=by-runtime;K8S_POD_NAME={}",
+            pod.name
+        );
         let path = format!("CNI_PATH={}", braid_tests::sandbox::PLUGINS);
         for verb in ["add", "check", "del"] {
             let netns = pod.ns.path().display();
-            node.world.sandbox.run(&format!("env {path} {args} {} {verb} {name} {netns}", cnitool.display()));
+            node.world.sandbox.run(&format!(
+                "env {path} {args} {} {verb} {name} {netns}",
+                cnitool.display()
+            ));
             let verb = verb.to_uppercase();
-            assert_eq!(calls(), [format!("{verb} cbr0 eth0 spy2")], "once, by {name} {more}");
+            assert_eq!(
+                calls(),
+                [format!("{verb} cbr0 eth0 spy2")],
+                "once, by {name} {more}"
+            );
         }
         node.assert_nothing_left(&pod);
     }

@@ -13,7 +13,8 @@ fn claim(node: &Node, name: &str, network: &str) -> Value {
     let metadata = json!({"name": name, "ownerReferences": [owner], "finalizers": ["kubevirt.io/persistent-ipam"]});
     let spec = json!({"network": network, "interface": "net1"});
     let (api, kind) = ("k8s.cni.cncf.io/v1alpha1", "IPAMClaim");
-    node.world.create(json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}));
+    node.world
+        .create(json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}));
     node.world.get("ipamclaim", name)
 }
 
@@ -23,8 +24,11 @@ fn refers_to(network: &str, claim: &str) -> String {
 
 /// The leased addresses that claims hold, each with its file's first line.
 fn held() -> Vec<String> {
-    let names =
-        fs::read_dir(LEASES).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let names = fs::read_dir(LEASES)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
     let mut held: Vec<String> = names
         .filter(|name| name.parse::<std::net::IpAddr>().is_ok())
         .map(|name| {
@@ -42,31 +46,60 @@ fn end(node: &Node, pod: &Pod) {
     pod.call.del().ok();
     node.world.sandbox.end(&pod.ns);
     let namespace = &node.world.namespace;
-    node.world.server.kubectl(&["delete", "pod", &pod.name, "-n", namespace, "--force", "--grace-period=0"], None);
+    node.world.server.kubectl(
+        &[
+            "delete",
+            "pod",
+            &pod.name,
+            "-n",
+            namespace,
+            "--force",
+            "--grace-period=0",
+        ],
+        None,
+    );
 }
 
 #[test]
 fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
-    let Some(node) = Node::new("kept", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("kept", &[("lan", bridged(1))]) else {
+        return;
+    };
     let before = claim(&node, "vm-a.lan", "lan1");
     let holder = format!("10.1.0.2 ipamclaim-{}", uid(&before));
     let first = node.pod("first", &refers_to("lan", "vm-a.lan"));
     let result = first.call.add().result();
-    assert_eq!((first.ns.addrs("net1"), held()), (vec!["10.1.0.2/24".to_owned()], vec![holder.clone()]));
+    assert_eq!(
+        (first.ns.addrs("net1"), held()),
+        (vec!["10.1.0.2/24".to_owned()], vec![holder.clone()])
+    );
     first.call.check(&result).ok();
     let mut filled = node.world.get("ipamclaim", "vm-a.lan");
     let status = filled["status"].take();
-    assert_eq!(filled["metadata"], before["metadata"], "owner and finalizer are its controller's");
+    assert_eq!(
+        filled["metadata"], before["metadata"],
+        "owner and finalizer are its controller's"
+    );
     assert_eq!(filled["spec"], before["spec"]);
     let condition = &status["conditions"][0];
-    assert_eq!((&status["ips"], &status["ownerPod"]), (&json!(["10.1.0.2/24"]), &json!({"name": "first"})));
+    assert_eq!(
+        (&status["ips"], &status["ownerPod"]),
+        (&json!(["10.1.0.2/24"]), &json!({"name": "first"}))
+    );
     let told = ["type", "status", "reason"].map(|key| condition[key].as_str().unwrap_or_default());
     assert_eq!(told, ["IPsAllocated", "True", "SuccessfulAllocation"]);
-    let of_claims: Vec<String> = node.requests().into_iter().filter(|asked| asked.contains("ipamclaims")).collect();
+    let of_claims: Vec<String> = node
+        .requests()
+        .into_iter()
+        .filter(|asked| asked.contains("ipamclaims"))
+        .collect();
     assert_eq!(of_claims, ["get ipamclaims", "patch ipamclaims/status"]);
     // Others, while it is in use and after.
     let second = node.pod("second", &refers_to("lan", "vm-a.lan"));
-    second.call.add().refused(11, &["claim kept/vm-a.lan: pod kept/first uses it"]);
+    second
+        .call
+        .add()
+        .refused(11, &["claim kept/vm-a.lan: pod kept/first uses it"]);
     assert_eq!(second.ns.link_names(), [""; 0]);
     end(&node, &first);
     let other = node.pod("other", "lan");
@@ -75,15 +108,45 @@ fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
     other.call.gc(&[("other", "eth0")]).ok();
     assert_eq!(held(), std::slice::from_ref(&holder), "the claim is there");
     second.call.add().result();
-    assert_eq!((second.ns.addrs("net1"), held()), (vec!["10.1.0.2/24".to_owned()], vec![holder.clone()]));
+    assert_eq!(
+        (second.ns.addrs("net1"), held()),
+        (vec!["10.1.0.2/24".to_owned()], vec![holder.clone()])
+    );
     let now = node.world.get("ipamclaim", "vm-a.lan")["status"].clone();
-    assert_eq!((&now["ownerPod"], &now["ips"]), (&json!({"name": "second"}), &json!(["10.1.0.2/24"])));
-    assert_eq!(now["conditions"], status["conditions"], "it was allocated once");
+    assert_eq!(
+        (&now["ownerPod"], &now["ips"]),
+        (&json!({"name": "second"}), &json!(["10.1.0.2/24"]))
+    );
+    assert_eq!(
+        now["conditions"], status["conditions"],
+        "it was allocated once"
+    );
     end(&node, &second);
     assert_eq!(held(), [holder]);
-    let unfinalized = ["patch", "ipamclaim", "vm-a.lan", "-n", "kept", "--type=merge", "-p"];
-    node.world.server.kubectl(&["delete", "ipamclaim", "vm-a.lan", "-n", "kept", "--wait=false"], None);
-    node.world.server.kubectl(&[&unfinalized[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat(), None);
+    let unfinalized = [
+        "patch",
+        "ipamclaim",
+        "vm-a.lan",
+        "-n",
+        "kept",
+        "--type=merge",
+        "-p",
+    ];
+    node.world.server.kubectl(
+        &[
+            "delete",
+            "ipamclaim",
+            "vm-a.lan",
+            "-n",
+            "kept",
+            "--wait=false",
+        ],
+        None,
+    );
+    node.world.server.kubectl(
+        &[&unfinalized[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat(),
+        None,
+    );
     other.call.gc(&[("other", "eth0")]).ok();
     assert_eq!(held(), [""; 0]);
     other.call.del().ok();
@@ -94,80 +157,150 @@ fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
 fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
     let config = json!({"cniVersion": "1.0.0", "name": "lan1", "type": "bridge", "bridge": "lan1",
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/30"}});
-    let Some(node) = Node::new("full", &[("lan", config)]) else { return };
+    let Some(node) = Node::new("full", &[("lan", config)]) else {
+        return;
+    };
     claim(&node, "vm", "lan1");
     let first = node.pod("first", &refers_to("lan", "vm"));
     first.call.add().result();
     end(&node, &first);
     let second = node.pod("second", "lan");
-    second.call.add().refused(999, &["no IP addresses available in range set"]);
-    assert_eq!((held().len(), second.ns.link_names()), (1, Vec::<String>::new()), "the claim is there");
-    let patch = ["patch", "ipamclaim", "vm", "-n", "full", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
-    node.world.server.kubectl(&["delete", "ipamclaim", "vm", "-n", "full", "--wait=false"], None);
+    second
+        .call
+        .add()
+        .refused(999, &["no IP addresses available in range set"]);
+    assert_eq!(
+        (held().len(), second.ns.link_names()),
+        (1, Vec::<String>::new()),
+        "the claim is there"
+    );
+    let patch = [
+        "patch",
+        "ipamclaim",
+        "vm",
+        "-n",
+        "full",
+        "--type=merge",
+        "-p",
+        r#"{"metadata":{"finalizers":null}}"#,
+    ];
+    node.world.server.kubectl(
+        &["delete", "ipamclaim", "vm", "-n", "full", "--wait=false"],
+        None,
+    );
     node.world.server.kubectl(&patch, None);
     second.call.add().result();
-    assert_eq!((second.ns.addrs("net1"), held()), (vec!["10.1.0.2/30".to_owned()], Vec::new()));
+    assert_eq!(
+        (second.ns.addrs("net1"), held()),
+        (vec!["10.1.0.2/30".to_owned()], Vec::new())
+    );
     second.call.del().ok();
     node.assert_nothing_left(&second);
 }
 
 #[test]
 fn i7_a_claim_moves_with_its_virtual_machine() {
-    let Some(node) = Node::new("moves", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("moves", &[("lan", bridged(1))]) else {
+        return;
+    };
     claim(&node, "vm", "lan1");
     let networks = refers_to("lan", "vm");
     let of_vm = |more: &Value| {
         let mut annotations = json!({super::NETWORKS: networks, "kubevirt.io/domain": "vm"});
-        annotations.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        annotations
+            .as_object_mut()
+            .expect("an object")
+            .extend(more.as_object().cloned().unwrap_or_default());
         annotations
     };
     let source = node.annotated("source", &of_vm(&json!({})));
     source.call.add().result();
     // On another node, where nobody has the lease.
-    let target = node.annotated("target", &of_vm(&json!({"kubevirt.io/migrationJobName": "job"})));
+    let target = node.annotated(
+        "target",
+        &of_vm(&json!({"kubevirt.io/migrationJobName": "job"})),
+    );
     fs::rename("/run/braid", "/run/elsewhere").expect("another node's records");
     fs::remove_dir_all(LEASES).expect("another node's leases");
     target.call.add().result();
     assert_eq!(target.ns.addrs("net1"), ["10.1.0.2/24"]);
-    assert_eq!(node.world.get("ipamclaim", "vm")["status"]["ownerPod"]["name"], "target");
+    assert_eq!(
+        node.world.get("ipamclaim", "vm")["status"]["ownerPod"]["name"],
+        "target"
+    );
     target.call.del().ok();
 }
 
 #[test]
 fn i2_i3_i4_s33_a_claim_is_of_one_secondary_network_that_keeps_leases() {
     let networks = [("lan", bridged(1)), ("spied", spy("spied", &json!({})))];
-    let Some(node) = Node::new("of-one", &networks) else { return };
+    let Some(node) = Node::new("of-one", &networks) else {
+        return;
+    };
     claim(&node, "vm", "lan1");
     claim(&node, "of-others", "blue");
     // A delegate that does not know claims ignores them, and nobody asks for them.
     let pod = node.pod("ignores", &refers_to("spied", "none"));
     pod.call.add().result();
-    assert!(!node.requests().iter().any(|asked| asked.contains("ipamclaims")));
+    assert!(
+        !node
+            .requests()
+            .iter()
+            .any(|asked| asked.contains("ipamclaims"))
+    );
     assert_eq!(calls(), ["ADD spied net1 spy"]);
     pod.call.del().ok();
-    let default = json!([{"name": "lan", "namespace": "of-one", "ipam-claim-reference": "vm"}]).to_string();
+    let default =
+        json!([{"name": "lan", "namespace": "of-one", "ipam-claim-reference": "vm"}]).to_string();
     let default = node.annotated("default", &json!({DEFAULT_NETWORK: default}));
-    default.call.add().refused(7, &["the default network takes no claim"]);
+    default
+        .call
+        .add()
+        .refused(7, &["the default network takes no claim"]);
     for (name, networks, code, words) in [
-        ("of-others", refers_to("lan", "of-others"), 7, "it is for network \"blue\""),
-        ("none", refers_to("lan", "none"), 11, "IPAMClaim of-one/none does not exist"),
+        (
+            "of-others",
+            refers_to("lan", "of-others"),
+            7,
+            "it is for network \"blue\"",
+        ),
+        (
+            "none",
+            refers_to("lan", "none"),
+            11,
+            "IPAMClaim of-one/none does not exist",
+        ),
     ] {
         let pod = node.pod(name, &networks);
         pod.call.add().refused(code, &[words]);
         node.assert_nothing_left(&pod);
     }
     assert_eq!(node.world.get("ipamclaim", "vm")["status"], Value::Null);
-    // The kind itself: both keys of the specification are needed, and the status is a resource of its own.
+    // The kind itself: both keys of the specification are needed, and the status is a resource of
+    // its own.
     for spec in [json!({"network": "lan"}), json!({"interface": "net1"})] {
         let object = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim",
             "metadata": {"name": "half", "namespace": "of-one"}, "spec": spec});
-        let made = node.world.server.try_kubectl(&["create", "-f", "-"], Some(&object));
-        assert!(String::from_utf8_lossy(&made.stderr).contains("equired"), "{made:?}");
+        let made = node
+            .world
+            .server
+            .try_kubectl(&["create", "-f", "-"], Some(&object));
+        assert!(
+            String::from_utf8_lossy(&made.stderr).contains("equired"),
+            "{made:?}"
+        );
     }
     let may = |verb: &str, below: &str| {
-        let own = ["--as=system:serviceaccount:kube-system:braid", &format!("--subresource={below}")];
+        let own = [
+            "--as=system:serviceaccount:kube-system:braid",
+            &format!("--subresource={below}"),
+        ];
         let question = ["auth", "can-i", verb, "ipamclaims.k8s.cni.cncf.io"];
-        node.world.server.try_kubectl(&[&question[..], &own].concat(), None).status.success()
+        node.world
+            .server
+            .try_kubectl(&[&question[..], &own].concat(), None)
+            .status
+            .success()
     };
     assert!(may("get", "") && may("patch", "status") && !may("patch", "") && !may("update", ""));
 }

@@ -17,9 +17,9 @@ struct NameServer<'n>(&'n Ns);
 
 impl<'n> NameServer<'n> {
     fn start(ns: &'n Ns) -> Self {
-        let names =
-            "--conf-file=/dev/null --no-hosts --no-resolv --host-record=api.cluster.test,127.0.0.1 --local=/test/";
-        let at = "--listen-address=127.0.0.1 --bind-interfaces --user=root --pid-file=/run/dnsmasq.pid";
+        let names = "--conf-file=/dev/null --no-hosts --no-resolv --host-record=api.cluster.test,127.0.0.1 --local=/test/";
+        let at =
+            "--listen-address=127.0.0.1 --bind-interfaces --user=root --pid-file=/run/dnsmasq.pid";
         ns.run(&format!("/usr/sbin/dnsmasq {names} {at}"));
         Self(ns)
     }
@@ -34,17 +34,26 @@ impl Drop for NameServer<'_> {
 /// The C library looks names up: musl's in the build that is shipped.
 #[test]
 fn the_api_server_is_found_by_hosts_file_name_server_and_search_domain() {
-    let Some(node) = Node::new("by-name", &[]) else { return };
+    let Some(node) = Node::new("by-name", &[]) else {
+        return;
+    };
     let host = node.world.sandbox.host();
     fs::write("/run/hosts", "127.0.0.1 api.in-hosts\n").expect("a hosts file");
-    fs::write("/run/resolv.conf", "nameserver 127.0.0.1\nsearch none.test cluster.test\n").expect("a resolver's file");
+    fs::write(
+        "/run/resolv.conf",
+        "nameserver 127.0.0.1\nsearch none.test cluster.test\n",
+    )
+    .expect("a resolver's file");
     for name in ["hosts", "resolv.conf"] {
         host.run(&format!("mount --bind /run/{name} /etc/{name}"));
     }
     let _server = NameServer::start(host);
     let url = node.world.proxy.url();
     let port = url.rsplit(':').next().expect("a port");
-    for (at, name) in ["api.in-hosts", "api.cluster.test", "api"].iter().enumerate() {
+    for (at, name) in ["api.in-hosts", "api.cluster.test", "api"]
+        .iter()
+        .enumerate()
+    {
         let server = format!("https://{name}:{port}");
         let cluster = json!({"server": server, "certificate-authority": "/run/ca.crt", "tls-server-name": "127.0.0.1"});
         write_kubeconfig(&cluster, &json!({"token": node.world.server.token}));
@@ -57,16 +66,25 @@ fn the_api_server_is_found_by_hosts_file_name_server_and_search_domain() {
 
 #[test]
 fn without_the_api_add_is_to_be_tried_again_and_leaves_nothing() {
-    let Some(node) = Node::new("pods-down", &[]) else { return };
+    let Some(node) = Node::new("pods-down", &[]) else {
+        return;
+    };
     let pod = node.annotated("web", &json!({}));
     cut_off();
-    pod.call.add().refused(11, &["get pod pods-down/web", "127.0.0.1:1"]);
+    pod.call
+        .add()
+        .refused(11, &["get pod pods-down/web", "127.0.0.1:1"]);
     node.assert_nothing_left(&pod);
 }
 
 #[test]
 fn del_check_and_gc_ask_no_api() {
-    let Some(node) = Node::new("offline", &[("lan", bridged(1)), ("a", spy("a", &json!({})))]) else { return };
+    let Some(node) = Node::new(
+        "offline",
+        &[("lan", bridged(1)), ("a", spy("a", &json!({})))],
+    ) else {
+        return;
+    };
     let pod = node.pod("web", "lan,a");
     let result = pod.call.add().result();
     calls();
@@ -82,11 +100,23 @@ fn del_check_and_gc_ask_no_api() {
 
 #[test]
 fn a_pod_that_is_not_there_or_another_one_is_not_attached() {
-    let Some(node) = Node::new("gone", &[]) else { return };
+    let Some(node) = Node::new("gone", &[]) else {
+        return;
+    };
     let pod = node.annotated("web", &json!({}));
-    let args = |name: &str| format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=gone;K8S_POD_NAME={name};K8S_POD_UID=other");
-    pod.call.clone().args(&args("none")).add().refused(11, &["gone/none"]);
-    pod.call.clone().args(&args("web")).add().refused(7, &["the call is for uid other"]);
+    let args = |name: &str| {
+        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=gone;K8S_POD_NAME={name};K8S_POD_UID=other")
+    };
+    pod.call
+        .clone()
+        .args(&args("none"))
+        .add()
+        .refused(11, &["gone/none"]);
+    pod.call
+        .clone()
+        .args(&args("web"))
+        .add()
+        .refused(7, &["the call is for uid other"]);
     node.assert_nothing_left(&pod);
 }
 
@@ -95,7 +125,9 @@ fn passing_faults_are_borne_and_nothing_is_done_twice() {
     let answers = [500, 503, 429].map(|status| Fault::Answer(status, "", ""));
     let faults = [answers.to_vec(), vec![Fault::Cut, Fault::LoseAnswer]].concat();
     let networks = [("a", spy("a", &json!({})))];
-    let Some(node) = Node::with("passing", &networks, faults, Fault::None) else { return };
+    let Some(node) = Node::with("passing", &networks, faults, Fault::None) else {
+        return;
+    };
     let pod = node.pod("web", "a");
     pod.call.add().result();
     assert_eq!(calls(), ["ADD a net1 spy"]);
@@ -108,29 +140,57 @@ fn passing_faults_are_borne_and_nothing_is_done_twice() {
 fn at_800_ms_a_pod_with_two_networks_starts() {
     let far = Fault::Delay(Duration::from_millis(400));
     let networks = [("lan", bridged(1)), ("lan2", bridged(2))];
-    let Some(node) = Node::with("pods-far", &networks, Vec::new(), far) else { return };
+    let Some(node) = Node::with("pods-far", &networks, Vec::new(), far) else {
+        return;
+    };
     let pod = node.pod("web", "lan,lan2");
     pod.call.add().result();
-    assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false", "lan2 net2 false"]);
+    assert_eq!(
+        node.entries(&pod),
+        ["default eth0 true", "lan net1 false", "lan2 net2 false"]
+    );
     let asked = node.requests();
-    assert_eq!((asked.len(), node.world.proxy.connections()), (4, 1), "{asked:?}");
+    assert_eq!(
+        (asked.len(), node.world.proxy.connections()),
+        (4, 1),
+        "{asked:?}"
+    );
     pod.call.del().ok();
 }
 
 #[test]
 fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
-    let Some(node) = Node::new("owed", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("owed", &[("lan", bridged(1))]) else {
+        return;
+    };
     let server = node.world.server;
-    let rights = ["--verb=get", "--resource=pods,network-attachment-definitions.k8s.cni.cncf.io"];
-    server.kubectl(&[&["create", "role", "reader", "-n", "owed"], &rights[..]].concat(), None);
-    server.kubectl(&["create", "serviceaccount", "reader", "-n", "kube-system"], None);
+    let rights = [
+        "--verb=get",
+        "--resource=pods,network-attachment-definitions.k8s.cni.cncf.io",
+    ];
+    server.kubectl(
+        &[&["create", "role", "reader", "-n", "owed"], &rights[..]].concat(),
+        None,
+    );
+    server.kubectl(
+        &["create", "serviceaccount", "reader", "-n", "kube-system"],
+        None,
+    );
     let to = ["--role=reader", "--serviceaccount=kube-system:reader"];
-    server.kubectl(&[&["create", "rolebinding", "reader", "-n", "owed"], &to[..]].concat(), None);
-    node.world.kubeconfig(&json!({"token": server.create_token("reader")}));
+    server.kubectl(
+        &[&["create", "rolebinding", "reader", "-n", "owed"], &to[..]].concat(),
+        None,
+    );
+    node.world
+        .kubeconfig(&json!({"token": server.create_token("reader")}));
     let pod = node.pod("web", "lan");
     let added = pod.call.add();
     added.result();
-    assert!(added.stderr.contains("its network-status is owed") && added.stderr.contains("403"), "{}", added.stderr);
+    assert!(
+        added.stderr.contains("its network-status is owed") && added.stderr.contains("403"),
+        "{}",
+        added.stderr
+    );
     assert!(pod.ns.can_ping("10.1.0.1"));
     assert_eq!(node.entries(&pod), [""; 0]);
     node.world.kubeconfig(&json!({"token": server.token}));
@@ -146,8 +206,13 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
 
 #[test]
 fn gc_takes_all_networks_of_a_dead_container_along() {
-    let networks = [("lan", bridged(1)), ("a", spy("a", &json!({"cniVersion": "1.1.0"})))];
-    let Some(node) = Node::new("pods-gc", &networks) else { return };
+    let networks = [
+        ("lan", bridged(1)),
+        ("a", spy("a", &json!({"cniVersion": "1.1.0"}))),
+    ];
+    let Some(node) = Node::new("pods-gc", &networks) else {
+        return;
+    };
     let [live, dead] = ["live", "dead"].map(|name| node.pod(name, "lan,a"));
     for pod in [&live, &dead] {
         pod.call.add().result();
@@ -157,8 +222,14 @@ fn gc_takes_all_networks_of_a_dead_container_along() {
     live.call.gc(&[("live", "eth0")]).ok();
     let left = node.world.sandbox.leftovers();
     assert!(!left.iter().any(|left| left.contains("dead")), "{left:?}");
-    let (listed, last) = (json!([{"containerID": "live", "ifname": "net2"}]), super::spied().pop().expect("a call"));
-    assert_eq!((&last["COMMAND"], &last["conf"]["cni.dev/valid-attachments"]), (&json!("GC"), &listed));
+    let (listed, last) = (
+        json!([{"containerID": "live", "ifname": "net2"}]),
+        super::spied().pop().expect("a call"),
+    );
+    assert_eq!(
+        (&last["COMMAND"], &last["conf"]["cni.dev/valid-attachments"]),
+        (&json!("GC"), &listed)
+    );
     assert_eq!(calls()[0], "DEL a net2 spy");
     assert!(live.ns.can_ping("10.1.0.1") && live.ns.can_ping("10.0.0.1"));
     live.call.del().ok();

@@ -1,4 +1,5 @@
-//! Annotations and networks of somebody who means harm: a clear error in bounded time and memory, and nothing is run or written.
+//! Annotations and networks of somebody who means harm: a clear error in bounded time and memory,
+//! and nothing is run or written.
 
 use super::{NETWORKS, Node, Pod, Value, calls, json, spy};
 use braid_core::k8s::DEFAULT_NETWORK;
@@ -19,17 +20,25 @@ const WATCHED: &str = "execve,execveat,open,openat,creat,mkdir,mkdirat,mknod,mkn
 /// Folders of braid's own state.
 const STATE: &[&str] = &["/run/braid", "/var/lib/cni/"];
 
-/// Runs `verb`; says what it did but to answer within the bounds, to start no program and to make no file but of braid's own
-/// state.
+/// Runs `verb`; says what it did but to answer within the bounds, to start no program and to make
+/// no file but of braid's own state.
 fn run(node: &Node, call: &Call, verb: &str) -> (Answer, Vec<String>) {
     node.world.sandbox.script("watch", include_str!("watch.py"));
     let watched = format!("/run/cni-bin/watch strace -f -qq -o /run/trace -e trace={WATCHED}");
     let start = Instant::now();
     let answer = call.clone().under(&watched).run(verb);
     let took = start.elapsed();
-    let peak: u64 = fs::read_to_string("/run/peak").expect("a peak").parse().expect("a number");
+    let peak: u64 = fs::read_to_string("/run/peak")
+        .expect("a peak")
+        .parse()
+        .expect("a number");
     let trace = fs::read_to_string("/run/trace").expect("a trace");
-    let mut harm: Vec<String> = trace.lines().skip(1).filter(|line| is_harm(line)).map(str::to_owned).collect();
+    let mut harm: Vec<String> = trace
+        .lines()
+        .skip(1)
+        .filter(|line| is_harm(line))
+        .map(str::to_owned)
+        .collect();
     if took > BOUND || peak > PEAK {
         harm.push(format!("it took {took:?} and {peak} KiB"));
     }
@@ -38,17 +47,23 @@ fn run(node: &Node, call: &Call, verb: &str) -> (Answer, Vec<String>) {
 
 /// True if a system call starts a program, or may make a file elsewhere than in braid's own state.
 fn is_harm(line: &str) -> bool {
-    let text = line.split_once(' ').map_or(line, |(_pid, text)| text.trim_start());
+    let text = line
+        .split_once(' ')
+        .map_or(line, |(_pid, text)| text.trim_start());
     if text.starts_with("exec") {
         return true;
     }
     if text.starts_with("open") && !text.contains("O_CREAT") {
         return false;
     }
-    let is_own = |path: &str| STATE.iter().any(|folder| path.starts_with(folder)) && !path.contains("/..");
+    let is_own =
+        |path: &str| STATE.iter().any(|folder| path.starts_with(folder)) && !path.contains("/..");
     // Beside the folder that is open.
     let is_beside = |path: &str| !path.contains('/') && path != "..";
-    text.split('"').skip(1).step_by(2).any(|path| !is_own(path) && !is_beside(path))
+    text.split('"')
+        .skip(1)
+        .step_by(2)
+        .any(|path| !is_own(path) && !is_beside(path))
 }
 
 /// Fails unless an ADD of each pod is refused with its words, and changes nothing.
@@ -57,7 +72,11 @@ fn refuses(node: &Node, pods: &[(Pod, &str)]) {
     let mut faults = Vec::new();
     for (pod, words) in pods {
         let before = node.world.sandbox.state();
-        let (answer, mut harm) = run(node, &pod.call.clone().with("namespaceIsolation", true), "ADD");
+        let (answer, mut harm) = run(
+            node,
+            &pod.call.clone().with("namespaceIsolation", true),
+            "ADD",
+        );
         let said = answer.stdout.as_str();
         let error: Value = serde_json::from_str(said).unwrap_or_default();
         let msg = error["msg"].as_str().unwrap_or_default();
@@ -85,7 +104,9 @@ fn refuses(node: &Node, pods: &[(Pod, &str)]) {
 fn annotations() -> Vec<(String, &'static str)> {
     let long = "x".repeat(250 * 1024);
     let item = |key: &str, value: &str| json!([{"name": "a", key: value}]).to_string();
-    let many = |key: &str, value: Value, count| json!([{"name": "a", key: vec![value; count]}]).to_string();
+    let many = |key: &str, value: Value, count| {
+        json!([{"name": "a", key: vec![value; count]}]).to_string()
+    };
     let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     vec![
         ("..".to_owned(), "\"..\""),
@@ -109,33 +130,72 @@ fn annotations() -> Vec<(String, &'static str)> {
         ("a,".repeat(10_000), "10000"),
         (format!("[{}{{}}]", "{},".repeat(10_000)), "10001"),
         (many("ips", json!("10.0.0.1"), 10_000), "ips"),
-        (many("portMappings", json!({"hostPort": 1, "containerPort": 1}), 5000), "portMappings"),
-        (many("default-route", json!("10.0.0.1"), 10_000), "default-route"),
+        (
+            many(
+                "portMappings",
+                json!({"hostPort": 1, "containerPort": 1}),
+                5000,
+            ),
+            "portMappings",
+        ),
+        (
+            many("default-route", json!("10.0.0.1"), 10_000),
+            "default-route",
+        ),
         ("[".repeat(100_000), "JSON"),
-        (format!(r#"[{{"name":"a","cni-args":{{"x":{}}}}}]"#, deep(50_000)), "JSON"),
+        (
+            format!(r#"[{{"name":"a","cni-args":{{"x":{}}}}}]"#, deep(50_000)),
+            "JSON",
+        ),
     ]
 }
 
 #[test]
 fn s8_hostile_annotations_are_refused_and_nothing_is_run() {
-    let Some(node) = Node::new("hostile", &[("a", spy("a", &json!({})))]) else { return };
+    let Some(node) = Node::new("hostile", &[("a", spy("a", &json!({})))]) else {
+        return;
+    };
     Node::set_default(&spy("default", &json!({})));
     let mut pods = Vec::new();
     for (number, (text, words)) in annotations().into_iter().enumerate() {
-        pods.push((node.annotated(&format!("web{number}"), &json!({NETWORKS: text})), words));
+        pods.push((
+            node.annotated(&format!("web{number}"), &json!({NETWORKS: text})),
+            words,
+        ));
     }
-    for (number, text) in ["..", "a/../b", "/etc/passwd", "kube-system/a", "[\"a\"]", "a,b"].into_iter().enumerate() {
-        pods.push((node.annotated(&format!("default{number}"), &json!({DEFAULT_NETWORK: text})), ""));
+    for (number, text) in [
+        "..",
+        "a/../b",
+        "/etc/passwd",
+        "kube-system/a",
+        "[\"a\"]",
+        "a,b",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        pods.push((
+            node.annotated(&format!("default{number}"), &json!({DEFAULT_NETWORK: text})),
+            "",
+        ));
     }
     refuses(&node, &pods);
     let events = node.events();
-    assert!(events.iter().all(|event| event.len() < READABLE && !event.contains(char::is_control)), "{events:?}");
+    assert!(
+        events
+            .iter()
+            .all(|event| event.len() < READABLE && !event.contains(char::is_control)),
+        "{events:?}"
+    );
 }
 
 #[test]
 fn hostile_networks_are_refused_and_nothing_is_run() {
     let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-    let with_deep = format!(r#"{{"cniVersion":"1.0.0","name":"x","type":"spy","x":{}}}"#, deep(100_000));
+    let with_deep = format!(
+        r#"{{"cniVersion":"1.0.0","name":"x","type":"spy","x":{}}}"#,
+        deep(100_000)
+    );
     let many = json!({"cniVersion": "1.0.0", "name": "x", "plugins": vec![json!({"type": "spy"}); 10_000]});
     let conf = |key: &str, value: &str| {
         let mut conf = spy("x", &json!({}));
@@ -163,25 +223,51 @@ fn hostile_networks_are_refused_and_nothing_is_run() {
         ("broken", json!("{")),
         ("list", json!("[]")),
     ];
-    let Some(node) = Node::new("hostile-nads", &networks) else { return };
+    let Some(node) = Node::new("hostile-nads", &networks) else {
+        return;
+    };
     Node::set_default(&spy("default", &json!({})));
-    let names: Vec<String> = networks.iter().map(|(name, _)| format!("network hostile-nads/{name}")).collect();
-    let pods = networks.iter().zip(&names).map(|((name, _), words)| (node.pod(name, name), words.as_str()));
+    let names: Vec<String> = networks
+        .iter()
+        .map(|(name, _)| format!("network hostile-nads/{name}"))
+        .collect();
+    let pods = networks
+        .iter()
+        .zip(&names)
+        .map(|((name, _), words)| (node.pod(name, name), words.as_str()));
     refuses(&node, &pods.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_hostile_name_of_a_resource_or_device_leads_to_no_file() {
     let can = json!({"capabilities": {"deviceID": true}});
-    let Some(node) = Node::new("hostile-devices", &[("vf", spy("vf", &can)), ("up", spy("up", &can))]) else { return };
+    let Some(node) = Node::new(
+        "hostile-devices",
+        &[("vf", spy("vf", &can)), ("up", spy("up", &can))],
+    ) else {
+        return;
+    };
     Node::set_default(&spy("default", &json!({})));
     for (nad, resource) in [("vf", "example.com/vf"), ("up", "../../../../etc/x")] {
         let annotation = format!("k8s.v1.cni.cncf.io/resourceName={resource}");
-        node.world.server.kubectl(&["annotate", "net-attach-def", nad, "-n", "hostile-devices", &annotation], None);
+        node.world.server.kubectl(
+            &[
+                "annotate",
+                "net-attach-def",
+                nad,
+                "-n",
+                "hostile-devices",
+                &annotation,
+            ],
+            None,
+        );
     }
     let asks = |name: &str, device: &str| json!([{"name": name, "deviceID": device}]).to_string();
     let up = "../../../../etc/passwd";
-    let pods = [(node.pod("up", &asks("vf", up)), up), (node.pod("nul", &asks("vf", "a\0b")), "device")];
+    let pods = [
+        (node.pod("up", &asks("vf", up)), up),
+        (node.pod("nul", &asks("vf", "a\0b")), "device"),
+    ];
     refuses(&node, &pods);
     let pod = node.pod("resource", &asks("up", "0000:18:02.1"));
     pod.call.add().result();
@@ -193,7 +279,13 @@ fn a_hostile_name_of_a_resource_or_device_leads_to_no_file() {
 
 #[test]
 fn a_network_of_a_mebibyte_is_attached_in_bounded_time() {
-    let Some(node) = Node::new("large", &[("large", spy("large", &json!({"padding": "x".repeat(1 << 20)})))]) else {
+    let Some(node) = Node::new(
+        "large",
+        &[(
+            "large",
+            spy("large", &json!({"padding": "x".repeat(1 << 20)})),
+        )],
+    ) else {
         return;
     };
     let pod = node.pod("web", "large");

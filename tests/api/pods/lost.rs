@@ -1,4 +1,5 @@
-//! DEL of a pod whose record is lost or damaged, its foreign record too: the API and the node show the attachments.
+//! DEL of a pod whose record is lost or damaged, its foreign record too: the API and the node show
+//! the attachments.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy};
 use crate::write_kubeconfig;
@@ -15,14 +16,23 @@ fn damage(pod: &Pod, text: Option<&str>) {
 }
 
 fn networks() -> [(&'static str, Value); 3] {
-    [("lan", bridged(1)), ("a", spy("a", &json!({"key": "value"}))), ("b", spy("b", &json!({})))]
+    [
+        ("lan", bridged(1)),
+        ("a", spy("a", &json!({"key": "value"}))),
+        ("b", spy("b", &json!({}))),
+    ]
 }
 
 #[test]
 fn del_without_a_record_reaches_every_attachment_and_a_repeat_asks_nobody() {
-    let Some(node) = Node::new("lost-record", &networks()) else { return };
+    let Some(node) = Node::new("lost-record", &networks()) else {
+        return;
+    };
     for text in [None, Some(""), Some("{"), Some("null"), Some("[]")] {
-        let pod = node.pod(&format!("web{}", text.map_or(0, |text| text.len() + 1)), "a,lan@lan0,b");
+        let pod = node.pod(
+            &format!("web{}", text.map_or(0, |text| text.len() + 1)),
+            "a,lan@lan0,b",
+        );
         let result = pod.call.add().result();
         calls();
         damage(&pod, text);
@@ -34,7 +44,11 @@ fn del_without_a_record_reaches_every_attachment_and_a_repeat_asks_nobody() {
         let nads = "get network-attachment-definitions";
         assert_eq!(asked, ["get pods", nads, nads, nads], "{text:?}");
         pod.call.del().ok();
-        assert_eq!((calls(), node.requests().len()), (Vec::new(), before + 4), "{text:?}");
+        assert_eq!(
+            (calls(), node.requests().len()),
+            (Vec::new(), before + 4),
+            "{text:?}"
+        );
     }
 }
 
@@ -45,10 +59,18 @@ fn links_in_the_containers_namespace_are_found_without_a_host_end() {
         let plugin = json!({"type": "macvlan", "master": "lan", "ipam": addressed(address)});
         json!({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]})
     };
-    let Some(node) = Node::new("lost-inside", &[("red", macvlan("red", "10.7.0.2/24")), networks()[1].clone()]) else {
+    let Some(node) = Node::new(
+        "lost-inside",
+        &[
+            ("red", macvlan("red", "10.7.0.2/24")),
+            networks()[1].clone(),
+        ],
+    ) else {
         return;
     };
-    node.world.sandbox.outside("lan", "192.0.2.1/24", "192.0.2.2/24");
+    node.world
+        .sandbox
+        .outside("lan", "192.0.2.1/24", "192.0.2.2/24");
     Node::set_default(&macvlan("default", "10.6.0.2/24"));
     let pod = node.pod("web", "red,a");
     pod.call.add().result();
@@ -61,7 +83,9 @@ fn links_in_the_containers_namespace_are_found_without_a_host_end() {
 
 #[test]
 fn without_the_api_del_goes_by_what_the_node_shows() {
-    let Some(node) = Node::new("lost-down", &networks()) else { return };
+    let Some(node) = Node::new("lost-down", &networks()) else {
+        return;
+    };
     for text in [None, Some("")] {
         let pod = node.pod(if text.is_some() { "damaged" } else { "missing" }, "lan");
         pod.call.add().result();
@@ -70,55 +94,89 @@ fn without_the_api_del_goes_by_what_the_node_shows() {
         write_kubeconfig(&nowhere, &json!({"token": "some-token"}));
         let answer = pod.call.del();
         answer.ok();
-        assert!(answer.stderr.contains("its networks are not known"), "{}", answer.stderr);
+        assert!(
+            answer.stderr.contains("its networks are not known"),
+            "{}",
+            answer.stderr
+        );
         node.assert_nothing_left(&pod);
         let again = pod.call.del();
         again.ok();
         assert!(!again.stderr.contains("not known"), "{}", again.stderr);
-        node.world.kubeconfig(&json!({"token": node.world.server.token}));
+        node.world
+            .kubeconfig(&json!({"token": node.world.server.token}));
     }
 }
 
 #[test]
 fn an_api_that_does_not_answer_fails_no_del() {
-    let Some(node) = Node::new("lost-hangs", &networks()) else { return };
+    let Some(node) = Node::new("lost-hangs", &networks()) else {
+        return;
+    };
     let pod = node.pod("web", "lan");
     pod.call.add().result();
     damage(&pod, None);
     // It takes connections, and answers none.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("https://{}", deaf.local_addr().expect("an address"));
-    write_kubeconfig(&json!({"server": server, "insecure-skip-tls-verify": true}), &json!({"token": "some-token"}));
+    write_kubeconfig(
+        &json!({"server": server, "insecure-skip-tls-verify": true}),
+        &json!({"token": "some-token"}),
+    );
     let answer = pod.call.del();
     answer.ok();
-    assert!(answer.stderr.contains("its networks are not known"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("its networks are not known"),
+        "{}",
+        answer.stderr
+    );
     node.assert_nothing_left(&pod);
 }
 
 #[test]
 fn a_pod_of_the_same_name_with_another_uid_says_nothing() {
-    let Some(node) = Node::new("lost-uid", &networks()) else { return };
+    let Some(node) = Node::new("lost-uid", &networks()) else {
+        return;
+    };
     let pod = node.pod("web", "lan");
     pod.call.add().result();
     damage(&pod, None);
-    node.world.server.kubectl(&["delete", "pod", "web", "-n", "lost-uid", "--now"], None);
-    node.world.create_pod("web", &json!({braid_core::k8s::NETWORKS: "a,b"}));
+    node.world
+        .server
+        .kubectl(&["delete", "pod", "web", "-n", "lost-uid", "--now"], None);
+    node.world
+        .create_pod("web", &json!({braid_core::k8s::NETWORKS: "a,b"}));
     let answer = pod.call.del();
     answer.ok();
-    assert!(answer.stderr.contains("the call is for uid"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("the call is for uid"),
+        "{}",
+        answer.stderr
+    );
     assert_eq!(calls(), [""; 0]);
     node.assert_nothing_left(&pod);
 }
 
 #[test]
 fn what_fails_stops_no_other_attachment_and_is_tried_again() {
-    let Some(node) = Node::new("lost-fails", &networks()) else { return };
+    let Some(node) = Node::new("lost-fails", &networks()) else {
+        return;
+    };
     let pod = node.pod("web", "a,lan,b");
     pod.call.add().result();
     calls();
     damage(&pod, None);
     let server = node.world.server;
-    server.kubectl(&["delete", "network-attachment-definition", "b", "-n", "lost-fails"], None);
+    server.kubectl(
+        &[
+            "delete",
+            "network-attachment-definition",
+            "b",
+            "-n",
+            "lost-fails",
+        ],
+        None,
+    );
     fs::write("/run/fail.a.DEL", "").expect("a file");
     pod.call.del().refused(107, &["spy was told to fail"]);
     assert_eq!(calls(), ["DEL a net1 spy"]);
@@ -126,6 +184,10 @@ fn what_fails_stops_no_other_attachment_and_is_tried_again() {
     fs::remove_file("/run/fail.a.DEL").expect("a file");
     let asked = node.requests().len();
     pod.call.del().ok();
-    assert_eq!((calls(), node.requests().len()), (vec!["DEL a net1 spy".to_owned()], asked), "it was recorded");
+    assert_eq!(
+        (calls(), node.requests().len()),
+        (vec!["DEL a net1 spy".to_owned()], asked),
+        "it was recorded"
+    );
     node.assert_nothing_left(&pod);
 }

@@ -1,5 +1,6 @@
-//! A pod's networks by the binary: braid as a runtime calls it, judged by the kernel, by `kubectl` and by a foreign plugin that
-//! writes down how it was called. Tests have the numbers of the requirements of the multi-network specification in their names.
+//! A pod's networks by the binary: braid as a runtime calls it, judged by the kernel, by `kubectl`
+//! and by a foreign plugin that writes down how it was called. Tests have the numbers of the
+//! requirements of the multi-network specification in their names.
 
 mod chained;
 mod claims;
@@ -29,7 +30,8 @@ const DEFAULT: &str = "/etc/cni/default.conflist";
 /// Where networks are that a NetworkAttachmentDefinition only names.
 const CONF_DIR: &str = "/etc/cni/more";
 
-/// A node that runs braid: a [`World`] with a default network, a foreign plugin `spy`, and networks in its namespace.
+/// A node that runs braid: a [`World`] with a default network, a foreign plugin `spy`, and networks
+/// in its namespace.
 struct Node {
     world: World,
 }
@@ -46,9 +48,17 @@ impl Node {
         Self::with(namespace, networks, Vec::new(), Fault::None)
     }
 
-    fn with(namespace: &str, networks: &[(&str, Value)], faults: Vec<Fault>, then: Fault) -> Option<Self> {
-        let node = Self { world: World::with(namespace, faults, then)? };
-        node.world.kubeconfig(&json!({"token": node.world.server.token}));
+    fn with(
+        namespace: &str,
+        networks: &[(&str, Value)],
+        faults: Vec<Fault>,
+        then: Fault,
+    ) -> Option<Self> {
+        let node = Self {
+            world: World::with(namespace, faults, then)?,
+        };
+        node.world
+            .kubeconfig(&json!({"token": node.world.server.token}));
         fs::create_dir_all(CONF_DIR).expect("a folder for networks");
         Self::set_default(&bridged(0));
         for plugin in ["spy", "spy2"] {
@@ -65,7 +75,9 @@ impl Node {
     /// NetworkAttachmentDefinitions: a string is a configuration as it is, null none.
     fn create_networks(&self, networks: &[(&str, Value)]) {
         let object = |(name, config): &(&str, Value)| {
-            let (namespace, name) = name.split_once('/').unwrap_or((&self.world.namespace, name));
+            let (namespace, name) = name
+                .split_once('/')
+                .unwrap_or((&self.world.namespace, name));
             let spec = match config {
                 Value::Null => json!({}),
                 Value::String(text) => json!({"config": text}),
@@ -77,7 +89,9 @@ impl Node {
         let items: Vec<Value> = networks.iter().map(object).collect();
         if !items.is_empty() {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-            self.world.server.kubectl(&["create", "-f", "-"], Some(&list));
+            self.world
+                .server
+                .kubectl(&["create", "-f", "-"], Some(&list));
         }
     }
 
@@ -93,20 +107,28 @@ impl Node {
     /// Pods that ask for these networks, made by one request.
     fn pods(&self, networks: &[(String, &str)]) -> Vec<Pod> {
         let object = |(name, networks): &(String, &str)| {
-            let metadata =
-                json!({"name": name, "namespace": self.world.namespace, "annotations": {NETWORKS: networks}});
+            let metadata = json!({"name": name, "namespace": self.world.namespace, "annotations": {NETWORKS: networks}});
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
                 "spec": {"containers": [{"name": "c", "image": "none"}]}})
         };
         let items: Vec<Value> = networks.iter().map(object).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        self.world.server.kubectl(&["create", "-f", "-"], Some(&list));
-        let made = self.world.server.kubectl(&["get", "pods", "-n", &self.world.namespace, "-o", "json"], None);
+        self.world
+            .server
+            .kubectl(&["create", "-f", "-"], Some(&list));
+        let made = self.world.server.kubectl(
+            &["get", "pods", "-n", &self.world.namespace, "-o", "json"],
+            None,
+        );
         let made: Value = serde_json::from_str(&made).expect("kubectl prints JSON");
         let made = made["items"].as_array().expect("a list").iter();
         let made: Vec<&Value> = made.collect();
-        let of = |(name, _): &(String, &str)| made.iter().find(|pod| pod["metadata"]["name"] == **name);
-        networks.iter().map(|one| self.container(of(one).expect("a pod"))).collect()
+        let of =
+            |(name, _): &(String, &str)| made.iter().find(|pod| pod["metadata"]["name"] == **name);
+        networks
+            .iter()
+            .map(|one| self.container(of(one).expect("a pod")))
+            .collect()
     }
 
     /// The container of a pod, and its namespace.
@@ -123,7 +145,11 @@ impl Node {
             uid(pod)
         );
         let call = world.sandbox.call("braid", &ns, conf).args(&args);
-        Pod { name: name.to_owned(), ns, call }
+        Pod {
+            name: name.to_owned(),
+            ns,
+            call,
+        }
     }
 
     /// The pod's annotation `network-status`; empty where it has none.
@@ -132,7 +158,9 @@ impl Node {
     }
 
     fn status_of(pod: &Value) -> Vec<Value> {
-        let Some(text) = pod["metadata"]["annotations"][NETWORK_STATUS].as_str() else { return Vec::new() };
+        let Some(text) = pod["metadata"]["annotations"][NETWORK_STATUS].as_str() else {
+            return Vec::new();
+        };
         serde_json::from_str(text).expect("a list of objects")
     }
 
@@ -148,12 +176,26 @@ impl Node {
 
     /// `<type> <reason>: <message>` of each event of the namespace.
     fn events(&self) -> Vec<String> {
-        let json = self.world.server.kubectl(&["get", "events", "-n", &self.world.namespace, "-o", "json"], None);
+        let json = self.world.server.kubectl(
+            &["get", "events", "-n", &self.world.namespace, "-o", "json"],
+            None,
+        );
         let list: Value = serde_json::from_str(&json).expect("kubectl prints JSON");
         let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        let line =
-            |event: &Value| format!("{} {}: {}", text(event, "type"), text(event, "reason"), text(event, "message"));
-        list["items"].as_array().expect("items").iter().map(line).collect()
+        let line = |event: &Value| {
+            format!(
+                "{} {}: {}",
+                text(event, "type"),
+                text(event, "reason"),
+                text(event, "message")
+            )
+        };
+        list["items"]
+            .as_array()
+            .expect("items")
+            .iter()
+            .map(line)
+            .collect()
     }
 
     /// `<verb> <resource>` of each request in the test's namespace that braid's account has sent.
@@ -166,12 +208,20 @@ impl Node {
         let audit = self.world.server.audit_of(account);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let is_own = |event: &&Value| {
-            event["objectRef"]["namespace"] == self.world.namespace && event["stage"] == "ResponseComplete"
+            event["objectRef"]["namespace"] == self.world.namespace
+                && event["stage"] == "ResponseComplete"
         };
         let line = |event: &Value| {
             let object = &event["objectRef"];
-            let below = object["subresource"].as_str().map(|below| format!("/{below}")).unwrap_or_default();
-            format!("{} {}{below}", text(&event["verb"]), text(&object["resource"]))
+            let below = object["subresource"]
+                .as_str()
+                .map(|below| format!("/{below}"))
+                .unwrap_or_default();
+            format!(
+                "{} {}{below}",
+                text(&event["verb"]),
+                text(&object["resource"])
+            )
         };
         audit.requests().iter().filter(is_own).map(line).collect()
     }
@@ -184,13 +234,18 @@ impl Node {
     }
 }
 
-/// A bridge with a gateway, in 10.`number`.0.0/24; the default network is number 0 and has the pod's default route.
+/// A bridge with a gateway, in 10.`number`.0.0/24; the default network is number 0 and has the
+/// pod's default route.
 fn bridged(number: u8) -> Value {
     let mut ipam = json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24")});
     if number == 0 {
         ipam["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     }
-    let name = if number == 0 { "default".to_owned() } else { format!("lan{number}") };
+    let name = if number == 0 {
+        "default".to_owned()
+    } else {
+        format!("lan{number}")
+    };
     let bridge = json!({"type": "bridge", "bridge": format!("br{number}"), "isGateway": true, "isDefaultGateway": false, "ipam": ipam});
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge]})
 }
@@ -207,14 +262,18 @@ fn spy(name: &str, more: &Value) -> Value {
 /// The calls that were written down so far.
 fn spied() -> Vec<Value> {
     let log = fs::read_to_string("/run/spied").unwrap_or_default();
-    log.lines().map(|line| serde_json::from_str(line).expect("a call")).collect()
+    log.lines()
+        .map(|line| serde_json::from_str(line).expect("a call"))
+        .collect()
 }
 
 /// `<verb> <network> <interface> <plugin>` of those calls, forgotten from now on.
 fn calls() -> Vec<String> {
     let line = |call: &Value| {
         let text = |key: &str| call[key].as_str().unwrap_or_default();
-        ["COMMAND", "network", "IFNAME", "plugin"].map(text).join(" ")
+        ["COMMAND", "network", "IFNAME", "plugin"]
+            .map(text)
+            .join(" ")
     };
     let calls = spied().iter().map(line).collect();
     let _ = fs::remove_file("/run/spied");

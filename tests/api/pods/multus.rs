@@ -1,4 +1,5 @@
-//! What is known to go wrong with Multus, on the same server: `docs/conformance.md` lists it, with these tests and others.
+//! What is known to go wrong with Multus, on the same server: `docs/conformance.md` lists it, with
+//! these tests and others.
 
 use super::{CONF_DIR, DEFAULT, NETWORKS, Node, Value, bridged, calls, json, spied, spy};
 use braid_core::k8s::DEFAULT_NETWORK;
@@ -14,15 +15,32 @@ fn newer(name: &str, more: &Value) -> Value {
 
 #[test]
 fn all_of_the_runtimes_config_and_arguments_reach_the_default_network() {
-    let Some(node) = Node::new("offered", &[]) else { return };
+    let Some(node) = Node::new("offered", &[]) else {
+        return;
+    };
     let offered = json!({"dns": {"servers": ["10.0.0.53"]}, "ipRanges": [[{"subnet": "10.7.0.0/24"}]], "aliases": {"n": ["a"]},
         "cgroupPath": "/kubepods/x", "org.example/new": {"big": 9_007_199_254_740_993_u64}});
-    let can: Value = offered.as_object().expect("an object").keys().map(|key| (key.clone(), json!(true))).collect();
+    let can: Value = offered
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(|key| (key.clone(), json!(true)))
+        .collect();
     Node::set_default(&spy("default", &json!({"capabilities": can})));
     let pod = node.annotated("web", &json!({}));
-    let uid = node.world.get("pod", "web")["metadata"]["uid"].as_str().expect("a uid").to_owned();
-    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=offered;K8S_POD_NAME=web;K8S_POD_UID={uid};MORE=a=b;");
-    pod.call.clone().args(&args).with("runtimeConfig", offered.clone()).add().result();
+    let uid = node.world.get("pod", "web")["metadata"]["uid"]
+        .as_str()
+        .expect("a uid")
+        .to_owned();
+    let args = format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=offered;K8S_POD_NAME=web;K8S_POD_UID={uid};MORE=a=b;"
+    );
+    pod.call
+        .clone()
+        .args(&args)
+        .with("runtimeConfig", offered.clone())
+        .add()
+        .result();
     let call = spied().remove(0);
     assert_eq!(call["conf"]["runtimeConfig"], offered);
     assert_eq!(call["ARGS"], args, "a value with =, and a ; at the end");
@@ -33,32 +51,50 @@ fn all_of_the_runtimes_config_and_arguments_reach_the_default_network() {
 fn what_a_pod_asks_of_its_default_network_is_in_runtime_config() {
     let can = json!({"capabilities": {"ips": true, "mac": true}});
     let says = |ifname: &str| {
-        let interface = json!({"name": ifname, "sandbox": "/run/netns/web", "mac": "02:00:00:00:00:07"});
+        let interface =
+            json!({"name": ifname, "sandbox": "/run/netns/web", "mac": "02:00:00:00:00:07"});
         json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": "10.9.0.7/24", "interface": 0}]})
     };
     let mut main = spy("main", &can);
     main["says"] = says("eth0");
-    let Some(node) = Node::new("own-default", &[("main", main)]) else { return };
-    let asked =
-        json!([{"name": "main", "namespace": "own-default", "ips": ["10.9.0.7/24"], "mac": "02:00:00:00:00:07"}]);
+    let Some(node) = Node::new("own-default", &[("main", main)]) else {
+        return;
+    };
+    let asked = json!([{"name": "main", "namespace": "own-default", "ips": ["10.9.0.7/24"], "mac": "02:00:00:00:00:07"}]);
     let pod = node.annotated("web", &json!({DEFAULT_NETWORK: asked.to_string()}));
     pod.call.add().result();
     let runtime = spied()[0]["conf"]["runtimeConfig"].clone();
-    assert_eq!(runtime, json!({"ips": ["10.9.0.7/24"], "mac": "02:00:00:00:00:07"}));
+    assert_eq!(
+        runtime,
+        json!({"ips": ["10.9.0.7/24"], "mac": "02:00:00:00:00:07"})
+    );
     assert_eq!(node.entries(&pod), ["main eth0 true"]);
     pod.call.del().ok();
 }
 
 #[test]
 fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
-    let Some(node) = Node::new("named", &[("lan", bridged(1))]) else { return };
-    fs::write(format!("{CONF_DIR}/more.conf"), spy("more", &json!({})).to_string()).expect("a network");
+    let Some(node) = Node::new("named", &[("lan", bridged(1))]) else {
+        return;
+    };
+    fs::write(
+        format!("{CONF_DIR}/more.conf"),
+        spy("more", &json!({})).to_string(),
+    )
+    .expect("a network");
     let settings = |pod: &super::Pod, system: &str| {
-        pod.call.clone().with("defaultNetworks", json!(["more"])).with("systemNamespaces", json!([system]))
+        pod.call
+            .clone()
+            .with("defaultNetworks", json!(["more"]))
+            .with("systemNamespaces", json!([system]))
     };
     // One that is named like a system namespace, and one in such a namespace: both have a status.
     for (name, system, entries) in [
-        ("kube-system", "kube-system", vec!["default eth0 true", "more net1 false"]),
+        (
+            "kube-system",
+            "kube-system",
+            vec!["default eth0 true", "more net1 false"],
+        ),
         ("web", "named", vec!["default eth0 true"]),
     ] {
         let pod = node.annotated(name, &json!({}));
@@ -69,7 +105,8 @@ fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
         node.assert_nothing_left(&pod);
     }
     // The kubelet knows a static pod by another uid than the API.
-    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=named;K8S_POD_NAME=static;K8S_POD_UID=of-the-file";
+    let args =
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=named;K8S_POD_NAME=static;K8S_POD_UID=of-the-file";
     let of_file = json!({"kubernetes.io/config.source": "file", NETWORKS: "lan"});
     let pod = node.annotated("static", &of_file);
     let call = pod.call.clone().args(args);
@@ -81,8 +118,13 @@ fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
 
 #[test]
 fn a_del_that_speaks_of_a_missing_file_has_failed_all_the_same() {
-    let network = spy("a", &json!({"msg": "open /var/lib/x: no such file or directory"}));
-    let Some(node) = Node::new("missing-file", &[("a", network)]) else { return };
+    let network = spy(
+        "a",
+        &json!({"msg": "open /var/lib/x: no such file or directory"}),
+    );
+    let Some(node) = Node::new("missing-file", &[("a", network)]) else {
+        return;
+    };
     let pod = node.pod("web", "a");
     pod.call.add().result();
     fs::write("/run/fail.a.DEL", "").expect("a file");
@@ -97,13 +139,20 @@ fn a_del_that_speaks_of_a_missing_file_has_failed_all_the_same() {
 
 #[test]
 fn after_a_damaged_record_del_still_leaves_nothing_of_the_default_network() {
-    let Some(node) = Node::new("damaged", &[]) else { return };
+    let Some(node) = Node::new("damaged", &[]) else {
+        return;
+    };
     let names = ["empty", "cut", "list", "null"];
     let pods = node.pods(&names.map(|name| (name.to_owned(), "")));
     for (pod, text) in pods.iter().zip(["", "{\"key\":", "[]", "null"]) {
         pod.call.add().result();
         let folder = format!("/run/braid/attachments/{}", pod.name);
-        let record = fs::read_dir(&folder).expect("records").next().expect("a record").expect("its entry").path();
+        let record = fs::read_dir(&folder)
+            .expect("records")
+            .next()
+            .expect("a record")
+            .expect("its entry")
+            .path();
         fs::write(&record, text).expect("damaged");
         pod.call.del().ok();
         assert!(!record.exists(), "{text:?} is left");
@@ -114,13 +163,20 @@ fn after_a_damaged_record_del_still_leaves_nothing_of_the_default_network() {
 
 #[test]
 fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
-    let Some(node) = Node::new("damaged-networks", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("damaged-networks", &[("lan", bridged(1))]) else {
+        return;
+    };
     let names = ["del", "gc"];
     let pods = node.pods(&names.map(|name| (name.to_owned(), "lan")));
     for (pod, verb) in pods.iter().zip(names) {
         pod.call.add().result();
         let folder = format!("/run/braid/attachments/{}", pod.name);
-        let record = fs::read_dir(&folder).expect("records").next().expect("a record").expect("its entry").path();
+        let record = fs::read_dir(&folder)
+            .expect("records")
+            .next()
+            .expect("a record")
+            .expect("its entry")
+            .path();
         fs::write(&record, "{").expect("damaged");
         match verb {
             "del" => pod.call.del().ok(),
@@ -132,7 +188,12 @@ fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
 
 #[test]
 fn check_sees_what_is_wrong_with_any_network() {
-    let Some(node) = Node::new("checked", &[("lan", bridged(1)), ("a", spy("a", &json!({})))]) else { return };
+    let Some(node) = Node::new(
+        "checked",
+        &[("lan", bridged(1)), ("a", spy("a", &json!({})))],
+    ) else {
+        return;
+    };
     let pod = node.pod("web", "lan,a");
     let result = pod.call.add().result();
     pod.call.check(&result).ok();
@@ -152,10 +213,16 @@ fn check_sees_what_is_wrong_with_any_network() {
 
 #[test]
 fn the_default_networks_file_is_read_anew_at_each_call() {
-    let Some(node) = Node::new("read-anew", &[]) else { return };
+    let Some(node) = Node::new("read-anew", &[]) else {
+        return;
+    };
     let folder = "/etc/cni/default.d";
     fs::create_dir_all(folder).expect("a folder");
-    fs::write(format!("{folder}/50-old.conf"), spy("old", &json!({})).to_string()).expect("a network");
+    fs::write(
+        format!("{folder}/50-old.conf"),
+        spy("old", &json!({})).to_string(),
+    )
+    .expect("a network");
     let of_folder = |pod: &super::Pod| pod.call.clone().with("clusterNetwork", folder);
     let pods = node.pods(&["first", "half", "second"].map(|name| (name.to_owned(), "")));
     of_folder(&pods[0]).add().result();
@@ -168,18 +235,31 @@ fn the_default_networks_file_is_read_anew_at_each_call() {
     fs::write(format!("{folder}/10-new.conf"), &text).expect("the network");
     of_folder(&pods[1]).status().ok();
     of_folder(&pods[2]).add().result();
-    assert_eq!(calls(), ["ADD old eth0 spy", "STATUS new  spy", "ADD new eth0 spy"]);
+    assert_eq!(
+        calls(),
+        ["ADD old eth0 spy", "STATUS new  spy", "ADD new eth0 spy"]
+    );
     for pod in [&pods[0], &pods[2]] {
         of_folder(pod).del().ok();
     }
-    assert_eq!(calls(), ["DEL old eth0 spy", "DEL new eth0 spy"], "each as it was attached");
-    assert_eq!(fs::read_dir(folder).expect("the folder").count(), 2, "braid writes nothing there");
+    assert_eq!(
+        calls(),
+        ["DEL old eth0 spy", "DEL new eth0 spy"],
+        "each as it was attached"
+    );
+    assert_eq!(
+        fs::read_dir(folder).expect("the folder").count(),
+        2,
+        "braid writes nothing there"
+    );
     node.assert_nothing_left(&pods[0]);
 }
 
 #[test]
 fn status_asks_every_plugin_of_the_default_network_at_once() {
-    let Some(node) = Node::new("asked-status", &[]) else { return };
+    let Some(node) = Node::new("asked-status", &[]) else {
+        return;
+    };
     let plugins = json!([{"type": "spy"}, {"type": "spy2"}]);
     let list = json!({"cniVersion": "1.1.0", "name": "default", "plugins": plugins});
     Node::set_default(&list);
@@ -188,9 +268,16 @@ fn status_asks_every_plugin_of_the_default_network_at_once() {
     for _ in 0..5 {
         pod.call.status().ok();
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
     let calls = calls();
-    assert_eq!((calls.len(), &calls[0][..], &calls[1][..]), (10, "STATUS default  spy", "STATUS default  spy2"));
+    assert_eq!(
+        (calls.len(), &calls[0][..], &calls[1][..]),
+        (10, "STATUS default  spy", "STATUS default  spy2")
+    );
     Node::set_default(&newer("default", &json!({"fail": "STATUS"})));
     let error = pod.call.status().error();
     assert!(error.msg.contains("spy was told to fail"), "{error:?}");
@@ -200,9 +287,12 @@ fn status_asks_every_plugin_of_the_default_network_at_once() {
 
 #[test]
 fn an_interface_that_is_there_already_is_an_error_and_stays() {
-    let Some(node) = Node::new("there", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("there", &[("lan", bridged(1))]) else {
+        return;
+    };
     let pod = node.pod("web", "lan");
-    pod.ns.run("ip link add net1 address 02:00:00:00:00:99 type veth peer name other");
+    pod.ns
+        .run("ip link add net1 address 02:00:00:00:00:99 type veth peer name other");
     let error = pod.call.add().error();
     assert!(error.msg.contains("net1"), "{error:?}");
     assert_eq!(pod.ns.the_link("net1")["address"], "02:00:00:00:00:99");
@@ -220,10 +310,18 @@ fn a_default_route_without_gateway_is_told_as_none() {
     let interface = json!({"name": "net1", "sandbox": "/run/netns/web"});
     let says = json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": "10.4.0.2/24", "interface": 0}],
         "routes": [{"dst": "0.0.0.0/0"}]});
-    let Some(node) = Node::new("gatewayless", &[("direct", spy("direct", &json!({"says": says})))]) else { return };
+    let Some(node) = Node::new(
+        "gatewayless",
+        &[("direct", spy("direct", &json!({"says": says})))],
+    ) else {
+        return;
+    };
     let pod = node.pod("web", "direct");
     pod.call.add().result();
     let entry = node.status(&pod).remove(1);
-    assert!(!entry.to_string().contains("nil") && entry["gateway"].is_null(), "{entry}");
+    assert!(
+        !entry.to_string().contains("nil") && entry["gateway"].is_null(),
+        "{entry}"
+    );
     pod.call.del().ok();
 }

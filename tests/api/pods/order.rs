@@ -10,29 +10,56 @@ use std::time::{Duration, Instant};
 #[test]
 fn c1_c6_r8_the_default_network_comes_first_and_alone_has_what_the_runtime_offers() {
     let can = json!({"capabilities": {"portMappings": true, "mac": true}});
-    let Some(node) = Node::new("first", &[("a", spy("a", &can)), ("b", spy("b", &can))]) else { return };
+    let Some(node) = Node::new("first", &[("a", spy("a", &can)), ("b", spy("b", &can))]) else {
+        return;
+    };
     Node::set_default(&spy("default", &can));
-    let pod = node.pod("web", r#"[{"name":"a"},{"name":"b","portMappings":[{"hostPort":1,"containerPort":2}]}]"#);
+    let pod = node.pod(
+        "web",
+        r#"[{"name":"a"},{"name":"b","portMappings":[{"hostPort":1,"containerPort":2}]}]"#,
+    );
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    pod.call.clone().with("runtimeConfig", json!({"portMappings": ports})).add().result();
-    let offered: Vec<Value> =
-        spied().iter().map(|call| call["conf"]["runtimeConfig"]["portMappings"].clone()).collect();
+    pod.call
+        .clone()
+        .with("runtimeConfig", json!({"portMappings": ports}))
+        .add()
+        .result();
+    let offered: Vec<Value> = spied()
+        .iter()
+        .map(|call| call["conf"]["runtimeConfig"]["portMappings"].clone())
+        .collect();
     let own = json!([{"hostPort": 1, "containerPort": 2, "protocol": "tcp"}]);
     assert_eq!(offered, [ports, json!(null), own]);
-    assert_eq!(calls(), ["ADD default eth0 spy", "ADD a net1 spy", "ADD b net2 spy"]);
+    assert_eq!(
+        calls(),
+        ["ADD default eth0 spy", "ADD a net1 spy", "ADD b net2 spy"]
+    );
     pod.call.del().ok();
-    assert_eq!(calls(), ["DEL b net2 spy", "DEL a net1 spy", "DEL default eth0 spy"]);
+    assert_eq!(
+        calls(),
+        ["DEL b net2 spy", "DEL a net1 spy", "DEL default eth0 spy"]
+    );
 }
 
 #[test]
 fn c5_an_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
-    let Some(node) = Node::new("ready", &[]) else { return };
+    let Some(node) = Node::new("ready", &[]) else {
+        return;
+    };
     let pod = node.annotated("web", &json!({}));
-    let call = pod.call.clone().with("readinessindicatorfile", "/run/ready");
-    call.status().refused(50, &["readinessindicatorfile", "/run/ready"]);
+    let call = pod
+        .call
+        .clone()
+        .with("readinessindicatorfile", "/run/ready");
+    call.status()
+        .refused(50, &["readinessindicatorfile", "/run/ready"]);
     let start = Instant::now();
     call.add().refused(11, &["/run/ready"]);
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        start.elapsed()
+    );
     node.assert_nothing_left(&pod);
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| call.add());
@@ -54,17 +81,28 @@ fn r1_plugins_of_every_version_are_chained_and_the_runtime_is_answered_in_its_ow
     };
     let versions = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
     let networks = versions.map(|version| (format!("v{version}"), list(version)));
-    let networks: Vec<(&str, Value)> = networks.iter().map(|(name, list)| (name.as_str(), list.clone())).collect();
-    let Some(node) = Node::new("versions", &networks) else { return };
+    let networks: Vec<(&str, Value)> = networks
+        .iter()
+        .map(|(name, list)| (name.as_str(), list.clone()))
+        .collect();
+    let Some(node) = Node::new("versions", &networks) else {
+        return;
+    };
     Node::set_default(&list("0.3.1"));
     let pod = node.pod("web", "v0.3.1,v0.4.0,v1.0.0,v1.1.0");
     let result = pod.call.clone().with("cniVersion", "0.4.0").add().result();
-    assert_eq!((&result["cniVersion"], &result["ips"][0]["version"]), (&json!("0.4.0"), &json!("4")));
+    assert_eq!(
+        (&result["cniVersion"], &result["ips"][0]["version"]),
+        (&json!("0.4.0"), &json!("4"))
+    );
     let spied = spied();
     for (pair, version) in spied.chunks(2).zip(["0.3.1"].into_iter().chain(versions)) {
         let [first, second] = [&pair[0]["conf"], &pair[1]["conf"]];
         let name = json!(format!("v{version}"));
-        assert_eq!([&first["cniVersion"], &second["cniVersion"]], [&json!(version); 2]);
+        assert_eq!(
+            [&first["cniVersion"], &second["cniVersion"]],
+            [&json!(version); 2]
+        );
         assert_eq!([&first["name"], &second["name"]], [&name; 2]);
         assert_eq!(first["prevResult"], Value::Null);
         assert_eq!(second["prevResult"]["cniVersion"], version);
@@ -81,7 +119,9 @@ fn r2_r3_a_failure_ends_add_at_once_and_undoes_it_newest_first() {
         ("bad", spy("bad", &json!({"fail": "ADD"}))),
         ("c", spy("c", &json!({}))),
     ];
-    let Some(node) = Node::new("fails", &networks) else { return };
+    let Some(node) = Node::new("fails", &networks) else {
+        return;
+    };
     Node::set_default(&spy("default", &json!({})));
     let pod = node.pod("web", "lan,a,bad,c");
     let error = pod.call.add().error();
@@ -95,8 +135,14 @@ fn r2_r3_a_failure_ends_add_at_once_and_undoes_it_newest_first() {
 
 #[test]
 fn r4_r5_del_goes_on_after_an_error_tells_it_and_keeps_what_failed() {
-    let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({}))), ("lan", bridged(1))];
-    let Some(node) = Node::new("goes-on", &networks) else { return };
+    let networks = [
+        ("a", spy("a", &json!({}))),
+        ("b", spy("b", &json!({}))),
+        ("lan", bridged(1)),
+    ];
+    let Some(node) = Node::new("goes-on", &networks) else {
+        return;
+    };
     let pod = node.pod("web", "a,b,lan");
     pod.call.add().result();
     calls();
@@ -107,7 +153,11 @@ fn r4_r5_del_goes_on_after_an_error_tells_it_and_keeps_what_failed() {
     assert_eq!(pod.ns.link_names(), [""; 0]);
     fs::remove_file("/run/fail.b.DEL").expect("the file");
     pod.call.del().ok();
-    assert_eq!(calls(), ["DEL b net2 spy"], "what is done is not done again");
+    assert_eq!(
+        calls(),
+        ["DEL b net2 spy"],
+        "what is done is not done again"
+    );
     pod.call.del().ok();
     assert_eq!(calls(), [""; 0]);
     node.assert_nothing_left(&pod);
@@ -116,11 +166,16 @@ fn r4_r5_del_goes_on_after_an_error_tells_it_and_keeps_what_failed() {
 #[test]
 fn r6_calls_for_one_container_and_its_networks_never_meet() {
     let alone = |name: &str| spy(name, &json!({"alone": true}));
-    let Some(node) = Node::new("alone", &[("a", alone("a")), ("b", alone("b"))]) else { return };
+    let Some(node) = Node::new("alone", &[("a", alone("a")), ("b", alone("b"))]) else {
+        return;
+    };
     let pod = node.pod("web", "a,b");
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| pod.call.add());
-        let deleting = [scope.spawn(|| pod.call.del()), scope.spawn(|| pod.call.del())];
+        let deleting = [
+            scope.spawn(|| pod.call.del()),
+            scope.spawn(|| pod.call.del()),
+        ];
         adding.join().expect("an ADD").result();
         for deleting in deleting {
             deleting.join().expect("a DEL").ok();
@@ -133,16 +188,26 @@ fn r6_calls_for_one_container_and_its_networks_never_meet() {
 
 #[test]
 fn r7_isolation_holds_for_both_annotations() {
-    let Some(node) = Node::new("isolated", &[("own", bridged(1))]) else { return };
-    node.world.server.kubectl(&["create", "namespace", "isolated-2"], None);
+    let Some(node) = Node::new("isolated", &[("own", bridged(1))]) else {
+        return;
+    };
+    node.world
+        .server
+        .kubectl(&["create", "namespace", "isolated-2"], None);
     node.create_networks(&[("isolated-2/lan", spy("lan", &json!({})))]);
     for (pod, annotation) in [("networks", NETWORKS), ("default", DEFAULT_NETWORK)] {
         let pod = node.annotated(pod, &json!({annotation: "isolated-2/lan"}));
         let call = pod.call.clone().with("namespaceIsolation", true);
-        call.add().refused(7, &["network isolated-2/lan: namespaceIsolation lets pods of isolated use"]);
+        call.add().refused(
+            7,
+            &["network isolated-2/lan: namespaceIsolation lets pods of isolated use"],
+        );
         assert_eq!(calls(), [""; 0]);
         node.assert_nothing_left(&pod);
-        call.clone().with("globalNamespaces", "isolated-2").add().result();
+        call.clone()
+            .with("globalNamespaces", "isolated-2")
+            .add()
+            .result();
         call.del().ok();
         assert_eq!(calls().len(), 2);
     }
@@ -151,7 +216,10 @@ fn r7_isolation_holds_for_both_annotations() {
     call.add().result();
     assert_eq!(
         (node.entries(&pod), pod.ns.addrs("eth0")),
-        (vec!["own eth0 true".to_owned()], vec!["10.1.0.2/24".to_owned()])
+        (
+            vec!["own eth0 true".to_owned()],
+            vec!["10.1.0.2/24".to_owned()]
+        )
     );
     call.del().ok();
     node.assert_nothing_left(&pod);
@@ -159,13 +227,21 @@ fn r7_isolation_holds_for_both_annotations() {
 
 #[test]
 fn r7_a_default_network_may_be_one_of_the_cluster_and_each_refusal_is_an_event() {
-    let Some(node) = Node::new("own-space", &[]) else { return };
+    let Some(node) = Node::new("own-space", &[]) else {
+        return;
+    };
     for namespace in ["space-of-multus", "space-of-others"] {
-        node.world.server.kubectl(&["create", "namespace", namespace], None);
+        node.world
+            .server
+            .kubectl(&["create", "namespace", namespace], None);
         node.create_networks(&[(&format!("{namespace}/lan"), bridged(1))]);
     }
-    let isolated =
-        |pod: &super::Pod| pod.call.clone().with("namespaceIsolation", true).with("multusNamespace", "space-of-multus");
+    let isolated = |pod: &super::Pod| {
+        pod.call
+            .clone()
+            .with("namespaceIsolation", true)
+            .with("multusNamespace", "space-of-multus")
+    };
     for (name, network) in [("bare", "lan"), ("full", "space-of-multus/lan")] {
         let pod = node.annotated(name, &json!({DEFAULT_NETWORK: network}));
         isolated(&pod).add().result();
@@ -180,7 +256,9 @@ fn r7_a_default_network_may_be_one_of_the_cluster_and_each_refusal_is_an_event()
     ];
     for (name, annotation, network) in refused {
         let pod = node.annotated(name, &json!({annotation: network}));
-        isolated(&pod).add().refused(7, &[&format!("network {network}: namespaceIsolation")]);
+        isolated(&pod)
+            .add()
+            .refused(7, &[&format!("network {network}: namespaceIsolation")]);
         node.assert_nothing_left(&pod);
     }
     let mut events = node.events();
@@ -190,15 +268,36 @@ fn r7_a_default_network_may_be_one_of_the_cluster_and_each_refusal_is_an_event()
 
 #[test]
 fn a_request_that_is_refused_is_an_event_of_the_pod() {
-    let networks =
-        [("lan", bridged(1)), ("wrong", json!("{")), ("deaf", spy("deaf", &json!({"capabilities": {"ips": true}})))];
-    let Some(node) = Node::new("refusals", &networks) else { return };
+    let networks = [
+        ("lan", bridged(1)),
+        ("wrong", json!("{")),
+        ("deaf", spy("deaf", &json!({"capabilities": {"ips": true}}))),
+    ];
+    let Some(node) = Node::new("refusals", &networks) else {
+        return;
+    };
     let refused = [
-        ("taken", r#"[{"name":"lan","interface":"eth0"}]"#, "interface eth0"),
+        (
+            "taken",
+            r#"[{"name":"lan","interface":"eth0"}]"#,
+            "interface eth0",
+        ),
         ("config", r#"[{"name":"wrong"}]"#, "network refusals/wrong"),
-        ("ports", r#"[{"name":"lan","portMappings":[{"hostPort":1,"containerPort":2}]}]"#, "\"portMappings\""),
-        ("ignored", r#"[{"name":"deaf","ips":["10.0.0.7/24"]}]"#, "ips 10.0.0.7/24"),
-        ("claim", r#"[{"name":"lan","ipam-claim-reference":"none"}]"#, "refusals/none"),
+        (
+            "ports",
+            r#"[{"name":"lan","portMappings":[{"hostPort":1,"containerPort":2}]}]"#,
+            "\"portMappings\"",
+        ),
+        (
+            "ignored",
+            r#"[{"name":"deaf","ips":["10.0.0.7/24"]}]"#,
+            "ips 10.0.0.7/24",
+        ),
+        (
+            "claim",
+            r#"[{"name":"lan","ipam-claim-reference":"none"}]"#,
+            "refusals/none",
+        ),
     ];
     for (name, networks, words) in refused {
         let pod = node.pod(name, networks);
@@ -206,24 +305,44 @@ fn a_request_that_is_refused_is_an_event_of_the_pod() {
         assert!(error.msg.contains(words), "{error:?}");
         node.assert_nothing_left(&pod);
         let events = node.events();
-        let is_it = |told: &&String| told.starts_with("Warning NetworkRefused: ") && told.contains(words);
+        let is_it =
+            |told: &&String| told.starts_with("Warning NetworkRefused: ") && told.contains(words);
         assert!(events.iter().any(|told| is_it(&told)), "{name}: {events:?}");
     }
 }
 
 #[test]
 fn an_add_behind_another_one_of_foreign_networks_begins_anew() {
-    let Some(node) = Node::new("anew", &[("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))]) else { return };
+    let Some(node) = Node::new(
+        "anew",
+        &[("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))],
+    ) else {
+        return;
+    };
     Node::set_default(&spy("default", &json!({})));
     let pod = node.pod("web", "a");
     pod.call.add().result();
     let added = ["ADD default eth0 spy", "ADD a net1 spy"];
     assert_eq!(calls(), added);
     let annotation = format!("{NETWORKS}=a,b");
-    node.world.server.kubectl(&["annotate", "pod", "web", "-n", "anew", "--overwrite", &annotation], None);
+    node.world.server.kubectl(
+        &[
+            "annotate",
+            "pod",
+            "web",
+            "-n",
+            "anew",
+            "--overwrite",
+            &annotation,
+        ],
+        None,
+    );
     pod.call.add().result();
     let undone = ["DEL a net1 spy", "DEL default eth0 spy"];
-    assert_eq!(calls(), [&undone[..], &added[..], &["ADD b net2 spy"]].concat());
+    assert_eq!(
+        calls(),
+        [&undone[..], &added[..], &["ADD b net2 spy"]].concat()
+    );
     pod.call.del().ok();
     assert_eq!(calls(), [&["DEL b net2 spy"][..], &undone[..]].concat());
     node.assert_nothing_left(&pod);

@@ -13,10 +13,13 @@ fn claimable() -> Value {
 
 #[test]
 fn each_right_of_the_role_is_used_by_the_program() {
-    let Some(node) = Node::new("rights", &[("lan", claimable())]) else { return };
+    let Some(node) = Node::new("rights", &[("lan", claimable())]) else {
+        return;
+    };
     let spec = json!({"network": "lan", "interface": "net1"});
     let [api, kind] = ["k8s.cni.cncf.io/v1alpha1", "IPAMClaim"];
-    node.world.create(json!({"apiVersion": api, "kind": kind, "metadata": {"name": "vm"}, "spec": spec}));
+    node.world
+        .create(json!({"apiVersion": api, "kind": kind, "metadata": {"name": "vm"}, "spec": spec}));
     let pod = node.pod("web", r#"[{"name":"lan","ipam-claim-reference":"vm"}]"#);
     pod.call.add().result();
     let invalid = node.annotated("invalid", &json!({NETWORKS: "lan@"}));
@@ -25,19 +28,32 @@ fn each_right_of_the_role_is_used_by_the_program() {
     pod.call.gc(&[]).ok();
     // No slice knows the device that the kubelet gave it, so it is none of the network's.
     taking(&node, "vf", "none.example/vf", &claimable());
-    let _kubelet =
-        Kubelet::start(vec![resources("rights", "dynamic", &[], &[["none.example", "pool", "d1"]])], Manner::default());
+    let _kubelet = Kubelet::start(
+        vec![resources(
+            "rights",
+            "dynamic",
+            &[],
+            &[["none.example", "pool", "d1"]],
+        )],
+        Manner::default(),
+    );
     let dynamic = claiming(&node, "dynamic", "vf");
     dynamic.call.add().result();
     dynamic.call.del().ok();
     let server = node.world.server;
-    assert_eq!(server.audit().within("rights").asked(), *audit::granted(server));
-    node.world.server.kubectl(&["delete", "ipamclaim", "vm", "-n", "rights"], None);
+    assert_eq!(
+        server.audit().within("rights").asked(),
+        *audit::granted(server)
+    );
+    node.world
+        .server
+        .kubectl(&["delete", "ipamclaim", "vm", "-n", "rights"], None);
     pod.call.gc(&[]).ok();
     node.assert_nothing_left(&pod);
 }
 
-/// The rules of Multus' `ClusterRole`, as its `deployments/multus-daemonset.yml` of v4.3.0 has them.
+/// The rules of Multus' `ClusterRole`, as its `deployments/multus-daemonset.yml` of v4.3.0 has
+/// them.
 fn of_multus() -> Value {
     json!([
         {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
@@ -49,7 +65,10 @@ fn of_multus() -> Value {
 /// Makes the account of Multus, which the node then has.
 fn as_multus(node: &Node, account: &str) {
     let server = node.world.server;
-    server.kubectl(&["create", "serviceaccount", account, "-n", "kube-system"], None);
+    server.kubectl(
+        &["create", "serviceaccount", account, "-n", "kube-system"],
+        None,
+    );
     let [api, rbac] = ["rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"];
     let role = json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": account}, "rules": of_multus()});
     server.kubectl(&["create", "-f", "-"], Some(&role));
@@ -57,18 +76,32 @@ fn as_multus(node: &Node, account: &str) {
     let of = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": account});
     let binding = json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": account}, "roleRef": of, "subjects": [subject]});
     server.kubectl(&["create", "-f", "-"], Some(&binding));
-    node.world.kubeconfig(&json!({"token": server.create_token(account)}));
+    node.world
+        .kubeconfig(&json!({"token": server.create_token(account)}));
 }
 
 #[test]
 fn with_the_role_of_multus_a_status_is_put_and_nothing_else_of_the_pod_changes() {
-    let Some(node) = Node::new("role-of-multus", &[("lan", claimable())]) else { return };
+    let Some(node) = Node::new("role-of-multus", &[("lan", claimable())]) else {
+        return;
+    };
     as_multus(&node, "multus");
     let pod = node.pod("web", "lan");
     let status = json!([{"op": "add", "path": "/status/message", "value": "kept"},
         {"op": "add", "path": "/status/podIP", "value": "10.0.0.2"}]);
-    let patch = ["patch", "pod", "web", "-n", "role-of-multus", "--subresource=status", "--type=json", "-p"];
-    node.world.server.kubectl(&[&patch[..], &[&status.to_string()]].concat(), None);
+    let patch = [
+        "patch",
+        "pod",
+        "web",
+        "-n",
+        "role-of-multus",
+        "--subresource=status",
+        "--type=json",
+        "-p",
+    ];
+    node.world
+        .server
+        .kubectl(&[&patch[..], &[&status.to_string()]].concat(), None);
     let mut expected = node.world.get("pod", "web");
     let added = pod.call.add();
     added.result();
@@ -80,7 +113,14 @@ fn with_the_role_of_multus_a_status_is_put_and_nothing_else_of_the_pod_changes()
     assert_eq!(now, expected);
     let asked = node.requests_of("multus");
     let put = ["patch pods/status", "get pods", "update pods/status"];
-    assert_eq!(asked, [&["get pods", "get network-attachment-definitions"][..], &put].concat());
+    assert_eq!(
+        asked,
+        [
+            &["get pods", "get network-attachment-definitions"][..],
+            &put
+        ]
+        .concat()
+    );
     pod.call.del().ok();
     node.assert_nothing_left(&pod);
 }

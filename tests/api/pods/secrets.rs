@@ -1,4 +1,5 @@
-//! Secrets: a token, and what a network's configuration has in it for its plugin alone, are in nothing that braid says.
+//! Secrets: a token, and what a network's configuration has in it for its plugin alone, are in
+//! nothing that braid says.
 
 use super::{NETWORK_STATUS, NETWORKS, Node, Value, bridged, calls, json, spy};
 use crate::token;
@@ -17,7 +18,8 @@ fn secretive(name: &str, more: &Value) -> Value {
     conf
 }
 
-/// Networks with a secret: one that works, one by braid's own plugins, and others that fail in different ways.
+/// Networks with a secret: one that works, one by braid's own plugins, and others that fail in
+/// different ways.
 fn networks() -> Vec<(&'static str, Value)> {
     let mut native = bridged(1);
     native["plugins"][0]["password"] = SECRET.into();
@@ -30,17 +32,39 @@ fn networks() -> Vec<(&'static str, Value)> {
     vec![
         ("good", secretive("good", &json!({}))),
         ("native", native),
-        ("cut-off", json!(format!(r#"{{"cniVersion":"1.0.0","type":"spy","password":"{SECRET}"#))),
-        ("no-comma", json!(format!(r#"{{"type":"spy","password":"{SECRET}" "name":"x"}}"#))),
+        (
+            "cut-off",
+            json!(format!(
+                r#"{{"cniVersion":"1.0.0","type":"spy","password":"{SECRET}"#
+            )),
+        ),
+        (
+            "no-comma",
+            json!(format!(
+                r#"{{"type":"spy","password":"{SECRET}" "name":"x"}}"#
+            )),
+        ),
         ("no-object", json!(format!(r#"["{SECRET}"]"#))),
-        ("no-type", json!({"cniVersion": "1.0.0", "password": SECRET})),
-        ("no-program", json!({"cniVersion": "1.0.0", "name": "x", "type": "no-such-program", "password": SECRET})),
+        (
+            "no-type",
+            json!({"cniVersion": "1.0.0", "password": SECRET}),
+        ),
+        (
+            "no-program",
+            json!({"cniVersion": "1.0.0", "name": "x", "type": "no-such-program", "password": SECRET}),
+        ),
         ("no-ipam", no_ipam),
         ("no-range", no_range),
         ("listed", listed),
-        ("version", secretive("version", &json!({"cniVersion": "9.9.9"}))),
+        (
+            "version",
+            secretive("version", &json!({"cniVersion": "9.9.9"})),
+        ),
         ("fails", secretive("fails", &json!({"fail": "ADD"}))),
-        ("quiet", secretive("quiet", &json!({"says": {"cniVersion": "1.0.0"}}))),
+        (
+            "quiet",
+            secretive("quiet", &json!({"says": {"cniVersion": "1.0.0"}})),
+        ),
         ("wrong", secretive("wrong", &json!({"says": "no result"}))),
     ]
 }
@@ -55,7 +79,10 @@ impl Heard {
 
     /// Runs braid with these words.
     fn command(&mut self, words: &str) {
-        let command = Command::new(binary::braid()).args(words.split_whitespace()).stdin(Stdio::null()).output();
+        let command = Command::new(binary::braid())
+            .args(words.split_whitespace())
+            .stdin(Stdio::null())
+            .output();
         let output = command.expect("braid starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let said = format!("{} {}", text(&output.stdout), text(&output.stderr));
@@ -76,17 +103,30 @@ impl Heard {
 #[test]
 fn neither_a_token_nor_a_networks_secret_is_in_anything_that_braid_says() {
     let networks = networks();
-    let Some(node) = Node::new("secrets", &networks) else { return };
+    let Some(node) = Node::new("secrets", &networks) else {
+        return;
+    };
     let mut heard = Heard(Vec::new());
     for (name, _) in &networks {
         let pod = node.pod(name, &format!("good,{name}"));
         let added = pod.call.add();
-        assert_eq!(added.code == 0, ["good", "native", "quiet"].contains(name), "{name}: {}", added.stdout);
+        assert_eq!(
+            added.code == 0,
+            ["good", "native", "quiet"].contains(name),
+            "{name}: {}",
+            added.stdout
+        );
         heard.answer(&added);
         if added.code == 0 {
             heard.answer(&pod.call.check(&added.result()));
             heard.answer(&pod.call.gc(&[(name, "eth0")]));
-            for words in ["status", "status -o json", "doctor", "gc --dry-run", "top -n 1 -d 0.1"] {
+            for words in [
+                "status",
+                "status -o json",
+                "doctor",
+                "gc --dry-run",
+                "top -n 1 -d 0.1",
+            ] {
                 heard.command(words);
             }
         }
@@ -96,8 +136,11 @@ fn neither_a_token_nor_a_networks_secret_is_in_anything_that_braid_says() {
         node.assert_nothing_left(&pod);
     }
     assert!(calls().len() > networks.len(), "the plugin was asked");
-    let objects = ["pods", "events", "ipamclaims"]
-        .map(|kind| node.world.server.kubectl(&["get", kind, "-n", "secrets", "-o", "json"], None));
+    let objects = ["pods", "events", "ipamclaims"].map(|kind| {
+        node.world
+            .server
+            .kubectl(&["get", kind, "-n", "secrets", "-o", "json"], None)
+    });
     assert!(objects.concat().contains(NETWORK_STATUS));
     heard.0.extend(objects);
     manifests(&node, &networks, &mut heard);
@@ -107,11 +150,17 @@ fn neither_a_token_nor_a_networks_secret_is_in_anything_that_braid_says() {
 /// What is said of the same networks in manifests.
 fn manifests(node: &Node, networks: &[(&str, Value)], heard: &mut Heard) {
     for (name, config) in networks {
-        let config = config.as_str().map_or_else(|| config.to_string(), str::to_owned);
-        let nad =
-            json!({"kind": "NetworkAttachmentDefinition", "metadata": {"name": name}, "spec": {"config": config}});
-        let pod = json!({"kind": "Pod", "metadata": {"name": "web", "annotations": {NETWORKS: name}}});
-        fs::write("/run/web.json", json!({"kind": "List", "items": [pod, nad]}).to_string()).expect("a file");
+        let config = config
+            .as_str()
+            .map_or_else(|| config.to_string(), str::to_owned);
+        let nad = json!({"kind": "NetworkAttachmentDefinition", "metadata": {"name": name}, "spec": {"config": config}});
+        let pod =
+            json!({"kind": "Pod", "metadata": {"name": "web", "annotations": {NETWORKS: name}}});
+        fs::write(
+            "/run/web.json",
+            json!({"kind": "List", "items": [pod, nad]}).to_string(),
+        )
+        .expect("a file");
         for verb in ["lint", "plan", "try"] {
             heard.command(&format!("{verb} -f /run/web.json"));
         }
@@ -121,7 +170,9 @@ fn manifests(node: &Node, networks: &[(&str, Value)], heard: &mut Heard) {
 
 #[test]
 fn a_token_that_is_refused_is_in_no_error_and_goes_to_no_plugin() {
-    let Some(node) = Node::new("tokens", &[("a", spy("a", &json!({})))]) else { return };
+    let Some(node) = Node::new("tokens", &[("a", spy("a", &json!({})))]) else {
+        return;
+    };
     let (mut heard, expired) = (Heard(Vec::new()), token::expired(node.world.server));
     let pod = node.pod("web", "a");
     let added = pod.call.add();
@@ -148,19 +199,41 @@ fn a_token_that_is_refused_is_in_no_error_and_goes_to_no_plugin() {
 
 #[test]
 fn the_files_of_a_pod_have_these_modes() {
-    let Some(node) = Node::new("modes", &[("vf", spy("vf", &json!({"capabilities": {"deviceID": true}})))]) else {
+    let Some(node) = Node::new(
+        "modes",
+        &[(
+            "vf",
+            spy("vf", &json!({"capabilities": {"deviceID": true}})),
+        )],
+    ) else {
         return;
     };
     let resource = "k8s.v1.cni.cncf.io/resourceName=example.com/vf";
-    node.world.server.kubectl(&["annotate", "net-attach-def", "vf", "-n", "modes", resource], None);
+    node.world.server.kubectl(
+        &["annotate", "net-attach-def", "vf", "-n", "modes", resource],
+        None,
+    );
     let folder = "/run/k8s.cni.cncf.io/devinfo";
     fs::create_dir_all(format!("{folder}/dp")).expect("a folder");
-    let info = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:18:02.1"}}).to_string();
-    fs::write(format!("{folder}/dp/example.com-vf-0000:18:02.1-device.json"), info).expect("a file");
-    let pod = node.pod("web", &json!([{"name": "vf", "deviceID": "0000:18:02.1"}]).to_string());
+    let info = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:18:02.1"}})
+        .to_string();
+    fs::write(
+        format!("{folder}/dp/example.com-vf-0000:18:02.1-device.json"),
+        info,
+    )
+    .expect("a file");
+    let pod = node.pod(
+        "web",
+        &json!([{"name": "vf", "deviceID": "0000:18:02.1"}]).to_string(),
+    );
     pod.call.add().result();
     let device_file = format!("{folder}/cni/web:net1-device.json");
-    let mode = |path: &str| fs::metadata(path).unwrap_or_else(|err| panic!("{path}: {err}")).permissions().mode();
+    let mode = |path: &str| {
+        fs::metadata(path)
+            .unwrap_or_else(|err| panic!("{path}: {err}"))
+            .permissions()
+            .mode()
+    };
     for (path, expected) in [
         ("/run/braid/attachments/web/eth0:pods:braid.json", 0o100_600),
         ("/run/braid/attachments/web", 0o40_700),
@@ -168,7 +241,11 @@ fn the_files_of_a_pod_have_these_modes() {
         (device_file.as_str(), 0o100_644),
         ("/run/k8s.cni.cncf.io/devinfo/cni", 0o40_755),
     ] {
-        assert_eq!(format!("{:o}", mode(path)), format!("{expected:o}"), "{path}");
+        assert_eq!(
+            format!("{:o}", mode(path)),
+            format!("{expected:o}"),
+            "{path}"
+        );
     }
     pod.call.del().ok();
     node.assert_nothing_left(&pod);

@@ -6,17 +6,25 @@ use std::fs;
 
 /// An entry without the container it was written for.
 fn plain(mut entry: Value) -> Value {
-    entry.as_object_mut().expect("an object").remove("io.braid/container");
+    entry
+        .as_object_mut()
+        .expect("an object")
+        .remove("io.braid/container");
     entry
 }
 
 #[test]
 fn c1_t6_a_pod_without_annotation_costs_a_get_and_a_patch() {
-    let Some(node) = Node::new("plain", &[]) else { return };
+    let Some(node) = Node::new("plain", &[]) else {
+        return;
+    };
     let pod = node.annotated("web", &json!({}));
     pod.call.add().result();
     assert_eq!(node.requests(), ["get pods", "patch pods/status"]);
-    assert_eq!((node.world.proxy.connections(), node.entries(&pod)), (1, vec!["default eth0 true".to_owned()]));
+    assert_eq!(
+        (node.world.proxy.connections(), node.entries(&pod)),
+        (1, vec!["default eth0 true".to_owned()])
+    );
     assert!(pod.ns.can_ping("10.0.0.1"));
     pod.call.del().ok();
     assert_eq!(node.world.proxy.connections(), 1, "DEL asks nobody");
@@ -27,17 +35,37 @@ fn c1_t6_a_pod_without_annotation_costs_a_get_and_a_patch() {
 fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
     let mut lan = bridged(1);
     lan["plugins"][0]["ipam"]["dns"] = json!({});
-    let dns = json!({"nameservers": ["192.0.2.53"], "domain": "d.example", "search": ["s.example"]});
+    let dns =
+        json!({"nameservers": ["192.0.2.53"], "domain": "d.example", "search": ["s.example"]});
     let mut named = bridged(2);
     named["plugins"][0]["dns"] = dns.clone();
-    let Some(node) = Node::new("entries", &[("lan", lan), ("named", named)]) else { return };
+    let Some(node) = Node::new("entries", &[("lan", lan), ("named", named)]) else {
+        return;
+    };
     let pod = node.pod("web", "lan,named@lan2");
     pod.call.clone().with("statusGateway", false).add().result();
     let mac = |link: &str| pod.ns.the_link(link)["address"].clone();
     let status = node.status(&pod);
-    let keys = |entry: &Value| entry.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let keys = |entry: &Value| {
+        entry
+            .as_object()
+            .expect("an object")
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     for key in status.iter().flat_map(keys) {
-        let known = ["name", "interface", "ips", "mac", "mtu", "default", "dns", "default-route", "device-info"];
+        let known = [
+            "name",
+            "interface",
+            "ips",
+            "mac",
+            "mtu",
+            "default",
+            "dns",
+            "default-route",
+            "device-info",
+        ];
         assert!(known.contains(&key.as_str()) || key.contains('.'), "{key}");
     }
     let mut status: Vec<Value> = status.into_iter().map(plain).collect();
@@ -65,9 +93,15 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
 
 #[test]
 fn t12_an_mtu_is_the_kernels_where_the_result_has_none() {
-    let add = ["link add net1 mtu 1400 type veth peer name far", "link set net1 up"];
+    let add = [
+        "link add net1 mtu 1400 type veth peer name far",
+        "link set net1 up",
+    ];
     let networks = [
-        ("told", spy("told", &json!({"ADD": add, "DEL": ["link del net1"]}))),
+        (
+            "told",
+            spy("told", &json!({"ADD": add, "DEL": ["link del net1"]})),
+        ),
         ("none", spy("none", &json!({}))),
         (
             "old",
@@ -78,12 +112,21 @@ fn t12_an_mtu_is_the_kernels_where_the_result_has_none() {
             ),
         ),
     ];
-    let Some(node) = Node::new("mtus", &networks) else { return };
+    let Some(node) = Node::new("mtus", &networks) else {
+        return;
+    };
     let pod = node.pod("web", "told,none,old");
     pod.call.add().result();
     let of_kernel = |link: &str| pod.ns.the_link(link)["mtu"].clone();
-    let mtus: Vec<Value> = node.status(&pod).iter().map(|entry| entry["mtu"].clone()).collect();
-    assert_eq!(mtus, [of_kernel("eth0"), json!(1400), Value::Null, json!(1300)]);
+    let mtus: Vec<Value> = node
+        .status(&pod)
+        .iter()
+        .map(|entry| entry["mtu"].clone())
+        .collect();
+    assert_eq!(
+        mtus,
+        [of_kernel("eth0"), json!(1400), Value::Null, json!(1300)]
+    );
     pod.call.del().ok();
     node.assert_nothing_left(&pod);
 }
@@ -102,13 +145,19 @@ fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
             {"address": "10.1.0.2/24", "interface": 2}, {"address": "10.1.0.3/24", "interface": 3}, {"address": "10.1.0.4/24"},
         ],
     });
-    let old = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.3.0.2/24"}, "ip6": {"ip": "fd00:3::2/64"}});
+    let old =
+        json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.3.0.2/24"}, "ip6": {"ip": "fd00:3::2/64"}});
     let networks = [
         ("several", spy("several", &json!({"says": several}))),
         ("silent", spy("silent", &json!({"says": null}))),
-        ("old", spy("old", &json!({"says": old, "cniVersion": "0.2.0"}))),
+        (
+            "old",
+            spy("old", &json!({"says": old, "cniVersion": "0.2.0"})),
+        ),
     ];
-    let Some(node) = Node::new("results", &networks) else { return };
+    let Some(node) = Node::new("results", &networks) else {
+        return;
+    };
     let pod = node.pod("web", "several,silent,old");
     pod.call.add().result();
     let status: Vec<Value> = node.status(&pod).into_iter().skip(1).map(plain).collect();
@@ -122,26 +171,53 @@ fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
 
 #[test]
 fn t2_t17_only_the_annotation_changes_and_nothing_of_an_earlier_sandbox_stays() {
-    let Some(node) = Node::new("others", &[("lan", bridged(1))]) else { return };
+    let Some(node) = Node::new("others", &[("lan", bridged(1))]) else {
+        return;
+    };
     let before = json!([
         {"name": "others/lan", "interface": "net1", "org.example/note": "old", "ips": ["192.0.2.1"]},
         {"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.2"], "default": false},
         {"name": "others/own", "interface": "net7", "default": false, "io.braid/container": "gone"},
     ]);
-    let annotations = json!({super::NETWORKS: "lan", NETWORK_STATUS: before.to_string(), "other": "kept"});
+    let annotations =
+        json!({super::NETWORKS: "lan", NETWORK_STATUS: before.to_string(), "other": "kept"});
     let pod = node.annotated("web", &annotations);
     let condition = json!([{"op": "add", "path": "/status/message", "value": "kept"},
         {"op": "add", "path": "/status/podIP", "value": "10.0.0.2"}]);
-    let patch = ["patch", "pod", "web", "-n", "others", "--subresource=status", "--type=json", "-p"];
-    node.world.server.kubectl(&[&patch[..], &[&condition.to_string()]].concat(), None);
+    let patch = [
+        "patch",
+        "pod",
+        "web",
+        "-n",
+        "others",
+        "--subresource=status",
+        "--type=json",
+        "-p",
+    ];
+    node.world
+        .server
+        .kubectl(&[&patch[..], &[&condition.to_string()]].concat(), None);
     let status = node.world.get("pod", "web")["status"].clone();
     pod.call.add().result();
     let now = node.world.get("pod", "web");
-    assert_eq!((&now["status"], &now["metadata"]["annotations"]["other"]), (&status, &json!("kept")));
+    assert_eq!(
+        (&now["status"], &now["metadata"]["annotations"]["other"]),
+        (&status, &json!("kept"))
+    );
     assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false"]);
     let entries = node.status(&pod);
-    assert_eq!((&entries[1]["org.example/note"], &entries[1]["ips"]), (&json!(null), &json!(["10.1.0.2"])));
-    assert_eq!(node.requests(), ["get pods", "get network-attachment-definitions", "patch pods/status"]);
+    assert_eq!(
+        (&entries[1]["org.example/note"], &entries[1]["ips"]),
+        (&json!(null), &json!(["10.1.0.2"]))
+    );
+    assert_eq!(
+        node.requests(),
+        [
+            "get pods",
+            "get network-attachment-definitions",
+            "patch pods/status"
+        ]
+    );
     pod.call.del().ok();
 }
 
@@ -149,7 +225,18 @@ fn t2_t17_only_the_annotation_changes_and_nothing_of_an_earlier_sandbox_stays() 
 fn write_status(node: &Node, entries: &Value) {
     let annotation = format!("{NETWORK_STATUS}={entries}");
     let namespace = &node.world.namespace;
-    node.world.server.kubectl(&["annotate", "pod", "web", "-n", namespace, "--overwrite", &annotation], None);
+    node.world.server.kubectl(
+        &[
+            "annotate",
+            "pod",
+            "web",
+            "-n",
+            namespace,
+            "--overwrite",
+            &annotation,
+        ],
+        None,
+    );
 }
 
 #[test]
@@ -163,7 +250,9 @@ fn t2_what_another_writer_adds_after_add_read_the_pod_stays() {
         NETWORK_STATUS: r#"[{"name":"x/stale","interface":"old0"},{"name":"x/changed","interface":"old1"}]"#})),
         ),
     ] {
-        let Some(node) = Node::new(namespace, &[]) else { return };
+        let Some(node) = Node::new(namespace, &[]) else {
+            return;
+        };
         Node::set_default(&spy("default", &json!({"pause": "ADD"})));
         node.world.sandbox.run("mkfifo /run/reached /run/go-on");
         let pod = node.annotated("web", &before.unwrap_or_else(|| json!({})));
@@ -183,24 +272,47 @@ fn t2_what_another_writer_adds_after_add_read_the_pod_stays() {
             adding.join().expect("an ADD").result();
         });
         let entries = node.entries(&pod);
-        let stays = ["default eth0 true", "x/stale old0 null", "x/changed old1 null", "x/hot hot0 null"];
-        let stays: Vec<_> =
-            stays.into_iter().filter(|one| !(namespace == "added-stale" && one.contains("stale"))).collect();
+        let stays = [
+            "default eth0 true",
+            "x/stale old0 null",
+            "x/changed old1 null",
+            "x/hot hot0 null",
+        ];
+        let stays: Vec<_> = stays
+            .into_iter()
+            .filter(|one| !(namespace == "added-stale" && one.contains("stale")))
+            .collect();
         assert_eq!(entries, stays, "{namespace}");
         assert_eq!(node.status(&pod)[0]["org.example/note"], "new");
         let mut asked = node.requests();
         asked.retain(|one| one != "create events");
-        assert_eq!(asked, ["get pods", "patch pods/status", "get pods", "patch pods/status"], "{namespace}");
-        fs::write(super::DEFAULT, spy("default", &json!({})).to_string()).expect("a network that does not wait");
+        assert_eq!(
+            asked,
+            [
+                "get pods",
+                "patch pods/status",
+                "get pods",
+                "patch pods/status"
+            ],
+            "{namespace}"
+        );
+        fs::write(super::DEFAULT, spy("default", &json!({})).to_string())
+            .expect("a network that does not wait");
         pod.call.del().ok();
     }
 }
 
 #[test]
 fn t11_addresses_have_their_prefix_where_that_is_wanted() {
-    let Some(node) = Node::new("prefixes", &[]) else { return };
+    let Some(node) = Node::new("prefixes", &[]) else {
+        return;
+    };
     let pod = node.annotated("web", &json!({}));
-    pod.call.clone().with("statusPrefixLength", true).add().result();
+    pod.call
+        .clone()
+        .with("statusPrefixLength", true)
+        .add()
+        .result();
     assert_eq!(node.status(&pod)[0]["ips"], json!(["10.0.0.2/24"]));
     pod.call.del().ok();
 }

@@ -1,4 +1,5 @@
-//! Many pods at once: how long until all are Ready, and how much of it the network plugin took by the runtime's own clock.
+//! Many pods at once: how long until all are Ready, and how much of it the network plugin took by
+//! the runtime's own clock.
 
 use crate::pods;
 use anyhow::{Context, Result};
@@ -13,8 +14,8 @@ use xtask::cluster::{METRICS, wait};
 use xtask::sh;
 
 const APP: &str = pods::BURST;
-/// Time for which the machine has to be at rest before the pods are created, and the bound of rest. The cluster itself takes a
-/// tenth of two processors.
+/// Time for which the machine has to be at rest before the pods are created, and the bound of rest.
+/// The cluster itself takes a tenth of two processors.
 pub(crate) const REST: Duration = Duration::from_secs(2);
 const IDLE_SHARE: f64 = 0.8;
 
@@ -47,25 +48,38 @@ impl Timer {
 impl Sub for Timer {
     type Output = Self;
     fn sub(self, before: Self) -> Self {
-        Self { count: self.count - before.count, seconds: self.seconds - before.seconds }
+        Self {
+            count: self.count - before.count,
+            seconds: self.seconds - before.seconds,
+        }
     }
 }
 
 impl Add for Timer {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self { count: self.count + other.count, seconds: self.seconds + other.seconds }
+        Self {
+            count: self.count + other.count,
+            seconds: self.seconds + other.seconds,
+        }
     }
 }
 
 /// The timers of one node, in the order of [`TIMERS`].
 type Timers = [Timer; TIMERS.len()];
 
-/// Timers of containerd with their labels: of the network plugin, to set up and to tear down, and of all that
-/// containerd does itself for the network of a sandbox. Most of the latter is to make and unmount the namespace.
+/// Timers of containerd with their labels: of the network plugin, to set up and to tear down, and
+/// of all that containerd does itself for the network of a sandbox. Most of the latter is to make
+/// and unmount the namespace.
 const TIMERS: [(&str, &str); 4] = [
-    ("containerd_cri_network_plugin_operations_duration_seconds_seconds", r#"{operation_type="set_up_pod"}"#),
-    ("containerd_cri_network_plugin_operations_duration_seconds_seconds", r#"{operation_type="tear_down_pod"}"#),
+    (
+        "containerd_cri_network_plugin_operations_duration_seconds_seconds",
+        r#"{operation_type="set_up_pod"}"#,
+    ),
+    (
+        "containerd_cri_network_plugin_operations_duration_seconds_seconds",
+        r#"{operation_type="tear_down_pod"}"#,
+    ),
     ("containerd_cri_sandbox_create_network_seconds", ""),
     ("containerd_cri_sandbox_delete_network_seconds", ""),
 ];
@@ -76,8 +90,13 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let nodes = cluster.nodes()?;
     sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--ignore-not-found"]))?;
     await_collection(cluster, &nodes)?;
-    wait::until("the machine is at rest", Duration::from_mins(3), || is_at_rest(REST))?;
-    let before = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
+    wait::until("the machine is at rest", Duration::from_mins(3), || {
+        is_at_rest(REST)
+    })?;
+    let before = nodes
+        .iter()
+        .map(|node| timers(cluster, *node))
+        .collect::<Result<Vec<_>>>()?;
     let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
     cluster.create(&manifests(options))?;
@@ -87,12 +106,20 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     sh::read(&mut cluster.kubectl(["delete", "pod", "-l", "app=burst", "--wait=false"]))?;
     watch.until("were gone", options.pods, pods::is_gone)?;
     let gone_s = start.elapsed().as_secs_f64();
-    let after = nodes.iter().map(|node| timers(cluster, *node)).collect::<Result<Vec<_>>>()?;
+    let after = nodes
+        .iter()
+        .map(|node| timers(cluster, *node))
+        .collect::<Result<Vec<_>>>()?;
 
     let spent = |(after, before): (&Timers, &Timers)| each(after, before, Timer::sub);
-    let mut rows: Vec<(String, Timers)> =
-        nodes.iter().map(Node::to_string).zip(after.iter().zip(&before).map(spent)).collect();
-    let all = rows.iter().fold(Timers::default(), |sum, (_, node)| each(&sum, node, Timer::add));
+    let mut rows: Vec<(String, Timers)> = nodes
+        .iter()
+        .map(Node::to_string)
+        .zip(after.iter().zip(&before).map(spent))
+        .collect();
+    let all = rows.iter().fold(Timers::default(), |sum, (_, node)| {
+        each(&sum, node, Timer::add)
+    });
     rows.push(("all".into(), all));
     print(options, ready_s, gone_s, &rows).context("print the result")
 }
@@ -101,20 +128,28 @@ fn each(one: &Timers, other: &Timers, what: fn(Timer, Timer) -> Timer) -> Timers
     std::array::from_fn(|at| what(one[at], other[at]))
 }
 
-/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute. It tears each down
-/// once more then, and that would be in the mean.
+/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute.
+/// It tears each down once more then, and that would be in the mean.
 fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
-    wait::until("earlier sandboxes are collected", Duration::from_mins(3), || {
-        for (node, app) in nodes.iter().flat_map(|node| pods::APPS.map(|app| (*node, app))) {
-            if !pods::sandboxes(cluster, node, app)?.is_empty() {
-                return Ok(false);
+    wait::until(
+        "earlier sandboxes are collected",
+        Duration::from_mins(3),
+        || {
+            for (node, app) in nodes
+                .iter()
+                .flat_map(|node| pods::APPS.map(|app| (*node, app)))
+            {
+                if !pods::sandboxes(cluster, node, app)?.is_empty() {
+                    return Ok(false);
+                }
             }
-        }
-        Ok(true)
-    })
+            Ok(true)
+        },
+    )
 }
 
-/// Returns true if the machine does little else for `time`: work that earlier pods left would be in the mean.
+/// Returns true if the machine does little else for `time`: work that earlier pods left would be in
+/// the mean.
 pub(crate) fn is_at_rest(time: Duration) -> Result<bool> {
     let before = CpuTime::now()?;
     sleep(time);
@@ -136,9 +171,18 @@ impl CpuTime {
 
     /// The first line: `cpu`, then user, nice, system, idle and more.
     fn parse(stat: &str) -> Option<Self> {
-        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-        let ticks = fields.map(|field| field.parse().ok()).collect::<Option<Vec<f64>>>()?;
-        Some(Self { idle: *ticks.get(3)?, all: ticks.iter().sum() })
+        let fields = stat
+            .lines()
+            .next()?
+            .strip_prefix("cpu ")?
+            .split_whitespace();
+        let ticks = fields
+            .map(|field| field.parse().ok())
+            .collect::<Option<Vec<f64>>>()?;
+        Some(Self {
+            idle: *ticks.get(3)?,
+            all: ticks.iter().sum(),
+        })
     }
 
     fn idle_share(self) -> f64 {
@@ -149,14 +193,19 @@ impl CpuTime {
 impl Sub for CpuTime {
     type Output = Self;
     fn sub(self, before: Self) -> Self {
-        Self { idle: self.idle - before.idle, all: self.all - before.all }
+        Self {
+            idle: self.idle - before.idle,
+            all: self.all - before.all,
+        }
     }
 }
 
 fn manifests(options: &Options) -> Vec<Value> {
     let mut spec = pods::spec("exec sleep 1000000");
     spec["hostNetwork"] = options.host_network.into();
-    (1..=options.pods).map(|index| pods::pod(&format!("{APP}-{index}"), APP, &spec)).collect()
+    (1..=options.pods)
+        .map(|index| pods::pod(&format!("{APP}-{index}"), APP, &spec))
+        .collect()
 }
 
 fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
@@ -165,18 +214,24 @@ fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
     Ok(TIMERS.map(|(name, labels)| timer(&metrics, name, labels)))
 }
 
-/// Reads the timer `name` with these labels from metrics in Prometheus' text format; one that never ran is absent, which
-/// is zero.
+/// Reads the timer `name` with these labels from metrics in Prometheus' text format; one that never
+/// ran is absent, which is zero.
 fn timer(metrics: &str, name: &str, labels: &str) -> Timer {
     let value = |ending: &str| {
         let value = |line: &'_ str| -> Option<String> {
-            let rest = line.strip_prefix(name)?.strip_prefix(ending)?.strip_prefix(labels)?;
+            let rest = line
+                .strip_prefix(name)?
+                .strip_prefix(ending)?
+                .strip_prefix(labels)?;
             rest.strip_prefix(' ').map(str::to_owned)
         };
         let lines = metrics.lines().filter_map(value);
         lines.filter_map(|value| value.parse::<f64>().ok()).sum()
     };
-    Timer { count: value("_count"), seconds: value("_sum") }
+    Timer {
+        count: value("_count"),
+        seconds: value("_sum"),
+    }
 }
 
 fn print(options: &Options, ready_s: f64, gone_s: f64, rows: &[(String, Timers)]) -> Result<()> {
@@ -201,10 +256,26 @@ fn print(options: &Options, ready_s: f64, gone_s: f64, rows: &[(String, Timers)]
         "{} pods: all Ready after {ready_s:.1} s, all gone {gone_s:.1} s after their deletion",
         options.pods
     )?;
-    writeln!(out, "{:5} {}   (mean ms, calls)", "node", NAMES.map(|name| format!("{name:>18}")).concat())?;
+    writeln!(
+        out,
+        "{:5} {}   (mean ms, calls)",
+        "node",
+        NAMES.map(|name| format!("{name:>18}")).concat()
+    )?;
     for (name, timers) in rows {
-        let ms = |timer: &Timer| timer.mean_ms().map_or_else(|| "-".into(), |ms| format!("{ms:.0} {:>4}", timer.count));
-        writeln!(out, "{name:5} {}", timers.each_ref().map(|timer| format!("{:>18}", ms(timer))).concat())?;
+        let ms = |timer: &Timer| {
+            timer
+                .mean_ms()
+                .map_or_else(|| "-".into(), |ms| format!("{ms:.0} {:>4}", timer.count))
+        };
+        writeln!(
+            out,
+            "{name:5} {}",
+            timers
+                .each_ref()
+                .map(|timer| format!("{:>18}", ms(timer)))
+                .concat()
+        )?;
     }
     Ok(())
 }
@@ -215,19 +286,36 @@ mod tests {
 
     #[test]
     fn idle_time_is_the_fourth_field() {
-        let time = CpuTime::parse("cpu  10 0 20 70 0 0 0 0 0 0\ncpu0 5 0 10 35 0 0 0 0 0 0\n").expect("a sum");
-        assert_eq!(time, CpuTime { idle: 70.0, all: 100.0 });
+        let time = CpuTime::parse("cpu  10 0 20 70 0 0 0 0 0 0\ncpu0 5 0 10 35 0 0 0 0 0 0\n")
+            .expect("a sum");
+        assert_eq!(
+            time,
+            CpuTime {
+                idle: 70.0,
+                all: 100.0
+            }
+        );
         assert_eq!(CpuTime::parse("cpu0 1 2 3 4\n"), None);
     }
 
     #[test]
     fn a_timer_is_read_from_prometheus_text() {
-        let metrics =
-            "# TYPE net_seconds histogram\nnet_seconds_bucket{le=\"1\"} 2\nnet_seconds_sum 1.5\nnet_seconds_count 3\n";
-        assert_eq!(timer(metrics, "net_seconds", ""), Timer { count: 3.0, seconds: 1.5 });
+        let metrics = "# TYPE net_seconds histogram\nnet_seconds_bucket{le=\"1\"} 2\nnet_seconds_sum 1.5\nnet_seconds_count 3\n";
+        assert_eq!(
+            timer(metrics, "net_seconds", ""),
+            Timer {
+                count: 3.0,
+                seconds: 1.5
+            }
+        );
         assert_eq!(timer(metrics, "other", "").mean_ms(), None);
-        let labelled =
-            "ops_sum{kind=\"a\"} 2\nops_count{kind=\"a\"} 4\nops_sum{kind=\"b\"} 9\nops_count{kind=\"b\"} 9\n";
-        assert_eq!(timer(labelled, "ops", "{kind=\"a\"}"), Timer { count: 4.0, seconds: 2.0 });
+        let labelled = "ops_sum{kind=\"a\"} 2\nops_count{kind=\"a\"} 4\nops_sum{kind=\"b\"} 9\nops_count{kind=\"b\"} 9\n";
+        assert_eq!(
+            timer(labelled, "ops", "{kind=\"a\"}"),
+            Timer {
+                count: 4.0,
+                seconds: 2.0
+            }
+        );
     }
 }

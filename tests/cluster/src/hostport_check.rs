@@ -1,4 +1,5 @@
-//! The check that hostPort and Services work as Kubernetes' conformance tests demand, and leave nothing behind.
+//! The check that hostPort and Services work as Kubernetes' conformance tests demand, and leave
+//! nothing behind.
 
 mod ask;
 mod manifests;
@@ -15,8 +16,8 @@ use xtask::cluster::wait;
 use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
-/// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same hostPort but different
-/// hostIP and protocol".
+/// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same
+/// hostPort but different hostIP and protocol".
 const PORT: u16 = 54323;
 const KINDS: &str = "service,pod";
 const LOOPBACK: &str = "host-port-loopback";
@@ -25,24 +26,37 @@ const UDP: &str = "host-port-udp";
 /// Longest time until kube-proxy has started, and until deleted objects are gone from a node.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Makes pods with host ports and Services, asks them from everywhere, deletes all, and looks for what is left. What
-/// fails is not deleted, so that one can look at it.
+/// Makes pods with host ports and Services, asks them from everywhere, deletes all, and looks for
+/// what is left. What fails is not deleted, so that one can look at it.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
-    let [node, other, ..] = cluster.nodes()?[..] else { bail!("the cluster has one node, and this needs two") };
+    let [node, other, ..] = cluster.nodes()?[..] else {
+        bail!("the cluster has one node, and this needs two")
+    };
     let nodes = [node, other];
     for node in nodes {
         await_kube_proxy(cluster, node)?;
     }
     pods::delete(cluster, KINDS, APP)?; // what an earlier run left to look at
     let start = Instant::now();
-    cluster.create(&nodes.into_iter().flat_map(|at| pods_on(at, node)).collect::<Vec<_>>())?;
+    cluster.create(
+        &nodes
+            .into_iter()
+            .flat_map(|at| pods_on(at, node))
+            .collect::<Vec<_>>(),
+    )?;
     pods::await_ready(cluster, APP)?;
-    println!("three pods with the host port {PORT} and six without Ready after {:.1} s", start.elapsed().as_secs_f64());
+    println!(
+        "three pods with the host port {PORT} and six without Ready after {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
     check_host_ports(cluster, nodes)?;
     services::check(cluster, nodes)?;
     check_host_ports(cluster, nodes).context("beside Services")?;
 
-    let traces = [Traces::of(cluster, node, APP)?, Traces::of(cluster, other, APP)?];
+    let traces = [
+        Traces::of(cluster, node, APP)?,
+        Traces::of(cluster, other, APP)?,
+    ];
     pods::delete(cluster, KINDS, APP)?;
     wait::eventually(LIMIT, || {
         for (node, traces) in nodes.iter().zip(&traces) {
@@ -50,25 +64,42 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
         }
         Ok(())
     })?;
-    println!("nothing left on both nodes: {}, elements for host ports", leftovers::KINDS);
+    println!(
+        "nothing left on both nodes: {}, elements for host ports",
+        leftovers::KINDS
+    );
     Ok(())
 }
 
 pub(crate) fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
-    let has_table = || sh::read(&mut cluster.on(node, ["nft", "list", "table", "ip", "kube-proxy"])?);
+    let has_table =
+        || sh::read(&mut cluster.on(node, ["nft", "list", "table", "ip", "kube-proxy"])?);
     wait::eventually(LIMIT, has_table)
-        .with_context(|| format!("{node} has no rules of kube-proxy: `cargo xtask cluster up --kube-proxy` starts it"))
+        .with_context(|| {
+            format!(
+                "{node} has no rules of kube-proxy: `cargo xtask cluster up --kube-proxy` starts it"
+            )
+        })
         .map(drop)
 }
 
 /// The pods of `at`, where the host ports are those of `node`.
 fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
-    let mut pods: Vec<_> = manifests::backend_pods(at).chain([manifests::client_pod(at)]).collect();
+    let mut pods: Vec<_> = manifests::backend_pods(at)
+        .chain([manifests::client_pod(at)])
+        .collect();
     if at == node {
         let own = node.address();
-        let host_ports =
-            [(LOOPBACK, Ipv4Addr::LOCALHOST, Protocol::Tcp), (TCP, own, Protocol::Tcp), (UDP, own, Protocol::Udp)];
-        pods.extend(host_ports.map(|(name, ip, protocol)| manifests::host_port_pod(name, node, ip, protocol, PORT)));
+        let host_ports = [
+            (LOOPBACK, Ipv4Addr::LOCALHOST, Protocol::Tcp),
+            (TCP, own, Protocol::Tcp),
+            (UDP, own, Protocol::Udp),
+        ];
+        pods.extend(
+            host_ports.map(|(name, ip, protocol)| {
+                manifests::host_port_pod(name, node, ip, protocol, PORT)
+            }),
+        );
     }
     pods
 }
@@ -79,23 +110,59 @@ fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
     let at = |address| SocketAddrV4::new(address, PORT);
     for source in [Some(own), None] {
         let (asker, protocol, to) = (Asker::Node(node), Protocol::Tcp, at(Ipv4Addr::LOCALHOST));
-        expect(cluster, &Question { asker, source, protocol, to }, LOOPBACK)?;
+        expect(
+            cluster,
+            &Question {
+                asker,
+                source,
+                protocol,
+                to,
+            },
+            LOOPBACK,
+        )?;
     }
-    println!("tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1", at(Ipv4Addr::LOCALHOST));
+    println!(
+        "tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1",
+        at(Ipv4Addr::LOCALHOST)
+    );
     let clients = [node, other].map(manifests::client);
     for (pod, protocol) in [(TCP, Protocol::Tcp), (UDP, Protocol::Udp)] {
         let [near, far] = clients.each_ref().map(|name| Asker::Pod(name));
-        for asker in [Asker::Node(node), Asker::Node(other), Asker::Outside, near, far, Asker::Pod(pod)] {
-            expect(cluster, &Question { asker, source: None, protocol, to: at(own) }, pod)?;
+        for asker in [
+            Asker::Node(node),
+            Asker::Node(other),
+            Asker::Outside,
+            near,
+            far,
+            Asker::Pod(pod),
+        ] {
+            expect(
+                cluster,
+                &Question {
+                    asker,
+                    source: None,
+                    protocol,
+                    to: at(own),
+                },
+                pod,
+            )?;
         }
-        println!("{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself", at(own));
+        println!(
+            "{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself",
+            at(own)
+        );
     }
     Ok(())
 }
 
 fn expect(cluster: &Cluster, question: &Question<'_>, pod: &str) -> Result<()> {
-    let answers = question.ask(cluster, 1).with_context(|| format!("host port of {pod}"))?;
+    let answers = question
+        .ask(cluster, 1)
+        .with_context(|| format!("host port of {pod}"))?;
     let answered = answers.first().map_or("nobody", |answer| &answer.pod);
-    ensure!(answered == pod, "host port of {pod}: {question}: {answered} answered");
+    ensure!(
+        answered == pod,
+        "host port of {pod}: {question}: {answered} answered"
+    );
     Ok(())
 }

@@ -11,8 +11,7 @@ use xtask::cluster::{Cluster, Node};
 use xtask::sh;
 
 /// Description of the places that `find` looks at.
-pub(crate) const KINDS: &str =
-    "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";
+pub(crate) const KINDS: &str = "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";
 
 /// Folder in which the runtime keeps network namespaces.
 const NAMESPACES: &str = "run/netns";
@@ -29,7 +28,8 @@ pub(crate) struct Traces {
     addresses: Vec<String>,
 }
 
-/// Fails unless everything is gone from `node` that should have gone with its pods, the elements for host ports included.
+/// Fails unless everything is gone from `node` that should have gone with its pods, the elements
+/// for host ports included.
 pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Result<()> {
     let mut left = find(cluster, node, traces)?;
     left.extend(host_ports(cluster, node)?);
@@ -37,14 +37,16 @@ pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Res
     Ok(())
 }
 
-/// Deletes the network namespaces in which nothing is, and returns their number. A runtime that is killed when it has made one,
-/// and has not noted it yet, forgets it, and has called no plugin for it.
+/// Deletes the network namespaces in which nothing is, and returns their number. A runtime that is
+/// killed when it has made one, and has not noted it yet, forgets it, and has called no plugin for
+/// it.
 pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     let mut deleted = 0;
     for path in files(&cluster.root(node)?.join(NAMESPACES)) {
         let name = path.file_name().unwrap_or_default();
         let links = sh::read(cluster.on(node, ["ip", "-j", "-n"])?.arg(name).arg("link"))?;
-        let links: Value = serde_json::from_str(&links).context("parse the links of a namespace")?;
+        let links: Value =
+            serde_json::from_str(&links).context("parse the links of a namespace")?;
         if links.as_array().is_some_and(|links| links.len() == 1) {
             sh::read(cluster.on(node, ["ip", "netns", "del"])?.arg(name))?;
             deleted += 1;
@@ -60,11 +62,18 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
     let mut left = foreign_links(&serde_json::from_str(&links).context("parse the links")?);
     left.extend(traces.rules(&ruleset));
     let root = cluster.root(node)?;
-    left.extend(files(&root.join(NAMESPACES)).iter().map(|path| format!("netns {}", shown(path, &root))));
+    left.extend(
+        files(&root.join(NAMESPACES))
+            .iter()
+            .map(|path| format!("netns {}", shown(path, &root))),
+    );
     for dir in ["run/braid", "run/cni", "var/lib/cni"] {
         let found = files(&root.join(dir));
         left.extend(
-            found.iter().filter(|path| traces.is_in_file(path)).map(|path| format!("file {}", shown(path, &root))),
+            found
+                .iter()
+                .filter(|path| traces.is_in_file(path))
+                .map(|path| format!("file {}", shown(path, &root))),
         );
     }
     Ok(left)
@@ -73,23 +82,35 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
 /// The elements for host ports in braid's table on `node`, whosever they are.
 fn host_ports(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "-j", "list", "ruleset", "inet"])?)?;
-    Ok(host_port_elements(&serde_json::from_str(&ruleset).context("parse the rules")?))
+    Ok(host_port_elements(
+        &serde_json::from_str(&ruleset).context("parse the rules")?,
+    ))
 }
 
 fn host_port_elements(ruleset: &Value) -> Vec<String> {
     let objects = ruleset["nftables"].as_array().into_iter().flatten();
     let sets = objects.filter_map(|object| object.get("map").or_else(|| object.get("set")));
-    let of_host_ports = sets
-        .filter(|set| set["table"] == "braid" && set["name"].as_str().is_some_and(|name| name.starts_with("hostport")));
+    let of_host_ports = sets.filter(|set| {
+        set["table"] == "braid"
+            && set["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("hostport"))
+    });
     of_host_ports
         .flat_map(|set| {
             let elements = set["elem"].as_array().into_iter().flatten();
-            elements.map(|element| format!("nft element of {}: {element}", set["name"].as_str().unwrap_or("?")))
+            elements.map(|element| {
+                format!(
+                    "nft element of {}: {element}",
+                    set["name"].as_str().unwrap_or("?")
+                )
+            })
         })
         .collect()
 }
 
-/// The lines of `ruleset` outside kube-proxy's tables, which name the addresses of gone pods until it tidies up.
+/// The lines of `ruleset` outside kube-proxy's tables, which name the addresses of gone pods until
+/// it tidies up.
 fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
     let mut is_kube_proxys = false;
     ruleset.lines().filter(move |line| {
@@ -104,41 +125,62 @@ impl Traces {
     /// The marks of the pods with the label `app=<app>` that are on `node` now.
     pub(crate) fn of(cluster: &Cluster, node: Node, app: &str) -> Result<Self> {
         let pods = pods::list(cluster, app)?;
-        let here =
-            pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string() && pod["status"]["podIP"].is_string());
+        let here = pods.iter().filter(|pod| {
+            pod["spec"]["nodeName"] == node.to_string() && pod["status"]["podIP"].is_string()
+        });
         let here: Vec<&Value> = here.collect();
         let addresses = here.iter().flat_map(|pod| addresses(pod)).collect();
-        let traces = Self { pods: here.len(), sandboxes: pods::sandboxes(cluster, node, app)?, addresses };
-        // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those either.
-        ensure!(traces.sandboxes.len() >= traces.pods, "{node}: fewer sandboxes than pods");
+        let traces = Self {
+            pods: here.len(),
+            sandboxes: pods::sandboxes(cluster, node, app)?,
+            addresses,
+        };
+        // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those
+        // either.
+        ensure!(
+            traces.sandboxes.len() >= traces.pods,
+            "{node}: fewer sandboxes than pods"
+        );
         Ok(traces)
     }
 
     /// The rules and elements of `ruleset` that name a sandbox or an address.
     fn rules(&self, ruleset: &str) -> Vec<String> {
         let lines = without_kube_proxy(ruleset).map(str::trim);
-        lines.filter(|line| self.is_in(line)).map(|line| format!("nft {line}")).collect()
+        lines
+            .filter(|line| self.is_in(line))
+            .map(|line| format!("nft {line}"))
+            .collect()
     }
 
     fn is_in(&self, line: &str) -> bool {
         let is_end = |char: char| !(char.is_ascii_hexdigit() || char == '.' || char == ':');
-        line.split(is_end).any(|word| self.addresses.iter().any(|address| address == word)) || self.names_sandbox(line)
+        line.split(is_end)
+            .any(|word| self.addresses.iter().any(|address| address == word))
+            || self.names_sandbox(line)
     }
 
     /// The first 12 digits are enough: that is how far tools shorten an id.
     fn names_sandbox(&self, text: &str) -> bool {
-        self.sandboxes.iter().any(|id| text.contains(id.get(..12).unwrap_or(id)))
+        self.sandboxes
+            .iter()
+            .any(|id| text.contains(id.get(..12).unwrap_or(id)))
     }
 
-    /// A lease is a file whose name is an address; a record is in braid's folder of records, and one of libcni's names its
-    /// sandbox in its path or in its text. Whose the slots of a program were is nobody's trace: the kernel may have dropped
-    /// the program, and the next attachment writes over it.
+    /// A lease is a file whose name is an address; a record is in braid's folder of records, and
+    /// one of libcni's names its sandbox in its path or in its text. Whose the slots of a
+    /// program were is nobody's trace: the kernel may have dropped the program, and the next
+    /// attachment writes over it.
     fn is_in_file(&self, path: &Path) -> bool {
         if path.ends_with("run/braid/program") {
             return false;
         }
-        let is_lease = path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
-        let is_record = path.ancestors().any(|folder| folder.ends_with("run/braid/attachments"));
+        let is_lease = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
+        let is_record = path
+            .ancestors()
+            .any(|folder| folder.ends_with("run/braid/attachments"));
         let text = fs::read(path).unwrap_or_default();
         is_lease
             || is_record
@@ -151,18 +193,28 @@ impl Traces {
 fn addresses(pod: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(String::from);
     let entries = pods::network_status(pod);
-    let others = entries.iter().flat_map(|entry| entry["ips"].as_array().into_iter().flatten());
-    let mut all: Vec<String> = others.filter_map(text).chain(text(&pod["status"]["podIP"])).collect();
+    let others = entries
+        .iter()
+        .flat_map(|entry| entry["ips"].as_array().into_iter().flatten());
+    let mut all: Vec<String> = others
+        .filter_map(text)
+        .chain(text(&pod["status"]["podIP"]))
+        .collect();
     all.sort_unstable();
     all.dedup();
     all
 }
 
 fn foreign_links(links: &Value) -> Vec<String> {
-    let is_own =
-        |link: &&Value| OWN_LINKS.iter().any(|own| link["ifname"] == *own) || link["linkinfo"]["info_kind"] == "bridge";
+    let is_own = |link: &&Value| {
+        OWN_LINKS.iter().any(|own| link["ifname"] == *own)
+            || link["linkinfo"]["info_kind"] == "bridge"
+    };
     let links = links.as_array().into_iter().flatten();
-    links.filter(|link| !is_own(link)).map(|link| format!("link {}", link["ifname"].as_str().unwrap_or("?"))).collect()
+    links
+        .filter(|link| !is_own(link))
+        .map(|link| format!("link {}", link["ifname"].as_str().unwrap_or("?")))
+        .collect()
 }
 
 /// All files under `dir`, at any depth; none if there is no such folder.
@@ -178,7 +230,10 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 /// The path as the node sees it.
 fn shown(path: &Path, root: &Path) -> String {
-    path.strip_prefix(root).map_or_else(|_| path.display().to_string(), |inner| format!("/{}", inner.display()))
+    path.strip_prefix(root).map_or_else(
+        |_| path.display().to_string(),
+        |inner| format!("/{}", inner.display()),
+    )
 }
 
 #[cfg(test)]
@@ -186,13 +241,16 @@ mod tests {
     use super::*;
 
     fn traces() -> Traces {
-        Traces { pods: 1, sandboxes: vec!["0123456789abcdef".into()], addresses: vec!["10.244.1.2".into()] }
+        Traces {
+            pods: 1,
+            sandboxes: vec!["0123456789abcdef".into()],
+            addresses: vec!["10.244.1.2".into()],
+        }
     }
 
     #[test]
     fn addresses_are_those_of_all_networks() {
-        let status =
-            r#"[{"name":"pods","ips":["10.244.1.2"]},{"name":"default/lan","ips":["192.0.2.2","2001:db8::2"]}]"#;
+        let status = r#"[{"name":"pods","ips":["10.244.1.2"]},{"name":"default/lan","ips":["192.0.2.2","2001:db8::2"]}]"#;
         let annotations = serde_json::json!({"k8s.v1.cni.cncf.io/network-status": status});
         let pod = serde_json::json!({"metadata": {"annotations": annotations}, "status": {"podIP": "10.244.1.2"}});
         assert_eq!(addresses(&pod), ["10.244.1.2", "192.0.2.2", "2001:db8::2"]);
@@ -201,7 +259,10 @@ mod tests {
     #[test]
     fn a_record_is_left_whosever_it_is() {
         let path = Path::new("/proc/1/root/run/braid/attachments/other/eth0:pods:bridge.json");
-        assert!(traces().is_in_file(path) && !traces().is_in_file(Path::new("/proc/1/root/run/braid/kernel")));
+        assert!(
+            traces().is_in_file(path)
+                && !traces().is_in_file(Path::new("/proc/1/root/run/braid/kernel"))
+        );
     }
 
     #[test]
@@ -227,8 +288,7 @@ mod tests {
 
     #[test]
     fn an_element_for_a_host_port_is_left_whosever_it_is() {
-        let set =
-            |table: &str, name: &str, elem: Value| serde_json::json!({"table": table, "name": name, "elem": elem});
+        let set = |table: &str, name: &str, elem: Value| serde_json::json!({"table": table, "name": name, "elem": elem});
         let ruleset = serde_json::json!({"nftables": [
             {"metainfo": {}},
             {"map": set("braid", "hostport4", serde_json::json!([["a", "b"]]))},
@@ -239,7 +299,10 @@ mod tests {
         ]});
         assert_eq!(
             host_port_elements(&ruleset),
-            [r#"nft element of hostport4: ["a","b"]"#, r#"nft element of hostport4-own: "c""#]
+            [
+                r#"nft element of hostport4: ["a","b"]"#,
+                r#"nft element of hostport4-own: "c""#
+            ]
         );
     }
 

@@ -23,21 +23,28 @@ use xtask::cluster::Cluster;
     about = "Checks of a running cluster; `cargo xtask cluster --help` has the rest"
 )]
 enum Verb {
-    /// Start many pods at once: time to all Ready, and the runtime's own clock on the network plugin
+    /// Start many pods at once: time to all Ready, and the runtime's own clock on the network
+    /// plugin
     Burst(burst::Options),
-    /// Check what a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and nothing left behind
+    /// Check what a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and
+    /// nothing left behind
     Smoke(smoke::Options),
-    /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see it Ready
+    /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see
+    /// it Ready
     StatusCheck(status_check::Options),
     /// Fail unless a pod is held to the limits of its annotations
     LimitCheck,
-    /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up --kube-proxy`
+    /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up
+    /// --kube-proxy`
     HostportCheck,
-    /// Fail unless Multus' own end-to-end scripts pass with "type" as the only change of its configuration; needs `deploy`
+    /// Fail unless Multus' own end-to-end scripts pass with "type" as the only change of its
+    /// configuration; needs `deploy`
     MultusCheck,
-    /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
+    /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its
+    /// removal takes it back
     DeployCheck,
-    /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy` and `deploy`
+    /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
+    /// and `deploy`
     NetworksCheck(networks_check::Options),
 }
 

@@ -1,8 +1,10 @@
-//! The check that Multus' own end-to-end scripts pass with braid, written anew: `simple-pod`, `simple-macvlan1`,
-//! `default-route1`, `subdirectory-chaining` and `connection-limit` of its folder `e2e`.
+//! The check that Multus' own end-to-end scripts pass with braid, written anew: `simple-pod`,
+//! `simple-macvlan1`, `default-route1`, `subdirectory-chaining` and `connection-limit` of its
+//! folder `e2e`.
 //!
-//! Multus' entry point generates each node's configuration and its kubeconfig. The one change is `"type": "braid"` in place
-//! of `"type": "multus"`. Account, role and definition of networks are of Multus' manifest.
+//! Multus' entry point generates each node's configuration and its kubeconfig. The one change is
+//! `"type": "braid"` in place of `"type": "multus"`. Account, role and definition of networks are
+//! of Multus' manifest.
 
 mod config;
 mod scripts;
@@ -15,8 +17,14 @@ use std::time::Duration;
 use xtask::cluster::{Cluster, Node, deploy, multus, wait};
 use xtask::sh;
 
-/// Kinds of Multus' manifest that are created. The entry point of its `DaemonSet` is started without a container.
-const KINDS: [&str; 4] = ["CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"];
+/// Kinds of Multus' manifest that are created. The entry point of its `DaemonSet` is started
+/// without a container.
+const KINDS: [&str; 4] = [
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ServiceAccount",
+];
 /// The same by kubectl's names, without the account, which has a namespace.
 const CLUSTER_KINDS: &str = "customresourcedefinition,clusterrolebinding,clusterrole";
 const NAMESPACE: &str = "kube-system";
@@ -25,21 +33,34 @@ const ACCOUNT: &str = "multus";
 const DEFINITION: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Runs the scripts with each form of the configuration, and removes everything that the check has made.
+/// Runs the scripts with each form of the configuration, and removes everything that the check has
+/// made.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
-    let [node, other, ..] = cluster.nodes()?[..] else { bail!("the cluster has one node, and this needs two") };
+    let [node, other, ..] = cluster.nodes()?[..] else {
+        bail!("the cluster has one node, and this needs two")
+    };
     let nodes = [node, other];
     for node in nodes {
-        ensure!(deploy::has_braid(cluster, node)?, "{node} has no braid: `cargo xtask cluster deploy` brings it");
+        ensure!(
+            deploy::has_braid(cluster, node)?,
+            "{node} has no braid: `cargo xtask cluster deploy` brings it"
+        );
     }
     remove(cluster, nodes)?; // left by an earlier run that failed
     let objects = objects(cluster)?;
     cluster.create(&objects)?;
-    sh::read(&mut cluster.kubectl(["wait", "crd", DEFINITION, "--for=condition=Established", &wait::timeout(LIMIT)]))?;
+    sh::read(&mut cluster.kubectl([
+        "wait",
+        "crd",
+        DEFINITION,
+        "--for=condition=Established",
+        &wait::timeout(LIMIT),
+    ]))?;
     let entrypoint = multus::entrypoint()?;
     for form in Form::ALL {
         for node in nodes {
-            config::write(cluster, node, form, &entrypoint).with_context(|| format!("configure {node}"))?;
+            config::write(cluster, node, form, &entrypoint)
+                .with_context(|| format!("configure {node}"))?;
         }
         wait::nodes(cluster)?;
         println!("the nodes have Multus' configuration of type braid: {form}");
@@ -53,7 +74,9 @@ fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
     let mut parse = cluster.kubectl(["create", "--dry-run=client", "-o", "json", "-f"]);
     let text = sh::read(parse.arg(multus::manifest()?))?;
     let parsed: Result<Vec<Value>, _> = Deserializer::from_str(&text).into_iter().collect();
-    let has_definition = !sh::read(&mut cluster.kubectl(["get", "crd", DEFINITION, "--ignore-not-found"]))?.is_empty();
+    let has_definition =
+        !sh::read(&mut cluster.kubectl(["get", "crd", DEFINITION, "--ignore-not-found"]))?
+            .is_empty();
     let is_missing = |object: &Value| !(has_definition && object["kind"] == KINDS[0]);
     let mut all = parsed.context("parse Multus' manifest")?;
     all.retain(|object| KINDS.iter().any(|kind| object["kind"] == *kind) && is_missing(object));
@@ -61,18 +84,31 @@ fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
         object["metadata"]["labels"]["app"] = APP.into();
     }
     let made: Vec<&Value> = all.iter().map(|object| &object["kind"]).collect();
-    ensure!(KINDS[1..].iter().all(|kind| made.iter().any(|it| *it == kind)), "Multus' manifest has only {made:?}");
+    ensure!(
+        KINDS[1..]
+            .iter()
+            .all(|kind| made.iter().any(|it| *it == kind)),
+        "Multus' manifest has only {made:?}"
+    );
     Ok(all)
 }
 
 /// Deletes pods, networks, account and configurations.
 fn remove(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     pods::delete(cluster, "pod", APP)?;
-    if !sh::read(&mut cluster.kubectl(["get", "crd", DEFINITION, "--ignore-not-found"]))?.is_empty() {
+    if !sh::read(&mut cluster.kubectl(["get", "crd", DEFINITION, "--ignore-not-found"]))?.is_empty()
+    {
         pods::delete(cluster, "net-attach-def", APP)?;
     }
     pods::delete(cluster, CLUSTER_KINDS, APP)?;
-    sh::read(&mut cluster.kubectl(["delete", "serviceaccount", ACCOUNT, "-n", NAMESPACE, "--ignore-not-found"]))?;
+    sh::read(&mut cluster.kubectl([
+        "delete",
+        "serviceaccount",
+        ACCOUNT,
+        "-n",
+        NAMESPACE,
+        "--ignore-not-found",
+    ]))?;
     for node in nodes {
         config::remove(cluster, node).with_context(|| format!("restore {node}"))?;
     }

@@ -34,7 +34,8 @@ pub(crate) struct Options {
     /// Number of pods that are created at once
     #[arg(long, default_value_t = 40)]
     pods: u16,
-    /// Rounds in which the time until pods are Ready is compared with that of pods without further networks
+    /// Rounds in which the time until pods are Ready is compared with that of pods without further
+    /// networks
     #[arg(long, default_value_t = 4)]
     rounds: usize,
     /// A few pods at once, no service killed, no times compared: one minute
@@ -47,11 +48,16 @@ pub(crate) struct Options {
 
 /// Has the nodes attach pods to networks, and shows all that this is for.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
-    let [node, other, ..] = cluster.nodes()?[..] else { bail!("the cluster has one node, and this needs two") };
+    let [node, other, ..] = cluster.nodes()?[..] else {
+        bail!("the cluster has one node, and this needs two")
+    };
     let nodes = [node, other];
     for node in nodes {
         await_kube_proxy(cluster, node)?;
-        ensure!(deploy::has_braid(cluster, node)?, "{node} has no braid: `cargo xtask cluster deploy` brings it");
+        ensure!(
+            deploy::has_braid(cluster, node)?,
+            "{node} has no braid: `cargo xtask cluster deploy` brings it"
+        );
     }
     pods::delete(cluster, "pod", APP)?; // what an earlier run left to look at
     manifests::delete(cluster)?;

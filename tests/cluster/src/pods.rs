@@ -45,20 +45,33 @@ pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
 
 /// Waits until the pods with the label `app=<app>` are Ready.
 pub(crate) fn await_ready(cluster: &Cluster, app: &str) -> Result<()> {
-    let wait = ["wait", "--for=condition=Ready", &wait::timeout(LONGEST), "pod", "-l"];
+    let wait = [
+        "wait",
+        "--for=condition=Ready",
+        &wait::timeout(LONGEST),
+        "pod",
+        "-l",
+    ];
     sh::read(cluster.kubectl(wait).arg(format!("app={app}"))).map(drop)
 }
 
 /// Deletes what there is of these kinds with the label `app=<app>`, and waits until it is gone.
 pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
-    let delete = ["delete", kinds, "--ignore-not-found", &wait::timeout(LONGEST), "-l"];
+    let delete = [
+        "delete",
+        kinds,
+        "--ignore-not-found",
+        &wait::timeout(LONGEST),
+        "-l",
+    ];
     sh::read(cluster.kubectl(delete).arg(format!("app={app}"))).map(drop)
 }
 
 /// Time before a watch that ended is begun again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The API server's events about the pods with one label, as they come: many `kubectl wait` take longer than the pods.
+/// The API server's events about the pods with one label, as they come: many `kubectl wait` take
+/// longer than the pods.
 pub(crate) struct Watch<'a> {
     cluster: &'a Cluster,
     app: &'a str,
@@ -75,7 +88,8 @@ struct Stream {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five minutes on a usual machine.
+    /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five
+    /// minutes on a usual machine.
     pub(crate) fn start(cluster: &'a Cluster, app: &'a str) -> Result<Self> {
         let stream = Stream::open(cluster, app)?;
         Ok(Self {
@@ -88,20 +102,34 @@ impl<'a> Watch<'a> {
     }
 
     /// Reads on until `holds` was true of an event of each of `count` pods.
-    pub(crate) fn until(&mut self, what: &str, count: usize, holds: fn(&Value) -> bool) -> Result<()> {
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        count: usize,
+        holds: fn(&Value) -> bool,
+    ) -> Result<()> {
         let mut names = BTreeSet::new();
         while names.len() < count {
-            let events = self.read().with_context(|| format!("wait until {count} pods {what}: {} did", names.len()))?;
-            names.extend(events.iter().filter(|event| holds(event)).map(|event| name(&event["object"])));
+            let events = self
+                .read()
+                .with_context(|| format!("wait until {count} pods {what}: {} did", names.len()))?;
+            names.extend(
+                events
+                    .iter()
+                    .filter(|event| holds(event))
+                    .map(|event| name(&event["object"])),
+            );
         }
         Ok(())
     }
 
-    /// The next events. A watch may end before its time, on a machine that is slow for instance. It is begun again then,
-    /// which tells anew of the pods that are there, and the others are gone.
+    /// The next events. A watch may end before its time, on a machine that is slow for instance. It
+    /// is begun again then, which tells anew of the pods that are there, and the others are
+    /// gone.
     fn read(&mut self) -> Result<Vec<Value>> {
         if let Some(line) = self.stream.events.next() {
-            let event: Value = serde_json::from_str(&line?).context("parse an event about a pod")?;
+            let event: Value =
+                serde_json::from_str(&line?).context("parse an event about a pod")?;
             let name = name(&event["object"]);
             match event["type"].as_str() {
                 Some("DELETED") => drop(self.present.remove(&name)),
@@ -123,11 +151,16 @@ impl<'a> Watch<'a> {
 impl Stream {
     fn open(cluster: &Cluster, app: &str) -> Result<Self> {
         let seconds = wait::on_this_machine(LONGEST).as_secs();
-        let path =
-            format!("/api/v1/namespaces/default/pods?watch=1&timeoutSeconds={seconds}&labelSelector=app%3D{app}");
+        let path = format!(
+            "/api/v1/namespaces/default/pods?watch=1&timeoutSeconds={seconds}&labelSelector=app%3D{app}"
+        );
         let mut command = cluster.kubectl(["get", "--raw", &path]);
-        let mut kubectl = command.stdout(Stdio::piped()).spawn().context("start kubectl")?;
-        let events = BufReader::new(kubectl.stdout.take().context("kubectl has no output")?).lines();
+        let mut kubectl = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start kubectl")?;
+        let events =
+            BufReader::new(kubectl.stdout.take().context("kubectl has no output")?).lines();
         Ok(Self { kubectl, events })
     }
 }
@@ -141,7 +174,10 @@ impl Drop for Stream {
 }
 
 fn name(pod: &Value) -> String {
-    pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The event of a pod that is gone.
@@ -152,7 +188,10 @@ fn deleted(name: &String) -> Value {
 /// Returns true if an event says that its pod is Ready.
 pub(crate) fn is_ready(event: &Value) -> bool {
     let conditions = event["object"]["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Returns true if an event says that its pod is gone.
@@ -162,30 +201,43 @@ pub(crate) fn is_gone(event: &Value) -> bool {
 
 /// The pods with the label `app=<app>`, as the API server has them.
 pub(crate) fn list(cluster: &Cluster, app: &str) -> Result<Vec<Value>> {
-    let text = sh::read(&mut cluster.kubectl(["get", "pods", "-o", "json", "-l", &format!("app={app}")]))?;
+    let text =
+        sh::read(&mut cluster.kubectl(["get", "pods", "-o", "json", "-l", &format!("app={app}")]))?;
     let mut list: Value = serde_json::from_str(&text).context("parse the list of pods")?;
-    Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    Ok(list["items"]
+        .as_array_mut()
+        .map(std::mem::take)
+        .unwrap_or_default())
 }
 
 /// The annotation `network-status` of a pod; empty where it has none.
 pub(crate) fn network_status(pod: &Value) -> Vec<Value> {
     let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
-    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    text.and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
 }
 
-/// The ids of the sandboxes, ended ones included, that `node`'s runtime knows for the pods with the label `app=<app>`.
+/// The ids of the sandboxes, ended ones included, that `node`'s runtime knows for the pods with the
+/// label `app=<app>`.
 pub(crate) fn sandboxes(cluster: &Cluster, node: Node, app: &str) -> Result<Vec<String>> {
     labelled(cluster, node, &format!("labels.app=={app}"))
 }
 
 /// The same of one pod.
 pub(crate) fn sandboxes_of(cluster: &Cluster, node: Node, pod: &str) -> Result<Vec<String>> {
-    labelled(cluster, node, &format!("labels.\"io.kubernetes.pod.name\"=={pod}"))
+    labelled(
+        cluster,
+        node,
+        &format!("labels.\"io.kubernetes.pod.name\"=={pod}"),
+    )
 }
 
 fn labelled(cluster: &Cluster, node: Node, label: &str) -> Result<Vec<String>> {
     let filter = format!("{label},labels.\"io.cri-containerd.kind\"==sandbox");
-    let ids = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "containers", "ls", "-q", &filter])?)?;
+    let ids = sh::read(&mut cluster.on(
+        node,
+        ["ctr", "-n", "k8s.io", "containers", "ls", "-q", &filter],
+    )?)?;
     Ok(ids.lines().map(String::from).collect())
 }
 

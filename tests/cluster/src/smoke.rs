@@ -43,11 +43,23 @@ pub(super) fn run_and_look(
     delete(cluster)?; // what an earlier run left to look at
     let start = Instant::now();
     cluster.create(&[deployment(options.pods)])?;
-    sh::read(&mut cluster.kubectl(["rollout", "status", "deployment/smoke", &wait::timeout(LIMIT)]))?;
-    println!("{} pods Ready after {:.1} s", options.pods, start.elapsed().as_secs_f64());
+    sh::read(&mut cluster.kubectl([
+        "rollout",
+        "status",
+        "deployment/smoke",
+        &wait::timeout(LIMIT),
+    ]))?;
+    println!(
+        "{} pods Ready after {:.1} s",
+        options.pods,
+        start.elapsed().as_secs_f64()
+    );
 
     let found = running_pods(cluster)?;
-    let traces = nodes.iter().map(|node| Traces::of(cluster, *node, APP)).collect::<Result<Vec<_>>>()?;
+    let traces = nodes
+        .iter()
+        .map(|node| Traces::of(cluster, *node, APP))
+        .collect::<Result<Vec<_>>>()?;
     for (node, traces) in nodes.iter().zip(&traces) {
         look(*node, traces)?;
         let prober = found.iter().find(|pod| pod.node == node.to_string());
@@ -58,10 +70,18 @@ pub(super) fn run_and_look(
     delete(cluster)?;
     let mut left = Vec::new();
     for (node, traces) in nodes.iter().zip(&traces) {
-        left.extend(leftovers::find(cluster, *node, traces)?.into_iter().map(|what| format!("{node}: {what}")));
+        left.extend(
+            leftovers::find(cluster, *node, traces)?
+                .into_iter()
+                .map(|what| format!("{node}: {what}")),
+        );
     }
     if left.is_empty() {
-        println!("nothing left on {} nodes: {}", nodes.len(), leftovers::KINDS);
+        println!(
+            "nothing left on {} nodes: {}",
+            nodes.len(),
+            leftovers::KINDS
+        );
         return Ok(());
     }
     for what in &left {
@@ -75,9 +95,11 @@ pub(super) fn run_and_look(
 
 fn deployment(replicas: u32) -> Value {
     // Each pod serves its own name, so that an answer says who gave it.
-    let script = "echo started $(hostname); hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp";
+    let script =
+        "echo started $(hostname); hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp";
     let mut spec = pods::spec(script);
-    spec["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/", "port": 80}, "periodSeconds": 1});
+    spec["containers"][0]["readinessProbe"] =
+        json!({"httpGet": {"path": "/", "port": 80}, "periodSeconds": 1});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -92,7 +114,11 @@ fn deployment(replicas: u32) -> Value {
 
 /// Deletes the deployment, if there is one, and waits until its pods are gone.
 fn delete(cluster: &Cluster) -> Result<()> {
-    let wait = ["--cascade=foreground", "--ignore-not-found", &wait::timeout(LIMIT)];
+    let wait = [
+        "--cascade=foreground",
+        "--ignore-not-found",
+        &wait::timeout(LIMIT),
+    ];
     sh::read(cluster.kubectl(["delete", "deployment", APP]).args(wait)).map(drop)
 }
 
@@ -115,7 +141,8 @@ fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
          ping -c 1 -W 5 {API_SERVER} >/dev/null && echo outside",
         addresses.join(" ")
     );
-    let answers = sh::read(&mut cluster.kubectl(["exec", &prober.name, "--", "/bin/sh", "-c", &script]))?;
+    let answers =
+        sh::read(&mut cluster.kubectl(["exec", &prober.name, "--", "/bin/sh", "-c", &script]))?;
     for pod in pods {
         let expected = format!("{} {}", pod.address, pod.name);
         ensure!(
@@ -127,9 +154,17 @@ fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
             pod.node
         );
     }
-    ensure!(answers.lines().any(|line| line == "outside"), "from {}: {API_SERVER} does not answer", prober.node);
+    ensure!(
+        answers.lines().any(|line| line == "outside"),
+        "from {}: {API_SERVER} does not answer",
+        prober.node
+    );
     let logs = sh::read(&mut cluster.kubectl(["logs", &prober.name]))?;
-    ensure!(logs.trim() == format!("started {}", prober.name), "logs of {}: {logs:?}", prober.name);
+    ensure!(
+        logs.trim() == format!("started {}", prober.name),
+        "logs of {}: {logs:?}",
+        prober.name
+    );
     let near = pods.iter().filter(|pod| pod.node == prober.node).count();
     println!(
         "from {} on {}: {near} pods answer on the same node, {} on others, {API_SERVER} outside; exec and logs work",

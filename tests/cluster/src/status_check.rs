@@ -17,7 +17,8 @@ pub(crate) struct Options {
     node: Node,
 }
 
-/// Makes the store read-only, waits for `NotReady` with a reason that names it, mends it, waits for Ready.
+/// Makes the store read-only, waits for `NotReady` with a reason that names it, mends it, waits for
+/// Ready.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let node = options.node;
     sh::run(&mut cluster.on(node, ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", STORE])?)?;
@@ -25,12 +26,19 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let broken = wait_ready(cluster, node, false).and_then(|()| message(cluster, node));
     let after = start.elapsed().as_secs_f64();
     sh::run(&mut cluster.on(node, ["umount", STORE])?)?;
-    let message = broken.context("the node stays Ready: does the plugin's STATUS look at its store?")?;
+    let message =
+        broken.context("the node stays Ready: does the plugin's STATUS look at its store?")?;
     println!("{node} NotReady after {after:.1} s: {message}");
     let start = Instant::now();
     wait_ready(cluster, node, true)?;
-    println!("{node} Ready {:.1} s after {STORE} was mended", start.elapsed().as_secs_f64());
-    ensure!(names_the_store(&message), "the reason does not name {STORE}, so it is not the plugin's");
+    println!(
+        "{node} Ready {:.1} s after {STORE} was mended",
+        start.elapsed().as_secs_f64()
+    );
+    ensure!(
+        names_the_store(&message),
+        "the reason does not name {STORE}, so it is not the plugin's"
+    );
     Ok(())
 }
 
@@ -41,7 +49,13 @@ fn names_the_store(message: &str) -> bool {
 
 fn wait_ready(cluster: &Cluster, node: Node, expected: bool) -> Result<()> {
     let condition = format!("--for=condition=Ready={expected}");
-    sh::read(&mut cluster.kubectl(["wait", &format!("node/{node}"), &condition, &wait::timeout(LIMIT)])).map(drop)
+    sh::read(&mut cluster.kubectl([
+        "wait",
+        &format!("node/{node}"),
+        &condition,
+        &wait::timeout(LIMIT),
+    ]))
+    .map(drop)
 }
 
 /// The message of the node's Ready condition.

@@ -7,7 +7,9 @@ use libfuzzer_sys::fuzz_target;
 const KNOWN: [&str; 3] = ["IP", "MAC", "GATEWAY"];
 
 fuzz_target!(|text: &str| {
-    let Ok(args) = CniArgs::parse(text, &KNOWN) else { return };
+    let Ok(args) = CniArgs::parse(text, &KNOWN) else {
+        return;
+    };
     for value in KNOWN.iter().filter_map(|key| args.get(key)) {
         assert!(!value.is_empty() && text.contains(value));
     }

@@ -1,9 +1,10 @@
-//! Any bytes on standard input: a request is refused or has names that can't become paths, and never panics.
+//! Any bytes on standard input: a request is refused or has names that can't become paths, and
+//! never panics.
 #![no_main]
 
-use braid_node::attach::chain::Chain;
 use braid_core::cni::{Injected, NetConf, NetConfList, Request, Version};
 use braid_core::plugins::meta::flannel::delegate;
+use braid_node::attach::chain::Chain;
 use libfuzzer_sys::fuzz_target;
 
 fn is_plain(name: &str) -> bool {
@@ -23,8 +24,14 @@ fuzz_target!(|stdin: &[u8]| {
             };
             Some(value.to_owned())
         };
-        let Ok(request) = Request::parse(&env, stdin, &Version::ALL) else { continue };
-        assert!([&request.conf.name, &request.conf.plugin, &request.conf.ipam].into_iter().all(|name| is_plain(name)));
+        let Ok(request) = Request::parse(&env, stdin, &Version::ALL) else {
+            continue;
+        };
+        assert!(
+            [&request.conf.name, &request.conf.plugin, &request.conf.ipam]
+                .into_iter()
+                .all(|name| is_plain(name))
+        );
         if let Ok(Some(list)) = NetConfList::from_braid(&request.conf) {
             complete(&list);
         }

@@ -1,4 +1,5 @@
-//! Any bytes as what a server of DHCP, a daemon or its client sends: no panic, and what is written is read back.
+//! Any bytes as what a server of DHCP, a daemon or its client sends: no panic, and what is written
+//! is read back.
 #![no_main]
 
 use braid_core::cni::{NetConf, Owner};
@@ -13,7 +14,10 @@ use std::time::Duration;
 fuzz_target!(|bytes: &[u8]| {
     if let Some(message) = v4::Message::decode(bytes) {
         let again = v4::Message::decode(&message.encode()).expect("own bytes");
-        assert_eq!((again.xid, again.mac, again.yiaddr), (message.xid, message.mac, message.yiaddr));
+        assert_eq!(
+            (again.xid, again.mac, again.yiaddr),
+            (message.xid, message.mac, message.yiaddr)
+        );
     }
     if let Some(message) = v6::Message::decode(bytes) {
         assert_eq!(v6::Message::decode(&message.encode()), Some(message));
@@ -21,12 +25,23 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Server::default().read(&[CONNECT, bytes].concat());
     let _ = Client::default().read(&[CONNECTED, bytes].concat());
     let conf = br#"{"name":"n","ipam":{"type":"dhcp","ipFamilies":["IPv4","IPv6"]}}"#;
-    let config = Config::parse(&NetConf::parse(conf).expect("a configuration"), "").expect("a configuration");
+    let config = Config::parse(&NetConf::parse(conf).expect("a configuration"), "")
+        .expect("a configuration");
     let owner = Owner::new("n", "c", "eth0");
-    let link = Link { owner: &owner, mac: Mac([0; 6]), broadcast: false };
+    let link = Link {
+        owner: &owner,
+        mac: Mac([0; 6]),
+        broadcast: false,
+    };
     let now = Duration::ZERO;
     // Its numbers are zero, so that an input can hit them.
-    let mut session = Session::new(&config, link, Held::default(), (Limits::default(), now), &mut || 0);
+    let mut session = Session::new(
+        &config,
+        link,
+        Held::default(),
+        (Limits::default(), now),
+        &mut || 0,
+    );
     session.tick(now, &mut || 0);
     for part in bytes.chunks(bytes.len() / 2 + 1) {
         session.take4(part, Mac([0; 6]), now, &mut || 0);

@@ -1,5 +1,5 @@
-//! Any text as an annotation, a network's configuration, a status, device information or a note of Multus: refused, or with
-//! names that can't become paths.
+//! Any text as an annotation, a network's configuration, a status, device information or a note of
+//! Multus: refused, or with names that can't become paths.
 #![no_main]
 
 use braid_core::cni::Json;
@@ -24,27 +24,51 @@ fuzz_target!(|text: &str| {
     }
     let _ = annotation::default_network(text, "pods");
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
-    assert!(lint::networks(text, "pods").iter().all(|finding| (1..=lines).contains(&finding.line)));
+    assert!(
+        lint::networks(text, "pods")
+            .iter()
+            .all(|finding| (1..=lines).contains(&finding.line))
+    );
     if let Ok(Some(pod)) = PodRef::of(text) {
         assert!(is_plain(&pod.name.namespace) && is_plain(&pod.name.name));
     }
-    if let Ok(definition) = Json::parse(text.as_bytes(), "conf").and_then(|json| Definition::parse(json, "a")) {
+    if let Ok(definition) =
+        Json::parse(text.as_bytes(), "conf").and_then(|json| Definition::parse(json, "a"))
+    {
         assert!(is_plain(definition.name()) && definition.types().all(is_plain));
-        let conf = definition.conf(&Json::Null).expect("what was read can be called");
+        let conf = definition
+            .conf(&Json::Null)
+            .expect("what was read can be called");
         assert!(Definition::parse(conf, "a").is_ok());
     }
-    let file = |name: &str| DiskFile { name: name.to_owned(), bytes: text.as_bytes().to_vec() };
+    let file = |name: &str| DiskFile {
+        name: name.to_owned(),
+        bytes: text.as_bytes().to_vec(),
+    };
     let (list, plugins) = ([file("a.conflist")], [file("b.conf")]);
     if let Ok(found) = of_disk("a", &list) {
         assert!(found.folder().ok().flatten().is_none_or(is_plain));
         let _ = found.definition(&plugins);
     }
-    let written = status::rewrite(Some(text), Some("[]"), vec![Json::object_of([("name", "a".into())])]);
-    assert!(matches!(Json::parse(written.as_bytes(), "own status"), Ok(Json::Array(entries)) if !entries.is_empty()));
+    let written = status::rewrite(
+        Some(text),
+        Some("[]"),
+        vec![Json::object_of([("name", "a".into())])],
+    );
+    assert!(
+        matches!(Json::parse(written.as_bytes(), "own status"), Ok(Json::Array(entries)) if !entries.is_empty())
+    );
     let _ = device_info::parse(text.as_bytes());
-    for delegate in multus_cache::delegates(text.as_bytes(), "eth0").into_iter().flatten().flatten() {
+    for delegate in multus_cache::delegates(text.as_bytes(), "eth0")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         assert!(is_plain(delegate.definition.name()));
     }
     let _ = multus_cache::cached_add(text.as_bytes(), "n", "c", "eth0");
-    assert!(multus_cache::cached_delegate(text.as_bytes(), "c").is_none_or(|one| is_plain(one.definition.name())));
+    assert!(
+        multus_cache::cached_delegate(text.as_bytes(), "c")
+            .is_none_or(|one| is_plain(one.definition.name()))
+    );
 });

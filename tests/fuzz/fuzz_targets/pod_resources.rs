@@ -1,5 +1,5 @@
-//! Any bytes as the kubelet's answer on the devices of pods: refused, or each network gets a device of its own, whose file lies
-//! in the folder of device plugins.
+//! Any bytes as the kubelet's answer on the devices of pods: refused, or each network gets a device
+//! of its own, whose file lies in the folder of device plugins.
 #![no_main]
 
 use braid_core::k8s::device_info::{assign, dp_file};
@@ -8,7 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 
 fuzz_target!(|answer: &[u8]| {
-    for devices in kubelet::read(answer).into_iter().map(|given| given.by_resource) {
+    for devices in kubelet::read(answer)
+        .into_iter()
+        .map(|given| given.by_resource)
+    {
         // As many networks of each resource as there are different devices of it, and one more.
         let mut asked: Vec<Option<&str>> = vec![None];
         for (resource, ids) in &devices {

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends frames for a second and at least 2000 times from a packet socket, all to one IPv4 destination: past queue and filters,
-/// with the tag of no VLAN as well, or as others.
+/// Sends frames for a second and at least 2000 times from a packet socket, all to one IPv4
+/// destination: past queue and filters, with the tag of no VLAN as well, or as others.
 const PACKET_SOCKET: &str = r#"
 import socket, struct, sys, time
 dev, to, bypass, protocol = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4], 16)
@@ -61,7 +61,10 @@ impl Held {
 
     /// What guards beside the queue let not pass, as `braid status` shows it.
     pub(super) fn guarded(&self) -> u64 {
-        let status = self.host.json(&format!("{} status -o json", braid_tests::binary::braid().display()));
+        let status = self.host.json(&format!(
+            "{} status -o json",
+            braid_tests::binary::braid().display()
+        ));
         status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
     }
 
@@ -81,18 +84,30 @@ impl Held {
     }
 
     fn sent(&self, address: &str, how: u8, protocol: &str) -> Leaves {
-        let arrived = || self.far.list("ip -j -s link show lan")[0]["stats64"]["rx"]["bytes"].as_u64().unwrap();
+        let arrived = || {
+            self.far.list("ip -j -s link show lan")[0]["stats64"]["rx"]["bytes"]
+                .as_u64()
+                .unwrap()
+        };
         let (begin, before) = (Instant::now(), arrived());
-        self.pod.run(&format!("python3 /run/packets.py eth0 {address} {how} {protocol}"));
+        self.pod.run(&format!(
+            "python3 /run/packets.py eth0 {address} {how} {protocol}"
+        ));
         let bits = (arrived() - before) * 8;
-        Leaves { bits, time: begin.elapsed() }
+        Leaves {
+            bits,
+            time: begin.elapsed(),
+        }
     }
 }
 
 /// A child of a link, held to [`SLOW`] and to whatever else.
 pub(super) fn slow(main: &Value, more: &Value) -> Value {
     let mut limits = json!({"egressRate": SLOW, "egressBurst": BURST});
-    limits.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    limits
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     list(main, &limits)
 }
 
@@ -104,7 +119,8 @@ struct Leaves {
 }
 
 impl Leaves {
-    /// Whether it is what passes the guard: a tenth above the rate, and at once the burst and a second's worth.
+    /// Whether it is what passes the guard: a tenth above the rate, and at once the burst and a
+    /// second's worth.
     fn is_held(&self) -> bool {
         let millis = u64::try_from(self.time.as_millis()).unwrap() + 1000;
         self.bits < u64::from(SLOW) * 11 / 10 * millis / 1000 + BURST
@@ -140,16 +156,29 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
             held.far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
         }
         held.pod.send(&held.far, "10.3.0.254", 100_000);
-        assert_eq!(guarded(), 0, "{main}: what the IP stack sends meets the queue alone");
+        assert_eq!(
+            guarded(),
+            0,
+            "{main}: what the IP stack sends meets the queue alone"
+        );
         call.check(&result).ok();
         let leaves = held.escapes("10.3.0.254");
-        assert!(leaves.is_held() && guarded() > 0, "{main}: {leaves:?}, {} packets held", guarded());
+        assert!(
+            leaves.is_held() && guarded() > 0,
+            "{main}: {leaves:?}, {} packets held",
+            guarded()
+        );
         held.pod.run("nft delete table netdev braid-eth0");
-        call.check(&result).refused(999, &["packet sockets", "eth0"]);
+        call.check(&result)
+            .refused(999, &["packet sockets", "eth0"]);
         let leaves = held.escapes("10.3.0.254");
-        // Kernels that do not note where such a frame begins (`packet_parse_headers()`) have ipvlan drop all of them.
+        // Kernels that do not note where such a frame begins (`packet_parse_headers()`) have ipvlan
+        // drop all of them.
         let is_dropped = main["mode"] == "l3" && leaves.bits < u64::from(SLOW) / 10;
-        assert!(leaves.is_free() || is_dropped, "{main}: {leaves:?} without the guard");
+        assert!(
+            leaves.is_free() || is_dropped,
+            "{main}: {leaves:?} without the guard"
+        );
         call.prev(&result).del().ok();
         held.host.assert_nothing_left();
     }
@@ -157,19 +186,29 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
 
 #[test]
 fn packet_sockets_are_held_where_the_named_subnets_are() {
-    for (key, held_at, free_at) in
-        [("shapedSubnets", "10.9.0.1", "10.3.0.254"), ("unshapedSubnets", "10.3.0.254", "10.9.0.1")]
-    {
+    for (key, held_at, free_at) in [
+        ("shapedSubnets", "10.9.0.1", "10.3.0.254"),
+        ("unshapedSubnets", "10.3.0.254", "10.9.0.1"),
+    ] {
         let held = Held::new();
-        let call = held.call(&slow(&conf::macvlan(), &json!({key: ["10.9.0.0/16", "fd00::/8"]})));
+        let call = held.call(&slow(
+            &conf::macvlan(),
+            &json!({key: ["10.9.0.0/16", "fd00::/8"]}),
+        ));
         let result = call.add().result();
         for (past_the_queue, protocol) in [(true, "88b5"), (true, "0800"), (false, "0800")] {
             let leaves = |address| held.leaves(address, past_the_queue, protocol);
             let (slow, fast) = (leaves(held_at), leaves(free_at));
-            assert!(slow.is_held(), "{key} {past_the_queue} {protocol}: {slow:?}");
+            assert!(
+                slow.is_held(),
+                "{key} {past_the_queue} {protocol}: {slow:?}"
+            );
             // Some kernels do not say what passes the queue by, and it is held wherever it goes.
             if !past_the_queue || key == "shapedSubnets" {
-                assert!(fast.is_free(), "{key} {past_the_queue} {protocol}: {fast:?}");
+                assert!(
+                    fast.is_free(),
+                    "{key} {past_the_queue} {protocol}: {fast:?}"
+                );
             }
         }
         let leaves = held.escapes_with_a_tag(held_at);
@@ -180,7 +219,8 @@ fn packet_sockets_are_held_where_the_named_subnets_are() {
     }
 }
 
-/// For a second and at least 2000 packets asks that all of them leave half a second later, all at once.
+/// For a second and at least 2000 packets asks that all of them leave half a second later, all at
+/// once.
 const AT_ONE_TIME: &str = r#"
 import socket, struct, sys, time
 SO_TXTIME, MONOTONIC = 61, 1
@@ -204,10 +244,17 @@ time.sleep(1)
 fn packets_that_ask_to_leave_at_one_time_do_not_gather() {
     needs!(Fq);
     let held = Held::new();
-    let call = held.host.call("braid", &held.pod, list(&conf::macvlan(), &limits()));
+    let call = held
+        .host
+        .call("braid", &held.pod, list(&conf::macvlan(), &limits()));
     let result = call.add().result();
     fs::write("/run/at_one_time.py", AT_ONE_TIME).unwrap();
-    let arrived = || held.far.list("ip -j -s link show lan")[0]["stats64"]["rx"]["bytes"].as_f64().unwrap() * 8.0;
+    let arrived = || {
+        held.far.list("ip -j -s link show lan")[0]["stats64"]["rx"]["bytes"]
+            .as_f64()
+            .unwrap()
+            * 8.0
+    };
     let done = AtomicBool::new(false);
     let looks = std::thread::scope(|scope| {
         let pod: &Ns = &held.pod;
@@ -251,7 +298,10 @@ pub(super) const ENDS: [(&str, End); 4] = [
     ("ADD that fails", |call, _| {
         call.del().ok();
         let mut conf = slow(&conf::macvlan(), &json!({}));
-        conf["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "sysctl": {"net.no.such": "1"}}));
+        conf["plugins"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "tuning", "sysctl": {"net.no.such": "1"}}));
         call.clone().conf(conf).add().error();
     }),
 ];
@@ -266,7 +316,10 @@ pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
 }
 
 /// That a guard goes with the attachment of a new child.
-pub(super) fn assert_ends(ends: impl IntoIterator<Item = (&'static str, End)>, is_there: impl Fn(&Held) -> bool) {
+pub(super) fn assert_ends(
+    ends: impl IntoIterator<Item = (&'static str, End)>,
+    is_there: impl Fn(&Held) -> bool,
+) {
     for (verb, end) in ends {
         let held = Held::new();
         let call = held.call(&slow(&conf::macvlan(), &json!({})));
@@ -309,11 +362,19 @@ fn the_plan_of_a_guard_is_what_nft_takes() {
     let braid = braid_tests::binary::braid().display();
     for key in ["shapedSubnets", "unshapedSubnets", "none"] {
         let held = Held::new();
-        let conf = slow(&conf::macvlan(), &json!({key: ["10.128.0.0/9", "fd00::/8", "0.0.0.0/0"]}));
+        let conf = slow(
+            &conf::macvlan(),
+            &json!({key: ["10.128.0.0/9", "fd00::/8", "0.0.0.0/0"]}),
+        );
         fs::write("/run/conf", conf.to_string()).unwrap();
-        let plan =
-            held.host.run(&format!("{braid} plan /run/conf --container a --netns {}", held.pod.path().display()));
-        let line = plan.lines().find(|line| line.contains("hook egress")).unwrap();
+        let plan = held.host.run(&format!(
+            "{braid} plan /run/conf --container a --netns {}",
+            held.pod.path().display()
+        ));
+        let line = plan
+            .lines()
+            .find(|line| line.contains("hook egress"))
+            .unwrap();
         let command = line.strip_prefix("pod").unwrap().trim();
         let call = held.call(&conf);
         call.add().result();

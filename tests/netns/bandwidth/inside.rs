@@ -10,7 +10,10 @@ use std::time::Instant;
 fn assert_whole(host: &Sandbox, pod: &Ns, result: &Value) {
     let ip = &result["ips"][0];
     let address = ip["address"].as_str().unwrap().split('/').next().unwrap();
-    for (from, there, to) in [(pod, host.host(), ip["gateway"].as_str().unwrap()), (host.host(), pod, address)] {
+    for (from, there, to) in [
+        (pod, host.host(), ip["gateway"].as_str().unwrap()),
+        (host.host(), pod, address),
+    ] {
         from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
     }
 }
@@ -37,7 +40,8 @@ fn what_a_container_does_with_its_queues_works_and_leaves_the_limit_whole() {
             "ip link del tap0",
             "tc qdisc add dev eth0 clsact",
         ]);
-        // As tools that disturb a network do, but for the kind of the queue, which not every kernel has.
+        // As tools that disturb a network do, but for the kind of the queue, which not every kernel
+        // has.
         done(&["tc qdisc add dev eth0 root tbf rate 1gbit burst 100k limit 1m"]);
         assert_whole(&host, &pod, &result);
         done(&[
@@ -58,12 +62,18 @@ fn a_container_with_a_queue_of_its_own_is_limited_and_keeps_it() {
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());
     let prev = main.add().result();
-    for command in ["tc qdisc add dev eth0 root tbf rate 1gbit burst 100k limit 1m", "tc qdisc add dev eth0 ingress"] {
+    for command in [
+        "tc qdisc add dev eth0 root tbf rate 1gbit burst 100k limit 1m",
+        "tc qdisc add dev eth0 ingress",
+    ] {
         pod.run(command);
     }
     let before = queues(&pod, "eth0");
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
-    let call = host.call("bandwidth", &pod, conf).with("runtimeConfig", json!({"bandwidth": limits()})).prev(&prev);
+    let call = host
+        .call("bandwidth", &pod, conf)
+        .with("runtimeConfig", json!({"bandwidth": limits()}))
+        .prev(&prev);
     let result = call.add().result();
     call.check(&result).ok();
     assert_whole(&host, &pod, &result);
@@ -73,7 +83,8 @@ fn a_container_with_a_queue_of_its_own_is_limited_and_keeps_it() {
     host.assert_nothing_left();
 }
 
-/// Sends broadcast frames for a second from a packet socket, and at least [`FRAMES_SENT`], past all queues of its namespace.
+/// Sends broadcast frames for a second from a packet socket, and at least [`FRAMES_SENT`], past all
+/// queues of its namespace.
 const FRAMES: &str = r#"
 import socket, sys, time
 sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -96,14 +107,27 @@ fn packet_sockets_of_a_container_send_no_more_whatever_they_call_it() {
     const SLOW: u32 = 500_000;
     let host = Sandbox::new();
     let (pod, neighbour) = (host.pod("a"), host.pod("b"));
-    let call = host.call("braid", &pod, list(&conf::bridge(), &json!({"egressRate": SLOW, "egressBurst": BURST})));
+    let call = host.call(
+        "braid",
+        &pod,
+        list(
+            &conf::bridge(),
+            &json!({"egressRate": SLOW, "egressBurst": BURST}),
+        ),
+    );
     let result = call.add().result();
     let other = host.call("bridge", &neighbour, conf::bridge());
     other.add().result();
     fs::write("/run/frames.py", FRAMES).unwrap();
-    let stats = |at: &Ns, link: &str| at.list(&format!("ip -j -s link show {link}"))[0]["stats64"].clone();
+    let stats =
+        |at: &Ns, link: &str| at.list(&format!("ip -j -s link show {link}"))[0]["stats64"].clone();
     let arrived = || stats(&neighbour, "eth0")["rx"]["bytes"].as_u64().unwrap() * 8;
-    let offered = || stats(host.host(), &host_link(&result))["rx"]["bytes"].as_u64().unwrap() * 8;
+    let offered = || {
+        stats(host.host(), &host_link(&result))["rx"]["bytes"]
+            .as_u64()
+            .unwrap()
+            * 8
+    };
     // IPv4, ARP, one of no protocol, and one with the tag of a VLAN.
     for protocol in ["0800", "0806", "88b5", "8100000a0800"] {
         let (begin, before) = (Instant::now(), (arrived(), offered()));
@@ -111,7 +135,10 @@ fn packet_sockets_of_a_container_send_no_more_whatever_they_call_it() {
         let (came, sent) = (arrived() - before.0, offered() - before.1);
         let millis = u64::try_from(begin.elapsed().as_millis()).unwrap();
         let most = u64::from(SLOW) * 11 / 10 * millis / 1000 + BURST;
-        assert!(came < most && sent > FRAMES_SENT * 1400 * 8, "{protocol}: {came} bits of {sent} in {millis} ms");
+        assert!(
+            came < most && sent > FRAMES_SENT * 1400 * 8,
+            "{protocol}: {came} bits of {sent} in {millis} ms"
+        );
     }
     call.check(&result).ok();
     assert_eq!(ifb(&result).len(), 15);

@@ -1,4 +1,5 @@
-//! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and limits that are refused.
+//! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and limits that are
+//! refused.
 
 use super::{BURST, RATE, host_link, ifb, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
@@ -22,17 +23,24 @@ fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
     all_but["unshapedSubnets"] = json!(["10.9.0.0/16"]);
     let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),
         "bandwidth": all_but});
-    host.call("braid", &pod, conf.clone()).add().refused(999, &["subnets", "fq or htb", "tbf with eBPF"]);
+    host.call("braid", &pod, conf.clone())
+        .add()
+        .refused(999, &["subnets", "fq or htb", "tbf with eBPF"]);
     // What a macvlan receives is never held by fq.
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     lacking(&["htb"]);
     conf["network"] = conf::macvlan();
-    host.call("braid", &pod, conf).add().refused(999, &["subnets", "ifb", "tbf with eBPF"]);
+    host.call("braid", &pod, conf)
+        .add()
+        .refused(999, &["subnets", "ifb", "tbf with eBPF"]);
     host.assert_nothing_left();
     lacking(&["fq"]);
     let said = call.status();
     said.ok();
-    assert!(said.stderr.contains("tbf with eBPF: the kernel lacks fq"), "{said:?}");
+    assert!(
+        said.stderr.contains("tbf with eBPF: the kernel lacks fq"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -45,30 +53,50 @@ fn a_strangers_filter_stays_and_a_taken_place_is_refused() {
     host.run(&format!("tc qdisc add dev {veth} clsact"));
     // A classic program that matches nothing.
     std::fs::write("/run/stranger", "1,6 0 0 0,").unwrap();
-    host.run(&format!("tc filter add dev {veth} egress pref 1 bpf bytecode-file /run/stranger"));
+    host.run(&format!(
+        "tc filter add dev {veth} egress pref 1 bpf bytecode-file /run/stranger"
+    ));
     let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
-    let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
-    let filters = || host.list(&format!("tc -j filter show dev {veth} egress")).len();
+    let call = host
+        .call("bandwidth", &pod, chained)
+        .with("runtimeConfig", json!({"bandwidth": limits()}));
+    let filters = || {
+        host.list(&format!("tc -j filter show dev {veth} egress"))
+            .len()
+    };
     let before = filters();
     call.clone().prev(&result).add().result();
     assert!(filters() > before);
     call.clone().prev(&result).del().ok();
     assert_eq!(filters(), before);
     host.run(&format!("tc filter del dev {veth} egress"));
-    host.run(&format!("tc filter add dev {veth} egress pref 1 protocol all u32 match u32 0 0 classid 1:1"));
+    host.run(&format!(
+        "tc filter add dev {veth} egress pref 1 protocol all u32 match u32 0 0 classid 1:1"
+    ));
     let state = host.state();
-    call.clone().prev(&result).add().refused(999, &["tc filter add", &veth]);
+    call.clone()
+        .prev(&result)
+        .add()
+        .refused(999, &["tc filter add", &veth]);
     state.assert_same(&host.state());
     host.run(&format!("tc filter del dev {veth} egress"));
-    host.run(&format!("tc qdisc add dev {veth} root tbf rate 1mbit burst 10k limit 10k"));
+    host.run(&format!(
+        "tc qdisc add dev {veth} root tbf rate 1mbit burst 10k limit 10k"
+    ));
     let state = host.state();
-    call.clone().prev(&result).add().refused(999, &[&veth, "tbf"]);
+    call.clone()
+        .prev(&result)
+        .add()
+        .refused(999, &[&veth, "tbf"]);
     state.assert_same(&host.state());
     host.run(&format!("tc qdisc del dev {veth} root"));
     host.run(&format!("tc qdisc del dev {veth} clsact"));
     host.run(&format!("tc qdisc add dev {veth} ingress"));
     let state = host.state();
-    call.clone().prev(&result).add().refused(999, &[&veth, "ingress"]);
+    call.clone()
+        .prev(&result)
+        .add()
+        .refused(999, &[&veth, "ingress"]);
     state.assert_same(&host.state());
     main.del().ok();
     call.del().ok();
@@ -84,7 +112,10 @@ fn check_misses_a_program_and_a_queue() {
     let (veth, ifb) = (host_link(&result), ifb(&result));
     let damages = [
         (format!("tc filter del dev {veth} egress"), "no program"),
-        (format!("tc filter del dev {veth} ingress"), "does not leave through"),
+        (
+            format!("tc filter del dev {veth} ingress"),
+            "does not leave through",
+        ),
         (format!("tc filter del dev {ifb} egress"), "no program"),
         (format!("tc qdisc del dev {ifb} root"), "queued by"),
         (format!("ip link set {ifb} down"), &ifb),
@@ -112,7 +143,9 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     pod.run("ip link set eth0 gso_max_size 60000");
     let before = (queues(host.host(), &veth), queues(&pod, "eth0"));
     let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
-    let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
+    let call = host
+        .call("bandwidth", &pod, chained)
+        .with("runtimeConfig", json!({"bandwidth": limits()}));
     let limited = call.clone().prev(&result).add().result();
     assert!(is_best(&seen(host.host(), &veth).0) && seen(host.host(), &ifb(&limited)).0 == "tbf");
     assert_eq!(queues(&pod, "eth0"), before.1);
@@ -143,14 +176,20 @@ fn a_result_without_interfaces_is_of_the_interface_that_the_call_names() {
         let pod = host.pod("a");
         let main = host.call(main["type"].as_str().unwrap(), &pod, main.clone());
         let mut prev = main.add().result();
-        let veth = prev["interfaces"].as_array().unwrap().iter().any(|link| link["sandbox"].is_null());
+        let veth = prev["interfaces"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|link| link["sandbox"].is_null());
         let veth = veth.then(|| host_link(&prev));
         for interfaces in [None, Some(json!([]))] {
             let all = prev.as_object_mut().unwrap();
             all.remove("interfaces");
             all.extend(interfaces.map(|none| ("interfaces".to_owned(), none)));
             let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
-            let call = host.call("bandwidth", &pod, chained).with("runtimeConfig", json!({"bandwidth": limits()}));
+            let call = host
+                .call("bandwidth", &pod, chained)
+                .with("runtimeConfig", json!({"bandwidth": limits()}));
             let result = call.clone().prev(&prev).add().result();
             let to_pod = veth.as_ref().map(|veth| seen(host.host(), veth).0);
             assert!(to_pod.is_none_or(|queue| is_best(&queue)), "{veth:?}");
@@ -168,7 +207,9 @@ fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let (pod, other) = (host.pod("a"), host.pod("b"));
     let in_group = "ip link add own type bridge; ip link set own group 11641296";
-    in_group.split("; ").for_each(|command| drop(other.run(command)));
+    in_group
+        .split("; ")
+        .for_each(|command| drop(other.run(command)));
     for done in [
         // The kernel takes no `lo` away, and then nothing else of its group.
         "ip link set lo group 11641296",
@@ -185,14 +226,17 @@ fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
         assert!(!pod.run("nft list tables").contains("braid"), "{done}");
     }
     host.assert_nothing_left();
-    assert_eq!(other.link_names(), ["own"], "of another container, in the group of those that go");
+    assert_eq!(
+        other.link_names(),
+        ["own"],
+        "of another container, in the group of those that go"
+    );
 }
 
 #[test]
 fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     let host = Sandbox::new();
-    let rates =
-        |bps: u64| json!({"ingressRate": bps, "ingressBurst": BURST, "egressRate": 2 * bps, "egressBurst": BURST});
+    let rates = |bps: u64| json!({"ingressRate": bps, "ingressBurst": BURST, "egressRate": 2 * bps, "egressBurst": BURST});
     let attach = |name: &str, bps: u64| {
         let pod = host.pod(name);
         let call = shaped(&host, &pod, &conf::bridge(), &rates(bps));
@@ -201,7 +245,10 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     };
     let program = |result: &Value| {
         let filters = filters(host.host(), &ifb(result));
-        filters.iter().map(|options| (options["prog"]["id"].clone(), options["flowid"].clone())).collect::<Vec<_>>()
+        filters
+            .iter()
+            .map(|options| (options["prog"]["id"].clone(), options["flowid"].clone()))
+            .collect::<Vec<_>>()
     };
     let (a, result_a) = attach("a", RATE);
     let (b, result_b) = attach("b", 3 * RATE);
@@ -238,10 +285,18 @@ fn program_of(at: &Ns, link: &str) -> u64 {
 
 /// Waits for the kernel to free a program and its maps, after a grace period.
 fn until_freed(host: &Sandbox, program: u64, maps: &[Value]) {
-    let is_there = |what: &str, id: &str| host.try_run(&format!("bpftool {what} show id {id}")).is_ok();
+    let is_there = |what: &str, id: &str| {
+        host.try_run(&format!("bpftool {what} show id {id}"))
+            .is_ok()
+    };
     let start = Instant::now();
-    while is_there("prog", &program.to_string()) || maps.iter().any(|map| is_there("map", &map.to_string())) {
-        assert!(start.elapsed() < PATIENCE, "program {program}, maps {maps:?}");
+    while is_there("prog", &program.to_string())
+        || maps.iter().any(|map| is_there("map", &map.to_string()))
+    {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "program {program}, maps {maps:?}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -260,7 +315,10 @@ fn program_and_maps_go_with_the_last_device() {
                 Some("macvlan") => program_of(&pod, "eth0"),
                 _ => program_of(host.host(), &ifb(&result)),
             };
-            let maps = host.json(&format!("bpftool -j prog show id {program}"))["map_ids"].as_array().unwrap().clone();
+            let maps = host.json(&format!("bpftool -j prog show id {program}"))["map_ids"]
+                .as_array()
+                .unwrap()
+                .clone();
             assert!(!maps.is_empty());
             match ends_with {
                 "DEL" => call.clone().prev(&result).del().ok(),
@@ -315,16 +373,29 @@ fn filters(ns: &Ns, link: &str) -> Vec<Value> {
 fn one_direction_leaves_the_other_alone() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = shaped(&host, &pod, &conf::bridge(), &json!({"ingressRate": RATE, "ingressBurst": BURST}));
+    let call = shaped(
+        &host,
+        &pod,
+        &conf::bridge(),
+        &json!({"ingressRate": RATE, "ingressBurst": BURST}),
+    );
     let result = call.add().result();
     let (queue, out, inside) = seen(host.host(), &host_link(&result));
     assert!(is_best(&queue) && (out, inside) == (1, 0));
     assert!(!host.link_names().iter().any(|name| name.starts_with("ifb")));
     call.prev(&result).del().ok();
-    let call = shaped(&host, &pod, &conf::bridge(), &json!({"egressRate": RATE, "egressBurst": BURST}));
+    let call = shaped(
+        &host,
+        &pod,
+        &conf::bridge(),
+        &json!({"egressRate": RATE, "egressBurst": BURST}),
+    );
     let result = call.add().result();
     assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0));
-    assert_eq!(seen(host.host(), &host_link(&result)), ("noqueue".to_owned(), 0, 0));
+    assert_eq!(
+        seen(host.host(), &host_link(&result)),
+        ("noqueue".to_owned(), 0, 0)
+    );
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
@@ -337,10 +408,13 @@ fn a_networks_own_limits_and_the_runtimes_need_no_plugin_of_that_type() {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge()});
-        conf.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        conf.as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().unwrap().clone());
         let call = host.call("braid", &pod, conf);
         let result = call.add().result();
-        let [to_pod, from_pod] = [host_link(&result), ifb(&result)].map(|link| seen(host.host(), &link).0);
+        let [to_pod, from_pod] =
+            [host_link(&result), ifb(&result)].map(|link| seen(host.host(), &link).0);
         assert!(is_best(&to_pod) && from_pod == "tbf", "{to_pod} {from_pod}");
         call.check(&result).ok();
         call.prev(&result).del().ok();
@@ -364,19 +438,40 @@ fn status_and_top_show_what_the_device_counted() {
         // Behind the queues: a token bucket alone drops some of what the container's end counts.
         let [received, sent] = [host_link(&result), ifb(&result)]
             .map(|link| counted(&host.list(&format!("ip -j -s link show {link}"))[0]));
-        for (direction, (toward, device)) in directions.iter().zip([("ingress", received), ("egress", sent)]) {
-            assert_eq!((&direction["direction"], &direction["rate"]), (&json!(toward), &json!(RATE)));
+        for (direction, (toward, device)) in directions
+            .iter()
+            .zip([("ingress", received), ("egress", sent)])
+        {
+            assert_eq!(
+                (&direction["direction"], &direction["rate"]),
+                (&json!(toward), &json!(RATE))
+            );
             let share = direction["bytes"].as_f64().unwrap() / device;
-            assert!((0.9..1.1).contains(&share), "{lacks:?}: {direction} of {device} bytes");
+            assert!(
+                (0.9..1.1).contains(&share),
+                "{lacks:?}: {direction} of {device} bytes"
+            );
         }
-        assert!(directions[1]["delayed"].as_u64() > Some(0) && directions[1]["guarded"] == 0, "{directions:?}");
+        assert!(
+            directions[1]["delayed"].as_u64() > Some(0) && directions[1]["guarded"] == 0,
+            "{directions:?}"
+        );
         let table = host.run(&format!("{braid} status"));
         assert!(table.contains("20M") && table.contains("egress"), "{table}");
         let top = host.run(&format!("{braid} top -n 1 -d 0.2"));
         assert!(top.lines().count() == 3 && top.contains("ingress"), "{top}");
         let to_its_end = format!("timeout 60 {braid} top -d 0.1 | head -n 1");
-        let ended = host.enter(|| Command::new("bash").args(["-o", "pipefail", "-c", &to_its_end]).output()).unwrap();
-        assert!(ended.status.success() && !ended.stdout.is_empty(), "{ended:?}");
+        let ended = host
+            .enter(|| {
+                Command::new("bash")
+                    .args(["-o", "pipefail", "-c", &to_its_end])
+                    .output()
+            })
+            .unwrap();
+        assert!(
+            ended.status.success() && !ended.stdout.is_empty(),
+            "{ended:?}"
+        );
         call.prev(&result).del().ok();
         host.assert_nothing_left();
     }
@@ -390,12 +485,24 @@ fn limits_that_make_no_sense_are_refused_before_anything_changes() {
     for (limits, words) in [
         (json!({"ingressRate": 1000}), ["ingressRate", "1000"]),
         (json!({"egressBurst": 1000}), ["egressBurst", "1000"]),
-        (json!({"egressRate": 5, "egressBurst": 1000}), ["egressRate", "5"]),
-        (json!({"egressRate": 5000, "egressBurst": u64::MAX}), ["egressBurst", "4GB"]),
-        (json!({"egressRate": -1, "egressBurst": 5}), ["egressRate", "-1"]),
+        (
+            json!({"egressRate": 5, "egressBurst": 1000}),
+            ["egressRate", "5"],
+        ),
+        (
+            json!({"egressRate": 5000, "egressBurst": u64::MAX}),
+            ["egressBurst", "4GB"],
+        ),
+        (
+            json!({"egressRate": -1, "egressBurst": 5}),
+            ["egressRate", "-1"],
+        ),
     ] {
         let refused = shaped(&host, &pod, &conf::bridge(), &limits).add().error();
-        assert!(words.iter().all(|word| refused.msg.contains(word)), "{limits}: {refused:?}");
+        assert!(
+            words.iter().all(|word| refused.msg.contains(word)),
+            "{limits}: {refused:?}"
+        );
     }
     before.assert_same(&host.state());
 }

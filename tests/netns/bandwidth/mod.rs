@@ -17,8 +17,8 @@ const BURST: u64 = 160_000;
 /// The same as a measured number.
 const RATE_F: f64 = 20_000_000.0;
 const BURST_F: f64 = 160_000.0;
-/// Bits that may come at once: a token bucket holds the largest packet, with its headers once for each segment, and what gathers
-/// in a millisecond, where that is more than the burst.
+/// Bits that may come at once: a token bucket holds the largest packet, with its headers once for
+/// each segment, and what gathers in a millisecond, where that is more than the burst.
 const AT_ONCE: f64 = 600_000.0;
 /// What TCP gets of it at an MTU of 1500: 1448 of 1514 bytes.
 const GOODPUT: f64 = 19_128_000.0;
@@ -40,35 +40,54 @@ fn list(main: &Value, limits: &Value) -> Value {
 
 fn host_link(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
-    let veth = interfaces.iter().map(|interface| interface["name"].as_str().unwrap());
-    veth.into_iter().find(|name| name.starts_with("veth") || name.starts_with("nk")).unwrap().to_owned()
+    let veth = interfaces
+        .iter()
+        .map(|interface| interface["name"].as_str().unwrap());
+    veth.into_iter()
+        .find(|name| name.starts_with("veth") || name.starts_with("nk"))
+        .unwrap()
+        .to_owned()
 }
 
-/// The ifb of the host that has what the container sends, or of the container that has what it receives.
+/// The ifb of the host that has what the container sends, or of the container that has what it
+/// receives.
 fn ifb(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
-    let mut names = interfaces.iter().map(|interface| interface["name"].as_str().unwrap());
-    names.find(|name| name.starts_with("ifb")).unwrap().to_owned()
+    let mut names = interfaces
+        .iter()
+        .map(|interface| interface["name"].as_str().unwrap());
+    names
+        .find(|name| name.starts_with("ifb"))
+        .unwrap()
+        .to_owned()
 }
 
 /// All that `tc` shows of a link.
 fn queues(ns: &Ns, link: &str) -> Vec<Value> {
-    ns.list(&format!("tc -j qdisc show dev {link}")).iter().map(|queue| queue["kind"].clone()).collect()
+    ns.list(&format!("tc -j qdisc show dev {link}"))
+        .iter()
+        .map(|queue| queue["kind"].clone())
+        .collect()
 }
 
 /// Kind of the root queue, and the programs before it and at the entrance.
 fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     let root = ns.list(&format!("tc -j qdisc show dev {link} root"));
-    let kind = root.first().map_or_else(String::new, |root| root["kind"].as_str().unwrap_or_default().to_owned());
+    let kind = root.first().map_or_else(String::new, |root| {
+        root["kind"].as_str().unwrap_or_default().to_owned()
+    });
     let programs = |side: &str| {
         let filters = ns.list(&format!("tc -j filter show dev {link} {side}"));
-        filters.iter().filter(|filter| filter["options"]["bpf_name"] == "braid_shape").count()
+        filters
+            .iter()
+            .filter(|filter| filter["options"]["bpf_name"] == "braid_shape")
+            .count()
     };
     (kind, programs("egress"), programs("ingress"))
 }
 
-/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on; nothing where there are
-/// none.
+/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on;
+/// nothing where there are none.
 fn lacking(lacks: &[&str]) {
     if lacks.is_empty() {
         return;

@@ -1,6 +1,8 @@
 //! Limits of a netkit, on the node's end as of a veth.
 
-use super::{BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, limits, queues, seen, shaped};
+use super::{
+    BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, limits, queues, seen, shaped,
+};
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json, needs};
 
@@ -11,11 +13,22 @@ fn mains() -> [Value; 4] {
         conf["mode"] = json!(mode);
         conf
     };
-    [of(conf::netkit(), "l3"), of(conf::netkit(), "l2"), of(conf::ptp(), "l3"), of(conf::bridge(), "l2")]
+    [
+        of(conf::netkit(), "l3"),
+        of(conf::netkit(), "l2"),
+        of(conf::ptp(), "l3"),
+        of(conf::bridge(), "l2"),
+    ]
 }
 
 fn end(result: &Value, key: &str) -> String {
-    result["ips"][0][key].as_str().unwrap().split('/').next().unwrap().to_owned()
+    result["ips"][0][key]
+        .as_str()
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -27,9 +40,20 @@ fn a_container_of_a_netkit_is_held_to_its_rate_in_both_directions() {
         let call = shaped(&host, &pod, &main, &limits());
         let result = call.add().result();
         let (queue, out, inside) = seen(host.host(), &host_link(&result));
-        assert!(is_best(&queue) && (out, inside) == (1, 0), "{queue} {out} {inside}: {main}");
-        assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0), "{main}");
-        assert_eq!(queues(&pod, "eth0"), [json!("noqueue")], "the container's own is free: {main}");
+        assert!(
+            is_best(&queue) && (out, inside) == (1, 0),
+            "{queue} {out} {inside}: {main}"
+        );
+        assert_eq!(
+            seen(host.host(), &ifb(&result)),
+            ("tbf".to_owned(), 1, 0),
+            "{main}"
+        );
+        assert_eq!(
+            queues(&pod, "eth0"),
+            [json!("noqueue")],
+            "the container's own is free: {main}"
+        );
         let (address, gateway) = (end(&result, "address"), end(&result, "gateway"));
         let [node, inside]: [(&Ns, &str); 2] = [(host.host(), &gateway), (&pod, &address)];
         for ((from, _), (there, to)) in [(node, inside), (inside, node)] {
@@ -56,7 +80,9 @@ fn a_netkit_of_an_earlier_call_is_limited_by_a_plugin_of_its_own() {
                 prev.as_object_mut().unwrap().remove("interfaces");
             }
             let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
-            let limited = host.call("bandwidth", &pod, conf).with("runtimeConfig", json!({"bandwidth": limits()}));
+            let limited = host
+                .call("bandwidth", &pod, conf)
+                .with("runtimeConfig", json!({"bandwidth": limits()}));
             let result = limited.clone().prev(&prev).add().result();
             assert!(is_best(&seen(host.host(), &port).0), "{main}");
             limited.check(&result).ok();
@@ -80,5 +106,10 @@ fn a_container_of_a_netkit_can_not_take_its_limit_away() {
     pod.run("tc qdisc add dev eth0 clsact");
     pod.run("ip link set eth0 gso_max_size 65536");
     let gateway = end(&result, "gateway");
-    pod.assert_sends(host.host(), &gateway, 0.3 * GOODPUT, (0.51 * RATE_F, BURST_F));
+    pod.assert_sends(
+        host.host(),
+        &gateway,
+        0.3 * GOODPUT,
+        (0.51 * RATE_F, BURST_F),
+    );
 }

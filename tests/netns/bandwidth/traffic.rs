@@ -1,7 +1,8 @@
 //! What arrives at a shaped container, and when.
 
 use super::{
-    AT_ONCE, BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, lacking, limits, queues, seen, shaped,
+    AT_ONCE, BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, lacking, limits,
+    queues, seen, shaped,
 };
 use crate::conf;
 use braid_tests::arriving::PATIENCE;
@@ -10,8 +11,8 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the machine does, and not
-/// much less.
+/// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the
+/// machine does, and not much less.
 fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
     for ((from, _), (there, to)) in [(one, other), (other, one)] {
         from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
@@ -25,10 +26,19 @@ fn a_container_is_held_to_its_rate_in_both_directions() {
         let pod = host.pod("a");
         let call = shaped(&host, &pod, &main, &limits());
         let result = call.add().result();
-        let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+        let address = result["ips"][0]["address"]
+            .as_str()
+            .unwrap()
+            .split('/')
+            .next()
+            .unwrap()
+            .to_owned();
         let gateway = result["ips"][0]["gateway"].as_str().unwrap().to_owned();
         let (queue, out, inside) = seen(host.host(), &host_link(&result));
-        assert!(is_best(&queue) && (out, inside) == (1, 0), "{queue} {out} {inside}");
+        assert!(
+            is_best(&queue) && (out, inside) == (1, 0),
+            "{queue} {out} {inside}"
+        );
         // An ifb gives packets back with the departure time still on them.
         assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0));
         assert_eq!(queues(&pod, "eth0"), [json!("noqueue")]);
@@ -48,15 +58,20 @@ fn a_sender_on_the_node_is_held_back_and_loses_nothing() {
     let slow = json!({"ingressRate": RATE / 2, "ingressBurst": BURST});
     let call = shaped(&host, &pod, &conf::bridge(), &slow);
     let result = call.add().result();
-    host.host().assert_sends(&pod, "10.1.0.2", 0.4 * GOODPUT, (0.51 * RATE_F, BURST_F));
+    host.host()
+        .assert_sends(&pod, "10.1.0.2", 0.4 * GOODPUT, (0.51 * RATE_F, BURST_F));
     let status = host.json(&format!("{braid} status -o json"));
     let counted = &status[0]["bandwidth"][0];
-    assert!(counted["delayed"].as_u64() > Some(0) && counted["dropped"] == 0, "{counted}");
+    assert!(
+        counted["delayed"].as_u64() > Some(0) && counted["dropped"] == 0,
+        "{counted}"
+    );
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
 
-/// On a kernel that lacks these features both directions are queued by `queue`, with or without a program.
+/// On a kernel that lacks these features both directions are queued by `queue`, with or without a
+/// program.
 fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -65,16 +80,28 @@ fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
     let result = call.add().result();
     let ifb = ifb(&result);
     for link in [&host_link(&result), &ifb] {
-        assert_eq!(seen(host.host(), link), (queue.to_owned(), programs, 0), "{link}");
+        assert_eq!(
+            seen(host.host(), link),
+            (queue.to_owned(), programs, 0),
+            "{link}"
+        );
     }
-    assert_eq!(queues(host.host(), &ifb).contains(&json!("fq_codel")), lacks == ["bpf"]);
+    assert_eq!(
+        queues(host.host(), &ifb).contains(&json!("fq_codel")),
+        lacks == ["bpf"]
+    );
     call.check(&result).ok();
     assert_held((host.host(), "10.1.0.1"), (&pod, "10.1.0.2"));
     match queue {
-        "tbf" => host.run(&format!("tc qdisc change dev {ifb} root tbf rate 1gbit burst 100k limit 100k")),
-        _ => host.run(&format!("tc class change dev {ifb} classid 1:1 htb rate 1gbit")),
+        "tbf" => host.run(&format!(
+            "tc qdisc change dev {ifb} root tbf rate 1gbit burst 100k limit 100k"
+        )),
+        _ => host.run(&format!(
+            "tc class change dev {ifb} classid 1:1 htb rate 1gbit"
+        )),
     };
-    call.check(&result).refused(999, &["1000000000", "20000000"]);
+    call.check(&result)
+        .refused(999, &["1000000000", "20000000"]);
     call.prev(&result).del().ok();
     host.assert_nothing_left();
 }
@@ -89,15 +116,21 @@ fn without_fq_and_tbf_two_classes_of_htb_hold_the_rate() {
     assert_rung(&["fq", "tbf"], "htb", 1);
 }
 
-/// Attaches a container on a kernel without fq, sets the length of the transmit queue that leads to it in packets, and limits
-/// it: both calls, and the last result.
+/// Attaches a container on a kernel without fq, sets the length of the transmit queue that leads to
+/// it in packets, and limits it: both calls, and the last result.
 fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value) {
     lacking(&["fq"]);
     let main = host.call("bridge", pod, conf::bridge());
     let result = main.add().result();
-    host.run(&format!("ip link set {} txqueuelen {packets}", host_link(&result)));
+    host.run(&format!(
+        "ip link set {} txqueuelen {packets}",
+        host_link(&result)
+    ));
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth"});
-    let limit = host.call("bandwidth", pod, conf).with("runtimeConfig", json!({"bandwidth": limits()})).prev(&result);
+    let limit = host
+        .call("bandwidth", pod, conf)
+        .with("runtimeConfig", json!({"bandwidth": limits()}))
+        .prev(&result);
     let result = limit.add().result();
     ([limit, main], result)
 }
@@ -112,14 +145,28 @@ fn packets_for_which_the_queue_has_no_room_are_counted() {
         // The burst and more. What is dropped is nobody's error.
         (0..200).for_each(|_| drop(socket.send_to(&[0; 1000], "10.1.0.2:9")));
     });
-    let queues = host.list(&format!("tc -j -s qdisc show dev {} root", host_link(&result)));
+    let queues = host.list(&format!(
+        "tc -j -s qdisc show dev {} root",
+        host_link(&result)
+    ));
     let dropped = queues[0]["drops"].as_u64().unwrap();
     let braid = braid_tests::binary::braid().display();
     let all = host.json(&format!("{braid} status -o json"));
-    let of_limit = all.as_array().unwrap().iter().find(|one| one["type"] == "bandwidth").unwrap();
+    let of_limit = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["type"] == "bandwidth")
+        .unwrap();
     let directions = of_limit["bandwidth"].as_array().unwrap();
-    let shown = directions.iter().find(|one| one["direction"] == "ingress").unwrap();
-    assert!(dropped > 0 && shown["dropped"].as_u64() >= Some(dropped), "{queues:?} {shown}");
+    let shown = directions
+        .iter()
+        .find(|one| one["direction"] == "ingress")
+        .unwrap();
+    assert!(
+        dropped > 0 && shown["dropped"].as_u64() >= Some(dropped),
+        "{queues:?} {shown}"
+    );
     for call in &calls {
         call.del().ok();
     }
@@ -179,7 +226,10 @@ fn assert_child_is_held(main: &Value) {
     let ifb = ifb(&result);
     let (sent, received) = (seen(&pod, "eth0"), seen(&pod, &ifb));
     // An ifb gives packets back with the departure time still on them.
-    assert!(is_best(&sent.0) && received.0 == "tbf" && (sent.1, received.1) == (1, 1), "{sent:?} {received:?}");
+    assert!(
+        is_best(&sent.0) && received.0 == "tbf" && (sent.1, received.1) == (1, 1),
+        "{sent:?} {received:?}"
+    );
     call.check(&result).ok();
     if main["mode"] == "l3" {
         // Nobody answers for the container at layer 2.
@@ -197,7 +247,10 @@ fn assert_child_is_held(main: &Value) {
     }
     // An ifb with an address of its own would send.
     let with_ipv6 = pod.run("ls /proc/sys/net/ipv6/conf");
-    assert!(with_ipv6.contains("eth0") && !with_ipv6.contains(&ifb), "{with_ipv6}");
+    assert!(
+        with_ipv6.contains("eth0") && !with_ipv6.contains(&ifb),
+        "{with_ipv6}"
+    );
     // It asks when each answer came in.
     let pinged = pod.run("ping -c 2 -i 0.2 10.3.0.254");
     assert!(!pinged.contains("time of day"), "{pinged}");
@@ -241,14 +294,19 @@ fn an_ipvlan_is_held_in_both_directions_but_not_in_mode_l3s() {
     let pod = host.pod("a");
     let mut ipvlan = conf::macvlan();
     (ipvlan["type"], ipvlan["mode"]) = (json!("ipvlan"), json!("l3s"));
-    shaped(&host, &pod, &ipvlan, &limits()).add().refused(7, &["ingressRate", "l3s"]);
+    shaped(&host, &pod, &ipvlan, &limits())
+        .add()
+        .refused(7, &["ingressRate", "l3s"]);
     host.assert_nothing_left();
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 
 #[test]
 fn only_the_named_subnets_are_held_or_all_but_those() {
-    for (key, held, free) in [("shapedSubnets", "10.9.0.1", "10.1.0.1"), ("unshapedSubnets", "10.1.0.1", "10.9.0.1")] {
+    for (key, held, free) in [
+        ("shapedSubnets", "10.9.0.1", "10.1.0.1"),
+        ("unshapedSubnets", "10.1.0.1", "10.9.0.1"),
+    ] {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let mut limits = limits();
@@ -272,11 +330,22 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
 
 /// How often a packet had to wait for a limit of the node, by what programs and queues count.
 fn waits(host: &Sandbox) -> u64 {
-    let status = host.json(&format!("{} status -o json", braid_tests::binary::braid().display()));
+    let status = host.json(&format!(
+        "{} status -o json",
+        braid_tests::binary::braid().display()
+    ));
     let directions = status[0]["bandwidth"].as_array().unwrap();
     let queues = host.list("tc -j -s qdisc show");
-    let of_programs = directions.iter().map(|direction| direction["delayed"].as_u64().unwrap());
-    of_programs.chain(queues.iter().filter_map(|queue| queue["overlimits"].as_u64())).sum()
+    let of_programs = directions
+        .iter()
+        .map(|direction| direction["delayed"].as_u64().unwrap());
+    of_programs
+        .chain(
+            queues
+                .iter()
+                .filter_map(|queue| queue["overlimits"].as_u64()),
+        )
+        .sum()
 }
 
 #[test]
@@ -288,14 +357,18 @@ fn a_burst_comes_at_once_and_again_after_a_rest() {
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &limits);
     let result = call.add().result();
-    for (from, there, to) in [(host.host(), &*pod, "10.1.0.2"), (&*pod, host.host(), "10.1.0.1")] {
+    for (from, there, to) in [
+        (host.host(), &*pod, "10.1.0.2"),
+        (&*pod, host.host(), "10.1.0.1"),
+    ] {
         let send = || drop(from.send(there, to, 250_000));
         let (before, begin) = (waits(&host), Instant::now());
         send();
         assert_eq!(waits(&host), before, "to {to}");
         send();
-        // At the rate each takes half a second. The first and a part of the second come at once, and what the first takes
-        // to come fills the bucket for the second: together they take 400 ms.
+        // At the rate each takes half a second. The first and a part of the second come at once,
+        // and what the first takes to come fills the bucket for the second: together they
+        // take 400 ms.
         let took = begin.elapsed();
         assert!(took > Duration::from_millis(380), "{took:?} to {to}");
         std::thread::sleep(Duration::from_millis(700));
@@ -311,11 +384,25 @@ fn a_burst_comes_at_once_and_again_after_a_rest() {
 fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
     let host = Sandbox::new();
     let (one, other) = (host.pod("a"), host.pod("b"));
-    let sends = shaped(&host, &one, &conf::bridge(), &json!({"egressRate": RATE, "egressBurst": BURST}));
-    let receives = shaped(&host, &other, &conf::bridge(), &json!({"ingressRate": RATE / 2, "ingressBurst": BURST}));
+    let sends = shaped(
+        &host,
+        &one,
+        &conf::bridge(),
+        &json!({"egressRate": RATE, "egressBurst": BURST}),
+    );
+    let receives = shaped(
+        &host,
+        &other,
+        &conf::bridge(),
+        &json!({"ingressRate": RATE / 2, "ingressBurst": BURST}),
+    );
     let results = [sends.add().result(), receives.add().result()];
     // A quick start finds the second bucket full, which holds more than the burst.
-    let at_once = if Feature::Fq.is_here() { BURST_F } else { AT_ONCE };
+    let at_once = if Feature::Fq.is_here() {
+        BURST_F
+    } else {
+        AT_ONCE
+    };
     one.assert_sends(&other, "10.1.0.3", 0.35 * GOODPUT, (0.51 * RATE_F, at_once));
     other.assert_sends(&one, "10.1.0.2", 2.0 * RATE_F, (f64::INFINITY, 0.0));
     for (call, result) in [sends, receives].iter().zip(&results) {
@@ -340,19 +427,34 @@ fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
     let result = call.add().result();
     let ifb = ifb(&result);
-    let received = || host.list(&format!("ip -j -s link show {ifb}"))[0]["stats64"]["tx"]["bytes"].as_f64().unwrap();
-    let sockets = |count| pod.enter(|| (0..count).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect::<Vec<_>>());
+    let received = || {
+        host.list(&format!("ip -j -s link show {ifb}"))[0]["stats64"]["tx"]["bytes"]
+            .as_f64()
+            .unwrap()
+    };
+    let sockets = |count| {
+        pod.enter(|| {
+            (0..count)
+                .map(|_| UdpSocket::bind("0.0.0.0:0").unwrap())
+                .collect::<Vec<_>>()
+        })
+    };
     let (small, large) = (sockets(200), sockets(1));
     let done = AtomicBool::new(false);
     let send = |sockets: &[UdpSocket], size| {
-        for socket in sockets.iter().cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+        for socket in sockets
+            .iter()
+            .cycle()
+            .take_while(|_| !done.load(Ordering::Relaxed))
+        {
             let _ = socket.send_to(&vec![0; size], "10.1.0.1:9");
         }
     };
     // No less time than between any two looks.
     let look = || (Instant::now(), received(), Instant::now());
     let passes = |least: f64| {
-        let rate = |(begin, before, _): (Instant, f64, Instant), (_, after, end): (Instant, f64, Instant)| {
+        let rate = |(begin, before, _): (Instant, f64, Instant),
+                    (_, after, end): (Instant, f64, Instant)| {
             let seconds = (end - begin).as_secs_f64();
             ((after - before) * 8.0 / seconds, seconds)
         };
@@ -362,7 +464,10 @@ fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
             std::thread::sleep(Duration::from_secs(1));
             let next = look();
             let ((all, seconds), (bps, _)) = (rate(first, next), rate(last, next));
-            assert!(all < 1.01 * RATE_F + BURST_F / seconds, "{all} bit/s for {seconds} s");
+            assert!(
+                all < 1.01 * RATE_F + BURST_F / seconds,
+                "{all} bit/s for {seconds} s"
+            );
             if bps > least {
                 break;
             }

@@ -1,4 +1,5 @@
-//! A container that asks to send past its limit by an `AF_XDP` socket: it gets no link to send through.
+//! A container that asks to send past its limit by an `AF_XDP` socket: it gets no link to send
+//! through.
 
 use super::guard::{End, Held, SLOW, assert_ends, children, ends_on_the_host, slow};
 use super::{BURST, shaped};
@@ -35,13 +36,20 @@ fn an_xdp_socket_of_a_limited_container_gets_no_link() {
         let call = held.call(&slow(&main, &json!({})));
         let result = call.add().result();
         let guarded = || held.guarded();
-        assert_eq!((answer(&held.pod, "eth0").as_str(), guarded()), (EPERM, 1), "{main}");
+        assert_eq!(
+            (answer(&held.pod, "eth0").as_str(), guarded()),
+            (EPERM, 1),
+            "{main}"
+        );
         // Sockets of others ask as before.
-        held.pod.run(r#"python3 -c __import__("socket").socket().bind(("",0))"#);
+        held.pod
+            .run(r#"python3 -c __import__("socket").socket().bind(("",0))"#);
         assert_eq!(guarded(), 1, "{main}");
         call.check(&result).ok();
         // Without the guard it gets one.
-        let [pin] = &pins()[..] else { panic!("one program: {:?}", pins()) };
+        let [pin] = &pins()[..] else {
+            panic!("one program: {:?}", pins())
+        };
         fs::remove_file(pin).unwrap();
         assert_eq!(answer(&held.pod, "eth0"), NO_ERROR, "{main}");
         call.check(&result).refused(999, &["AF_XDP"]);
@@ -56,12 +64,19 @@ fn links_without_a_limit_are_free_in_the_same_container_and_in_others() {
     let held = Held::new();
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let result = call.add().result();
-    let second = held.host.call("macvlan", &held.pod, conf::macvlan()).ifname("net1");
+    let second = held
+        .host
+        .call("macvlan", &held.pod, conf::macvlan())
+        .ifname("net1");
     second.add().result();
     let other = held.host.pod("b");
-    let third = held.host.call("macvlan", &other, conf::macvlan()).container("b");
+    let third = held
+        .host
+        .call("macvlan", &other, conf::macvlan())
+        .container("b");
     third.add().result();
-    let answers = [(&held.pod, "eth0"), (&held.pod, "net1"), (&other, "eth0")].map(|(pod, link)| answer(pod, link));
+    let answers = [(&held.pod, "eth0"), (&held.pod, "net1"), (&other, "eth0")]
+        .map(|(pod, link)| answer(pod, link));
     assert_eq!(answers, [EPERM, NO_ERROR, NO_ERROR]);
     call.check(&result).ok();
     for call in [call, second, third] {
@@ -83,7 +98,10 @@ fn the_last_limited_attachment_takes_the_program_along() {
     let third = held.host.call("braid", &pod, conf);
     third.add().result();
     first.del().ok();
-    assert_eq!([answer(&held.pod, "net1"), answer(&pod, "eth0")], [EPERM, EPERM]);
+    assert_eq!(
+        [answer(&held.pod, "net1"), answer(&pod, "eth0")],
+        [EPERM, EPERM]
+    );
     second.del().ok();
     assert_eq!(answer(&pod, "eth0"), EPERM);
     third.del().ok();
@@ -98,14 +116,19 @@ fn another_braids_program_is_replaced_and_its_attachments_stay_held() {
     let conf = slow(&conf::macvlan(), &json!({}));
     let first = held.call(&conf);
     first.add().result();
-    let [pin] = &pins()[..] else { panic!("one program: {:?}", pins()) };
+    let [pin] = &pins()[..] else {
+        panic!("one program: {:?}", pins())
+    };
     let folder = Path::new(pin).parent().unwrap();
     fs::rename(pin, folder.join("xsk_bind_of_another")).unwrap();
     let pod = held.host.pod("b");
     let second = held.host.call("braid", &pod, conf);
     second.add().result();
     assert_eq!(&pins(), std::slice::from_ref(pin));
-    assert_eq!([answer(&held.pod, "eth0"), answer(&pod, "eth0")], [EPERM, EPERM]);
+    assert_eq!(
+        [answer(&held.pod, "eth0"), answer(&pod, "eth0")],
+        [EPERM, EPERM]
+    );
     first.del().ok();
     second.del().ok();
     held.host.assert_nothing_left();
@@ -123,7 +146,10 @@ fn attachments_stay_held_when_somebody_takes_the_pin_of_the_map() {
     let pod = held.host.pod("b");
     let second = held.host.call("braid", &pod, conf.clone());
     second.add().result();
-    assert_eq!([answer(&held.pod, "eth0"), answer(&pod, "eth0")], [EPERM, EPERM]);
+    assert_eq!(
+        [answer(&held.pod, "eth0"), answer(&pod, "eth0")],
+        [EPERM, EPERM]
+    );
     fs::remove_file(folder.join("xsk_held")).unwrap();
     second.del().ok();
     assert_eq!(answer(&held.pod, "eth0"), EPERM);
@@ -143,7 +169,10 @@ fn a_link_that_an_xdp_socket_has_is_not_limited() {
     std::thread::scope(|scope| {
         let pod: &Ns = &held.pod;
         let socket = scope.spawn(|| answer(pod, "eth0"));
-        while fs::read_to_string("/run/answer").unwrap_or_default().is_empty() {
+        while fs::read_to_string("/run/answer")
+            .unwrap_or_default()
+            .is_empty()
+        {
             std::thread::sleep(Duration::from_millis(10));
         }
         let before = held.host.state();
@@ -163,12 +192,15 @@ fn more_than_a_namespace_has_room_for_are_refused() {
     needs!(XskBind);
     let held = Held::new();
     let conf = slow(&conf::macvlan(), &json!({}));
-    let calls: Vec<_> = (0..9).map(|number| held.call(&conf).ifname(&format!("net{number}"))).collect();
+    let calls: Vec<_> = (0..9)
+        .map(|number| held.call(&conf).ifname(&format!("net{number}")))
+        .collect();
     let (last, others) = calls.split_last().unwrap();
     for call in others {
         call.add().result();
     }
-    last.add().refused(999, &["no more attachments of one network namespace"]);
+    last.add()
+        .refused(999, &["no more attachments of one network namespace"]);
     for call in others {
         call.del().ok();
     }
@@ -233,8 +265,12 @@ fn only_what_has_no_side_on_the_host_needs_a_guard() {
     let held = Held::new();
     let mut received = slow(&conf::macvlan(), &json!({}));
     received["runtimeConfig"]["bandwidth"] = json!({"ingressRate": SLOW, "ingressBurst": BURST});
-    let on_a_bridge =
-        shaped(&held.host, &held.pod, &conf::bridge(), &json!({"egressRate": SLOW, "egressBurst": BURST}));
+    let on_a_bridge = shaped(
+        &held.host,
+        &held.pod,
+        &conf::bridge(),
+        &json!({"egressRate": SLOW, "egressBurst": BURST}),
+    );
     for call in [held.call(&received), on_a_bridge] {
         call.add().result();
         assert!(pins().is_empty());
@@ -251,7 +287,8 @@ fn where_no_program_is_asked_add_warns_and_goes_on() {
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let answer = call.add();
     let result = answer.result();
-    let warning = "sockets of AF_XDP (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks bpf_lsm";
+    let warning =
+        "sockets of AF_XDP (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks bpf_lsm";
     assert!(answer.stderr.contains(warning), "{}", answer.stderr);
     assert!(pins().is_empty());
     call.check(&result).ok();

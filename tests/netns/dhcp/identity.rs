@@ -1,4 +1,5 @@
-//! The identity that a lease belongs to: hardware addresses that later plugins or the container give, other names.
+//! The identity that a lease belongs to: hardware addresses that later plugins or the container
+//! give, other names.
 
 use super::lost::SHORT;
 use super::{Server, address, daemon, lan, macvlan, said, until};
@@ -21,7 +22,11 @@ fn tuned(host: &Sandbox, pod: &Ns, first: &Value, is_requested: bool) -> Call {
         pod,
         json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [first, tuning]}),
     );
-    if is_requested { call.with("runtimeConfig", json!({"mac": MAC})) } else { call }
+    if is_requested {
+        call.with("runtimeConfig", json!({"mac": MAC}))
+    } else {
+        call
+    }
 }
 
 /// ADD asks with the last hardware address, CHECK accepts it, DEL releases with it.
@@ -30,7 +35,11 @@ fn assert_leased_to_the_last(host: &Sandbox, pod: &Ns, call: &Call, server: &Ser
     let result = call.add().result();
     let leased = server.await_leases(1);
     assert_eq!(leased[0].1, MAC, "{leased:?}");
-    let own = result["interfaces"].as_array().into_iter().flatten().find(|own| own["name"] == "eth0");
+    let own = result["interfaces"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|own| own["name"] == "eth0");
     assert_eq!(own.expect("the container's interface")["mac"], MAC);
     assert_eq!(pod.the_link("eth0")["address"], MAC);
     assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
@@ -39,7 +48,11 @@ fn assert_leased_to_the_last(host: &Sandbox, pod: &Ns, call: &Call, server: &Ser
     call.clone().prev(&result).del().ok();
     server.await_free();
     let log = server.log();
-    assert!(log.lines().any(|line| line.contains("DHCPRELEASE") && line.contains(MAC)), "{log}");
+    assert!(
+        log.lines()
+            .any(|line| line.contains("DHCPRELEASE") && line.contains(MAC)),
+        "{log}"
+    );
     host.assert_nothing_left();
 }
 
@@ -52,12 +65,22 @@ fn the_server_is_asked_with_the_hardware_address_of_a_later_plugin() {
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
     for is_requested in [false, true] {
-        let call = tuned(&host, &pod, &json!({"type": "macvlan", "master": "lan"}), is_requested);
+        let call = tuned(
+            &host,
+            &pod,
+            &json!({"type": "macvlan", "master": "lan"}),
+            is_requested,
+        );
         assert_leased_to_the_last(&host, &pod, &call, &server);
     }
     host.run("ip addr flush dev lan");
     let before = host.the_link("lan")["address"].clone();
-    let call = tuned(&host, &pod, &json!({"type": "host-device", "device": "lan"}), false);
+    let call = tuned(
+        &host,
+        &pod,
+        &json!({"type": "host-device", "device": "lan"}),
+        false,
+    );
     assert_leased_to_the_last(&host, &pod, &call, &server);
     assert_eq!(host.the_link("lan")["address"], before);
 }
@@ -81,13 +104,25 @@ fn a_port_that_is_held_to_one_hardware_address_is_held_to_that_of_a_later_plugin
 /// Changes that a container makes to its link.
 const CHANGES: &[&[&str]] = &[
     &["ip link set eth0 address 02:00:00:00:00:99"],
-    &["ip link set eth0 down", "ip link set eth0 name lan0", "ip link set lan0 up"],
-    &["ip link set eth0 down", "ip link set eth0 name lan0 address 02:00:00:00:00:98", "ip link set lan0 up"],
+    &[
+        "ip link set eth0 down",
+        "ip link set eth0 name lan0",
+        "ip link set lan0 up",
+    ],
+    &[
+        "ip link set eth0 down",
+        "ip link set eth0 name lan0 address 02:00:00:00:00:98",
+        "ip link set lan0 up",
+    ],
 ];
 
 /// The link's name after such a change.
 fn name_of(change: &[&str]) -> &'static str {
-    if change.iter().any(|command| command.contains("name lan0")) { "lan0" } else { "eth0" }
+    if change.iter().any(|command| command.contains("name lan0")) {
+        "lan0"
+    } else {
+        "eth0"
+    }
 }
 
 #[test]
@@ -108,8 +143,20 @@ fn a_lease_is_prolonged_and_released_though_the_link_has_another_name_or_address
         let _second = daemon(&host, &[]);
         server.await_prolonged();
         let (mac, ip) = (&leased[0].1, &leased[0].2);
-        assert!(server.await_leases(1).iter().all(|(_, now, same)| (now, same) == (mac, ip)), "{}", server.log());
-        assert_eq!(pod.addrs(name_of(change)), [format!("{}/16", address(&result))], "{}", said());
+        assert!(
+            server
+                .await_leases(1)
+                .iter()
+                .all(|(_, now, same)| (now, same) == (mac, ip)),
+            "{}",
+            server.log()
+        );
+        assert_eq!(
+            pod.addrs(name_of(change)),
+            [format!("{}/16", address(&result))],
+            "{}",
+            said()
+        );
         call.del().ok();
         server.await_free();
         assert!(server.log().contains("DHCPRELEASE"), "{}", server.log());
@@ -149,10 +196,17 @@ fn a_refused_lease_of_a_changed_link_goes_and_the_next_one_arrives() {
         call.add().result();
         change.iter().for_each(|command| drop(pod.run(command)));
         drop(server);
-        let server = Server::with_range(&far, "lan", "10.3.9.10,10.3.9.99,255.255.0.0,2m", &[SHORT, router]);
+        let server = Server::with_range(
+            &far,
+            "lan",
+            "10.3.9.10,10.3.9.99,255.255.0.0,2m",
+            &[SHORT, router],
+        );
         let addrs = || pod.addrs(name_of(change));
         let is_new = |addr: &String| addr.starts_with("10.3.9.");
-        let new = until("there is another address", || addrs().into_iter().find(is_new));
+        let new = until("there is another address", || {
+            addrs().into_iter().find(is_new)
+        });
         assert_eq!(addrs(), [new], "{}", said());
         assert!(pod.can_ping("10.3.0.254"));
         call.del().ok();
@@ -169,10 +223,19 @@ fn a_new_link_of_the_same_name_has_no_part_in_the_lease_of_the_old_one() {
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
     host.call("macvlan", &pod, macvlan()).add().result();
-    let mac = pod.the_link("eth0")["address"].as_str().expect("an address").to_owned();
+    let mac = pod.the_link("eth0")["address"]
+        .as_str()
+        .expect("an address")
+        .to_owned();
     pod.run("ip link del eth0");
-    pod.run(&format!("ip link add eth0 address {mac} type veth peer name other"));
+    pod.run(&format!(
+        "ip link add eth0 address {mac} type veth peer name other"
+    ));
     pod.run("ip addr add 10.3.0.200/16 dev eth0");
-    until("the daemon lets go of it", || said().contains("interface eth0 no longer exists").then_some(()));
+    until("the daemon lets go of it", || {
+        said()
+            .contains("interface eth0 no longer exists")
+            .then_some(())
+    });
     assert_eq!(pod.addrs("eth0"), ["10.3.0.200/16"]);
 }

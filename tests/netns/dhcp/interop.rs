@@ -12,11 +12,17 @@ fn the_reference_plugins_get_and_give_back_leases_of_our_daemon() {
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
     let ipam = json!({"type": "dhcp", "priority": 5});
-    let call = host.call("macvlan", &pod, macvlan()).with("ipam", ipam).reference();
+    let call = host
+        .call("macvlan", &pod, macvlan())
+        .with("ipam", ipam)
+        .reference();
     let result = call.add().result();
     server.await_address(&address(&result));
     assert_eq!(result["ips"][0]["gateway"], "10.3.0.254");
-    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.3.0.254", "priority": 5}]));
+    assert_eq!(
+        result["routes"],
+        json!([{"dst": "0.0.0.0/0", "gw": "10.3.0.254", "priority": 5}])
+    );
     assert!(pod.can_ping("10.3.0.254"));
     call.check(&result).ok();
     call.del().ok();
@@ -31,7 +37,9 @@ fn ours_get_and_give_back_leases_of_the_reference_daemon() {
     let host = Sandbox::new();
     let far = lan(&host);
     let server = Server::start(&far, "lan", &["--dhcp-option=option:router,10.3.0.254"]);
-    let reference = binary::reference().expect("the reference plugins").join("dhcp");
+    let reference = binary::reference()
+        .expect("the reference plugins")
+        .join("dhcp");
     let theirs = start(&host, &reference, &[]);
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
@@ -42,8 +50,11 @@ fn ours_get_and_give_back_leases_of_the_reference_daemon() {
     call.check(&result).ok();
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    // Its message has no sender's address, so the server's kernel drops it: it is no use to wait for the server.
-    until("the lease is given back", || said().contains("a/net/eth0: releasing lease").then_some(()));
+    // Its message has no sender's address, so the server's kernel drops it: it is no use to wait
+    // for the server.
+    until("the lease is given back", || {
+        said().contains("a/net/eth0: releasing lease").then_some(())
+    });
     call.add().result();
     drop(theirs);
     // It has forgotten its leases, and nobody else knows of them.
@@ -56,13 +67,17 @@ fn the_same_daemon_tells_both_the_same() {
     needs!(Dnsmasq, Reference, ReferenceDhcp);
     let host = Sandbox::new();
     let far = lan(&host);
-    let routes = "--dhcp-option=option:classless-static-route,10.77.0.0/16,10.3.0.9,10.78.0.0/16,0.0.0.0";
+    let routes =
+        "--dhcp-option=option:classless-static-route,10.77.0.0/16,10.3.0.9,10.78.0.0/16,0.0.0.0";
     let server = Server::start(&far, "lan", &[routes]);
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
     pod.run("ip link add eth0 type veth peer name other");
     pod.run("ip link set other up");
-    host.run(&format!("ip link add link lan name m0 netns {} type macvlan mode bridge", pod.path().display()));
+    host.run(&format!(
+        "ip link add link lan name m0 netns {} type macvlan mode bridge",
+        pod.path().display()
+    ));
     pod.run("ip link set eth0 name gone");
     pod.run("ip link set m0 name eth0");
     let ipam = json!({"type": "dhcp", "request": [{"option": "121"}]});
@@ -70,7 +85,12 @@ fn the_same_daemon_tells_both_the_same() {
     let ours = call.add().result();
     let theirs = call.clone().reference().add().result();
     assert_eq!(ours, theirs, "the lease is one");
-    assert_eq!(ours["routes"][1], json!({"dst": "10.78.0.0/16", "gw": "0.0.0.0", "scope": 253}));
+    assert_eq!(
+        ours["routes"][1],
+        json!({"dst": "10.78.0.0/16", "gw": "0.0.0.0", "scope": 253})
+    );
     call.reference().del().ok();
-    until("the lease is given back", || server.addresses().is_empty().then_some(()));
+    until("the lease is given back", || {
+        server.addresses().is_empty().then_some(())
+    });
 }

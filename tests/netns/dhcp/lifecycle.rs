@@ -18,7 +18,9 @@ fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
     let call = host.call("macvlan", &pod, macvlan()).with("ipam", conf);
     let result = call.add().result();
     let leased = server.await_leases(1);
-    let [(_, mac, ip)] = &leased[..] else { panic!("{leased:?}") };
+    let [(_, mac, ip)] = &leased[..] else {
+        panic!("{leased:?}")
+    };
     assert_eq!(&pod.the_link("eth0")["address"], &json!(mac));
     assert_eq!(pod.addrs("eth0"), [format!("{ip}/16")]);
     let expected = json!({
@@ -28,8 +30,15 @@ fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.3.0.254", "priority": 77}],
     });
     assert_eq!(result, expected);
-    let default = pod.routes("-4").into_iter().find(|route| route["dst"] == "default").expect("a default route");
-    assert_eq!((&default["gateway"], &default["metric"]), (&json!("10.3.0.254"), &json!(77)));
+    let default = pod
+        .routes("-4")
+        .into_iter()
+        .find(|route| route["dst"] == "default")
+        .expect("a default route");
+    assert_eq!(
+        (&default["gateway"], &default["metric"]),
+        (&json!("10.3.0.254"), &json!(77))
+    );
     assert!(pod.can_ping("10.3.0.254"));
     call.check(&result).ok();
     assert_eq!(server.await_leases(1), leased, "CHECK asks for nothing new");
@@ -59,8 +68,11 @@ fn a_port_of_a_bridge_gives_its_address_back_before_it_goes() {
     assert!(pods[0].can_ping(&address(&results[1])));
     calls[1].check(&results[1]).ok();
     calls[0].del().ok();
-    until("one is given back", || (server.addresses() == [address(&results[1])]).then_some(()));
-    // The namespace may be gone before: then nobody can give its address back, and the daemon lets go of it.
+    until("one is given back", || {
+        (server.addresses() == [address(&results[1])]).then_some(())
+    });
+    // The namespace may be gone before: then nobody can give its address back, and the daemon lets
+    // go of it.
     host.end(&pods[1]);
     calls[1].del().ok();
     host.assert_nothing_left();
@@ -71,7 +83,11 @@ fn both_families_are_asked_for_where_both_are_named() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
-    let more = ["--dhcp-range=fd00:3::10,fd00:3::99,64,2m", "--enable-ra", "--dhcp-option=option:router,10.3.0.254"];
+    let more = [
+        "--dhcp-range=fd00:3::10,fd00:3::99,64,2m",
+        "--enable-ra",
+        "--dhcp-option=option:router,10.3.0.254",
+    ];
     let server = Server::start(&far, "lan", &more);
     let _daemon = daemon(&host, &[]);
     for (name, families) in [("a", json!(["IPv4", "IPv6"])), ("b", json!(["IPv6"]))] {
@@ -79,18 +95,38 @@ fn both_families_are_asked_for_where_both_are_named() {
         let ipam = json!({"type": "dhcp", "ipFamilies": families});
         let call = host.call("macvlan", &pod, macvlan()).with("ipam", ipam);
         let result = call.add().result();
-        let ips: Vec<&str> =
-            result["ips"].as_array().expect("a list").iter().filter_map(|ip| ip["address"].as_str()).collect();
+        let ips: Vec<&str> = result["ips"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|ip| ip["address"].as_str())
+            .collect();
         let leased = server.await_leases(ips.len());
-        assert_eq!(ips.len(), families.as_array().expect("a list").len(), "{result}");
-        let v6 = ips.iter().find(|ip| ip.contains(':')).expect("an IPv6 address");
+        assert_eq!(
+            ips.len(),
+            families.as_array().expect("a list").len(),
+            "{result}"
+        );
+        let v6 = ips
+            .iter()
+            .find(|ip| ip.contains(':'))
+            .expect("an IPv6 address");
         assert!(v6.starts_with("fd00:3::") && v6.ends_with("/128"), "{v6}");
         assert!(
-            ips.iter().all(|ip| leased.iter().any(|(.., leased)| ip.split('/').next() == Some(leased))),
+            ips.iter().all(|ip| leased
+                .iter()
+                .any(|(.., leased)| ip.split('/').next() == Some(leased))),
             "{leased:?}"
         );
-        assert!(ips.iter().all(|ip| pod.addrs("eth0").contains(&(*ip).to_owned())), "{ips:?}");
-        assert!(pod.can_ping("fd00:3::254"), "the route comes by router advertisement");
+        assert!(
+            ips.iter()
+                .all(|ip| pod.addrs("eth0").contains(&(*ip).to_owned())),
+            "{ips:?}"
+        );
+        assert!(
+            pod.can_ping("fd00:3::254"),
+            "the route comes by router advertisement"
+        );
         call.check(&result).ok();
         call.del().ok();
         server.await_free();
@@ -113,17 +149,29 @@ fn options_are_provided_and_asked_for() {
     let ipam = json!({"type": "dhcp", "request": [{"option": "121"}], "provide": [
         {"option": "host-name", "fromArg": "K8S_POD_NAME"}, {"option": "dhcp-client-identifier", "value": "the-web"}]});
     let args = "IgnoreUnknown=1;K8S_POD_NAME=web";
-    let call = host.call("macvlan", &pod, macvlan()).with("ipam", ipam).args(args);
+    let call = host
+        .call("macvlan", &pod, macvlan())
+        .with("ipam", ipam)
+        .args(args);
     let result = call.add().result();
     let file = std::fs::read_to_string(&server.leases).expect("leases");
-    let hex: Vec<String> = b"the-web".iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: Vec<String> = b"the-web"
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     assert!(file.contains(&format!(" web {}", hex.join(":"))), "{file}");
     assert_eq!(
         result["routes"],
         json!([{"dst": "10.77.0.0/16", "gw": "10.3.0.9"}, {"dst": "10.78.0.0/16", "gw": "0.0.0.0", "scope": 253}])
     );
     let routes = pod.routes("-4");
-    let to = |dst: &str| routes.iter().find(|route| route["dst"] == dst).cloned().unwrap_or_default();
+    let to = |dst: &str| {
+        routes
+            .iter()
+            .find(|route| route["dst"] == dst)
+            .cloned()
+            .unwrap_or_default()
+    };
     assert_eq!(to("10.77.0.0/16")["gateway"], "10.3.0.9");
     assert_eq!(to("10.78.0.0/16")["scope"], "link");
     call.check(&result).ok();
@@ -139,7 +187,8 @@ fn an_add_without_a_server_leaves_nothing() {
     let _daemon = daemon(&host, &["-resendtimeout", "500ms"]);
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
-    call.add().refused(999, &["error calling DHCP.Allocate: no more tries"]);
+    call.add()
+        .refused(999, &["error calling DHCP.Allocate: no more tries"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     host.assert_nothing_left();
     call.del().ok();
@@ -151,10 +200,12 @@ fn without_a_daemon_add_fails_status_says_so_and_del_succeeds() {
     lan(&host);
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
-    call.add().refused(999, &["error dialing DHCP daemon", SOCKET]);
+    call.add()
+        .refused(999, &["error dialing DHCP daemon", SOCKET]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     host.assert_nothing_left();
-    call.status().refused(50, &["error dialing DHCP daemon", SOCKET]);
+    call.status()
+        .refused(50, &["error dialing DHCP daemon", SOCKET]);
     call.del().ok();
     let _daemon = daemon(&host, &[]);
     call.status().ok();
@@ -164,8 +215,12 @@ fn without_a_daemon_add_fails_status_says_so_and_del_succeeds() {
 fn gc_gives_back_the_leases_of_others() {
     needs!(Dnsmasq);
     gc_of_two(|host, server, pods, results| {
-        host.call("macvlan", &pods[0], macvlan()).gc(&[("b", "eth0")]).ok();
-        until("one is given back", || (server.addresses() == [address(&results[1])]).then_some(()));
+        host.call("macvlan", &pods[0], macvlan())
+            .gc(&[("b", "eth0")])
+            .ok();
+        until("one is given back", || {
+            (server.addresses() == [address(&results[1])]).then_some(())
+        });
         assert_eq!(pods[0].link_names(), Vec::<String>::new());
         assert_eq!(pods[1].link_names(), ["eth0"]);
     });
@@ -178,7 +233,9 @@ fn gc_of_two(test: impl FnOnce(&Sandbox, &Server, &[Rc<Ns>; 2], &[Value; 2])) {
     let server = Server::start(&far, "lan", &[]);
     let _daemon = daemon(&host, &[]);
     let pods = ["a", "b"].map(|name| host.pod(name));
-    let results = pods.each_ref().map(|pod| host.call("macvlan", pod, macvlan()).add().result());
+    let results = pods
+        .each_ref()
+        .map(|pod| host.call("macvlan", pod, macvlan()).add().result());
     test(&host, &server, &pods, &results);
 }
 
@@ -189,7 +246,12 @@ fn gc_without_a_list_and_without_records_keeps_the_leases_of_the_living() {
         let call = host.call("macvlan", &pods[1], macvlan());
         fs::remove_dir_all("/run/braid/attachments").unwrap();
         // Beside its lock.
-        let kept = || fs::read_dir("/run/cni/dhcp.leases").expect("the daemon's leases").count() - 1;
+        let kept = || {
+            fs::read_dir("/run/cni/dhcp.leases")
+                .expect("the daemon's leases")
+                .count()
+                - 1
+        };
         call.run("GC").ok();
         assert_eq!((kept(), server.await_leases(2).len()), (2, 2));
         host.end(&pods[0]);
@@ -224,15 +286,31 @@ fn later_plugins_of_the_chain_see_the_addresses() {
 fn the_daemon_keeps_to_its_flags_and_ends_tidily() {
     let host = Sandbox::new();
     drop(host.call("braid", host.host(), macvlan()).run("VERSION"));
-    let flags = ["dhcp", "daemon", "-pidfile", "/run/dhcp.pid", "-hostprefix", "/run", "-socketpath=/of/dhcp.sock"];
-    let (few, log) = (["--nofile=64:4000", "/run/cni-bin/braid"], Path::new("/run/dhcp.log"));
+    let flags = [
+        "dhcp",
+        "daemon",
+        "-pidfile",
+        "/run/dhcp.pid",
+        "-hostprefix",
+        "/run",
+        "-socketpath=/of/dhcp.sock",
+    ];
+    let (few, log) = (
+        ["--nofile=64:4000", "/run/cni-bin/braid"],
+        Path::new("/run/dhcp.log"),
+    );
     let args = [&few[..], &flags].concat();
     let mut program = super::Program::start(host.host(), Path::new("/usr/bin/prlimit"), &args, log);
-    until("the daemon serves", || std::os::unix::net::UnixStream::connect("/run/of/dhcp.sock").ok());
+    until("the daemon serves", || {
+        std::os::unix::net::UnixStream::connect("/run/of/dhcp.sock").ok()
+    });
     let pid = std::fs::read_to_string("/run/dhcp.pid").expect("a file");
     assert_eq!(pid, program.0.id().to_string());
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("its limits");
-    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .expect("a line");
     assert_eq!(
         files.split_whitespace().skip(3).take(2).collect::<Vec<_>>(),
         ["4000", "4000"],
@@ -265,7 +343,9 @@ fn a_socket_that_is_handed_over_is_served_and_stays() {
     drop(host.call("dhcp", host.host(), json!({})).run("VERSION"));
     let (python, log) = (Path::new("/usr/bin/python3"), Path::new("/run/dhcp.log"));
     let mut program = super::Program::start(host.host(), python, &["-c", HAND_OVER], log);
-    until("the daemon serves", || std::os::unix::net::UnixStream::connect(super::SOCKET).ok());
+    until("the daemon serves", || {
+        std::os::unix::net::UnixStream::connect(super::SOCKET).ok()
+    });
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
     call.add().result();
@@ -273,6 +353,9 @@ fn a_socket_that_is_handed_over_is_served_and_stays() {
     server.await_free();
     program.signal(nix::sys::signal::Signal::SIGTERM);
     assert!(program.0.wait().expect("an end").success());
-    assert!(Path::new(super::SOCKET).exists(), "it is whoever handed it over who takes it away");
+    assert!(
+        Path::new(super::SOCKET).exists(),
+        "it is whoever handed it over who takes it away"
+    );
     std::fs::remove_file(super::SOCKET).expect("the socket");
 }

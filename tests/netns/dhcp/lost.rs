@@ -20,7 +20,11 @@ fn a_lease_is_prolonged_by_unicast_before_it_ends() {
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
     server.await_prolonged();
-    assert!(!server.log().contains("no address range available"), "{}", server.log());
+    assert!(
+        !server.log().contains("no address range available"),
+        "{}",
+        server.log()
+    );
     assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
     call.check(&result).ok();
     call.del().ok();
@@ -42,7 +46,11 @@ fn a_lease_outlives_the_daemon_and_the_next_one_goes_on_with_it() {
     server.await_prolonged();
     let acquired = server.log().matches("DHCPDISCOVER").count();
     call.check(&result).ok();
-    assert_eq!(server.log().matches("DHCPDISCOVER").count(), acquired, "the lease is still known");
+    assert_eq!(
+        server.log().matches("DHCPDISCOVER").count(),
+        acquired,
+        "the lease is still known"
+    );
     call.del().ok();
     server.await_free();
     host.assert_nothing_left();
@@ -84,9 +92,17 @@ fn a_daemon_that_does_not_answer_holds_up_no_del_for_ever() {
     assert_eq!(pod.link_names(), Vec::<String>::new());
     hung.signal(Signal::SIGCONT);
     until("the daemon lets go of it", || {
-        (!Path::new("/run/cni/dhcp.leases").read_dir().ok()?.any(|entry| {
-            entry.is_ok_and(|entry| entry.path().extension().is_some_and(|extension| extension == "json"))
-        }))
+        (!Path::new("/run/cni/dhcp.leases")
+            .read_dir()
+            .ok()?
+            .any(|entry| {
+                entry.is_ok_and(|entry| {
+                    entry
+                        .path()
+                        .extension()
+                        .is_some_and(|extension| extension == "json")
+                })
+            }))
         .then_some(())
     });
 }
@@ -104,16 +120,28 @@ fn a_refused_lease_is_replaced_on_the_link_and_check_says_so() {
     let result = call.add().result();
     drop(server);
     // The next server knows nothing of the lease, and gives other addresses.
-    let server = Server::with_range(&far, "lan", "10.3.9.10,10.3.9.99,255.255.0.0,2m", &[SHORT, router]);
+    let server = Server::with_range(
+        &far,
+        "lan",
+        "10.3.9.10,10.3.9.99,255.255.0.0,2m",
+        &[SHORT, router],
+    );
     let new = until("there is another address", || {
-        pod.addrs("eth0").into_iter().find(|address| address.starts_with("10.3.9."))
+        pod.addrs("eth0")
+            .into_iter()
+            .find(|address| address.starts_with("10.3.9."))
     });
     assert!(server.log().contains("DHCPNAK"), "{}", server.log());
     assert_eq!(pod.addrs("eth0"), std::slice::from_ref(&new), "{}", said());
-    assert!(pod.routes("-4").iter().any(|route| route["dst"] == "default" && route["gateway"] == "10.3.0.254"));
+    assert!(
+        pod.routes("-4")
+            .iter()
+            .any(|route| route["dst"] == "default" && route["gateway"] == "10.3.0.254")
+    );
     assert!(pod.can_ping("10.3.0.254"));
     let new = new.split('/').next().expect("an address");
-    call.check(&result).refused(999, &["the lease of interface eth0 is now", new]);
+    call.check(&result)
+        .refused(999, &["the lease of interface eth0 is now", new]);
     call.del().ok();
     server.await_free();
     host.assert_nothing_left();
@@ -129,7 +157,17 @@ fn a_container_that_vanished_is_forgotten_when_its_lease_is_due() {
     let pod = host.pod("a");
     host.call("macvlan", &pod, macvlan()).add().result();
     host.end(&pod);
-    until("the daemon lets go of it", || said().contains("interface eth0 no longer exists").then_some(()));
-    assert_eq!(std::fs::read_dir("/run/cni/dhcp.leases").expect("leases").count(), 1, "its lock alone");
+    until("the daemon lets go of it", || {
+        said()
+            .contains("interface eth0 no longer exists")
+            .then_some(())
+    });
+    assert_eq!(
+        std::fs::read_dir("/run/cni/dhcp.leases")
+            .expect("leases")
+            .count(),
+        1,
+        "its lock alone"
+    );
     host.call("macvlan", &pod, macvlan()).del().ok();
 }

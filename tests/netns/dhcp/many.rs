@@ -22,7 +22,11 @@ fn one_daemon_gets_a_thousand_leases_and_prolongs_each() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
-    let more = ["--dhcp-lease-max=5000", "--dhcp-option=option:T1,30", "--dhcp-option=option:T2,80"];
+    let more = [
+        "--dhcp-lease-max=5000",
+        "--dhcp-option=option:T1,30",
+        "--dhcp-option=option:T2,80",
+    ];
     let server = Server::with_range(&far, "lan", "10.3.16.0,10.3.31.255,255.255.0.0,2m", &more);
     let daemon = daemon(&host, &[]);
     let pod = host.pod("a");
@@ -31,32 +35,61 @@ fn one_daemon_gets_a_thousand_leases_and_prolongs_each() {
     assert_eq!(told.len(), MANY);
     // The server may be writing its file.
     let leased = || -> BTreeMap<String, String> {
-        server.leases().into_iter().map(|(_, mac, ip)| (ip, mac)).filter(|(ip, _)| told.contains_key(ip)).collect()
+        server
+            .leases()
+            .into_iter()
+            .map(|(_, mac, ip)| (ip, mac))
+            .filter(|(ip, _)| told.contains_key(ip))
+            .collect()
     };
-    let leased = until("the server has all leases", || Some(leased()).filter(|leased| leased.len() == MANY));
+    let leased = until("the server has all leases", || {
+        Some(leased()).filter(|leased| leased.len() == MANY)
+    });
     // The addresses are on no link, so nobody there says whose they are.
-    let known = |(ip, mac): (&String, &String)| format!("neigh replace {ip} lladdr {mac} dev lan nud permanent\n");
+    let known = |(ip, mac): (&String, &String)| {
+        format!("neigh replace {ip} lladdr {mac} dev lan nud permanent\n")
+    };
     batch(&far, &leased.iter().map(known).collect::<String>());
     let mut prolonged = 0;
     while prolonged < MANY {
         prolonged = until("a further lease is prolonged", || {
-            let is_later =
-                |(expiry, _, ip): &(u64, String, String)| told.get(ip).is_some_and(|told| *expiry > told + LENGTH + 1);
-            Some(server.leases().iter().filter(|lease| is_later(lease)).count()).filter(|count| *count > prolonged)
+            let is_later = |(expiry, _, ip): &(u64, String, String)| {
+                told.get(ip).is_some_and(|told| *expiry > told + LENGTH + 1)
+            };
+            Some(
+                server
+                    .leases()
+                    .iter()
+                    .filter(|lease| is_later(lease))
+                    .count(),
+            )
+            .filter(|count| *count > prolonged)
         });
     }
     assert!(!said().contains("is lost"), "{}", said());
     let process = format!("/proc/{}", daemon.0.id());
-    until("no thread and no descriptor is held for a lease that rests", || {
-        let count = |of: &str| fs::read_dir(Path::new(&process).join(of)).expect("a folder of the process").count();
-        (count("task") < MANY / 10 && count("fd") < MANY / 10).then_some(())
-    });
+    until(
+        "no thread and no descriptor is held for a lease that rests",
+        || {
+            let count = |of: &str| {
+                fs::read_dir(Path::new(&process).join(of))
+                    .expect("a folder of the process")
+                    .count()
+            };
+            (count("task") < MANY / 10 && count("fd") < MANY / 10).then_some(())
+        },
+    );
 }
 
 /// One container with a link for each lease: what the daemon does is the same.
 fn add_links(host: &Sandbox, pod: &Ns) {
     pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
-    let add = |at| format!("link add link lan name e{at} netns {} type macvlan mode private\n", pod.path().display());
+    let add = |at| {
+        format!(
+            "link add link lan name e{at} netns {} type macvlan mode private\n",
+            pod.path().display()
+        )
+    };
     batch(host.host(), &(0..MANY).map(add).collect::<String>());
     let up = |at| format!("link set e{at} up\n");
     batch(pod, &(0..MANY).map(up).collect::<String>());
@@ -70,7 +103,9 @@ fn batch(ns: &Ns, commands: &str) {
 /// Asks for a lease of each link; returns the addresses, each with the time at which it was told.
 fn allocate_all(pod: &Ns) -> BTreeMap<String, u64> {
     let netns = pod.path().display().to_string();
-    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "ipam": {"type": "dhcp"}}).to_string();
+    let conf =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "ipam": {"type": "dhcp"}})
+            .to_string();
     let allocate = |at: usize| {
         let args = Args {
             container_id: "a".to_owned(),
@@ -79,15 +114,29 @@ fn allocate_all(pod: &Ns) -> BTreeMap<String, u64> {
             args: String::new(),
             stdin: conf.clone().into_bytes(),
         };
-        let lease = Daemon::open(Path::new(SOCKET)).and_then(|mut daemon| daemon.call(ALLOCATE, &args, PATIENCE));
+        let lease = Daemon::open(Path::new(SOCKET))
+            .and_then(|mut daemon| daemon.call(ALLOCATE, &args, PATIENCE));
         let lease = lease.unwrap_or_else(|err| panic!("e{at}: {err}\n{}", said()));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a time")
+            .as_secs();
         (lease.ips[0].address.addr().to_string(), now)
     };
-    let share = |first: usize| (first..MANY).step_by(AT_ONCE).map(allocate).collect::<Vec<_>>();
+    let share = |first: usize| {
+        (first..MANY)
+            .step_by(AT_ONCE)
+            .map(allocate)
+            .collect::<Vec<_>>()
+    };
     std::thread::scope(|scope| {
         let share = &share;
-        let workers: Vec<_> = (0..AT_ONCE).map(|first| scope.spawn(move || share(first))).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("all leases")).collect()
+        let workers: Vec<_> = (0..AT_ONCE)
+            .map(|first| scope.spawn(move || share(first)))
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("all leases"))
+            .collect()
     })
 }

@@ -22,8 +22,18 @@ impl Program {
     pub(super) fn start(ns: &Ns, program: &Path, args: &[&str], log: &Path) -> Self {
         let said = fs::File::create(log).expect("a log");
         let both = said.try_clone().expect("the same log");
-        let spawn = || Command::new(program).args(args).stdin(Stdio::null()).stdout(said).stderr(both).spawn();
-        Self(ns.enter(spawn).unwrap_or_else(|err| panic!("start {}: {err}", program.display())))
+        let spawn = || {
+            Command::new(program)
+                .args(args)
+                .stdin(Stdio::null())
+                .stdout(said)
+                .stderr(both)
+                .spawn()
+        };
+        Self(
+            ns.enter(spawn)
+                .unwrap_or_else(|err| panic!("start {}: {err}", program.display())),
+        )
     }
 
     pub(super) fn signal(&self, signal: Signal) {
@@ -59,9 +69,18 @@ impl Server {
         fs::create_dir_all(&folder).expect("a folder");
         let (leases, log) = (folder.join("leases"), folder.join("log"));
         let _none = fs::remove_file(&leases);
-        let (interface, range) = (format!("--interface={link}"), format!("--dhcp-range={range}"));
+        let (interface, range) = (
+            format!("--interface={link}"),
+            format!("--dhcp-range={range}"),
+        );
         let file = format!("--dhcp-leasefile={}", leases.display());
-        let mut args = vec!["--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--port=0"];
+        let mut args = vec![
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--no-hosts",
+            "--no-resolv",
+            "--port=0",
+        ];
         args.extend([
             "--user=root",
             "--group=root",
@@ -74,31 +93,51 @@ impl Server {
         args.extend([interface.as_str(), &range, &file]);
         args.extend(more);
         let program = Program::start(ns, Path::new("/usr/sbin/dnsmasq"), &args, &log);
-        let server = Self { _program: program, leases, log };
-        until("dnsmasq serves", || ns.run("ss -Hlnu").contains(":67 ").then_some(()));
+        let server = Self {
+            _program: program,
+            leases,
+            log,
+        };
+        until("dnsmasq serves", || {
+            ns.run("ss -Hlnu").contains(":67 ").then_some(())
+        });
         server
     }
 
-    /// The lines of its file of leases that are about an address: expiry, hardware address or number, address.
+    /// The lines of its file of leases that are about an address: expiry, hardware address or
+    /// number, address.
     pub(super) fn leases(&self) -> Vec<(u64, String, String)> {
         let text = fs::read_to_string(&self.leases).unwrap_or_default();
         // The server may be writing the last line.
         let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
         let lines = whole.lines().filter(|line| !line.starts_with("duid"));
         let word = |line: &str, at: usize| line.split(' ').nth(at).unwrap_or_default().to_owned();
-        lines.map(|line| (word(line, 0).parse().unwrap_or_default(), word(line, 1), word(line, 2))).collect()
+        lines
+            .map(|line| {
+                (
+                    word(line, 0).parse().unwrap_or_default(),
+                    word(line, 1),
+                    word(line, 2),
+                )
+            })
+            .collect()
     }
 
-    /// Waits until so many are leased. The server answers before it writes its file, and empties it first.
+    /// Waits until so many are leased. The server answers before it writes its file, and empties it
+    /// first.
     #[track_caller]
     pub(super) fn await_leases(&self, count: usize) -> Vec<(u64, String, String)> {
-        until("all leases are in the file", || Some(self.leases()).filter(|leases| leases.len() == count))
+        until("all leases are in the file", || {
+            Some(self.leases()).filter(|leases| leases.len() == count)
+        })
     }
 
     /// Waits until this address is leased and no other.
     #[track_caller]
     pub(super) fn await_address(&self, expected: &str) {
-        until("the address is leased", || (self.addresses() == [expected]).then_some(()));
+        until("the address is leased", || {
+            (self.addresses() == [expected]).then_some(())
+        });
     }
 
     /// Waits until the only lease is prolonged.
@@ -106,12 +145,17 @@ impl Server {
     pub(super) fn await_prolonged(&self) {
         let expiry = || self.await_leases(1)[0].0;
         let before = expiry();
-        until("the lease is prolonged", || (expiry() > before).then_some(()));
+        until("the lease is prolonged", || {
+            (expiry() > before).then_some(())
+        });
     }
 
     /// The addresses that are leased.
     pub(super) fn addresses(&self) -> Vec<String> {
-        self.leases().into_iter().map(|(.., address)| address).collect()
+        self.leases()
+            .into_iter()
+            .map(|(.., address)| address)
+            .collect()
     }
 
     pub(super) fn log(&self) -> String {
@@ -121,7 +165,9 @@ impl Server {
     /// Waits until an address is free again.
     #[track_caller]
     pub(super) fn await_free(&self) {
-        until("all leases are given back", || self.leases().is_empty().then_some(()));
+        until("all leases are given back", || {
+            self.leases().is_empty().then_some(())
+        });
     }
 }
 
@@ -153,7 +199,11 @@ pub(super) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", said());
+        assert!(
+            start.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}\n{}",
+            said()
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
 }

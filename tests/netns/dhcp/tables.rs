@@ -8,11 +8,15 @@ use std::rc::Rc;
 
 const ROUTER: &str = "--dhcp-option=option:router,10.3.0.254";
 /// The next server's addresses and its router, an address of the machine behind `lan`.
-const NEXT: (&str, &str) = ("10.9.0.10,10.9.0.99,255.255.255.0,2m", "--dhcp-option=option:router,10.9.0.254");
+const NEXT: (&str, &str) = (
+    "10.9.0.10,10.9.0.99,255.255.255.0,2m",
+    "--dhcp-option=option:router,10.9.0.254",
+);
 
 fn call(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     let first = json!({"type": "macvlan", "master": "lan", "ipam": {"type": "dhcp"}});
-    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [first, behind]});
+    let conf =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [first, behind]});
     host.call("braid", pod, conf)
 }
 
@@ -23,7 +27,9 @@ fn move_to_another_net(far: &Rc<Ns>, pod: &Ns, server: Server) -> (Server, Strin
     far.run("ip addr add 10.9.0.254/24 dev lan");
     let server = Server::with_range(far, "lan", NEXT.0, &[SHORT, NEXT.1]);
     let is_new = |addr: &String| addr.starts_with("10.9.0.");
-    let new = until("there is another address", || pod.addrs("eth0").into_iter().find(is_new));
+    let new = until("there is another address", || {
+        pod.addrs("eth0").into_iter().find(is_new)
+    });
     (server, new.trim_end_matches("/24").to_owned())
 }
 
@@ -31,15 +37,25 @@ fn move_to_another_net(far: &Rc<Ns>, pod: &Ns, server: Server) -> (Server, Strin
 fn rules(pod: &Ns) -> Vec<String> {
     let own = |rule: &Value| rule["src"] != "all";
     let text = |rule: Value| format!("{} {}", rule["src"], rule["table"]).replace('"', "");
-    pod.list("ip -j rule").into_iter().filter(own).map(text).collect()
+    pod.list("ip -j rule")
+        .into_iter()
+        .filter(own)
+        .map(text)
+        .collect()
 }
 
 /// The IPv4 routes of a table, in order: destination, gateway, source.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
-    let shown = pod.try_run(&format!("ip -4 -j route show table {table}")).unwrap_or_default();
+    let shown = pod
+        .try_run(&format!("ip -4 -j route show table {table}"))
+        .unwrap_or_default();
     let routes: Vec<Value> = serde_json::from_str(&shown).unwrap_or_default();
-    let unicast = routes.iter().filter(|route| route["type"].is_null() || route["type"] == "unicast");
-    let text = |route: &Value| format!("{} {} {}", route["dst"], route["gateway"], route["prefsrc"]).replace('"', "");
+    let unicast = routes
+        .iter()
+        .filter(|route| route["type"].is_null() || route["type"] == "unicast");
+    let text = |route: &Value| {
+        format!("{} {} {}", route["dst"], route["gateway"], route["prefsrc"]).replace('"', "")
+    };
     let mut all: Vec<String> = unicast.map(text).collect();
     all.sort();
     all
@@ -50,8 +66,16 @@ fn rule_and_table_of_sbr_follow_to_the_next_address() {
     needs!(Dnsmasq);
     for (keys, main, own) in [
         (json!({}), &[][..], "100"),
-        (json!({"addSourceHints": true}), &["10.9.0.0/24 null NEW"][..], "100"),
-        (json!({"table": 5000}), &["10.9.0.0/24 null NEW", "default 10.9.0.254 null"][..], "5000"),
+        (
+            json!({"addSourceHints": true}),
+            &["10.9.0.0/24 null NEW"][..],
+            "100",
+        ),
+        (
+            json!({"table": 5000}),
+            &["10.9.0.0/24 null NEW", "default 10.9.0.254 null"][..],
+            "5000",
+        ),
     ] {
         let host = Sandbox::new();
         let far = lan(&host);
@@ -65,11 +89,19 @@ fn rule_and_table_of_sbr_follow_to_the_next_address() {
         assert_eq!(rules(&pod), [format!("{} {own}", address(&result))]);
         let (server, new) = move_to_another_net(&far, &pod, server);
         let expected = [format!("{new} {own}")];
-        until("the rule follows", || (rules(&pod) == expected).then_some(()));
-        let main: Vec<String> = main.iter().map(|route| route.replace("NEW", &new)).collect();
+        until("the rule follows", || {
+            (rules(&pod) == expected).then_some(())
+        });
+        let main: Vec<String> = main
+            .iter()
+            .map(|route| route.replace("NEW", &new))
+            .collect();
         assert_eq!(table(&pod, "main"), main, "{keys}: {}", said());
         if own == "100" {
-            let routes = [format!("10.9.0.0/24 null {new}"), "default 10.9.0.254 null".to_owned()];
+            let routes = [
+                format!("10.9.0.0/24 null {new}"),
+                "default 10.9.0.254 null".to_owned(),
+            ];
             assert_eq!(table(&pod, "100"), routes, "{keys}");
         }
         pod.run(&format!("ping -n -q -c 1 -w 10 -I {new} 10.9.0.254"));
@@ -87,11 +119,20 @@ fn routes_of_the_next_address_are_in_the_table_of_the_vrf() {
     let server = Server::start(&far, "lan", &[SHORT, ROUTER]);
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
-    let call = call(&host, &pod, &json!({"type": "vrf", "vrfname": "blue", "table": 7}));
+    let call = call(
+        &host,
+        &pod,
+        &json!({"type": "vrf", "vrfname": "blue", "table": 7}),
+    );
     call.add().result();
     let (server, new) = move_to_another_net(&far, &pod, server);
-    let expected = [format!("10.9.0.0/24 null {new}"), "default 10.9.0.254 null".to_owned()];
-    until("the routes are there", || (table(&pod, "7") == expected).then_some(()));
+    let expected = [
+        format!("10.9.0.0/24 null {new}"),
+        "default 10.9.0.254 null".to_owned(),
+    ];
+    until("the routes are there", || {
+        (table(&pod, "7") == expected).then_some(())
+    });
     assert_eq!(table(&pod, "main"), Vec::<String>::new());
     call.del().ok();
     server.await_free();
@@ -111,14 +152,19 @@ fn the_daemon_that_follows_knows_the_table_of_a_lost_address() {
     far.run("ip addr add 10.9.0.254/24 dev lan");
     // The next server refuses the lease and has no address to give.
     let refusing = Server::with_range(&far, "lan", "10.9.0.0,static,255.255.255.0", &[]);
-    until("the address is gone", || pod.addrs("eth0").is_empty().then_some(()));
+    until("the address is gone", || {
+        pod.addrs("eth0").is_empty().then_some(())
+    });
     assert_eq!(rules(&pod), Vec::<String>::new());
     first.signal(Signal::SIGKILL);
     drop((first, refusing));
     let _second = daemon(&host, &[]);
     let server = Server::with_range(&far, "lan", NEXT.0, &[SHORT, NEXT.1]);
     let rule = until("there is a rule again", || rules(&pod).pop());
-    assert!(rule.starts_with("10.9.0.") && rule.ends_with(" 100"), "{rule}");
+    assert!(
+        rule.starts_with("10.9.0.") && rule.ends_with(" 100"),
+        "{rule}"
+    );
     assert_eq!(table(&pod, "main"), Vec::<String>::new());
     call.del().ok();
     server.await_free();

@@ -6,7 +6,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 const ROUTER: &str = "--dhcp-option=option:router,10.3.0.254";
 
 fn dhcp(kind: &str, keys: &Value) -> Value {
-    let mut conf = json!({"cniVersion": "1.1.0", "name": "net", "type": kind, "ipam": {"type": "dhcp"}});
+    let mut conf =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": kind, "ipam": {"type": "dhcp"}});
     for (key, value) in keys.as_object().into_iter().flatten() {
         conf[key] = value.clone();
     }
@@ -16,7 +17,11 @@ fn dhcp(kind: &str, keys: &Value) -> Value {
 /// A macvlan of `lan`, and a plugin behind it.
 fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     let plugins = json!([dhcp("macvlan", &json!({"master": "lan"})), behind]);
-    host.call("braid", pod, json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins}))
+    host.call(
+        "braid",
+        pod,
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins}),
+    )
 }
 
 /// ADD, traffic, CHECK, DEL and DEL again: the server knows of the lease, and of its end.
@@ -44,13 +49,16 @@ fn a_device_of_the_host_gives_its_address_back_before_it_leaves() {
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
     let device = host.the_link("lan")["address"].clone();
-    let call = host.call("host-device", &pod, dhcp("host-device", &json!({"device": "lan"})));
+    let call = host.call(
+        "host-device",
+        &pod,
+        dhcp("host-device", &json!({"device": "lan"})),
+    );
     for _ in 0..2 {
         assert_comes_and_goes(&host, &pod, &call, &server);
         assert_eq!(host.the_link("lan")["address"], device);
     }
-    let list =
-        json!([dhcp("host-device", &json!({"device": "lan"})), {"type": "tuning", "mtu": 1400}, {"type": "sbr"}]);
+    let list = json!([dhcp("host-device", &json!({"device": "lan"})), {"type": "tuning", "mtu": 1400}, {"type": "sbr"}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": list});
     assert_comes_and_goes(&host, &pod, &host.call("braid", &pod, list), &server);
     assert_eq!(host.the_link("lan")["mtu"], 1500);
@@ -68,7 +76,11 @@ fn a_vlan_gets_its_address_from_the_server_of_the_vlan() {
     let server = Server::start(&far, "five", &[ROUTER]);
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
-    let call = host.call("vlan", &pod, dhcp("vlan", &json!({"master": "lan", "vlanId": 5})));
+    let call = host.call(
+        "vlan",
+        &pod,
+        dhcp("vlan", &json!({"master": "lan", "vlanId": 5})),
+    );
     assert_comes_and_goes(&host, &pod, &call, &server);
 }
 
@@ -94,7 +106,11 @@ fn a_netkit_of_a_bridge_reaches_a_server_as_a_veth_does() {
     let server = Server::start(host.host(), "br0", &[ROUTER]);
     let _daemon = daemon(&host, &[]);
     let pod = host.pod("a");
-    let call = host.call("bridge", &pod, dhcp("bridge", &json!({"bridge": "br0", "device": "netkit"})));
+    let call = host.call(
+        "bridge",
+        &pod,
+        dhcp("bridge", &json!({"bridge": "br0", "device": "netkit"})),
+    );
     assert_comes_and_goes(&host, &pod, &call, &server);
 }
 
@@ -109,9 +125,15 @@ fn sbr_has_a_table_for_an_address_that_came_through_the_link() {
     let call = macvlan_and(&host, &pod, &json!({"type": "sbr"}));
     let result = call.add().result();
     let rules = pod.list("ip -j rule");
-    let own = rules.iter().find(|rule| rule["src"] == address(&result).as_str()).expect("a rule of the address");
+    let own = rules
+        .iter()
+        .find(|rule| rule["src"] == address(&result).as_str())
+        .expect("a rule of the address");
     assert_eq!(own["table"], "100");
-    assert!(pod.run("ip route show table 100").contains("default via 10.3.0.254"));
+    assert!(
+        pod.run("ip route show table 100")
+            .contains("default via 10.3.0.254")
+    );
     call.del().ok();
     server.await_free();
     assert_comes_and_goes(&host, &pod, &call, &server);
@@ -142,16 +164,41 @@ fn a_type_whose_link_reaches_no_server_is_refused() {
     let before = host.state();
     let refused: &[(&str, Value, &str)] = &[
         ("ptp", json!({}), "it leads to this node alone"),
-        ("ptp", json!({"routed": true}), "it leads to this node alone"),
-        ("netkit", json!({"mode": "l2"}), "it leads to this node alone"),
+        (
+            "ptp",
+            json!({"routed": true}),
+            "it leads to this node alone",
+        ),
+        (
+            "netkit",
+            json!({"mode": "l2"}),
+            "it leads to this node alone",
+        ),
         ("dummy", json!({}), "it leads nowhere"),
-        ("tap", json!({}), "it leads to a program, which has not opened it yet"),
-        ("ipvlan", json!({"mode": "l3"}), "in layer 3 it carries no broadcast"),
-        ("ipvlan", json!({"mode": "l3s"}), "in layer 3 it carries no broadcast"),
-        ("host-device", json!({"device": "lan", "DPDKMode": true}), "a program drives the device"),
+        (
+            "tap",
+            json!({}),
+            "it leads to a program, which has not opened it yet",
+        ),
+        (
+            "ipvlan",
+            json!({"mode": "l3"}),
+            "in layer 3 it carries no broadcast",
+        ),
+        (
+            "ipvlan",
+            json!({"mode": "l3s"}),
+            "in layer 3 it carries no broadcast",
+        ),
+        (
+            "host-device",
+            json!({"device": "lan", "DPDKMode": true}),
+            "a program drives the device",
+        ),
     ];
     for (kind, keys, why) in refused {
-        let sentence = format!("\"ipam\": type \"dhcp\" asks servers through the link of {kind}: {why}");
+        let sentence =
+            format!("\"ipam\": type \"dhcp\" asks servers through the link of {kind}: {why}");
         let call = host.call(kind, &pod, dhcp(kind, keys));
         call.add().refused(7, &[&sentence]);
         call.del().ok();

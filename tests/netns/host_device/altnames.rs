@@ -21,7 +21,9 @@ fn alt_names(host: &Sandbox) -> Value {
 /// Moves `net1` to the host, as a call does that is killed behind that.
 fn move_by_hand(pod: &Ns, more: &str) {
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
-    pod.run(&format!("ip link set net1 netns /proc/{process}/task/{thread}/ns/net {more}"));
+    pod.run(&format!(
+        "ip link set net1 netns /proc/{process}/task/{thread}/ns/net {more}"
+    ));
 }
 
 #[test]
@@ -38,7 +40,10 @@ fn a_device_whose_name_is_its_alternative_name_in_the_container_comes_back() {
         }
         for _ in 0..2 {
             call.del().ok();
-            assert_eq!((host.link_names(), alt_names(&host)), (vec!["nica".to_owned()], Value::Null));
+            assert_eq!(
+                (host.link_names(), alt_names(&host)),
+                (vec!["nica".to_owned()], Value::Null)
+            );
         }
         assert_eq!(pod.link_names(), [""; 0]);
         host.assert_nothing_left();
@@ -59,7 +64,10 @@ fn gc_and_a_lost_record_deal_with_alternative_names_as_well() {
             std::fs::remove_dir_all("/run/braid/attachments").unwrap();
             call.del().ok();
         }
-        assert_eq!((host.link_names(), alt_names(&host)), (vec!["nica".to_owned()], Value::Null));
+        assert_eq!(
+            (host.link_names(), alt_names(&host)),
+            (vec!["nica".to_owned()], Value::Null)
+        );
         host.assert_nothing_left();
     }
 }
@@ -91,7 +99,9 @@ fn an_alternative_name_may_be_that_of_the_interface_and_comes_back() {
 
     let routes = json!([{"dst": "192.0.2.0/24", "gw": "203.0.113.1"}]);
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24", "routes": routes});
-    call.with("ipam", ipam).add().refused(999, &["192.0.2.0/24"]);
+    call.with("ipam", ipam)
+        .add()
+        .refused(999, &["192.0.2.0/24"]);
     before.assert_same(&host.state().without_marks());
     host.assert_nothing_left();
 }
@@ -99,8 +109,18 @@ fn an_alternative_name_may_be_that_of_the_interface_and_comes_back() {
 #[test]
 fn add_names_the_containers_link_that_has_an_alternative_name_of_the_device() {
     for (taken, words) in [
-        ("storage", &["nica", "the container has another link called \"storage\""][..]),
-        ("other", &["nica", "the container has another link called \"storage\"", "\"other\""]),
+        (
+            "storage",
+            &["nica", "the container has another link called \"storage\""][..],
+        ),
+        (
+            "other",
+            &[
+                "nica",
+                "the container has another link called \"storage\"",
+                "\"other\"",
+            ],
+        ),
     ] {
         let host = host();
         for name in ["storage", "net1"] {
@@ -112,7 +132,9 @@ fn add_names_the_containers_link_that_has_an_alternative_name_of_the_device() {
             give_alt_name(&pod, taken, "storage");
         }
         let before = host.state();
-        attach(&host, &pod, "nica", "net1").add().refused(999, words);
+        attach(&host, &pod, "nica", "net1")
+            .add()
+            .refused(999, words);
         before.assert_same(&host.state());
         assert_eq!(pod.link_names(), [taken]);
         host.assert_nothing_left();
@@ -122,9 +144,18 @@ fn add_names_the_containers_link_that_has_an_alternative_name_of_the_device() {
 #[test]
 fn del_names_the_hosts_link_that_has_a_name_of_the_device_and_succeeds_without_it() {
     for (command, words) in [
-        ("add storage type bridge", &["the host has another link called \"storage\""][..]),
-        ("add net1 type bridge", &["the host has another link called \"net1\""]),
-        ("add third type bridge", &["the host has another link called \"nica\"", "\"third\""]),
+        (
+            "add storage type bridge",
+            &["the host has another link called \"storage\""][..],
+        ),
+        (
+            "add net1 type bridge",
+            &["the host has another link called \"net1\""],
+        ),
+        (
+            "add third type bridge",
+            &["the host has another link called \"nica\"", "\"third\""],
+        ),
     ] {
         let host = host();
         for name in ["storage", "net1"] {
@@ -141,7 +172,10 @@ fn del_names_the_hosts_link_that_has_a_name_of_the_device_and_succeeds_without_i
         }
         for _ in 0..2 {
             call.del().refused(999, words);
-            assert_eq!((pod.link_names(), host.link_names()), (vec!["net1".to_owned()], third.clone()));
+            assert_eq!(
+                (pod.link_names(), host.link_names()),
+                (vec!["net1".to_owned()], third.clone())
+            );
         }
         host.run(&format!("ip link del {}", third[0]));
         call.del().ok();
@@ -163,7 +197,10 @@ fn the_container_can_not_keep_the_device_by_the_name_of_another_link_of_the_host
     call.del().ok();
     assert_eq!(
         (host.link_names(), alt_names(&host)),
-        (vec!["nica".to_owned(), "uplink".to_owned()], json!(["harmless"]))
+        (
+            vec!["nica".to_owned(), "uplink".to_owned()],
+            json!(["harmless"])
+        )
     );
     host.assert_nothing_left();
 }

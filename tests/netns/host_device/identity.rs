@@ -9,7 +9,9 @@ const LONG: &str = "enp129s0f0np0-of-the-storage-network";
 /// A host with two devices, both up.
 fn devices(host: &Sandbox) -> Vec<Value> {
     for name in DEVICES {
-        host.run(&format!("ip link add {name} up type veth peer name far-{name}"));
+        host.run(&format!(
+            "ip link add {name} up type veth peer name far-{name}"
+        ));
     }
     DEVICES.map(|name| host.the_link(name)).to_vec()
 }
@@ -18,7 +20,8 @@ fn devices(host: &Sandbox) -> Vec<Value> {
 pub(super) fn attach(host: &Sandbox, pod: &Ns, device: &str, ifname: &'static str) -> Call {
     let mut conf = conf::host_device();
     (conf["device"], conf["ipam"]) = (json!(device), json!({}));
-    host.call("host-device", pod, conf).env("CNI_IFNAME", ifname)
+    host.call("host-device", pod, conf)
+        .env("CNI_IFNAME", ifname)
 }
 
 #[track_caller]
@@ -28,13 +31,21 @@ fn assert_back(host: &Sandbox, before: &[Value]) {
         for key in ["address", "ifalias", "altnames"] {
             assert_eq!(now[key], was[key], "{key} of {}", was["ifname"]);
         }
-        assert!(now["flags"].as_array().unwrap().contains(&json!("UP")), "{now}");
+        assert!(
+            now["flags"].as_array().unwrap().contains(&json!("UP")),
+            "{now}"
+        );
     }
 }
 
 /// Exchanges the names and the aliases of two links.
 fn exchange(pod: &Ns, [one, other]: [&str; 2]) {
-    let alias = |link: &str| pod.the_link(link)["ifalias"].as_str().unwrap_or_default().to_owned();
+    let alias = |link: &str| {
+        pod.the_link(link)["ifalias"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     let aliases = [alias(one), alias(other)];
     for link in [one, other] {
         pod.run(&format!("ip link set {link} down"));
@@ -42,7 +53,11 @@ fn exchange(pod: &Ns, [one, other]: [&str; 2]) {
     for (from, to) in [(one, "between"), (other, one), ("between", other)] {
         pod.run(&format!("ip link set {from} name {to}"));
     }
-    for (link, alias) in [one, other].iter().zip(aliases).filter(|(_, alias)| !alias.is_empty()) {
+    for (link, alias) in [one, other]
+        .iter()
+        .zip(aliases)
+        .filter(|(_, alias)| !alias.is_empty())
+    {
         pod.run(&format!("ip link set {link} alias {alias}"));
     }
 }
@@ -53,7 +68,10 @@ fn devices_that_exchange_names_in_the_container_come_back_as_themselves() {
         let host = Sandbox::new();
         let before = devices(&host);
         let pod = host.pod("a");
-        let mut calls = [attach(&host, &pod, "nic0", "net1"), attach(&host, &pod, "nic1", "net2")];
+        let mut calls = [
+            attach(&host, &pod, "nic0", "net1"),
+            attach(&host, &pod, "nic1", "net2"),
+        ];
         let results = calls.clone().map(|call| call.add().result());
         exchange(&pod, ["net1", "net2"]);
         let error = calls[0].check(&results[0]).error();
@@ -76,7 +94,9 @@ fn a_device_whose_index_the_container_has_is_known_by_its_new_one() {
     let before = devices(&host);
     let pod = host.pod("a");
     let index = before[0]["ifindex"].as_u64().unwrap();
-    pod.run(&format!("ip link add taken index {index} type veth peer name other"));
+    pod.run(&format!(
+        "ip link add taken index {index} type veth peer name other"
+    ));
     let call = attach(&host, &pod, "nic0", "net1");
     call.add().result();
     assert_ne!(pod.the_link("net1")["ifindex"], json!(index));
@@ -94,7 +114,12 @@ fn a_link_that_took_the_name_of_a_device_stays() {
     let pod = host.pod("a");
     let call = attach(&host, &pod, "nic0", "net1");
     call.add().result();
-    for command in ["set net1 down", "set net1 name mine", "set mine alias x", "add net1 type veth peer name other"] {
+    for command in [
+        "set net1 down",
+        "set net1 name mine",
+        "set mine alias x",
+        "add net1 type veth peer name other",
+    ] {
         pod.run(&format!("ip link {command}"));
     }
     call.del().ok();
@@ -146,10 +171,13 @@ fn del_fails_while_a_device_is_in_a_namespace_of_the_containers_own() {
             pod.run("ip link add net1 type bridge");
         }
         for _ in 0..2 {
-            call.del().refused(11, &["nic0", "moved it on to another network namespace"]);
+            call.del()
+                .refused(11, &["nic0", "moved it on to another network namespace"]);
         }
         let (process, thread) = (std::process::id(), nix::unistd::gettid());
-        nested.run(&format!("ip link set net1 netns /proc/{process}/task/{thread}/ns/net name dev7"));
+        nested.run(&format!(
+            "ip link set net1 netns /proc/{process}/task/{thread}/ns/net name dev7"
+        ));
         call.del().ok();
         assert_back(&host, &before);
         host.assert_nothing_left();
@@ -173,7 +201,13 @@ fn del_tells_of_a_device_that_it_finds_nowhere() {
         }
         let answer = call.del();
         answer.ok();
-        assert!(answer.stderr.contains("\"nic0\" is neither in the container nor on the host"), "{}", answer.stderr);
+        assert!(
+            answer
+                .stderr
+                .contains("\"nic0\" is neither in the container nor on the host"),
+            "{}",
+            answer.stderr
+        );
         host.assert_nothing_left();
         let again = call.del();
         again.ok();

@@ -6,10 +6,18 @@ use braid_tests::{Sandbox, json};
 use std::fs;
 use std::path::Path;
 
-/// A machine whose buses have these devices; `dev0` is the link of each, and its driver's name comes with it.
+/// A machine whose buses have these devices; `dev0` is the link of each, and its driver's name
+/// comes with it.
 fn buses(devices: &[(&str, &str, &str)]) {
     let none: Option<&str> = None;
-    nix::mount::mount(Some("tmpfs"), "/sys/bus", Some("tmpfs"), nix::mount::MsFlags::empty(), none).unwrap();
+    nix::mount::mount(
+        Some("tmpfs"),
+        "/sys/bus",
+        Some("tmpfs"),
+        nix::mount::MsFlags::empty(),
+        none,
+    )
+    .unwrap();
     for bus in ["pci", "auxiliary"] {
         fs::create_dir_all(format!("/sys/bus/{bus}/devices")).unwrap();
     }
@@ -43,7 +51,11 @@ fn every_key_finds_the_device() {
             ("pci/devices/0000:03:00.1", "net/dev0", "mlx5_core"),
             ("pci/devices/0000:04:00.0", "virtio3/net/dev0", "virtio-pci"),
             ("pci/devices/0000:05:00.0", "net/other", "vfio-pci"),
-            ("auxiliary/devices/mlx5_core.sf.4", "net/dev0", "mlx5_core.sf"),
+            (
+                "auxiliary/devices/mlx5_core.sf.4",
+                "net/dev0",
+                "mlx5_core.sf",
+            ),
         ]);
         device(&host);
         host.run("ip link set dev0 address c2:00:00:00:00:01");
@@ -56,7 +68,11 @@ fn every_key_finds_the_device() {
         }
         let call = host.call("host-device", &pod, conf);
         let result = call.add().result();
-        assert_eq!(pod.the_link("eth0")["address"], "c2:00:00:00:00:01", "{more}");
+        assert_eq!(
+            pod.the_link("eth0")["address"],
+            "c2:00:00:00:00:01",
+            "{more}"
+        );
         call.check(&result).ok();
         call.prev(&result).del().ok();
         assert_back(&host, &before);
@@ -72,9 +88,17 @@ fn a_device_that_a_program_drives_is_left_alone_and_has_its_addresses() {
     let pod = host.pod("a");
     let mut conf = conf::host_device();
     conf.as_object_mut().unwrap().remove("device");
-    let by_key = host.call("host-device", &pod, conf.clone()).with("pciBusID", "0000:03:00.1");
-    let by_runtime = host.call("host-device", &pod, conf).with("runtimeConfig", json!({"deviceID": "0000:03:00.1"}));
-    for call in [by_key, by_runtime, attach(&host, &pod).with("DPDKMode", true)] {
+    let by_key = host
+        .call("host-device", &pod, conf.clone())
+        .with("pciBusID", "0000:03:00.1");
+    let by_runtime = host
+        .call("host-device", &pod, conf)
+        .with("runtimeConfig", json!({"deviceID": "0000:03:00.1"}));
+    for call in [
+        by_key,
+        by_runtime,
+        attach(&host, &pod).with("DPDKMode", true),
+    ] {
         let before = host.state().of_network();
         let result = call.add().result();
         let interface = json!({"name": "eth0", "sandbox": "/run/netns/a"});
@@ -88,7 +112,10 @@ fn a_device_that_a_program_drives_is_left_alone_and_has_its_addresses() {
         before.assert_same(&host.state().of_network());
         host.assert_nothing_left();
         let result = call.clone().with("ipam", json!({})).add().result();
-        assert_eq!(result, json!({"cniVersion": "1.1.0", "interfaces": [interface]}));
+        assert_eq!(
+            result,
+            json!({"cniVersion": "1.1.0", "interfaces": [interface]})
+        );
         call.with("ipam", json!({})).prev(&result).del().ok();
         host.assert_nothing_left();
     }
@@ -110,21 +137,43 @@ fn what_can_not_work_is_refused_before_anything_changes() {
     };
     let either = "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"";
     none("device", "").add().refused(7, &[either]);
-    none("device", "none").add().refused(999, &["failed to find host device", "\"none\""]);
-    none("hwaddr", "c2:00:00:00:00:09").add().refused(999, &["failed to find host device", "c2:00:00:00:00:09"]);
-    none("hwaddr", "nonsense").add().refused(7, &["\"hwaddr\": \"nonsense\""]);
+    none("device", "none")
+        .add()
+        .refused(999, &["failed to find host device", "\"none\""]);
+    none("hwaddr", "c2:00:00:00:00:09")
+        .add()
+        .refused(999, &["failed to find host device", "c2:00:00:00:00:09"]);
+    none("hwaddr", "nonsense")
+        .add()
+        .refused(7, &["\"hwaddr\": \"nonsense\""]);
     for path in ["devices/virtual", "/sys/class", "/sys/devices/../class"] {
-        none("kernelpath", path).add().refused(7, &[path, "must be absolute and begin with /sys/devices/"]);
+        none("kernelpath", path)
+            .add()
+            .refused(7, &[path, "must be absolute and begin with /sys/devices/"]);
     }
-    none("kernelpath", "/sys/devices/none").add().refused(999, &["failed to read directory /sys/devices/none/net"]);
+    none("kernelpath", "/sys/devices/none")
+        .add()
+        .refused(999, &["failed to read directory /sys/devices/none/net"]);
     for id in ["../../class", "..", "0000:03:00.1/net"] {
-        none("pciBusID", id).add().refused(7, &["\"pciBusID\"", "is no device of a bus"]);
+        none("pciBusID", id)
+            .add()
+            .refused(7, &["\"pciBusID\"", "is no device of a bus"]);
         let by_runtime = attach(&host, &pod).with("runtimeConfig", json!({"deviceID": id}));
-        by_runtime.add().refused(7, &["\"deviceID\"", "is no device of a bus"]);
+        by_runtime
+            .add()
+            .refused(7, &["\"deviceID\"", "is no device of a bus"]);
     }
-    none("pciBusID", "0000:03:00.1").add().refused(999, &["error with host device", "0000:03:00.1/driver"]);
+    none("pciBusID", "0000:03:00.1")
+        .add()
+        .refused(999, &["error with host device", "0000:03:00.1/driver"]);
     let unknown = attach(&host, &pod).with("runtimeConfig", json!({"deviceID": "0000:03:00.1"}));
-    unknown.add().refused(999, &["runtime config DeviceID 0000:03:00.1 not found or unsupported"]);
-    attach(&host, &pod).ifname("taken").add().refused(999, &["interface \"taken\" already exists"]);
+    unknown.add().refused(
+        999,
+        &["runtime config DeviceID 0000:03:00.1 not found or unsupported"],
+    );
+    attach(&host, &pod)
+        .ifname("taken")
+        .add()
+        .refused(999, &["interface \"taken\" already exists"]);
     before.assert_same(&host.state());
 }

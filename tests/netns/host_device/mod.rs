@@ -28,7 +28,10 @@ fn assert_back(host: &Sandbox, before: &Value) {
     for key in ["address", "mtu", "ifalias"] {
         assert_eq!(now[key], before[key], "{key}");
     }
-    assert!(now["flags"].as_array().unwrap().contains(&json!("UP")), "{now}");
+    assert!(
+        now["flags"].as_array().unwrap().contains(&json!("UP")),
+        "{now}"
+    );
 }
 
 #[test]
@@ -48,7 +51,10 @@ fn the_container_has_the_device_and_gives_it_back_as_it_was() {
     assert_eq!(result, expected);
     assert_eq!(host.link_names(), Vec::<String>::new());
     let link = pod.the_link("eth0");
-    assert_eq!((&link["address"], &link["ifalias"]), (&before["address"], &json!("dev0")));
+    assert_eq!(
+        (&link["address"], &link["ifalias"]),
+        (&before["address"], &json!("dev0"))
+    );
     assert_eq!(pod.seen_by(&far, "10.8.0.1").to_string(), "10.8.0.2");
     call.check(&result).ok();
     for _ in 0..2 {
@@ -84,7 +90,10 @@ fn an_add_that_fails_gives_the_device_back_as_it_was() {
     let before = host.state().without_marks();
     let routes = json!([{"dst": "192.0.2.0/24", "gw": "203.0.113.1"}]);
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24", "routes": routes});
-    attach(&host, &pod).with("ipam", ipam).add().refused(999, &["192.0.2.0/24"]);
+    attach(&host, &pod)
+        .with("ipam", ipam)
+        .add()
+        .refused(999, &["192.0.2.0/24"]);
     before.assert_same(&host.state().without_marks());
     host.assert_nothing_left();
 }
@@ -99,9 +108,15 @@ fn del_fails_while_another_link_has_the_name_and_leaves_the_container_as_it_is()
     let result = call.add().result();
     host.run("ip link add dev0 type veth peer name other");
     for _ in 0..2 {
-        call.clone().prev(&result).del().refused(999, &["the host has another link called \"dev0\""]);
+        call.clone()
+            .prev(&result)
+            .del()
+            .refused(999, &["the host has another link called \"dev0\""]);
         assert!(pod.can_ping("10.8.0.1"));
-        assert!(Path::new("/var/lib/cni/networks/net/10.8.0.2").exists(), "the address is still in use");
+        assert!(
+            Path::new("/var/lib/cni/networks/net/10.8.0.2").exists(),
+            "the address is still in use"
+        );
     }
     host.run("ip link del dev0");
     call.prev(&result).del().ok();
@@ -147,8 +162,16 @@ fn whatever_the_container_does_to_it_the_device_comes_back() {
         &["ip link set eth0 alias other"][..],
         &["ip link set eth0 address c2:00:00:00:00:99"],
         &["ip link set eth0 down", "ip link set eth0 name other"],
-        &["ip link set eth0 down", "ip link set eth0 name other", "ip link set other alias other"],
-        &["ip link set eth0 down", "ip link set eth0 name dev0", "ip link add eth0 type bridge"],
+        &[
+            "ip link set eth0 down",
+            "ip link set eth0 name other",
+            "ip link set other alias other",
+        ],
+        &[
+            "ip link set eth0 down",
+            "ip link set eth0 name dev0",
+            "ip link add eth0 type bridge",
+        ],
     ] {
         let host = Sandbox::new();
         device(&host);
@@ -160,7 +183,13 @@ fn whatever_the_container_does_to_it_the_device_comes_back() {
         }
         call.prev(&result).del().ok();
         assert_eq!(host.link_names(), ["dev0"], "{commands:?}");
-        assert!(host.the_link("dev0")["flags"].as_array().unwrap().contains(&json!("UP")), "{commands:?}");
+        assert!(
+            host.the_link("dev0")["flags"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("UP")),
+            "{commands:?}"
+        );
         host.assert_nothing_left();
     }
 }
@@ -198,7 +227,9 @@ fn a_namespace_that_ends_first_does_not_keep_the_device_from_its_name() {
     let result = call.add().result();
     // As the kernel does with hardware, which it does not end.
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
-    pod.run(&format!("ip link set eth0 netns /proc/{process}/task/{thread}/ns/net name dev7"));
+    pod.run(&format!(
+        "ip link set eth0 netns /proc/{process}/task/{thread}/ns/net name dev7"
+    ));
     host.end(&pod);
     for _ in 0..2 {
         call.clone().prev(&result).del().ok();
@@ -262,7 +293,14 @@ fn state_alias_and_what_later_plugins_changed_come_back() {
     call.check(&result).ok();
     call.prev(&result).del().ok();
     let now = host.the_link("dev0");
-    for key in ["address", "mtu", "txqlen", "ifalias", "flags", "promiscuity"] {
+    for key in [
+        "address",
+        "mtu",
+        "txqlen",
+        "ifalias",
+        "flags",
+        "promiscuity",
+    ] {
         assert_eq!(now[key], before[key], "{key}");
     }
     host.assert_nothing_left();
@@ -276,8 +314,11 @@ fn each_implementation_gives_back_what_the_other_took() {
         device(&host);
         let pod = host.pod("a");
         let call = attach(&host, &pod);
-        let (first, second) =
-            if braid_adds { (call.clone(), call.reference()) } else { (call.clone().reference(), call) };
+        let (first, second) = if braid_adds {
+            (call.clone(), call.reference())
+        } else {
+            (call.clone().reference(), call)
+        };
         let result = first.add().result();
         if !braid_adds {
             second.check(&result).ok();
@@ -294,7 +335,10 @@ fn each_implementation_gives_back_what_the_other_took() {
 fn check_tells_what_is_not_as_it_was() {
     for (command, word) in [
         ("ip addr del 10.8.0.2/24 dev eth0", "10.8.0.2/24"),
-        ("ip link set eth0 address c2:00:00:00:00:99", "c2:00:00:00:00:99"),
+        (
+            "ip link set eth0 address c2:00:00:00:00:99",
+            "c2:00:00:00:00:99",
+        ),
         ("ip link del eth0", "eth0"),
         ("ip link set eth0 down", "eth0"),
     ] {
@@ -333,7 +377,11 @@ fn status_is_no_worse_while_a_container_has_the_device() {
     call.add().result();
     let answer = call.status();
     answer.ok();
-    assert!(answer.stderr.contains("failed to find host device"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("failed to find host device"),
+        "{}",
+        answer.stderr
+    );
 }
 
 #[test]
@@ -364,7 +412,13 @@ fn a_port_of_the_host_leads_to_a_container_behind_the_devices_other_end() {
     let call = host.call("braid", &pod, list);
     let result = call.add().result();
     let _service = Service::start(&pod, Transport::Tcp, 80);
-    assert_eq!(client.ask(Transport::Tcp, "192.0.2.1:8080").unwrap().to_string(), "192.0.2.2");
+    assert_eq!(
+        client
+            .ask(Transport::Tcp, "192.0.2.1:8080")
+            .unwrap()
+            .to_string(),
+        "192.0.2.2"
+    );
     call.check(&result).ok();
     call.prev(&result).del().ok();
     assert!(host.link("dev0").is_some());

@@ -1,11 +1,13 @@
-//! Keys that the reference plugin knows for iptables or nft: what they mean here, and whom conditions let through.
+//! Keys that the reference plugin knows for iptables or nft: what they mean here, and whom
+//! conditions let through.
 
 use super::{PINS, at_address, mapped, network, network_by, outside, reaches, tcp};
 use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::path::Path;
 use std::rc::Rc;
 
-/// The conditions of `family`, and whether the world outside (192.0.2.2) and a second one (198.51.100.2) meet them.
+/// The conditions of `family`, and whether the world outside (192.0.2.2) and a second one
+/// (198.51.100.2) meet them.
 type Case = (&'static str, Value, [bool; 2]);
 
 fn with(keys: &[(&str, Value)]) -> Value {
@@ -61,14 +63,27 @@ fn for_a_port_they_mean_nf_tables_or_are_refused() {
         let call = mapped(&host, &pod, with(&[(key, value)]), &tcp());
         let answer = call.add();
         let result = answer.result();
-        assert!(answer.stderr.contains(warning) && answer.stderr.is_empty() == warning.is_empty(), "{}", answer.stderr);
+        assert!(
+            answer.stderr.contains(warning) && answer.stderr.is_empty() == warning.is_empty(),
+            "{}",
+            answer.stderr
+        );
         assert!(reaches(&outside, "192.0.2.1:8080", &pod), "{key}");
         call.prev(&result).del().ok();
     }
-    let both = [("externalSetMarkChain", json!("KUBE-MARK-MASQ")), ("markMasqBit", json!(14))];
+    let both = [
+        ("externalSetMarkChain", json!("KUBE-MARK-MASQ")),
+        ("markMasqBit", json!(14)),
+    ];
     let call = mapped(&host, &pod, with(&both), &tcp());
-    call.add().refused(7, &["Cannot specify externalSetMarkChain and markMasqBit"]);
-    let call = mapped(&host, &pod, with(&[("conditionsV4", json!(["-m", "geoip"]))]), &tcp());
+    call.add()
+        .refused(7, &["Cannot specify externalSetMarkChain and markMasqBit"]);
+    let call = mapped(
+        &host,
+        &pod,
+        with(&[("conditionsV4", json!(["-m", "geoip"]))]),
+        &tcp(),
+    );
     call.add().refused(7, &["conditionsV4", "\"-m\""]);
     call.del().ok();
     host.assert_nothing_left();
@@ -79,18 +94,42 @@ fn who_meets_the_conditions_is_led() {
     let cases: [Case; 14] = [
         ("V4", json!(["-s", "192.0.2.0/24"]), [true, false]),
         ("V4", json!(["!", "-s", "192.0.2.0/24"]), [false, true]),
-        ("V4", json!(["-s", "192.0.2.2,198.51.100.2", "!", "-i", "second"]), [true, false]),
-        ("V4", json!(["-d", "192.0.2.1/255.255.255.255", "-i", "sec+"]), [false, true]),
+        (
+            "V4",
+            json!(["-s", "192.0.2.2,198.51.100.2", "!", "-i", "second"]),
+            [true, false],
+        ),
+        (
+            "V4",
+            json!(["-d", "192.0.2.1/255.255.255.255", "-i", "sec+"]),
+            [false, true],
+        ),
         ("V4", json!(["!", "-d", "192.0.2.0/24"]), [false, false]),
         ("V4", json!(["-o", "world"]), [false, false]),
         ("V4", json!(["ip", "saddr", "192.0.2.0/24"]), [true, false]),
-        ("V4", json!(["ip saddr != 192.0.2.0/24 ip daddr 192.0.2.1"]), [false, true]),
-        ("V4", json!(["ip", "saddr", "{", "192.0.2.9,", "198.51.100.0/24", "}"]), [false, true]),
-        ("V4", json!(["iifname", "!=", "{ \"world\", \"lo\" }"]), [false, true]),
+        (
+            "V4",
+            json!(["ip saddr != 192.0.2.0/24 ip daddr 192.0.2.1"]),
+            [false, true],
+        ),
+        (
+            "V4",
+            json!(["ip", "saddr", "{", "192.0.2.9,", "198.51.100.0/24", "}"]),
+            [false, true],
+        ),
+        (
+            "V4",
+            json!(["iifname", "!=", "{ \"world\", \"lo\" }"]),
+            [false, true],
+        ),
         ("V4", json!(["oifname", "!=", "world"]), [true, true]),
         ("V6", json!(["-s", "2001:db8::/64"]), [true, false]),
         ("V6", json!(["!", "-s", "2001:db8::2"]), [false, true]),
-        ("V6", json!(["ip6", "saddr", "2001:db8:1::/64", "meta", "iifname", "sec*"]), [false, true]),
+        (
+            "V6",
+            json!(["ip6", "saddr", "2001:db8:1::/64", "meta", "iifname", "sec*"]),
+            [false, true],
+        ),
     ];
     let host = Sandbox::new();
     let worlds = two_worlds(&host);
@@ -98,10 +137,23 @@ fn who_meets_the_conditions_is_led() {
     worlds[1].run("ip -6 route replace default via 2001:db8:1::1");
     let pod = host.pod("a");
     for (family, conditions, expected) in cases {
-        let call = mapped(&host, &pod, with(&[(&format!("conditions{family}"), conditions.clone())]), &tcp());
+        let call = mapped(
+            &host,
+            &pod,
+            with(&[(&format!("conditions{family}"), conditions.clone())]),
+            &tcp(),
+        );
         let result = call.add().result();
-        let at = if family == "V4" { "192.0.2.1:8080" } else { "[2001:db8::1]:8080" };
-        assert_eq!([0, 1].map(|world| reaches(&worlds[world], at, &pod)), expected, "{conditions}");
+        let at = if family == "V4" {
+            "192.0.2.1:8080"
+        } else {
+            "[2001:db8::1]:8080"
+        };
+        assert_eq!(
+            [0, 1].map(|world| reaches(&worlds[world], at, &pod)),
+            expected,
+            "{conditions}"
+        );
         call.check(&result).ok();
         call.prev(&result).del().ok();
         assert_eq!(state::elements(&host), Vec::<String>::new(), "{conditions}");
@@ -114,7 +166,12 @@ fn conditions_of_one_family_are_none_of_the_other() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
-    let call = mapped(&host, &pod, with(&[("conditionsV4", json!(["-s", "203.0.113.0/24"]))]), &tcp());
+    let call = mapped(
+        &host,
+        &pod,
+        with(&[("conditionsV4", json!(["-s", "203.0.113.0/24"]))]),
+        &tcp(),
+    );
     let result = call.add().result();
     assert!(!reaches(&outside, "192.0.2.1:8080", &pod));
     assert!(reaches(&outside, "[2001:db8::1]:8080", &pod));
@@ -133,17 +190,27 @@ fn a_port_with_conditions_goes_before_one_without_and_behind_one_of_an_address()
     let one_address = at_address("198.51.100.1");
     let plain = network("bridge", "net", 1);
     let mut attached: Vec<(Call, Value)> = Vec::new();
-    for (pod, network, mappings) in
-        [(&a, plain.clone(), all_of_v4()), (&b, only_second.clone(), all_of_v4()), (&c, plain, one_address)]
-    {
+    for (pod, network, mappings) in [
+        (&a, plain.clone(), all_of_v4()),
+        (&b, only_second.clone(), all_of_v4()),
+        (&c, plain, one_address),
+    ] {
         let call = mapped(&host, pod, network, &mappings);
         let result = call.add().result();
         attached.push((call, result));
     }
-    assert!(reaches(&world, "192.0.2.1:8080", &a), "who meets no conditions");
+    assert!(
+        reaches(&world, "192.0.2.1:8080", &a),
+        "who meets no conditions"
+    );
     assert!(reaches(&second, "192.0.2.1:8080", &b), "who meets them");
-    assert!(reaches(&second, "198.51.100.1:8080", &c), "a port of one address");
-    mapped(&host, &d, only_second, &all_of_v4()).add().refused(999, &["8080/tcp", "net b eth0"]);
+    assert!(
+        reaches(&second, "198.51.100.1:8080", &c),
+        "a port of one address"
+    );
+    mapped(&host, &d, only_second, &all_of_v4())
+        .add()
+        .refused(999, &["8080/tcp", "net b eth0"]);
     for (call, result) in attached {
         call.check(&result).ok();
         call.prev(&result).del().ok();
@@ -184,16 +251,27 @@ fn check_misses_and_the_next_call_repairs_a_port_with_conditions() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
-    let call = mapped(&host, &pod, with(&[("conditionsV4", json!(["-s", "192.0.2.0/24"]))]), &tcp());
+    let call = mapped(
+        &host,
+        &pod,
+        with(&[("conditionsV4", json!(["-s", "192.0.2.0/24"]))]),
+        &tcp(),
+    );
     let result = call.add().result();
     for set in ["hostport4-if-any", "hostport4-to-any"] {
-        host.run(&format!("nft delete element inet braid {set} {{ tcp . 8080 }}"));
-        call.check(&result).refused(999, &["0.0.0.0:8080/tcp leads nowhere"]);
+        host.run(&format!(
+            "nft delete element inet braid {set} {{ tcp . 8080 }}"
+        ));
+        call.check(&result)
+            .refused(999, &["0.0.0.0:8080/tcp leads nowhere"]);
         host.run("nft flush ruleset");
         call.status().ok();
         call.check(&result).ok();
     }
-    for flush in ["nft flush table inet braid", "nft flush chain inet braid hostport-if"] {
+    for flush in [
+        "nft flush table inet braid",
+        "nft flush chain inet braid hostport-if",
+    ] {
         host.run(flush);
         call.status().ok();
         call.check(&result).ok();
@@ -214,7 +292,11 @@ fn with_conditions_ebpf_leaves_the_container_to_nf_tables() {
     let call = mapped(&host, &pod, network, &tcp());
     let answer = call.add();
     let result = answer.result();
-    assert!(answer.stderr.contains("nf_tables leads"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("nf_tables leads"),
+        "{}",
+        answer.stderr
+    );
     assert!(!reaches(&outside, "192.0.2.1:8080", &pod));
     assert!(reaches(&outside, "[2001:db8::1]:8080", &pod));
     assert!(!Path::new(PINS).exists());

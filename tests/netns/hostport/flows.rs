@@ -1,4 +1,5 @@
-//! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that look alike.
+//! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that
+//! look alike.
 
 use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, tcp};
 use braid_tests::arriving::{PATIENCE, assert_rate};
@@ -18,7 +19,11 @@ fn leave_it_to(host: &Sandbox, backend: &str) {
 
 /// A client of UDP in `ns`, and where it was told to send.
 fn client(ns: &Ns, to: &str) -> UdpSocket {
-    let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+    let any = if to.starts_with('[') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
     let socket = ns.enter(|| UdpSocket::bind(any)).unwrap();
     ns.enter(|| socket.connect(to)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -27,32 +32,52 @@ fn client(ns: &Ns, to: &str) -> UdpSocket {
 
 #[test]
 fn datagrams_larger_than_the_link_pass_both_ways() {
-    for (plugin, backend) in ["bridge", "ptp"].into_iter().flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
+    for (plugin, backend) in ["bridge", "ptp"]
+        .into_iter()
+        .flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
     {
         let host = Sandbox::new();
         let outside = outside(&host);
         bridge_nf(&host, false);
         let stranger = attach(&host, "c", network("bridge", "other", 9));
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            network_by(plugin, backend),
+            &json!(BOTH.map(mapping)),
+        );
         let result = call.add().result();
         leave_it_to(&host, backend);
         let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
         service.set_read_timeout(Some(PATIENCE)).unwrap();
-        let clients: [(&str, &Ns); 3] = [("outside", &outside), ("itself", &pod), ("stranger", &stranger)];
-        for ((who, ns), at) in
-            clients.into_iter().flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
+        let clients: [(&str, &Ns); 3] = [
+            ("outside", &outside),
+            ("itself", &pod),
+            ("stranger", &stranger),
+        ];
+        for ((who, ns), at) in clients
+            .into_iter()
+            .flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
         {
             let socket = client(ns, at);
             // A small one first and last: all are of one flow.
             for len in [10, 4000, 60_000, 10] {
                 let what = format!("{plugin}, {backend}: {len} bytes, {who} to {at}");
-                let sent: Vec<u8> = (0..len).map(|at: usize| u8::try_from(at % 251).unwrap()).collect();
-                socket.send(&sent).unwrap_or_else(|err| panic!("{what}: {err}"));
+                let sent: Vec<u8> = (0..len)
+                    .map(|at: usize| u8::try_from(at % 251).unwrap())
+                    .collect();
+                socket
+                    .send(&sent)
+                    .unwrap_or_else(|err| panic!("{what}: {err}"));
                 let mut got = vec![0; 65_536];
-                let (len, from) = service.recv_from(&mut got).unwrap_or_else(|err| panic!("{what}: {err}"));
+                let (len, from) = service
+                    .recv_from(&mut got)
+                    .unwrap_or_else(|err| panic!("{what}: {err}"));
                 service.send_to(&got[..len], from).unwrap();
-                let len = socket.recv(&mut got).unwrap_or_else(|err| panic!("{what}, back: {err}"));
+                let len = socket
+                    .recv(&mut got)
+                    .unwrap_or_else(|err| panic!("{what}, back: {err}"));
                 assert!(got[..len] == sent, "{what}");
             }
         }
@@ -63,25 +88,43 @@ fn datagrams_larger_than_the_link_pass_both_ways() {
 
 #[test]
 fn a_client_hears_that_nobody_listens() {
-    for (plugin, backend) in ["bridge", "ptp"].into_iter().flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
+    for (plugin, backend) in ["bridge", "ptp"]
+        .into_iter()
+        .flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
     {
         let host = Sandbox::new();
         let outside = outside(&host);
         bridge_nf(&host, false);
-        let (sibling, stranger) =
-            (attach(&host, "b", network(plugin, "net", 1)), attach(&host, "c", network("bridge", "other", 9)));
+        let (sibling, stranger) = (
+            attach(&host, "b", network(plugin, "net", 1)),
+            attach(&host, "c", network("bridge", "other", 9)),
+        );
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            network_by(plugin, backend),
+            &json!(BOTH.map(mapping)),
+        );
         let result = call.add().result();
         leave_it_to(&host, backend);
-        let clients: [(&str, &Ns); 3] = [("outside", &outside), ("sibling", &sibling), ("stranger", &stranger)];
-        for ((who, ns), at) in
-            clients.into_iter().flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
+        let clients: [(&str, &Ns); 3] = [
+            ("outside", &outside),
+            ("sibling", &sibling),
+            ("stranger", &stranger),
+        ];
+        for ((who, ns), at) in clients
+            .into_iter()
+            .flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
         {
             let socket = client(ns, at);
             socket.send(b"?").unwrap();
             let said = socket.recv(&mut [0; 8]).expect_err("nobody listens").kind();
-            assert_eq!(said, ErrorKind::ConnectionRefused, "{plugin}, {backend}: {who} to {at}");
+            assert_eq!(
+                said,
+                ErrorKind::ConnectionRefused,
+                "{plugin}, {backend}: {who} to {at}"
+            );
         }
         call.prev(&result).del().ok();
         assert_eq!(state::filters(&host), Vec::<String>::new());
@@ -91,15 +134,21 @@ fn a_client_hears_that_nobody_listens() {
 #[test]
 fn a_container_learns_the_mtu_of_the_way_to_a_client() {
     const LEN: usize = 300_000;
-    for (plugin, backend) in ["bridge", "ptp"].into_iter().flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
+    for (plugin, backend) in ["bridge", "ptp"]
+        .into_iter()
+        .flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
     {
         let host = Sandbox::new();
         let router = outside(&host);
         let far = host.pod("far");
-        router.run(&format!("ip link add far type veth peer name far netns {}", far.path().display()));
-        for (ns, v4, v6) in
-            [(&router, "198.51.100.1/24", "2001:db8:1::1/64"), (&far, "198.51.100.2/24", "2001:db8:1::2/64")]
-        {
+        router.run(&format!(
+            "ip link add far type veth peer name far netns {}",
+            far.path().display()
+        ));
+        for (ns, v4, v6) in [
+            (&router, "198.51.100.1/24", "2001:db8:1::1/64"),
+            (&far, "198.51.100.2/24", "2001:db8:1::2/64"),
+        ] {
             ns.run(&format!("ip addr add {v4} dev far"));
             ns.run(&format!("ip addr add {v6} dev far nodad"));
             ns.run("ip link set far up");
@@ -109,24 +158,38 @@ fn a_container_learns_the_mtu_of_the_way_to_a_client() {
         for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
             router.set_sysctl(key, "1");
         }
-        for (ns, route) in [(&far, "192.0.2.0/24 via 198.51.100.1"), (&far, "2001:db8::/64 via 2001:db8:1::1")] {
+        for (ns, route) in [
+            (&far, "192.0.2.0/24 via 198.51.100.1"),
+            (&far, "2001:db8::/64 via 2001:db8:1::1"),
+        ] {
             ns.run(&format!("ip route add {route}"));
         }
         host.run("ip route add 198.51.100.0/24 via 192.0.2.2");
         host.run("ip route add 2001:db8:1::/64 via 2001:db8::2");
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network_by(plugin, backend), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            network_by(plugin, backend),
+            &json!(BOTH.map(mapping)),
+        );
         let result = call.add().result();
         leave_it_to(&host, backend);
         let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
         for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
-            let mut client = far.enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE)).unwrap();
+            let mut client = far
+                .enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE))
+                .unwrap();
             client.set_read_timeout(Some(PATIENCE)).unwrap();
             let (mut served, _) = listener.accept().unwrap();
             let sender = std::thread::spawn(move || served.write_all(&vec![7; LEN]));
             let mut got = Vec::new();
             let read = client.read_to_end(&mut got).map_err(|err| err.to_string());
-            assert_eq!((read, got.len()), (Ok(LEN), LEN), "{plugin}, {backend}: from {at}");
+            assert_eq!(
+                (read, got.len()),
+                (Ok(LEN), LEN),
+                "{plugin}, {backend}: from {at}"
+            );
             sender.join().unwrap().unwrap();
         }
         call.prev(&result).del().ok();
@@ -139,14 +202,26 @@ fn who_speaks_to_the_container_itself_hears_the_container() {
     let outside = outside(&host);
     outside.run("ip route add 10.1.0.0/24 via 192.0.2.1");
     let pod = host.pod("a");
-    let call = mapped(&host, &pod, network_by("bridge", "ebpf"), &json!(BOTH.map(mapping)));
+    let call = mapped(
+        &host,
+        &pod,
+        network_by("bridge", "ebpf"),
+        &json!(BOTH.map(mapping)),
+    );
     let result = call.add().result();
     let _service = Service::start(&pod, Transport::Udp, SERVICE);
     let socket = outside.enter(|| UdpSocket::bind("0.0.0.0:5000")).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    for to in ["192.0.2.1:8080", "10.1.0.2:80", "192.0.2.1:8080", "10.1.0.2:80"] {
+    for to in [
+        "192.0.2.1:8080",
+        "10.1.0.2:80",
+        "192.0.2.1:8080",
+        "10.1.0.2:80",
+    ] {
         socket.send_to(b"?", to).unwrap();
-        let (_, from) = socket.recv_from(&mut [0; 64]).unwrap_or_else(|err| panic!("{to}: {err}"));
+        let (_, from) = socket
+            .recv_from(&mut [0; 64])
+            .unwrap_or_else(|err| panic!("{to}: {err}"));
         assert_eq!(from.to_string(), to);
     }
     call.prev(&result).del().ok();
@@ -164,12 +239,24 @@ fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
             network
         };
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, isolated(network_by("bridge", backend)), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            isolated(network_by("bridge", backend)),
+            &json!(BOTH.map(mapping)),
+        );
         let result = call.add().result();
         let sibling = attach(&host, "b", isolated(network("bridge", "net", 1)));
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
-        for (at, bridge) in [("192.0.2.1:8080", "10.1.0.1"), ("[2001:db8::1]:8080", "fd00:1::1")] {
-            assert_eq!(sibling.ask(Transport::Tcp, at), Ok(bridge.parse().unwrap()), "{backend}, {at}");
+        for (at, bridge) in [
+            ("192.0.2.1:8080", "10.1.0.1"),
+            ("[2001:db8::1]:8080", "fd00:1::1"),
+        ] {
+            assert_eq!(
+                sibling.ask(Transport::Tcp, at),
+                Ok(bridge.parse().unwrap()),
+                "{backend}, {at}"
+            );
         }
         call.check(&result).ok();
         call.prev(&result).del().ok();
@@ -178,12 +265,18 @@ fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
 
 #[test]
 fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
-    for (backend, policy) in BACKENDS.into_iter().flat_map(|backend| [(backend, "open"), (backend, "isolated")]) {
+    for (backend, policy) in BACKENDS
+        .into_iter()
+        .flat_map(|backend| [(backend, "open"), (backend, "isolated")])
+    {
         let host = Sandbox::new();
         bridge_nf(&host, false);
         let outside = outside(&host);
         let mut guarded = network_by("bridge", backend);
-        guarded["plugins"].as_array_mut().unwrap().push(json!({"type": "firewall", "ingressPolicy": policy}));
+        guarded["plugins"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "firewall", "ingressPolicy": policy}));
         let pod = host.pod("a");
         let call = mapped(&host, &pod, guarded.clone(), &json!(BOTH.map(mapping)));
         let result = call.add().result();
@@ -191,13 +284,24 @@ fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
         let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
         for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
             let is_open = policy == "open";
-            service.set_read_timeout(Some(if is_open { PATIENCE } else { Duration::from_millis(300) })).unwrap();
+            service
+                .set_read_timeout(Some(if is_open {
+                    PATIENCE
+                } else {
+                    Duration::from_millis(300)
+                }))
+                .unwrap();
             client(&sibling, at).send(b"?").unwrap();
             let came = service.recv(&mut [0; 8]).is_ok();
-            assert_eq!(came, is_open, "{backend}, {policy}: the neighbour's to {at}");
+            assert_eq!(
+                came, is_open,
+                "{backend}, {policy}: the neighbour's to {at}"
+            );
             service.set_read_timeout(Some(PATIENCE)).unwrap();
             client(&outside, at).send(b"?").unwrap();
-            service.recv(&mut [0; 8]).unwrap_or_else(|err| panic!("{backend}, {policy}, {at}: {err}"));
+            service
+                .recv(&mut [0; 8])
+                .unwrap_or_else(|err| panic!("{backend}, {policy}, {at}: {err}"));
         }
         call.check(&result).ok();
         call.prev(&result).del().ok();
@@ -221,13 +325,21 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
             // The bridge is there before or since the first port of the node.
             if !is_first {
                 let ptp = host.pod("p");
-                let mapping = json!([{"hostPort": 9090, "containerPort": SERVICE, "protocol": "udp"}]);
+                let mapping =
+                    json!([{"hostPort": 9090, "containerPort": SERVICE, "protocol": "udp"}]);
                 let mut network = network("ptp", "other", 9);
                 network["plugins"][1]["backend"] = json!(backend);
                 mapped(&host, &ptp, network, &mapping).add().result();
             }
             let pod = host.pod("a");
-            mapped(&host, &pod, network_by("bridge", backend), &json!(BOTH.map(mapping))).add().result();
+            mapped(
+                &host,
+                &pod,
+                network_by("bridge", backend),
+                &json!(BOTH.map(mapping)),
+            )
+            .add()
+            .result();
             leave_it_to(&host, backend);
             let _service = Service::start(&pod, Transport::Tcp, SERVICE);
             for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
@@ -240,8 +352,14 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
                     // By a bridge, each question is a handshake, a question and an end.
                     let passed = after - before;
                     let is_straight = passed < QUESTIONS / 10;
-                    assert!(is_straight == (backend == "ebpf"), "{backend}, {at}: {passed} passed");
-                    assert!(is_straight || passed > 2 * QUESTIONS, "{backend}, {at}: {passed} passed");
+                    assert!(
+                        is_straight == (backend == "ebpf"),
+                        "{backend}, {at}: {passed} passed"
+                    );
+                    assert!(
+                        is_straight || passed > 2 * QUESTIONS,
+                        "{backend}, {at}: {passed} passed"
+                    );
                 }
             }
         }
@@ -260,16 +378,26 @@ fn answers_from_a_port_of_the_host_are_held_to_the_containers_limit() {
             let pod = host.pod("a");
             let mut network = network_by("bridge", backend);
             if with_it {
-                network["plugins"].as_array_mut().unwrap().push(limits.clone());
+                network["plugins"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(limits.clone());
             }
             let result = mapped(&host, &pod, network, &tcp()).add().result();
             if !with_it {
                 let mut alone = limits.clone();
                 (alone["cniVersion"], alone["name"]) = (json!("1.1.0"), json!("net"));
-                host.call("bandwidth", &pod, alone).prev(&result).add().result();
+                host.call("bandwidth", &pod, alone)
+                    .prev(&result)
+                    .add()
+                    .result();
             }
-            let listener = pod.enter(|| TcpListener::bind(("0.0.0.0", SERVICE))).unwrap();
-            let client = outside.enter(|| TcpStream::connect("192.0.2.1:8080")).unwrap();
+            let listener = pod
+                .enter(|| TcpListener::bind(("0.0.0.0", SERVICE)))
+                .unwrap();
+            let client = outside
+                .enter(|| TcpStream::connect("192.0.2.1:8080"))
+                .unwrap();
             let (server, _) = listener.accept().unwrap();
             assert_rate(server, client, 0.7 * RATE, (1.01 * RATE, RATE / 100.0));
         }
@@ -283,26 +411,57 @@ fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
         bridge_nf(&host, false);
         let outside = outside(&host);
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network_by("bridge", backend), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            network_by("bridge", backend),
+            &json!(BOTH.map(mapping)),
+        );
         call.add().result();
         let gateway = host.pod("b");
-        let result = host.call("braid", &gateway, network("bridge", "net", 1)).add().result();
-        let addr = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
-        for key in
-            ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.eth0.send_redirects=0"]
-        {
+        let result = host
+            .call("braid", &gateway, network("bridge", "net", 1))
+            .add()
+            .result();
+        let addr = result["ips"][0]["address"]
+            .as_str()
+            .unwrap()
+            .split('/')
+            .next()
+            .unwrap()
+            .to_owned();
+        for key in [
+            "net.ipv4.ip_forward=1",
+            "net.ipv4.conf.all.send_redirects=0",
+            "net.ipv4.conf.eth0.send_redirects=0",
+        ] {
             gateway.run(&format!("sysctl -qw {key}"));
         }
         leave_it_to(&host, backend);
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
-        let forwarded = || gateway.list("ip -j -s link show eth0")[0]["stats64"]["tx"]["packets"].as_u64().unwrap();
-        assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()), "{backend}");
+        let forwarded = || {
+            gateway.list("ip -j -s link show eth0")[0]["stats64"]["tx"]["packets"]
+                .as_u64()
+                .unwrap()
+        };
+        assert_eq!(
+            outside.ask(Transport::Tcp, "192.0.2.1:8080"),
+            Ok("192.0.2.2".parse().unwrap()),
+            "{backend}"
+        );
         pod.run(&format!("ip route replace default via {addr}"));
         let before = forwarded();
         for _ in 0..10 {
-            assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()), "{backend}");
+            assert_eq!(
+                outside.ask(Transport::Tcp, "192.0.2.1:8080"),
+                Ok("192.0.2.2".parse().unwrap()),
+                "{backend}"
+            );
         }
-        assert!(forwarded() - before >= 20, "{backend}: the answers went elsewhere");
+        assert!(
+            forwarded() - before >= 20,
+            "{backend}: the answers went elsewhere"
+        );
     }
 }
 
@@ -320,8 +479,13 @@ fn everybody_outside_reaches_a_port_in_a_vlan_of_the_bridge() {
         leave_it_to(&host, backend);
         for transport in BOTH {
             let _service = Service::start(&pod, transport, SERVICE);
-            for (at, client) in [("192.0.2.1:8080", "192.0.2.2"), ("[2001:db8::1]:8080", "2001:db8::2")] {
-                let seen = outside.ask(transport, at).unwrap_or_else(|err| panic!("{backend}, {at}: {err}"));
+            for (at, client) in [
+                ("192.0.2.1:8080", "192.0.2.2"),
+                ("[2001:db8::1]:8080", "2001:db8::2"),
+            ] {
+                let seen = outside
+                    .ask(transport, at)
+                    .unwrap_or_else(|err| panic!("{backend}, {at}: {err}"));
                 assert_eq!(seen.to_string(), client, "{backend}, {at}");
             }
         }
@@ -337,18 +501,32 @@ fn many_connections_at_once_and_much_data_pass() {
         let host = Sandbox::new();
         let outside = outside(&host);
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network_by(plugin, "ebpf"), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            network_by(plugin, "ebpf"),
+            &json!(BOTH.map(mapping)),
+        );
         let result = call.add().result();
         leave_it_to(&host, "ebpf");
         let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
-        for (ns, at) in [(&outside, "192.0.2.1:8080"), (&outside, "[2001:db8::1]:8080"), (&pod, "192.0.2.1:8080")] {
+        for (ns, at) in [
+            (&outside, "192.0.2.1:8080"),
+            (&outside, "[2001:db8::1]:8080"),
+            (&pod, "192.0.2.1:8080"),
+        ] {
             let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| ns.enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE)).unwrap())
+                .map(|_| {
+                    ns.enter(|| TcpStream::connect_timeout(&at.parse().unwrap(), PATIENCE))
+                        .unwrap()
+                })
                 .collect();
             let served: Vec<_> = (0..CLIENTS).map(|_| listener.accept().unwrap().0).collect();
             std::thread::scope(|scope| {
                 for mut stream in served {
-                    scope.spawn(move || std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap());
+                    scope.spawn(move || {
+                        std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap()
+                    });
                 }
                 for stream in &clients {
                     scope.spawn(move || {
@@ -359,7 +537,9 @@ fn many_connections_at_once_and_much_data_pass() {
                         });
                         let (mut reader, mut got) = (stream, Vec::new());
                         reader.set_read_timeout(Some(PATIENCE)).unwrap();
-                        reader.read_to_end(&mut got).unwrap_or_else(|err| panic!("{plugin}, {at}: {err}"));
+                        reader
+                            .read_to_end(&mut got)
+                            .unwrap_or_else(|err| panic!("{plugin}, {at}: {err}"));
                         assert_eq!(got.len(), LEN / CLIENTS, "{plugin}, {at}");
                         sender.join().unwrap();
                     });

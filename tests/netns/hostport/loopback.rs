@@ -1,7 +1,9 @@
-//! `portmap` at `[::1]`, where sockets of the host are led by eBPF at the root of cgroup2: which are, what they see of it, and
-//! what is there as long as one port is.
+//! `portmap` at `[::1]`, where sockets of the host are led by eBPF at the root of cgroup2: which
+//! are, what they see of it, and what is there as long as one port is.
 
-use super::{BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp};
+use super::{
+    BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp,
+};
 use braid_tests::arriving::PATIENCE;
 use braid_tests::feature::pretend;
 use braid_tests::sandbox::cgroup2;
@@ -23,7 +25,11 @@ fn both() -> Value {
 /// The pin of the link of a program.
 fn pin_of(place: &str) -> String {
     let pins = state::tree(Path::new(PINS)).into_keys();
-    let is_it = |path: &String| Path::new(path).file_name().is_some_and(|name| is_of(&name.to_string_lossy(), place));
+    let is_it = |path: &String| {
+        Path::new(path)
+            .file_name()
+            .is_some_and(|name| is_of(&name.to_string_lossy(), place))
+    };
     let found: Vec<String> = pins.filter(is_it).collect();
     assert_eq!(found.len(), 1, "{place}: {found:?}");
     found[0].clone()
@@ -33,13 +39,18 @@ fn is_of(name: &str, place: &str) -> bool {
     name.starts_with(&format!("lo_{place}_"))
 }
 
-/// Ids of the programs that lead this host's sockets, by their pins; none where nothing could judge them.
+/// Ids of the programs that lead this host's sockets, by their pins; none where nothing could judge
+/// them.
 pub(super) fn programs(host: &Ns) -> Vec<u64> {
     if Feature::Bpftool.missing().is_some() {
         return Vec::new();
     }
-    let links = PLACES.map(|place| host.json(&format!("bpftool -j link show pinned {}", pin_of(place))));
-    links.iter().map(|link| link["prog_id"].as_u64().unwrap()).collect()
+    let links =
+        PLACES.map(|place| host.json(&format!("bpftool -j link show pinned {}", pin_of(place))));
+    links
+        .iter()
+        .map(|link| link["prog_id"].as_u64().unwrap())
+        .collect()
 }
 
 /// Which of these programs run at the root of cgroup2.
@@ -47,8 +58,14 @@ pub(super) fn at_the_root(host: &Ns, programs: &[u64]) -> Vec<u64> {
     if programs.is_empty() {
         return Vec::new();
     }
-    let all = host.list(&format!("bpftool -j cgroup show {}", cgroup2().unwrap().display()));
-    all.iter().filter_map(|program| program["id"].as_u64()).filter(|id| programs.contains(id)).collect()
+    let all = host.list(&format!(
+        "bpftool -j cgroup show {}",
+        cgroup2().unwrap().display()
+    ));
+    all.iter()
+        .filter_map(|program| program["id"].as_u64())
+        .filter(|id| programs.contains(id))
+        .collect()
 }
 
 #[test]
@@ -60,7 +77,9 @@ fn a_socket_sees_the_address_that_it_asked_for_and_the_container_the_gateways() 
         let result = call.add().result();
         let _services = BOTH.map(|transport| Service::start(&pod, transport, SERVICE));
         let at: SocketAddr = AT.parse().unwrap();
-        let stream = host.enter(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap();
+        let stream = host
+            .enter(|| TcpStream::connect_timeout(&at, PATIENCE))
+            .unwrap();
         assert_eq!(stream.peer_addr().unwrap(), at, "{backend}");
         for is_connected in [false, true] {
             let socket = host.enter(|| UdpSocket::bind("[::]:0")).unwrap();
@@ -74,7 +93,11 @@ fn a_socket_sees_the_address_that_it_asked_for_and_the_container_the_gateways() 
             }
             let mut text = [0; 64];
             let (len, from) = socket.recv_from(&mut text).unwrap();
-            assert_eq!((from, &text[..len]), (at, GATEWAY.as_bytes()), "{backend}, connected: {is_connected}");
+            assert_eq!(
+                (from, &text[..len]),
+                (at, GATEWAY.as_bytes()),
+                "{backend}, connected: {is_connected}"
+            );
         }
         call.prev(&result).del().ok();
         host.assert_nothing_left();
@@ -108,12 +131,17 @@ fn sockets_of_other_namespaces_are_not_led() {
         assert_eq!(host.host().ask(transport, AT), Ok(GATEWAY.parse().unwrap()));
         assert!(outside.ask(transport, AT).is_err(), "{transport:?}");
         let _own = Service::start(&outside, transport, PORT);
-        assert_eq!(outside.ask(transport, AT), Ok("::1".parse().unwrap()), "{transport:?}");
+        assert_eq!(
+            outside.ask(transport, AT),
+            Ok("::1".parse().unwrap()),
+            "{transport:?}"
+        );
     }
     call.prev(&result).del().ok();
 }
 
-/// What leaves from `::1` would come to no container: nf_tables leads it there, and the kernel's way ends at the link.
+/// What leaves from `::1` would come to no container: nf_tables leads it there, and the kernel's
+/// way ends at the link.
 #[test]
 fn a_socket_bound_to_the_loopback_address_is_left_alone() {
     let host = Sandbox::new();
@@ -121,7 +149,9 @@ fn a_socket_bound_to_the_loopback_address_is_left_alone() {
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
     let result = call.add().result();
     let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
-    service.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    service
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
     let socket = host.enter(|| UdpSocket::bind("[::1]:0")).unwrap();
     socket.connect(AT).unwrap();
     assert_eq!(socket.peer_addr().unwrap(), AT.parse().unwrap());
@@ -132,7 +162,10 @@ fn a_socket_bound_to_the_loopback_address_is_left_alone() {
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(server.local_addr().unwrap()).unwrap();
     socket.send(b"?").unwrap();
-    assert_eq!(server.recv_from(&mut [0; 64]).unwrap().1, socket.local_addr().unwrap());
+    assert_eq!(
+        server.recv_from(&mut [0; 64]).unwrap().1,
+        socket.local_addr().unwrap()
+    );
     call.prev(&result).del().ok();
 }
 
@@ -142,7 +175,12 @@ fn a_mapping_of_the_loopback_address_alone_goes_before_all() {
     let (a, b) = (host.pod("a"), host.pod("b"));
     let all = mapped(&host, &a, network_by("bridge", "nftables"), &tcp());
     let of_all = all.add().result();
-    let alone = mapped(&host, &b, network_by("bridge", "nftables"), &at_address("::1"));
+    let alone = mapped(
+        &host,
+        &b,
+        network_by("bridge", "nftables"),
+        &at_address("::1"),
+    );
     let of_alone = alone.add().result();
     let reaches = |pod: &Ns| reaches(host.host(), AT, pod);
     assert!(reaches(&b) && !reaches(&a));
@@ -161,7 +199,12 @@ fn the_first_port_brings_the_programs_and_the_last_one_takes_them_away() {
     let of_first = first.add().result();
     let ids = programs(&host);
     assert_eq!(at_the_root(&host, &ids).len(), PLACES.len());
-    let second = mapped(&host, &b, network_by("ptp", "nftables"), &json!([mapping(Transport::Udp)]));
+    let second = mapped(
+        &host,
+        &b,
+        network_by("ptp", "nftables"),
+        &json!([mapping(Transport::Udp)]),
+    );
     let of_second = second.add().result();
     assert_eq!(programs(&host), ids);
     first.prev(&of_first).del().ok();
@@ -186,7 +229,12 @@ fn programs_of_another_braid_give_way() {
         std::fs::rename(&pin, folder.join(format!("lo_{place}_0123456789abcdef"))).unwrap();
     }
     first.check(&of_first).ok();
-    let second = mapped(&host, &b, network_by("bridge", "nftables"), &json!([mapping(Transport::Udp)]));
+    let second = mapped(
+        &host,
+        &b,
+        network_by("bridge", "nftables"),
+        &json!([mapping(Transport::Udp)]),
+    );
     let of_second = second.add().result();
     let new = programs(&host);
     assert_eq!(at_the_root(&host, &old), [0; 0]);
@@ -207,11 +255,23 @@ fn check_misses_a_program_an_element_and_the_pins() {
     let mut result = call.add().result();
     let not_there = "is not at the root of cgroup2";
     let nowhere = "[::]:8080/tcp leads nowhere ([::1])";
-    let mut damages: Vec<_> =
-        PLACES.map(|place| (format!("bpftool link detach pinned {}", pin_of(place)), not_there)).into();
-    let ports = state::tree(Path::new(PINS)).into_keys().find(|path| path.ends_with("loopback_ports")).unwrap();
+    let mut damages: Vec<_> = PLACES
+        .map(|place| {
+            (
+                format!("bpftool link detach pinned {}", pin_of(place)),
+                not_there,
+            )
+        })
+        .into();
+    let ports = state::tree(Path::new(PINS))
+        .into_keys()
+        .find(|path| path.ends_with("loopback_ports"))
+        .unwrap();
     // 8080, TCP, of all addresses.
-    damages.push((format!("bpftool map delete pinned {ports} key hex 1f 90 06 01"), nowhere));
+    damages.push((
+        format!("bpftool map delete pinned {ports} key hex 1f 90 06 01"),
+        nowhere,
+    ));
     damages.push((format!("rm {}", pin_of("connect6")), not_there));
     damages.push((format!("rm -r {PINS}"), nowhere));
     for (damage, said) in damages {
@@ -238,7 +298,11 @@ fn an_owner_without_record_gives_way_and_its_del_leaves_the_new_one_alone() {
     lost.del().ok();
     for transport in BOTH {
         let _service = Service::start(&b, transport, SERVICE);
-        assert_eq!(host.host().ask(transport, AT), Ok(GATEWAY.parse().unwrap()), "{transport:?}");
+        assert_eq!(
+            host.host().ask(transport, AT),
+            Ok(GATEWAY.parse().unwrap()),
+            "{transport:?}"
+        );
     }
     call.check(&result).ok();
     call.prev(&result).del().ok();
@@ -250,7 +314,9 @@ fn del_and_gc_take_the_programs_away_without_a_record() {
     for by_gc in [false, true] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        mapped(&host, &pod, network_by("bridge", "nftables"), &both()).add().result();
+        mapped(&host, &pod, network_by("bridge", "nftables"), &both())
+            .add()
+            .result();
         let ids = programs(&host);
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
         // The runtime sends no mappings when it deletes.
@@ -288,13 +354,20 @@ fn an_attachment_of_ipv4_asks_ebpf_nothing() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut network = network_by("bridge", "nftables");
-    network["plugins"][0]["ipam"]["ranges"].as_array_mut().unwrap().pop();
+    network["plugins"][0]["ipam"]["ranges"]
+        .as_array_mut()
+        .unwrap()
+        .pop();
     let call = mapped(&host, &pod, network, &both());
     let traced = |call: &Call, verb: &str| {
         let strace = "strace -f -qq -e trace=bpf -o /run/strace";
         let answer = call.clone().under(strace).run(verb);
         assert_eq!(answer.code, 0, "{verb}: {}", answer.stdout);
-        assert_eq!(std::fs::read_to_string("/run/strace").unwrap(), "", "{verb}");
+        assert_eq!(
+            std::fs::read_to_string("/run/strace").unwrap(),
+            "",
+            "{verb}"
+        );
         answer
     };
     let result = traced(&call, "ADD").result();

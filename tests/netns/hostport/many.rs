@@ -7,7 +7,8 @@ use std::path::Path;
 /// So many ports, each of TCP and of UDP.
 fn mappings(ports: u16) -> Value {
     let of = |port: u16| {
-        ["tcp", "udp"].map(|protocol| json!({"hostPort": port, "containerPort": port, "protocol": protocol}))
+        ["tcp", "udp"]
+            .map(|protocol| json!({"hostPort": port, "containerPort": port, "protocol": protocol}))
     };
     (1000..1000 + ports).flat_map(of).collect()
 }
@@ -28,10 +29,15 @@ fn any_number_of_ports_leads_to_a_container() {
                 for at in [format!("192.0.2.1:{port}"), format!("[2001:db8::1]:{port}")] {
                     assert!(outside.ask(transport, &at).is_ok(), "{backend}: {at}");
                 }
-                assert!(host.host().ask(transport, &format!("[::1]:{port}")).is_ok(), "{backend}: [::1]:{port}");
+                assert!(
+                    host.host().ask(transport, &format!("[::1]:{port}")).is_ok(),
+                    "{backend}: [::1]:{port}"
+                );
             }
         }
-        mapped(&host, &b, network_by("bridge", backend), &mappings(PORTS)).add().refused(999, &["taken", "net a eth0"]);
+        mapped(&host, &b, network_by("bridge", backend), &mappings(PORTS))
+            .add()
+            .refused(999, &["taken", "net a eth0"]);
         call.prev(&result).del().ok();
         host.assert_nothing_left();
     }
@@ -83,8 +89,17 @@ fn ports_for_which_others_left_no_room_are_refused_and_few_of_them_too() {
 fn the_kernel_is_asked_once_for_the_connections_to_any_number_of_ports() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = mapped(&host, &pod, network_by("bridge", "nftables"), &mappings(100));
-    let result = call.clone().under("strace -f -qq -e trace=sendto -o /run/strace").add().result();
+    let call = mapped(
+        &host,
+        &pod,
+        network_by("bridge", "nftables"),
+        &mappings(100),
+    );
+    let result = call
+        .clone()
+        .under("strace -f -qq -e trace=sendto -o /run/strace")
+        .add()
+        .result();
     let sent = std::fs::read_to_string("/run/strace").unwrap();
     // Once for each family.
     assert_eq!(sent.matches("IPCTNL_MSG_CT_GET").count(), 2, "{sent}");

@@ -1,4 +1,5 @@
-//! What others ask of `127.0.0.1`, which the host routes to containers' links and is to take from nobody else.
+//! What others ask of `127.0.0.1`, which the host routes to containers' links and is to take from
+//! nobody else.
 
 use super::{PORT, SERVICE, at_address, attach, mapped, network_by, outside};
 use braid_tests::{Ns, Sandbox, Service, Transport};
@@ -21,7 +22,9 @@ fn nobody_else_reaches_the_loopback_address_of_the_host() {
         let outside = outside(&host);
         let network = network_by("bridge", backend);
         let (pod, neighbour) = (host.pod("a"), attach(&host, "b", network.clone()));
-        mapped(&host, &pod, network, &at_address("127.0.0.1")).add().result();
+        mapped(&host, &pod, network, &at_address("127.0.0.1"))
+            .add()
+            .result();
         // As the container's link, which braid sets so.
         host.set_sysctl("net/ipv4/conf/world/route_localnet", "1");
         goes_for_loopback(&outside, "192.0.2.1");
@@ -32,11 +35,17 @@ fn nobody_else_reaches_the_loopback_address_of_the_host() {
         let of_the_host = format!("127.0.0.1:{OWN}");
         let assert_held = |what: &str, places: &[&String]| {
             for at in places {
-                assert!(host.host().ask(Transport::Tcp, at).is_ok(), "{backend} {what}: {at}");
+                assert!(
+                    host.host().ask(Transport::Tcp, at).is_ok(),
+                    "{backend} {what}: {at}"
+                );
             }
             for (who, client) in [("outside", &outside), ("neighbour", &neighbour)] {
                 for at in places {
-                    assert!(client.asks_in_vain(Transport::Tcp, at), "{backend} {what}: {who} to {at}");
+                    assert!(
+                        client.asks_in_vain(Transport::Tcp, at),
+                        "{backend} {what}: {who} to {at}"
+                    );
                 }
             }
         };
@@ -50,7 +59,10 @@ fn nobody_else_reaches_the_loopback_address_of_the_host() {
             host.run(&format!("nft flush chain inet braid {chain}"));
         }
         for client in [&outside, &neighbour] {
-            assert!(client.ask(Transport::Tcp, &of_the_host).is_ok(), "{backend}: nothing else holds it");
+            assert!(
+                client.ask(Transport::Tcp, &of_the_host).is_ok(),
+                "{backend}: nothing else holds it"
+            );
         }
     }
 }
@@ -61,18 +73,28 @@ fn what_others_translate_for_the_loopback_address_is_held_before() {
     let outside = outside(&host);
     let network = network_by("bridge", "nftables");
     let (pod, other) = (host.pod("a"), attach(&host, "b", network.clone()));
-    mapped(&host, &pod, network, &at_address("127.0.0.1")).add().result();
+    mapped(&host, &pod, network, &at_address("127.0.0.1"))
+        .add()
+        .result();
     goes_for_loopback(&outside, "192.0.2.1");
     // Of chains with the same priority the one that came last is asked first.
     host.run("nft add table ip other");
     host.run("nft add chain ip other pre { type nat hook prerouting priority -100 ; }");
-    let addr = other.list("ip -j -4 addr show eth0")[0]["addr_info"][0]["local"].as_str().unwrap().to_owned();
-    host.run(&format!("nft add rule ip other pre ip daddr 127.0.0.1 tcp dport {OWN} dnat to {addr}:{SERVICE}"));
+    let addr = other.list("ip -j -4 addr show eth0")[0]["addr_info"][0]["local"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    host.run(&format!(
+        "nft add rule ip other pre ip daddr 127.0.0.1 tcp dport {OWN} dnat to {addr}:{SERVICE}"
+    ));
     let _service = Service::start(&other, Transport::Tcp, SERVICE);
     let at = format!("127.0.0.1:{OWN}");
     assert!(outside.asks_in_vain(Transport::Tcp, &at));
     host.run("nft flush chain inet braid hostport-martian-new");
-    assert!(outside.ask(Transport::Tcp, &at).is_ok(), "nothing else holds it");
+    assert!(
+        outside.ask(Transport::Tcp, &at).is_ok(),
+        "nothing else holds it"
+    );
 }
 
 #[test]
@@ -81,13 +103,19 @@ fn a_container_begins_no_connection_in_the_name_of_a_loopback_address() {
     let _outside = outside(&host);
     let network = network_by("bridge", "nftables");
     let (pod, neighbour) = (host.pod("a"), attach(&host, "b", network.clone()));
-    mapped(&host, &pod, network, &at_address("127.0.0.1")).add().result();
+    mapped(&host, &pod, network, &at_address("127.0.0.1"))
+        .add()
+        .result();
     goes_for_loopback(&neighbour, "10.1.0.1");
     neighbour.run("ip addr add 127.0.0.53/32 dev eth0");
-    let spoofing = neighbour.enter(|| UdpSocket::bind("127.0.0.53:7000")).unwrap();
+    let spoofing = neighbour
+        .enter(|| UdpSocket::bind("127.0.0.53:7000"))
+        .unwrap();
     let forwarded = || {
         spoofing.send_to(b"?", "192.0.2.2:7000").unwrap();
-        host.json("nstat -jasz IpForwDatagrams")["kernel"]["IpForwDatagrams"].as_u64().unwrap()
+        host.json("nstat -jasz IpForwDatagrams")["kernel"]["IpForwDatagrams"]
+            .as_u64()
+            .unwrap()
     };
     // The first one would wait for the gateway's hardware address.
     assert!(neighbour.can_ping("10.1.0.1"));

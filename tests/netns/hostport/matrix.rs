@@ -1,12 +1,15 @@
-//! Who asks, by which protocol and family, by which backend, and among whose rules: a container's port answers all of them.
+//! Who asks, by which protocol and family, by which backend, and among whose rules: a container's
+//! port answers all of them.
 
 use super::loopback::{at_the_root, programs};
-use super::{BOTH, PINS, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside};
+use super::{
+    BOTH, PINS, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside,
+};
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::path::Path;
 
-/// Who the service takes its clients for: outside, the host by its address and by 127.0.0.1 and `::1`, the container
-/// itself, one of the same network, and one of another.
+/// Who the service takes its clients for: outside, the host by its address and by 127.0.0.1 and
+/// `::1`, the container itself, one of the same network, and one of another.
 struct Seen {
     outside: [&'static str; 2],
     host: [&'static str; 2],
@@ -69,14 +72,21 @@ impl Matrix {
             plugins.push(json!({"type": "firewall"}));
         }
         if self.limited {
-            plugins.push(json!({"type": "bandwidth", "ingressRate": RATE, "ingressBurst": RATE / 100,
-                "egressRate": RATE, "egressBurst": RATE / 100}));
+            plugins.push(
+                json!({"type": "bandwidth", "ingressRate": RATE, "ingressBurst": RATE / 100,
+                "egressRate": RATE, "egressBurst": RATE / 100}),
+            );
         }
         network
     }
 
     fn assert(&self, seen: &Seen) {
-        let Self { backend, others, transports, .. } = *self;
+        let Self {
+            backend,
+            others,
+            transports,
+            ..
+        } = *self;
         let host = Sandbox::new();
         let outside = outside(&host);
         bridge_nf(&host, self.bridge_nf);
@@ -84,10 +94,20 @@ impl Matrix {
         for command in self.around {
             host.run(command);
         }
-        let come = || (attach(&host, "b", self.network()), attach(&host, "c", network("bridge", "other", 9)));
+        let come = || {
+            (
+                attach(&host, "b", self.network()),
+                attach(&host, "c", network("bridge", "other", 9)),
+            )
+        };
         let before = (others == Others::Before).then(come);
         let pod = host.pod("a");
-        let mappings = json!(transports.iter().map(|transport| mapping(*transport)).collect::<Vec<_>>());
+        let mappings = json!(
+            transports
+                .iter()
+                .map(|transport| mapping(*transport))
+                .collect::<Vec<_>>()
+        );
         let call = mapped(&host, &pod, self.network(), &mappings);
         let result = call.add().result();
         let (sibling, stranger) = before.unwrap_or_else(come);
@@ -107,7 +127,11 @@ impl Matrix {
                 ];
                 for (who, client, expected) in clients {
                     let found = client.ask(*transport, at);
-                    assert_eq!(found, Ok(expected.parse().unwrap()), "{who} to {at} by {transport:?}: {self:?}");
+                    assert_eq!(
+                        found,
+                        Ok(expected.parse().unwrap()),
+                        "{who} to {at} by {transport:?}: {self:?}"
+                    );
                 }
             }
             self.assert_by_loopback(&host, *transport, seen);
@@ -115,25 +139,47 @@ impl Matrix {
         if !(backend == "ebpf" && others == Others::Before) {
             call.check(&result).ok();
         }
-        let programs = if transports[0] == Transport::Sctp { Vec::new() } else { programs(&host) };
+        let programs = if transports[0] == Transport::Sctp {
+            Vec::new()
+        } else {
+            programs(&host)
+        };
         call.prev(&result).del().ok();
         assert!(outside.asks_in_vain(transports[0], "192.0.2.1:8080"));
-        assert!(!state::elements(&host).iter().any(|element| element.contains("net a ")));
+        assert!(
+            !state::elements(&host)
+                .iter()
+                .any(|element| element.contains("net a "))
+        );
         // The neighbours' limits are theirs.
         let is_others = |filter: &String| self.limited && filter.ends_with("braid_shape");
-        assert_eq!(state::filters(&host).into_iter().filter(|filter| !is_others(filter)).collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(
+            state::filters(&host)
+                .into_iter()
+                .filter(|filter| !is_others(filter))
+                .collect::<Vec<_>>(),
+            [""; 0]
+        );
         assert!(!Path::new(PINS).exists());
         assert_eq!(at_the_root(&host, &programs), [0; 0]);
     }
 
     fn assert_by_loopback(&self, host: &Sandbox, transport: Transport, seen: &Seen) {
-        for (at, expected) in ["127.0.0.1:8080", "[::1]:8080"].into_iter().zip(seen.loopback) {
+        for (at, expected) in ["127.0.0.1:8080", "[::1]:8080"]
+            .into_iter()
+            .zip(seen.loopback)
+        {
             if transport == Transport::Sctp && at.starts_with('[') {
-                // No route leads from ::1 to a container, and the kernel asks eBPF about no socket of SCTP.
+                // No route leads from ::1 to a container, and the kernel asks eBPF about no socket
+                // of SCTP.
                 assert!(host.host().asks_in_vain(transport, at), "{self:?}");
             } else {
                 let found = host.host().ask(transport, at);
-                assert_eq!(found, Ok(expected.parse().unwrap()), "{at} by {transport:?}: {self:?}");
+                assert_eq!(
+                    found,
+                    Ok(expected.parse().unwrap()),
+                    "{at} by {transport:?}: {self:?}"
+                );
             }
         }
     }
@@ -142,34 +188,64 @@ impl Matrix {
 #[test]
 fn everybody_reaches_a_port_of_a_bridge() {
     // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
-    let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
+    let seen = Seen {
+        sibling: ["10.1.0.1", "fd00:1::1"],
+        ..ROUTED
+    };
     PLAIN.assert(&seen);
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_ptp() {
-    Matrix { plugin: "ptp", ..PLAIN }.assert(&ROUTED);
+    Matrix {
+        plugin: "ptp",
+        ..PLAIN
+    }
+    .assert(&ROUTED);
 }
 
 /// The container sees itself as the address that it asked for; all others keep their own.
-const BY_EBPF: Seen = Seen { itself: ["192.0.2.1", "2001:db8::1"], ..ROUTED };
+const BY_EBPF: Seen = Seen {
+    itself: ["192.0.2.1", "2001:db8::1"],
+    ..ROUTED
+};
 
 #[test]
 fn everybody_reaches_a_port_of_a_bridge_by_ebpf() {
-    Matrix { backend: "ebpf", others: Others::Before, ..PLAIN }
-        .assert(&Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+    Matrix {
+        backend: "ebpf",
+        others: Others::Before,
+        ..PLAIN
+    }
+    .assert(&Seen {
+        sibling: ["10.1.0.2", "fd00:1::2"],
+        ..BY_EBPF
+    });
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_ptp_by_ebpf() {
-    Matrix { plugin: "ptp", backend: "ebpf", others: Others::Before, ..PLAIN }
-        .assert(&Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF });
+    Matrix {
+        plugin: "ptp",
+        backend: "ebpf",
+        others: Others::Before,
+        ..PLAIN
+    }
+    .assert(&Seen {
+        sibling: ["10.1.0.2", "fd00:1::2"],
+        ..BY_EBPF
+    });
 }
 
 #[test]
 fn who_comes_later_reaches_a_port_as_well() {
     for plugin in ["bridge", "ptp"] {
-        Matrix { plugin, backend: "ebpf", ..PLAIN }.assert(&BY_EBPF);
+        Matrix {
+            plugin,
+            backend: "ebpf",
+            ..PLAIN
+        }
+        .assert(&BY_EBPF);
     }
 }
 
@@ -177,7 +253,13 @@ fn who_comes_later_reaches_a_port_as_well() {
 fn everybody_reaches_a_port_of_a_limited_container_by_ebpf() {
     // What it sends to itself would pass its queue by, so nf_tables leads that.
     for plugin in ["bridge", "ptp"] {
-        Matrix { plugin, backend: "ebpf", limited: true, ..PLAIN }.assert(&ROUTED);
+        Matrix {
+            plugin,
+            backend: "ebpf",
+            limited: true,
+            ..PLAIN
+        }
+        .assert(&ROUTED);
     }
 }
 
@@ -186,32 +268,66 @@ fn everybody_reaches_a_port_of_a_netkit() {
     needs!(Netkit);
     for plugin in ["netkit", "netkit l2"] {
         Matrix { plugin, ..PLAIN }.assert(&ROUTED);
-        Matrix { plugin, limited: true, ..PLAIN }.assert(&ROUTED);
+        Matrix {
+            plugin,
+            limited: true,
+            ..PLAIN
+        }
+        .assert(&ROUTED);
     }
-    let seen = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
-    Matrix { plugin: "bridge of netkits", ..PLAIN }.assert(&seen);
+    let seen = Seen {
+        sibling: ["10.1.0.1", "fd00:1::1"],
+        ..ROUTED
+    };
+    Matrix {
+        plugin: "bridge of netkits",
+        ..PLAIN
+    }
+    .assert(&seen);
 }
 
 #[test]
 fn everybody_reaches_a_port_of_a_netkit_by_ebpf() {
     needs!(Netkit);
-    let by_ebpf = Matrix { backend: "ebpf", others: Others::Before, ..PLAIN };
+    let by_ebpf = Matrix {
+        backend: "ebpf",
+        others: Others::Before,
+        ..PLAIN
+    };
     for plugin in ["bridge of netkits", "netkit l2"] {
-        let seen = Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF };
+        let seen = Seen {
+            sibling: ["10.1.0.2", "fd00:1::2"],
+            ..BY_EBPF
+        };
         Matrix { plugin, ..by_ebpf }.assert(&seen);
-        Matrix { plugin, others: Others::After, limited: true, ..by_ebpf }.assert(&ROUTED);
+        Matrix {
+            plugin,
+            others: Others::After,
+            limited: true,
+            ..by_ebpf
+        }
+        .assert(&ROUTED);
     }
 }
 
 #[test]
 fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
     needs!(BridgeNf);
-    Matrix { bridge_nf: true, ..PLAIN }.assert(&ROUTED);
-    Matrix { backend: "ebpf", bridge_nf: true, ..PLAIN }.assert(&BY_EBPF);
+    Matrix {
+        bridge_nf: true,
+        ..PLAIN
+    }
+    .assert(&ROUTED);
+    Matrix {
+        backend: "ebpf",
+        bridge_nf: true,
+        ..PLAIN
+    }
+    .assert(&BY_EBPF);
 }
 
-/// Others who drop what they did not allow, what no connection explains, and what comes in where no answer would leave; and
-/// kube-proxy's rules.
+/// Others who drop what they did not allow, what no connection explains, and what comes in where no
+/// answer would leave; and kube-proxy's rules.
 const AMONG_OTHERS: &[&str] = &[
     "iptables -P FORWARD DROP",
     "ip6tables -P FORWARD DROP",
@@ -226,35 +342,82 @@ const AMONG_OTHERS: &[&str] = &[
 
 #[test]
 fn everybody_reaches_a_port_among_others_rules() {
-    let bridged = Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED };
-    let around = Matrix { around: AMONG_OTHERS, ..PLAIN };
+    let bridged = Seen {
+        sibling: ["10.1.0.1", "fd00:1::1"],
+        ..ROUTED
+    };
+    let around = Matrix {
+        around: AMONG_OTHERS,
+        ..PLAIN
+    };
     around.assert(&bridged);
-    Matrix { plugin: "ptp", ..around }.assert(&ROUTED);
+    Matrix {
+        plugin: "ptp",
+        ..around
+    }
+    .assert(&ROUTED);
 }
 
 #[test]
 fn everybody_reaches_a_port_by_ebpf_among_others_rules() {
-    let around = Matrix { backend: "ebpf", around: AMONG_OTHERS, ..PLAIN };
+    let around = Matrix {
+        backend: "ebpf",
+        around: AMONG_OTHERS,
+        ..PLAIN
+    };
     for plugin in ["bridge", "ptp"] {
         Matrix { plugin, ..around }.assert(&BY_EBPF);
-        let seen = Seen { sibling: ["10.1.0.2", "fd00:1::2"], ..BY_EBPF };
-        Matrix { plugin, others: Others::Before, ..around }.assert(&seen);
+        let seen = Seen {
+            sibling: ["10.1.0.2", "fd00:1::2"],
+            ..BY_EBPF
+        };
+        Matrix {
+            plugin,
+            others: Others::Before,
+            ..around
+        }
+        .assert(&seen);
     }
 }
 
 #[test]
 fn everybody_reaches_a_port_among_others_rules_where_they_see_what_a_bridge_carries() {
     needs!(BridgeNf);
-    let around = Matrix { bridge_nf: true, around: AMONG_OTHERS, ..PLAIN };
+    let around = Matrix {
+        bridge_nf: true,
+        around: AMONG_OTHERS,
+        ..PLAIN
+    };
     around.assert(&ROUTED);
-    Matrix { backend: "ebpf", ..around }.assert(&BY_EBPF);
+    Matrix {
+        backend: "ebpf",
+        ..around
+    }
+    .assert(&BY_EBPF);
 }
 
 #[test]
 fn everybody_reaches_a_port_of_sctp() {
     needs!(Sctp);
-    let sctp = Matrix { transports: &[Transport::Sctp], ..PLAIN };
-    sctp.assert(&Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED });
-    Matrix { plugin: "ptp", ..sctp }.assert(&ROUTED);
-    Matrix { backend: "ebpf", ..sctp }.assert(&Seen { sibling: ["10.1.0.1", "fd00:1::1"], ..ROUTED });
+    let sctp = Matrix {
+        transports: &[Transport::Sctp],
+        ..PLAIN
+    };
+    sctp.assert(&Seen {
+        sibling: ["10.1.0.1", "fd00:1::1"],
+        ..ROUTED
+    });
+    Matrix {
+        plugin: "ptp",
+        ..sctp
+    }
+    .assert(&ROUTED);
+    Matrix {
+        backend: "ebpf",
+        ..sctp
+    }
+    .assert(&Seen {
+        sibling: ["10.1.0.1", "fd00:1::1"],
+        ..ROUTED
+    });
 }

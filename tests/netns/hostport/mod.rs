@@ -74,7 +74,8 @@ fn reaches(client: &Ns, at: &str, server: &Ns) -> bool {
 }
 
 fn mapped(host: &Sandbox, pod: &Ns, network: Value, mappings: &Value) -> Call {
-    host.call("braid", pod, network).with("runtimeConfig", json!({"portMappings": mappings}))
+    host.call("braid", pod, network)
+        .with("runtimeConfig", json!({"portMappings": mappings}))
 }
 
 fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
@@ -93,7 +94,10 @@ fn outside(host: &Sandbox) -> Rc<Ns> {
 }
 
 fn bridge_nf(host: &Sandbox, on: bool) {
-    for key in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
+    for key in [
+        "net/bridge/bridge-nf-call-iptables",
+        "net/bridge/bridge-nf-call-ip6tables",
+    ] {
         if std::fs::exists(format!("/proc/sys/{key}")).unwrap_or(false) {
             host.set_sysctl(key, if on { "1" } else { "0" });
         }

@@ -1,6 +1,10 @@
-//! Whose a port is: one attachment's, until it ends or is replaced; and what limits and rewrites who comes.
+//! Whose a port is: one attachment's, until it ends or is replaced; and what limits and rewrites
+//! who comes.
 
-use super::{BOTH, PINS, SERVICE, at_address, bridge_nf, mapped, mapping, network, network_by, outside, reaches, tcp};
+use super::{
+    BOTH, PINS, SERVICE, at_address, bridge_nf, mapped, mapping, network, network_by, outside,
+    reaches, tcp,
+};
 use crate::conf;
 use braid_tests::arriving::PATIENCE;
 use braid_tests::{Sandbox, Service, Transport, Value, json, state};
@@ -9,7 +13,12 @@ use std::path::Path;
 
 #[test]
 fn a_port_belongs_to_one_attachment() {
-    for (one, other) in [("nftables", "nftables"), ("ebpf", "ebpf"), ("ebpf", "nftables"), ("nftables", "ebpf")] {
+    for (one, other) in [
+        ("nftables", "nftables"),
+        ("ebpf", "ebpf"),
+        ("ebpf", "nftables"),
+        ("nftables", "ebpf"),
+    ] {
         assert_belongs_to_one(&network_by("bridge", one), &network_by("bridge", other));
     }
 }
@@ -23,7 +32,9 @@ fn assert_belongs_to_one(one: &Value, other: &Value) {
     // What the first one of the node made is noted now.
     second.status().ok();
     let state = host.state().without_marks();
-    second.add().refused(999, &["0.0.0.0:8080/tcp", "net a eth0"]);
+    second
+        .add()
+        .refused(999, &["0.0.0.0:8080/tcp", "net a eth0"]);
     state.assert_same(&host.state().without_marks());
     let udp = mapped(&host, &b, other.clone(), &json!([mapping(Transport::Udp)]));
     let of_udp = udp.add().result();
@@ -41,9 +52,12 @@ fn a_port_of_an_owner_without_record_is_taken_over_and_its_del_leaves_it_alone()
 
 /// Networks whose owners' texts are written whole, and by a digest where that is too long.
 fn of_each_backend(assert: impl Fn(Value)) {
-    for (backend, name) in
-        [("nftables", "net"), ("ebpf", "net"), ("nftables", &"n".repeat(150)), ("ebpf", &"n".repeat(150))]
-    {
+    for (backend, name) in [
+        ("nftables", "net"),
+        ("ebpf", "net"),
+        ("nftables", &"n".repeat(150)),
+        ("ebpf", &"n".repeat(150)),
+    ] {
         let mut network = network_by("bridge", backend);
         network["name"] = json!(name);
         assert(network);
@@ -61,7 +75,10 @@ fn assert_is_taken_over(network: &Value) {
     let result = call.add().result();
     lost.del().ok();
     let _service = Service::start(&b, Transport::Tcp, SERVICE);
-    assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()));
+    assert_eq!(
+        outside.ask(Transport::Tcp, "192.0.2.1:8080"),
+        Ok("192.0.2.2".parse().unwrap())
+    );
     call.check(&result).ok();
     call.prev(&result).del().ok();
     host.assert_nothing_left();
@@ -110,7 +127,8 @@ fn assert_ends_with_the_lease(mut network: Value) {
     let outside = outside(&host);
     let (a, b) = (host.pod("a"), host.pod("b"));
     let only = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.2"});
-    network["plugins"][0]["ipam"] = json!({"type": "host-local", "ranges": [[only]], "routes": [{"dst": "0.0.0.0/0"}]});
+    network["plugins"][0]["ipam"] =
+        json!({"type": "host-local", "ranges": [[only]], "routes": [{"dst": "0.0.0.0/0"}]});
     network["plugins"][0]["ipMasq"] = json!(true);
     let vanished = mapped(&host, &a, network.clone(), &tcp());
     vanished.add().result();
@@ -138,13 +156,15 @@ fn check_misses_a_port() {
     for damage in [gone, "nft delete table inet braid"] {
         call.check(&result).ok();
         host.run(damage);
-        call.check(&result).refused(999, &["0.0.0.0:8080/tcp", "leads nowhere"]);
+        call.check(&result)
+            .refused(999, &["0.0.0.0:8080/tcp", "leads nowhere"]);
         call.clone().prev(&result).del().ok();
         result = call.add().result();
     }
     host.run(gone);
     host.run(elsewhere);
-    call.check(&result).refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
+    call.check(&result)
+        .refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
     call.clone().prev(&result).del().ok();
     // Somebody else's stays, and is nobody's to take.
     call.add().refused(999, &["0.0.0.0:8080/tcp is taken"]);
@@ -161,11 +181,23 @@ fn check_misses_a_port_a_filter_and_the_pins_of_ebpf() {
     let veth = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
     let pins = format!("rm -r {PINS}");
     for (damage, said) in [
-        (format!("tc filter del dev {veth} ingress pref 2842"), "does not run the programs"),
-        ("tc filter del dev br1 egress pref 2842".to_owned(), "link br1 in host does not run the programs"),
-        (format!("find {PINS} -name host_ports -delete"), "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
+        (
+            format!("tc filter del dev {veth} ingress pref 2842"),
+            "does not run the programs",
+        ),
+        (
+            "tc filter del dev br1 egress pref 2842".to_owned(),
+            "link br1 in host does not run the programs",
+        ),
+        (
+            format!("find {PINS} -name host_ports -delete"),
+            "0.0.0.0:8080/tcp leads nowhere (eBPF)",
+        ),
         (pins, "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
-        ("nft delete element inet braid hostport4-any { tcp . 8080 }".to_owned(), "leads nowhere"),
+        (
+            "nft delete element inet braid hostport4-any { tcp . 8080 }".to_owned(),
+            "leads nowhere",
+        ),
     ] {
         call.check(&result).ok();
         host.run(&damage);
@@ -181,10 +213,20 @@ fn check_misses_a_port_a_filter_and_the_pins_of_ebpf() {
 
 #[test]
 fn del_and_gc_find_ports_without_a_record() {
-    for (backend, by_gc) in [("nftables", false), ("nftables", true), ("ebpf", false), ("ebpf", true)] {
+    for (backend, by_gc) in [
+        ("nftables", false),
+        ("nftables", true),
+        ("ebpf", false),
+        ("ebpf", true),
+    ] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        let call = mapped(&host, &pod, network_by("bridge", backend), &json!(BOTH.map(mapping)));
+        let call = mapped(
+            &host,
+            &pod,
+            network_by("bridge", backend),
+            &json!(BOTH.map(mapping)),
+        );
         call.add().result();
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
         // The runtime sends no mappings when it deletes.
@@ -194,7 +236,11 @@ fn del_and_gc_find_ports_without_a_record() {
         } else {
             call.del().ok();
         }
-        assert_eq!(state::elements(&host), Vec::<String>::new(), "{backend}, by GC: {by_gc}");
+        assert_eq!(
+            state::elements(&host),
+            Vec::<String>::new(),
+            "{backend}, by GC: {by_gc}"
+        );
         assert!(!Path::new(PINS).exists(), "{backend}, by GC: {by_gc}");
         call.del().ok();
     }
@@ -202,8 +248,16 @@ fn del_and_gc_find_ports_without_a_record() {
 
 #[test]
 fn a_client_of_udp_follows_a_replaced_container_at_once() {
-    for (one, other) in [("nftables", "nftables"), ("ebpf", "ebpf"), ("nftables", "ebpf"), ("ebpf", "nftables")] {
-        assert_is_followed([("a", network_by("bridge", one)), ("b", network_by("bridge", other))]);
+    for (one, other) in [
+        ("nftables", "nftables"),
+        ("ebpf", "ebpf"),
+        ("nftables", "ebpf"),
+        ("ebpf", "nftables"),
+    ] {
+        assert_is_followed([
+            ("a", network_by("bridge", one)),
+            ("b", network_by("bridge", other)),
+        ]);
     }
 }
 
@@ -216,11 +270,21 @@ fn assert_is_followed(containers: [(&str, Value); 2]) {
     for (name, network) in containers {
         let pod = host.pod(name);
         let one_more = json!({"hostPort": 8081, "containerPort": 81, "protocol": "udp"});
-        let call = mapped(&host, &pod, network, &json!([mapping(Transport::Udp), one_more]));
+        let call = mapped(
+            &host,
+            &pod,
+            network,
+            &json!([mapping(Transport::Udp), one_more]),
+        );
         let result = call.add().result();
         let service = Service::start(&pod, Transport::Udp, SERVICE);
         client.send(b"?").unwrap();
-        assert_eq!(client.recv(&mut [0; 64]).map_err(|err| format!("{name}: {err}")), Ok("192.0.2.2".len()));
+        assert_eq!(
+            client
+                .recv(&mut [0; 64])
+                .map_err(|err| format!("{name}: {err}")),
+            Ok("192.0.2.2".len())
+        );
         drop(service);
         call.prev(&result).del().ok();
     }
@@ -239,13 +303,19 @@ fn assert_host_address_limits(network: &Value) {
     host.run("ip addr add 192.0.2.9/24 dev world");
     let (a, b, c) = (host.pod("a"), host.pod("b"), host.pod("c"));
     let mut results = Vec::new();
-    for (pod, mappings) in [(&a, tcp()), (&b, at_address("192.0.2.9")), (&c, at_address("127.0.0.1"))] {
+    for (pod, mappings) in [
+        (&a, tcp()),
+        (&b, at_address("192.0.2.9")),
+        (&c, at_address("127.0.0.1")),
+    ] {
         let call = mapped(&host, pod, network.clone(), &mappings);
         results.push((call.add().result(), call));
     }
     assert!(reaches(&outside, "192.0.2.1:8080", &a) && !reaches(&outside, "192.0.2.1:8080", &b));
     assert!(reaches(&outside, "192.0.2.9:8080", &b) && !reaches(&outside, "192.0.2.9:8080", &a));
-    assert!(reaches(host.host(), "127.0.0.1:8080", &c) && !reaches(host.host(), "127.0.0.1:8080", &a));
+    assert!(
+        reaches(host.host(), "127.0.0.1:8080", &c) && !reaches(host.host(), "127.0.0.1:8080", &a)
+    );
     for (result, call) in results {
         call.prev(&result).del().ok();
     }
@@ -255,8 +325,9 @@ fn assert_host_address_limits(network: &Value) {
 #[test]
 fn masq_all_rewrites_every_source_and_snat_none() {
     let keys = [("masqAll", "10.1.0.1", true), ("snat", "192.0.2.2", false)];
-    for (backend, (key, outside_as, itself_reaches)) in
-        ["nftables", "ebpf"].into_iter().flat_map(|b| keys.map(|k| (b, k)))
+    for (backend, (key, outside_as, itself_reaches)) in ["nftables", "ebpf"]
+        .into_iter()
+        .flat_map(|b| keys.map(|k| (b, k)))
     {
         let host = Sandbox::new();
         let outside = outside(&host);
@@ -266,7 +337,11 @@ fn masq_all_rewrites_every_source_and_snat_none() {
         let call = mapped(&host, &pod, conf, &tcp());
         let result = call.add().result();
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
-        assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok(outside_as.parse().unwrap()), "{key}");
+        assert_eq!(
+            outside.ask(Transport::Tcp, "192.0.2.1:8080"),
+            Ok(outside_as.parse().unwrap()),
+            "{key}"
+        );
         let by_itself = if itself_reaches {
             pod.ask(Transport::Tcp, "192.0.2.1:8080").is_ok()
         } else {
@@ -293,11 +368,17 @@ fn assert_maps_by_itself(backend: &str) {
     main["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     let main = host.call("bridge", &pod, main);
     let result = main.add().result();
-    let chained = json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend});
-    let call = host.call("portmap", &pod, chained.clone()).with("runtimeConfig", json!({"portMappings": tcp()}));
+    let chained =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend});
+    let call = host
+        .call("portmap", &pod, chained.clone())
+        .with("runtimeConfig", json!({"portMappings": tcp()}));
     assert_eq!(call.clone().prev(&result).add().result(), result);
     let service = Service::start(&pod, Transport::Tcp, SERVICE);
-    assert_eq!(outside.ask(Transport::Tcp, "192.0.2.1:8080"), Ok("192.0.2.2".parse().unwrap()));
+    assert_eq!(
+        outside.ask(Transport::Tcp, "192.0.2.1:8080"),
+        Ok("192.0.2.2".parse().unwrap())
+    );
     drop(service);
     host.call("portmap", &pod, chained).prev(&result).del().ok();
     assert_eq!(state::elements(&host), Vec::<String>::new());
@@ -311,10 +392,18 @@ fn a_second_family_is_added_where_the_first_has_its_subnet_already() {
     bridge_nf(&host, false);
     let (a, b) = (host.pod("a"), host.pod("b"));
     let mut one_family = network("bridge", "net", 1);
-    one_family["plugins"][0]["ipam"]["ranges"].as_array_mut().unwrap().pop();
+    one_family["plugins"][0]["ipam"]["ranges"]
+        .as_array_mut()
+        .unwrap()
+        .pop();
     let first = mapped(&host, &a, one_family, &tcp());
     let of_first = first.add().result();
-    let second = mapped(&host, &b, network("bridge", "net", 1), &json!([mapping(Transport::Udp)]));
+    let second = mapped(
+        &host,
+        &b,
+        network("bridge", "net", 1),
+        &json!([mapping(Transport::Udp)]),
+    );
     let of_second = second.add().result();
     let chain = host.run("nft list chain inet braid hostport-of-10.1.0.0/24");
     assert_eq!(chain.matches("masquerade").count(), 2, "{chain}");
@@ -333,11 +422,22 @@ fn of_many_that_ask_for_a_port_at_once_one_has_it_and_the_others_are_told() {
 fn assert_one_of_many_has_it(network: &Value) {
     const PODS: usize = 8;
     let host = Sandbox::new();
-    let pods: Vec<_> = (0..PODS).map(|number| host.pod(&format!("p{number}"))).collect();
-    let calls: Vec<_> = pods.iter().map(|pod| mapped(&host, pod, network.clone(), &tcp())).collect();
+    let pods: Vec<_> = (0..PODS)
+        .map(|number| host.pod(&format!("p{number}")))
+        .collect();
+    let calls: Vec<_> = pods
+        .iter()
+        .map(|pod| mapped(&host, pod, network.clone(), &tcp()))
+        .collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add())).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let threads: Vec<_> = calls
+            .iter()
+            .map(|call| scope.spawn(|| call.add()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     let attached: Vec<_> = (0..PODS).filter(|at| answers[*at].code == 0).collect();
     assert_eq!(attached.len(), 1, "{attached:?}");
@@ -368,13 +468,35 @@ fn the_first_port_by_ebpf_finds_any_number_of_links_and_the_last_leaves_others_f
     let first = mapped(&host, &a, network_by("bridge", "ebpf"), &tcp());
     let result = first.add().result();
     let names = state::filters(&host);
-    assert_eq!(names.iter().filter(|name| name.starts_with("other") && name.contains("hp_in")).count(), LINKS);
-    assert_eq!(names.iter().filter(|name| name.starts_with("other") && name.contains("hp_out")).count(), LINKS);
-    let second = mapped(&host, &b, network_by("bridge", "ebpf"), &json!([mapping(Transport::Udp)]));
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| name.starts_with("other") && name.contains("hp_in"))
+            .count(),
+        LINKS
+    );
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| name.starts_with("other") && name.contains("hp_out"))
+            .count(),
+        LINKS
+    );
+    let second = mapped(
+        &host,
+        &b,
+        network_by("bridge", "ebpf"),
+        &json!([mapping(Transport::Udp)]),
+    );
     let of_second = second.add().result();
     first.prev(&result).del().ok();
     second.check(&of_second).ok();
-    assert!(state::filters(&host).iter().any(|name| name.starts_with("other1 ")), "one port is left");
+    assert!(
+        state::filters(&host)
+            .iter()
+            .any(|name| name.starts_with("other1 ")),
+        "one port is left"
+    );
     second.prev(&of_second).del().ok();
     assert_eq!(host.run("tc filter show dev other0 ingress"), theirs);
     host.assert_nothing_left();

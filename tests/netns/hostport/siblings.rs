@@ -1,4 +1,5 @@
-//! A container on several networks that asks for the same ports on each of them: compose and podman do that.
+//! A container on several networks that asks for the same ports on each of them: compose and podman
+//! do that.
 
 use super::loopback::AT;
 use super::{BOTH, SERVICE, mapped, mapping, network, outside, reaches};
@@ -6,8 +7,12 @@ use braid_tests::arriving::PATIENCE;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, state};
 use std::net::UdpSocket;
 
-const BACKENDS: [[&str; 2]; 4] =
-    [["nftables", "nftables"], ["ebpf", "ebpf"], ["ebpf", "nftables"], ["nftables", "ebpf"]];
+const BACKENDS: [[&str; 2]; 4] = [
+    ["nftables", "nftables"],
+    ["ebpf", "ebpf"],
+    ["ebpf", "nftables"],
+    ["nftables", "ebpf"],
+];
 
 /// The second network of a container, without a default route.
 fn other(name: &str, backend: &str) -> Value {
@@ -27,12 +32,17 @@ fn one(name: &str, backend: &str) -> Value {
 fn both(host: &Sandbox, pod: &Ns, backends: [&str; 2], names: [&str; 2]) -> [Call; 2] {
     let mappings = json!(BOTH.map(mapping));
     let second = mapped(host, pod, other(names[1], backends[1]), &mappings).ifname("eth1");
-    [mapped(host, pod, one(names[0], backends[0]), &mappings), second]
+    [
+        mapped(host, pod, one(names[0], backends[0]), &mappings),
+        second,
+    ]
 }
 
 fn leads_to(host: &Sandbox, addr: &str) -> bool {
     let elements = state::elements(host);
-    let ports = elements.iter().filter(|element| element.starts_with("inet braid hostport4-any:"));
+    let ports = elements
+        .iter()
+        .filter(|element| element.starts_with("inet braid hostport4-any:"));
     ports.clone().count() == 2 && ports.clone().all(|element| element.contains(addr))
 }
 
@@ -50,19 +60,32 @@ fn the_first_one_leads_and_the_other_does_when_it_is_gone() {
             }
             assert!(leads_to(&host, "10.1.0.2"), "{backends:?}");
             assert!(reaches(&outside, "192.0.2.1:8080", &pod), "{backends:?}");
-            calls[first_to_go].clone().prev(&results[first_to_go]).del().ok();
+            calls[first_to_go]
+                .clone()
+                .prev(&results[first_to_go])
+                .del()
+                .ok();
             let left = 1 - first_to_go;
             if left == 1 {
                 pod.run("ip route add default via 10.2.0.1");
                 pod.run("ip -6 route add default via fd00:2::1");
             }
             calls[left].check(&results[left]).ok();
-            assert!(leads_to(&host, ["10.1.0.2", "10.2.0.2"][left]), "{backends:?} {first_to_go}");
+            assert!(
+                leads_to(&host, ["10.1.0.2", "10.2.0.2"][left]),
+                "{backends:?} {first_to_go}"
+            );
             for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
-                assert!(reaches(&outside, at, &pod), "{backends:?} {first_to_go} {at}");
+                assert!(
+                    reaches(&outside, at, &pod),
+                    "{backends:?} {first_to_go} {at}"
+                );
             }
             for at in ["127.0.0.1:8080", AT] {
-                assert!(reaches(host.host(), at, &pod), "{backends:?} {first_to_go} {at}");
+                assert!(
+                    reaches(host.host(), at, &pod),
+                    "{backends:?} {first_to_go} {at}"
+                );
             }
             calls[left].clone().prev(&results[left]).del().ok();
             host.assert_nothing_left();
@@ -77,7 +100,12 @@ fn another_container_has_none_of_its_ports_before_all_of_them_are_gone() {
         let (a, b) = (host.pod("a"), host.pod("b"));
         let calls = both(&host, &a, backends, ["net", "other"]);
         let results = [calls[0].add().result(), calls[1].add().result()];
-        let next = mapped(&host, &b, one("net", backends[0]), &json!(BOTH.map(mapping)));
+        let next = mapped(
+            &host,
+            &b,
+            one("net", backends[0]),
+            &json!(BOTH.map(mapping)),
+        );
         next.add().refused(999, &["8080/tcp is taken", "a eth0"]);
         calls[0].clone().prev(&results[0]).del().ok();
         next.add().refused(999, &["8080/tcp is taken", "a eth1"]);
@@ -90,7 +118,11 @@ fn another_container_has_none_of_its_ports_before_all_of_them_are_gone() {
 
 #[test]
 fn a_collection_and_a_del_without_a_record_leave_it_to_the_other_too() {
-    for (by, names) in [("GC", ["net", "other"]), ("DEL", ["net", "other"]), ("DEL", [&"n".repeat(120), "other"])] {
+    for (by, names) in [
+        ("GC", ["net", "other"]),
+        ("DEL", ["net", "other"]),
+        ("DEL", [&"n".repeat(120), "other"]),
+    ] {
         let host = Sandbox::new();
         let pod = host.pod("a");
         let calls = both(&host, &pod, ["nftables", "nftables"], names);

@@ -1,5 +1,6 @@
-//! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid and with the reference chain.
-//! Pods in their node's network, for which no plugin is called, are the comparison.
+//! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid and with the
+//! reference chain. Pods in their node's network, for which no plugin is called, are the
+//! comparison.
 
 use super::budget::Budget;
 use crate::cluster::own;
@@ -15,8 +16,8 @@ enum Network {
     Host,
 }
 
-/// Order of the bursts. One differs from the next by a tenth, and later ones on the same cluster from earlier ones, so
-/// both kinds get the same share of early and late ones.
+/// Order of the bursts. One differs from the next by a tenth, and later ones on the same cluster
+/// from earlier ones, so both kinds get the same share of early and late ones.
 const TURNS: [Network; 8] = {
     use Network::{Host, Plugin};
     [Plugin, Host, Host, Plugin, Host, Plugin, Plugin, Host]
@@ -48,30 +49,62 @@ fn compare(ours: &Reports, theirs: &Reports) -> Result<Vec<Budget>> {
     let braid = |at| mean(ours, Network::Plugin, at);
     let reference = |at| mean(theirs, Network::Plugin, at);
     Ok(vec![
-        budget("set up / reference", braid(SET_UP)?, reference(SET_UP)?, 0.2),
-        budget("tear down / reference", braid(TEAR_DOWN)?, reference(TEAR_DOWN)?, 0.2),
-        budget("all Ready / hostNetwork", braid(READY)?, mean(ours, Network::Host, READY)?, 1.1),
+        budget(
+            "set up / reference",
+            braid(SET_UP)?,
+            reference(SET_UP)?,
+            0.2,
+        ),
+        budget(
+            "tear down / reference",
+            braid(TEAR_DOWN)?,
+            reference(TEAR_DOWN)?,
+            0.2,
+        ),
+        budget(
+            "all Ready / hostNetwork",
+            braid(READY)?,
+            mean(ours, Network::Host, READY)?,
+            1.1,
+        ),
     ])
 }
 
 /// The mean of all bursts of one kind.
 fn mean(reports: &Reports, network: Network, at: &str) -> Result<f64> {
-    let of = reports.iter().filter(|(of, _)| *of == network).map(|(_, report)| number(report, at));
+    let of = reports
+        .iter()
+        .filter(|(of, _)| *of == network)
+        .map(|(_, report)| number(report, at));
     let numbers = of.collect::<Result<Vec<f64>>>()?;
     let count = u32::try_from(numbers.len()).ok().filter(|count| *count > 0);
-    Ok(numbers.iter().sum::<f64>() / f64::from(count.with_context(|| format!("no burst of {network:?}"))?))
+    Ok(numbers.iter().sum::<f64>()
+        / f64::from(count.with_context(|| format!("no burst of {network:?}"))?))
 }
 
 fn number(report: &Value, at: &str) -> Result<f64> {
-    report.pointer(at).and_then(Value::as_f64).with_context(|| format!("no {at} in {report}"))
+    report
+        .pointer(at)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("no {at} in {report}"))
 }
 
 /// Runs a burst for each turn, after one that only warms the cluster.
 fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
-    own::with(own::Nodes { plugins, conflist, kube_proxy: false }, || {
-        burst(Network::Plugin)?;
-        turns.iter().map(|network| Ok((*network, told(conflist, *network)?))).collect()
-    })
+    own::with(
+        own::Nodes {
+            plugins,
+            conflist,
+            kube_proxy: false,
+        },
+        || {
+            burst(Network::Plugin)?;
+            turns
+                .iter()
+                .map(|network| Ok((*network, told(conflist, *network)?)))
+                .collect()
+        },
+    )
 }
 
 /// A burst, with a line about it.
@@ -114,8 +147,14 @@ mod tests {
         ];
         let theirs = vec![(Network::Plugin, report(20.0, 200.0, 1000.0))];
         let judged = compare(&ours, &theirs).unwrap();
-        let kept: Vec<bool> = judged.iter().map(|budget| budget.ratio <= budget.at_most).collect();
+        let kept: Vec<bool> = judged
+            .iter()
+            .map(|budget| budget.ratio <= budget.at_most)
+            .collect();
         assert_eq!(kept, [true, false, false]);
-        assert!(compare(&ours[..1].to_vec(), &theirs).is_err(), "nothing to compare with");
+        assert!(
+            compare(&ours[..1].to_vec(), &theirs).is_err(),
+            "nothing to compare with"
+        );
     }
 }

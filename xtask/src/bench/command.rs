@@ -34,7 +34,11 @@ pub(crate) struct Args {
 /// The bench with directories of plugins and a file for its figures.
 pub(super) fn bench(plugins: &[(&str, &Path)], json: &Path, verb: Option<&str>) -> Result<Command> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    bench.args(verb).args(plugins.iter().map(|(name, dir)| format!("--plugins={name}={}", dir.display())));
+    bench.args(verb).args(
+        plugins
+            .iter()
+            .map(|(name, dir)| format!("--plugins={name}={}", dir.display())),
+    );
     bench.arg("--json").arg(json);
     Ok(bench)
 }

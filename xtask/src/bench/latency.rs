@@ -15,15 +15,18 @@ const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
 /// A node without leases of other containers.
 const NONE: (&str, u64) = ("leases", 0);
-/// Options for a node that has a pod with a limit already, since the first one of a boot loads the program.
+/// Options for a node that has a pod with a limit already, since the first one of a boot loads the
+/// program.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
-/// Factor by which ADD may take longer with limits on a veth. Traffic from the container goes through an ifb, and to
-/// register that takes 0.09 ms of 1.2.
+/// Factor by which ADD may take longer with limits on a veth. Traffic from the container goes
+/// through an ifb, and to register that takes 0.09 ms of 1.2.
 const LIMITED_VETH: f64 = 1.3;
-/// Interfaces beside the bridge on which limits are measured, and the same factor; a macvlan without limits takes less.
+/// Interfaces beside the bridge on which limits are measured, and the same factor; a macvlan
+/// without limits takes less.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
 
-/// Calls of one verb in one setting: the conflist, leases or ports of other containers, the verb, and the plugins.
+/// Calls of one verb in one setting: the conflist, leases or ports of other containers, the verb,
+/// and the plugins.
 type Calls<'a> = (&'a str, (&'a str, u64), &'a str, &'a str);
 
 /// A ratio of two medians, and its bound.
@@ -45,10 +48,25 @@ struct Runs<'a> {
 }
 
 /// Runs all benches, the figures of each in a file below `out`.
-pub(super) fn budgets(count: usize, reference: &Path, braid: &Path, out: &Path) -> Result<Vec<Budget>> {
-    let runs = Runs { count, reference, braid, out };
+pub(super) fn budgets(
+    count: usize,
+    reference: &Path,
+    braid: &Path,
+    out: &Path,
+) -> Result<Vec<Budget>> {
+    let runs = Runs {
+        count,
+        reference,
+        braid,
+        out,
+    };
     let leases = format!("0,{MANY_LEASES}");
-    let report = runs.run("report", &["--leases", &leases, "--syscalls"], &runs.both(), &CONFLISTS.map(conflist))?;
+    let report = runs.run(
+        "report",
+        &["--leases", &leases, "--syscalls"],
+        &runs.both(),
+        &CONFLISTS.map(conflist),
+    )?;
     let mut budgets = judged(&report, &plain())?;
     budgets.extend(runs.limits()?);
     budgets.extend(runs.kinds()?);
@@ -58,7 +76,12 @@ pub(super) fn budgets(count: usize, reference: &Path, braid: &Path, out: &Path) 
     budgets.extend(judged(&report, &full())?);
     let ports = format!("0,{MANY_PORTS}");
     let options = [&BESIDE_ANOTHER[..], &["--ports", &ports]].concat();
-    let report = runs.run("ports", &options, &[("braid", braid)], &[conflist("full-braid")])?;
+    let report = runs.run(
+        "ports",
+        &options,
+        &[("braid", braid)],
+        &[conflist("full-braid")],
+    )?;
     budgets.extend(judged(&report, &[many_ports()])?);
     budgets.extend(runs.three_networks()?);
     budgets.extend(runs.netkit()?);
@@ -66,10 +89,21 @@ pub(super) fn budgets(count: usize, reference: &Path, braid: &Path, out: &Path) 
 }
 
 impl Runs<'_> {
-    fn run(&self, name: &str, options: &[&str], plugins: &[(&str, &Path)], conflists: &[String]) -> Result<Value> {
+    fn run(
+        &self,
+        name: &str,
+        options: &[&str],
+        plugins: &[(&str, &Path)],
+        conflists: &[String],
+    ) -> Result<Value> {
         let json = self.out.join(format!("{name}.json"));
         let count = self.count.to_string();
-        sh::run(bench(plugins, &json, None)?.args(["--runs", &count]).args(options).args(conflists))?;
+        sh::run(
+            bench(plugins, &json, None)?
+                .args(["--runs", &count])
+                .args(options)
+                .args(conflists),
+        )?;
         read(&json)
     }
 
@@ -80,17 +114,43 @@ impl Runs<'_> {
     /// Pods with limits, beside those without.
     fn limits(&self) -> Result<Vec<Budget>> {
         let braid = self.braid;
-        let plugins = [("ref", self.reference), ("none", braid), ("limited", braid), ("chain", braid)];
-        let own = [("none", unlimited("bandwidth-braid", self.out)?), ("limited", conflist_path("bandwidth-braid"))];
-        let report = self.run("bandwidth", &BESIDE_ANOTHER, &plugins, &[with_own("bandwidth", &own)])?;
+        let plugins = [
+            ("ref", self.reference),
+            ("none", braid),
+            ("limited", braid),
+            ("chain", braid),
+        ];
+        let own = [
+            ("none", unlimited("bandwidth-braid", self.out)?),
+            ("limited", conflist_path("bandwidth-braid")),
+        ];
+        let report = self.run(
+            "bandwidth",
+            &BESIDE_ANOTHER,
+            &plugins,
+            &[with_own("bandwidth", &own)],
+        )?;
         let mut budgets = judged(&report, &limited())?;
         for (kind, at_most) in LIMITED {
             let list = format!("bandwidth-{kind}");
             let lists = with_own(&list, &[("none", unlimited(&list, self.out)?)]);
-            let report = self.run(&list, &BESIDE_ANOTHER, &[("none", braid), ("limited", braid)], &[lists])?;
+            let report = self.run(
+                &list,
+                &BESIDE_ANOTHER,
+                &[("none", braid), ("limited", braid)],
+                &[lists],
+            )?;
             let what = format!("ADD {kind} with bandwidth / without");
             let [of, over] = ["limited", "none"].map(|plugins| (&*list, NONE, "ADD", plugins));
-            budgets.extend(judged(&report, &[Ratio { what, of, over, at_most }])?);
+            budgets.extend(judged(
+                &report,
+                &[Ratio {
+                    what,
+                    of,
+                    over,
+                    at_most,
+                }],
+            )?);
         }
         Ok(budgets)
     }
@@ -106,7 +166,15 @@ impl Runs<'_> {
             let report = self.run(list, &[], &self.both(), &[lists])?;
             let [of, over] = ["braid", "ref"].map(|plugins| (theirs, NONE, "ADD", plugins));
             let what = format!("ADD {list} / reference");
-            budgets.extend(judged(&report, &[Ratio { what, of, over, at_most: 1.0 / 6.0 }])?);
+            budgets.extend(judged(
+                &report,
+                &[Ratio {
+                    what,
+                    of,
+                    over,
+                    at_most: 1.0 / 6.0,
+                }],
+            )?);
         }
         Ok(budgets)
     }
@@ -119,14 +187,26 @@ impl Runs<'_> {
         }
         let report = self.run(list, &[], &[("braid", self.braid)], &[conflist(list)])?;
         let [of, over] = ["braid", "floor"].map(|plugins| (list, NONE, "DEL", plugins));
-        judged(&report, &[Ratio { what: "DEL bridge, macvlan and vlan / floor".to_owned(), of, over, at_most: 1.2 }])
+        judged(
+            &report,
+            &[Ratio {
+                what: "DEL bridge, macvlan and vlan / floor".to_owned(),
+                of,
+                over,
+                at_most: 1.2,
+            }],
+        )
     }
 
     fn netkit(&self) -> Result<Vec<Budget>> {
         if !makes("ptp-netkit", "type netkit") {
             return Ok(Vec::new());
         }
-        let plugins = [("ref", self.reference), ("veth", self.braid), ("netkit", self.braid)];
+        let plugins = [
+            ("ref", self.reference),
+            ("veth", self.braid),
+            ("netkit", self.braid),
+        ];
         let lists = with_own("ptp", &[("netkit", conflist_path("ptp-netkit"))]);
         judged(&self.run("netkit", &[], &plugins, &[lists])?, &netkit())
     }
@@ -135,8 +215,8 @@ impl Runs<'_> {
 /// A link of 802.1Q.
 const VLAN: &str = "link lower type vlan id 7";
 
-/// Lists whose ADD has a budget beside the reference: name, the reference's list, braid's, and the kind of link that not
-/// every kernel has.
+/// Lists whose ADD has a budget beside the reference: name, the reference's list, braid's, and the
+/// kind of link that not every kernel has.
 const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("tap", "tap", "tap", None),
     ("host-device", "host-device", "host-device", None),
@@ -149,7 +229,8 @@ const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("vrf", "vrf", "vrf-braid", Some("type vrf table 7")),
 ];
 
-/// True if the kernel makes a link so, in a namespace that is thrown away and has a link `lower`. Says so where it does not.
+/// True if the kernel makes a link so, in a namespace that is thrown away and has a link `lower`.
+/// Says so where it does not.
 fn makes(list: &str, link: &str) -> bool {
     let add = format!("ip link add lower type veth && ip link add name probe {link}");
     let made = sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok();
@@ -165,13 +246,28 @@ fn plain() -> Vec<Ratio<'static>> {
         let none = |verb, plugins| (list, NONE, verb, plugins);
         if SINGLE.contains(&list) {
             let what = format!("ADD {list} / reference");
-            ratios.push(Ratio { what, of: none("ADD", "braid"), over: none("ADD", "ref"), at_most: 1.0 / 6.0 });
+            ratios.push(Ratio {
+                what,
+                of: none("ADD", "braid"),
+                over: none("ADD", "ref"),
+                at_most: 1.0 / 6.0,
+            });
         }
         let what = format!("DEL {list} / floor");
-        ratios.push(Ratio { what, of: none("DEL", "braid"), over: none("DEL", "floor"), at_most: 1.2 });
+        ratios.push(Ratio {
+            what,
+            of: none("DEL", "braid"),
+            over: none("DEL", "floor"),
+            at_most: 1.2,
+        });
         let what = format!("ADD {list} with {MANY_LEASES} leases / with none");
         let many = (list, ("leases", MANY_LEASES), "ADD", "braid");
-        ratios.push(Ratio { what, of: many, over: none("ADD", "braid"), at_most: 1.2 });
+        ratios.push(Ratio {
+            what,
+            of: many,
+            over: none("ADD", "braid"),
+            at_most: 1.2,
+        });
     }
     ratios
 }
@@ -195,40 +291,78 @@ fn netkit() -> [Ratio<'static>; 3] {
 /// An attachment with a limit beside the same without, and beside the reference.
 fn limited() -> [Ratio<'static>; 3] {
     let add = |plugins| ("bandwidth", NONE, "ADD", plugins);
-    let ratio = |what: &str, of, over, at_most| Ratio { what: what.to_owned(), of: add(of), over: add(over), at_most };
+    let ratio = |what: &str, of, over, at_most| Ratio {
+        what: what.to_owned(),
+        of: add(of),
+        over: add(over),
+        at_most,
+    };
     [
-        ratio("ADD with bandwidth / without", "limited", "none", LIMITED_VETH),
+        ratio(
+            "ADD with bandwidth / without",
+            "limited",
+            "none",
+            LIMITED_VETH,
+        ),
         ratio("ADD with bandwidth / reference", "limited", "ref", 0.125),
         // A program is started twice.
-        ratio("ADD with bandwidth as a plugin of its own / reference", "chain", "ref", 0.2),
+        ratio(
+            "ADD with bandwidth as a plugin of its own / reference",
+            "chain",
+            "ref",
+            0.2,
+        ),
     ]
 }
 
-/// All features that a pod may have at once, in one call of braid, beside the reference's plugins one by one.
+/// All features that a pod may have at once, in one call of braid, beside the reference's plugins
+/// one by one.
 fn full() -> [Ratio<'static>; 2] {
     let calls = |verb, plugins| ("full", NONE, verb, plugins);
-    let (add, del) = ("ADD full / reference".to_owned(), "DEL full / floor".to_owned());
+    let (add, del) = (
+        "ADD full / reference".to_owned(),
+        "DEL full / floor".to_owned(),
+    );
     [
-        Ratio { what: add, of: calls("ADD", "braid"), over: calls("ADD", "ref"), at_most: 0.04 },
-        Ratio { what: del, of: calls("DEL", "braid"), over: calls("DEL", "floor"), at_most: 1.2 },
+        Ratio {
+            what: add,
+            of: calls("ADD", "braid"),
+            over: calls("ADD", "ref"),
+            at_most: 0.04,
+        },
+        Ratio {
+            what: del,
+            of: calls("DEL", "braid"),
+            over: calls("DEL", "floor"),
+            at_most: 1.2,
+        },
     ]
 }
 
 /// The ratio of all features with many ports of other pods on the node, and with none.
 fn many_ports() -> Ratio<'static> {
     let [of, over] = [MANY_PORTS, 0].map(|ports| ("full-braid", ("ports", ports), "ADD", "braid"));
-    Ratio { what: format!("ADD full with {MANY_PORTS} ports of the node / with none"), of, over, at_most: 1.2 }
+    Ratio {
+        what: format!("ADD full with {MANY_PORTS} ports of the node / with none"),
+        of,
+        over,
+        at_most: 1.2,
+    }
 }
 
 /// The argument for a conflist of which some plugins have their own form.
 fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
-    own.iter().fold(conflist(list), |argument, (name, path)| format!("{argument},{name}={}", path.display()))
+    own.iter().fold(conflist(list), |argument, (name, path)| {
+        format!("{argument},{name}={}", path.display())
+    })
 }
 
 /// A copy of one of braid's lists without its `bandwidth`.
 fn unlimited(list: &str, out: &Path) -> Result<PathBuf> {
     let mut conf = read(&conflist_path(list))?;
-    let plugins = conf.pointer_mut("/plugins/0/plugins").and_then(Value::as_array_mut);
+    let plugins = conf
+        .pointer_mut("/plugins/0/plugins")
+        .and_then(Value::as_array_mut);
     let plugins = plugins.with_context(|| format!("{list} has no plugins in its first one"))?;
     let count = plugins.len();
     plugins.retain(|plugin| plugin["type"] != "bandwidth");
@@ -244,8 +378,17 @@ fn read(json: &Path) -> Result<Value> {
 }
 
 fn judged(report: &Value, ratios: &[Ratio<'_>]) -> Result<Vec<Budget>> {
-    let budget = |Ratio { what, of, over, at_most }: &Ratio<'_>| {
-        Ok(Budget { what: what.clone(), ratio: p50(report, *of)? / p50(report, *over)?, at_most: *at_most })
+    let budget = |Ratio {
+                      what,
+                      of,
+                      over,
+                      at_most,
+                  }: &Ratio<'_>| {
+        Ok(Budget {
+            what: what.clone(),
+            ratio: p50(report, *of)? / p50(report, *over)?,
+            at_most: *at_most,
+        })
     };
     ratios.iter().map(budget).collect()
 }
@@ -254,11 +397,21 @@ fn judged(report: &Value, ratios: &[Ratio<'_>]) -> Result<Vec<Budget>> {
 fn p50(report: &Value, (conflist, (what, count), verb, plugins): Calls<'_>) -> Result<f64> {
     let count = count.to_string();
     let same = |row: &&Value| {
-        row["conflist"] == conflist && row[what] == *count && row["verb"] == verb && row["plugins"] == plugins
+        row["conflist"] == conflist
+            && row[what] == *count
+            && row["verb"] == verb
+            && row["plugins"] == plugins
     };
-    let rows = report["rows"].as_array().context("the report has no rows")?;
-    let found = rows.iter().find(same).and_then(|row| row["ms"]["p50"].as_f64());
-    found.with_context(|| format!("the report has no {verb} of {plugins} for {conflist} with {count} {what}"))
+    let rows = report["rows"]
+        .as_array()
+        .context("the report has no rows")?;
+    let found = rows
+        .iter()
+        .find(same)
+        .and_then(|row| row["ms"]["p50"].as_f64());
+    found.with_context(|| {
+        format!("the report has no {verb} of {plugins} for {conflist} with {count} {what}")
+    })
 }
 
 #[cfg(test)]
@@ -276,7 +429,11 @@ mod tests {
         let mut rows = Vec::new();
         for list in CONFLISTS {
             for (leases, add) in [(0, braid_add), (MANY_LEASES, braid_add_full)] {
-                for (plugins, add, del) in [("ref", 12.0, 40.0), ("floor", 0.5, 20.0), ("braid", add, braid_del)] {
+                for (plugins, add, del) in [
+                    ("ref", 12.0, 40.0),
+                    ("floor", 0.5, 20.0),
+                    ("braid", add, braid_del),
+                ] {
                     rows.push(row(list, leases, "ADD", plugins, add));
                     rows.push(row(list, leases, "DEL", plugins, del));
                 }
@@ -294,20 +451,32 @@ mod tests {
         let row = |plugins, p50| row("bandwidth", 0, "ADD", plugins, p50);
         let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0), row("chain", 6.0)]});
         let budgets = judged(&report, &limited()).unwrap();
-        let ratios: Vec<_> = budgets.iter().map(|budget| (budget.ratio, budget.ratio <= budget.at_most)).collect();
+        let ratios: Vec<_> = budgets
+            .iter()
+            .map(|budget| (budget.ratio, budget.ratio <= budget.at_most))
+            .collect();
         assert_eq!(ratios, [(1.5, false), (0.125, true), (0.25, false)]);
     }
 
     #[test]
     fn a_netkit_is_judged_beside_a_veth_and_the_floor() {
         let mut rows = Vec::new();
-        for (plugins, add, del) in
-            [("ref", 12.0, 40.0), ("veth", 1.5, 20.0), ("netkit", 1.8, 25.0), ("floor", 0.5, 20.0)]
-        {
-            rows.extend([row("ptp", 0, "ADD", plugins, add), row("ptp", 0, "DEL", plugins, del)]);
+        for (plugins, add, del) in [
+            ("ref", 12.0, 40.0),
+            ("veth", 1.5, 20.0),
+            ("netkit", 1.8, 25.0),
+            ("floor", 0.5, 20.0),
+        ] {
+            rows.extend([
+                row("ptp", 0, "ADD", plugins, add),
+                row("ptp", 0, "DEL", plugins, del),
+            ]);
         }
         let budgets = judged(&json!({"rows": rows}), &netkit()).unwrap();
-        let kept: Vec<bool> = budgets.iter().map(|budget| budget.ratio <= budget.at_most + 1e-9).collect();
+        let kept: Vec<bool> = budgets
+            .iter()
+            .map(|budget| budget.ratio <= budget.at_most + 1e-9)
+            .collect();
         assert_eq!(kept, [true, true, false], "{budgets:?}");
     }
 
@@ -327,7 +496,12 @@ mod tests {
 
     #[test]
     fn report_without_a_needed_row_is_an_error() {
-        let refused = verdict(&json!({"rows": []}), false).unwrap_err().to_string();
-        assert_eq!(refused, "the report has no ADD of braid for bridge with 0 leases");
+        let refused = verdict(&json!({"rows": []}), false)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            refused,
+            "the report has no ADD of braid for bridge with 0 leases"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench --pods`: a pod with a default network and two more, attached by braid and by both forms of Multus,
-//! beside an API server of its own.
+//! `cargo xtask bench --pods`: a pod with a default network and two more, attached by braid and by
+//! both forms of Multus, beside an API server of its own.
 //!
 //! ```text
 //!  a network namespace: etcd ◄─ kube-apiserver ◄─ far server (a relay that waits)
@@ -41,11 +41,20 @@ struct Setup<'a> {
 }
 
 pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Result<()> {
-    sh::apt(&[("iptables", "iptables"), ("nft", "nftables"), ("nsenter", "util-linux")])?;
+    sh::apt(&[
+        ("iptables", "iptables"),
+        ("nft", "nftables"),
+        ("nsenter", "util-linux"),
+    ])?;
     binaries::build()?;
     let multus = tools::multus()?;
-    let plugins =
-        [("thin", &*multus), ("thick", &multus), ("braid", braid), ("no-annotation", braid), ("no-kubernetes", braid)];
+    let plugins = [
+        ("thin", &*multus),
+        ("thick", &multus),
+        ("braid", braid),
+        ("no-annotation", braid),
+        ("no-kubernetes", braid),
+    ];
     let mut bench = bench(&plugins, &out.join("pods.json"), Some("pods"))?;
     let dir = out.join("pods");
     if dir.exists() {
@@ -56,7 +65,10 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
     sh::ip("link set lo up")?;
     let setup = Setup::new(dir, reference)?;
     listen_far_away()?;
-    bench.args(setup.pods()?).args(setup.conflists()?).arg(setup.daemon()?);
+    bench
+        .args(setup.pods()?)
+        .args(setup.conflists()?)
+        .arg(setup.daemon()?);
     bench.args(WITH_NETWORKS.map(|name| format!("--interfaces={name}=net1,net2")));
     bench.args(["--baseline=thick", "--runs", &args.runs.to_string()]);
     bench.arg(format!("--round-trip={}", 2 * WAY.as_millis()));
@@ -68,14 +80,25 @@ impl<'a> Setup<'a> {
     fn new(dir: PathBuf, reference: &'a Path) -> Result<Self> {
         let server = ApiServer::start(&dir.join("api-server"))?;
         server.kubectl(&["apply", "-f", MULTUS_RBAC], None)?;
-        let tokens = [server.create_token("braid")?, server.create_token("multus")?];
-        Ok(Self { server, dir, reference, tokens })
+        let tokens = [
+            server.create_token("braid")?,
+            server.create_token("multus")?,
+        ];
+        Ok(Self {
+            server,
+            dir,
+            reference,
+            tokens,
+        })
     }
 
-    /// Makes the pods, each with its networks in a namespace of its own; the options that name them.
+    /// Makes the pods, each with its networks in a namespace of its own; the options that name
+    /// them.
     fn pods(&self) -> Result<Vec<String>> {
         let names = WITH_NETWORKS.into_iter().chain(["no-annotation"]);
-        names.map(|name| Ok(format!("--pod={name}={}", self.pod(name)?))).collect()
+        names
+            .map(|name| Ok(format!("--pod={name}={}", self.pod(name)?)))
+            .collect()
     }
 
     /// The pod's `CNI_ARGS`.
@@ -94,12 +117,18 @@ impl<'a> Setup<'a> {
         let pod = self.create(&json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "pod", "namespace": name, "annotations": annotations},
             "spec": {"nodeName": name, "containers": [{"name": "main", "image": "none"}]}}))?;
-        let uid = pod["metadata"]["uid"].as_str().context("a pod without uid")?;
-        Ok(format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={name};K8S_POD_NAME=pod;K8S_POD_UID={uid}"))
+        let uid = pod["metadata"]["uid"]
+            .as_str()
+            .context("a pod without uid")?;
+        Ok(format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={name};K8S_POD_NAME=pod;K8S_POD_UID={uid}"
+        ))
     }
 
     fn create(&self, object: &Value) -> Result<Value> {
-        let made = self.server.kubectl(&["create", "-o", "json", "-f", "-"], Some(object))?;
+        let made = self
+            .server
+            .kubectl(&["create", "-o", "json", "-f", "-"], Some(object))?;
         serde_json::from_str(&made).context("kubectl printed no JSON")
     }
 
@@ -113,12 +142,26 @@ impl<'a> Setup<'a> {
             plugin[key] = json!(value);
             plugin
         };
-        let asking = |port| anyhow::Ok(with(braid.clone(), "kubeconfig", &self.kubeconfig("braid", port)?));
+        let asking = |port| {
+            anyhow::Ok(with(
+                braid.clone(),
+                "kubeconfig",
+                &self.kubeconfig("braid", port)?,
+            ))
+        };
         let near = self.conflist("braid", &asking(PORT)?)?;
         let far = self.conflist("far", &asking(FAR_PORT)?)?;
-        let thin = with(multus("multus"), "kubeconfig", &self.kubeconfig("multus", PORT)?);
+        let thin = with(
+            multus("multus"),
+            "kubeconfig",
+            &self.kubeconfig("multus", PORT)?,
+        );
         let thin = self.conflist("thin", &thin)?;
-        let thick = with(multus("multus-shim"), "daemonSocketDir", Path::new("/run/multus"));
+        let thick = with(
+            multus("multus-shim"),
+            "daemonSocketDir",
+            Path::new("/run/multus"),
+        );
         let thick = self.conflist("thick", &thick)?;
         let none = self.conflist("no-kubernetes", &braid)?;
         Ok(vec![
@@ -131,12 +174,17 @@ impl<'a> Setup<'a> {
     /// A list with one plugin; its path.
     fn conflist(&self, name: &str, plugin: &Value) -> Result<String> {
         let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]});
-        self.write(&format!("{name}.conflist"), &list.to_string()).map(|path| path.display().to_string())
+        self.write(&format!("{name}.conflist"), &list.to_string())
+            .map(|path| path.display().to_string())
     }
 
     /// The way of an account to the API server at a port.
     fn kubeconfig(&self, account: &str, port: u16) -> Result<PathBuf> {
-        let token = if account == "braid" { &self.tokens[0] } else { &self.tokens[1] };
+        let token = if account == "braid" {
+            &self.tokens[0]
+        } else {
+            &self.tokens[1]
+        };
         let server = format!("https://{API_SERVER}:{port}");
         let cluster = json!({"server": server, "certificate-authority": self.server.pki("ca.crt")});
         let config = json!({
@@ -193,7 +241,8 @@ fn networks() -> Value {
 
 /// Passes connections on to the API server, as if it were far away.
 fn listen_far_away() -> Result<()> {
-    let listener = TcpListener::bind((API_SERVER, FAR_PORT)).context("listen for the far API server")?;
+    let listener =
+        TcpListener::bind((API_SERVER, FAR_PORT)).context("listen for the far API server")?;
     std::thread::spawn(move || {
         for client in listener.incoming().filter_map(Result::ok) {
             std::thread::spawn(move || {

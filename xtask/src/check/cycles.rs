@@ -1,4 +1,5 @@
-//! Import cycles between the files of a crate: none may begin, and those that remain may only shrink.
+//! Import cycles between the files of a crate: none may begin, and those that remain may only
+//! shrink.
 
 use super::uses::Crate;
 use crate::sh;
@@ -25,28 +26,46 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 /// Files each of which uses each other one, at last through others.
 type Cycle = BTreeSet<String>;
 
-/// Compares the cycles of all crates with the known ones. Also a known one that has become smaller has to be written down.
+/// Compares the cycles of all crates with the known ones. Also a known one that has become smaller
+/// has to be written down.
 pub(super) fn check() -> Result<String> {
-    let known = fs::read_to_string(sh::root().join(KNOWN)).with_context(|| format!("read {KNOWN}"))?;
+    let known =
+        fs::read_to_string(sh::root().join(KNOWN)).with_context(|| format!("read {KNOWN}"))?;
     let known = parse(&known);
     let (mut found, mut grown) = (Vec::new(), Vec::new());
     for root in CRATES {
         let uses = uses(&sh::root().join(root))?;
         let cycles = components(&uses);
-        grown.extend(cycles.iter().filter(|cycle| !is_within(cycle, &known)).map(|cycle| edges(cycle, &uses)));
+        grown.extend(
+            cycles
+                .iter()
+                .filter(|cycle| !is_within(cycle, &known))
+                .map(|cycle| edges(cycle, &uses)),
+        );
         found.extend(cycles);
     }
     found.sort();
-    ensure!(grown.is_empty(), "files that use each other:\n{}", grown.join("\n\n"));
+    ensure!(
+        grown.is_empty(),
+        "files that use each other:\n{}",
+        grown.join("\n\n")
+    );
     ensure_written_down(&found, &known)?;
     let largest = found.iter().map(BTreeSet::len).max().unwrap_or_default();
     let files: usize = found.iter().map(BTreeSet::len).sum();
-    Ok(format!("{} remain, of {files} files, the largest of {largest}", found.len()))
+    Ok(format!(
+        "{} remain, of {files} files, the largest of {largest}",
+        found.len()
+    ))
 }
 
 /// Refuses a list that is longer than what was found.
 fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
-    ensure!(found == known, "cycles became smaller; {KNOWN} is to be:\n{}", text_of(found));
+    ensure!(
+        found == known,
+        "cycles became smaller; {KNOWN} is to be:\n{}",
+        text_of(found)
+    );
     Ok(())
 }
 
@@ -54,8 +73,15 @@ fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
 fn edges(cycle: &Cycle, uses: &Uses) -> String {
     let mut lines = Vec::new();
     for file in cycle {
-        let used = uses.get(file).into_iter().flatten().filter(|used| cycle.contains(*used));
-        lines.push(format!("{file} uses {}", used.map(String::as_str).collect::<Vec<_>>().join(", ")));
+        let used = uses
+            .get(file)
+            .into_iter()
+            .flatten()
+            .filter(|used| cycle.contains(*used));
+        lines.push(format!(
+            "{file} uses {}",
+            used.map(String::as_str).collect::<Vec<_>>().join(", ")
+        ));
     }
     lines.join("\n")
 }
@@ -65,14 +91,22 @@ fn is_within(cycle: &Cycle, known: &[Cycle]) -> bool {
 }
 
 fn parse(text: &str) -> Vec<Cycle> {
-    let cycles = text.split("\n\n").map(|lines| lines.lines().map(str::to_owned).collect::<Cycle>());
+    let cycles = text
+        .split("\n\n")
+        .map(|lines| lines.lines().map(str::to_owned).collect::<Cycle>());
     cycles.filter(|cycle| !cycle.is_empty()).collect()
 }
 
 fn text_of(cycles: &[Cycle]) -> String {
     let mut texts = Vec::new();
     for cycle in cycles {
-        texts.push(cycle.iter().map(String::as_str).collect::<Vec<_>>().join("\n"));
+        texts.push(
+            cycle
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        );
     }
     texts.join("\n\n") + "\n"
 }
@@ -80,17 +114,33 @@ fn text_of(cycles: &[Cycle]) -> String {
 /// The uses in the crate with this root; paths are from the checkout's folder.
 fn uses(root: &Path) -> Result<Uses> {
     let files = Crate::read(root)?;
-    let name = |path: &Path| path.strip_prefix(sh::root()).unwrap_or(path).display().to_string();
-    Ok(files.uses().into_iter().map(|(file, used)| (name(file), used.into_iter().map(name).collect())).collect())
+    let name = |path: &Path| {
+        path.strip_prefix(sh::root())
+            .unwrap_or(path)
+            .display()
+            .to_string()
+    };
+    Ok(files
+        .uses()
+        .into_iter()
+        .map(|(file, used)| (name(file), used.into_iter().map(name).collect()))
+        .collect())
 }
 
 /// The strongly connected components of more than one file.
 fn components(uses: &Uses) -> Vec<Cycle> {
-    let reached: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|file| (file.as_str(), reach(file, uses))).collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> = uses
+        .keys()
+        .map(|file| (file.as_str(), reach(file, uses)))
+        .collect();
     let mut cycles: Vec<Cycle> = Vec::new();
     for (file, from) in &reached {
         let is_back = |other: &&&str| reached.get(**other).is_some_and(|from| from.contains(file));
-        let cycle: Cycle = from.iter().filter(is_back).map(|file| (*file).to_owned()).collect();
+        let cycle: Cycle = from
+            .iter()
+            .filter(is_back)
+            .map(|file| (*file).to_owned())
+            .collect();
         if cycle.len() > 1 && !cycles.contains(&cycle) {
             cycles.push(cycle);
         }
@@ -125,17 +175,32 @@ mod tests {
             fs::write(path, text).expect("a file");
         }
         let cycles = components(&uses(&dir.path().join("lib.rs")).expect("a crate"));
-        let name =
-            |file: &String| Path::new(file).strip_prefix(dir.path()).expect("in the folder").display().to_string();
-        cycles.iter().map(|cycle| cycle.iter().map(name).collect()).collect()
+        let name = |file: &String| {
+            Path::new(file)
+                .strip_prefix(dir.path())
+                .expect("in the folder")
+                .display()
+                .to_string()
+        };
+        cycles
+            .iter()
+            .map(|cycle| cycle.iter().map(name).collect())
+            .collect()
     }
 
     #[test]
     fn files_that_import_each_other_are_a_cycle_and_files_that_declare_modules_are_not() {
-        let none = [("lib.rs", "mod a;\nmod b;"), ("a.rs", "use crate::b::B;"), ("b.rs", "pub struct B;")];
+        let none = [
+            ("lib.rs", "mod a;\nmod b;"),
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", "pub struct B;"),
+        ];
         assert_eq!(cycles_of(&none), [[""; 0]; 0]);
-        let two =
-            [("lib.rs", "mod a;\nmod b;"), ("a.rs", "use crate::b::B; pub fn a() {}"), ("b.rs", "use super::a::a;")];
+        let two = [
+            ("lib.rs", "mod a;\nmod b;"),
+            ("a.rs", "use crate::b::B; pub fn a() {}"),
+            ("b.rs", "use super::a::a;"),
+        ];
         assert_eq!(cycles_of(&two), [["a.rs", "b.rs"]]);
     }
 
@@ -143,8 +208,12 @@ mod tests {
     fn a_path_in_code_counts_and_one_of_a_test_does_not() {
         let a = ("a.rs", "use crate::b;\nfn f() { g!(b::B::new()) }");
         let lib = ("lib.rs", "mod a;\nmod b;");
-        assert_eq!(cycles_of(&[lib, a, ("b.rs", "fn f() -> crate::a::A { x }")]), [["a.rs", "b.rs"]]);
-        let tested = "pub struct B;\n#[cfg(test)]\nmod tests {\n use crate::a;\n fn f() { a::f() }\n}";
+        assert_eq!(
+            cycles_of(&[lib, a, ("b.rs", "fn f() -> crate::a::A { x }")]),
+            [["a.rs", "b.rs"]]
+        );
+        let tested =
+            "pub struct B;\n#[cfg(test)]\nmod tests {\n use crate::a;\n fn f() { a::f() }\n}";
         assert_eq!(cycles_of(&[lib, a, ("b.rs", tested)]), [[""; 0]; 0]);
         let visible = "pub(in crate::a) struct B;";
         assert_eq!(cycles_of(&[lib, a, ("b.rs", visible)]), [[""; 0]; 0]);
@@ -153,13 +222,29 @@ mod tests {
     #[test]
     fn a_known_cycle_may_lose_files_and_then_has_to_be_written_down() {
         let known = parse("a.rs\nb.rs\nc.rs\n\nd.rs\ne.rs\n");
-        let cycle = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<Cycle>();
-        assert_eq!(known, [cycle(&["a.rs", "b.rs", "c.rs"]), cycle(&["d.rs", "e.rs"])]);
+        let cycle = |files: &[&str]| {
+            files
+                .iter()
+                .map(|file| (*file).to_owned())
+                .collect::<Cycle>()
+        };
+        assert_eq!(
+            known,
+            [cycle(&["a.rs", "b.rs", "c.rs"]), cycle(&["d.rs", "e.rs"])]
+        );
         assert!(is_within(&cycle(&["a.rs", "c.rs"]), &known));
-        assert!(!is_within(&cycle(&["c.rs", "d.rs"]), &known), "two cycles must not join");
+        assert!(
+            !is_within(&cycle(&["c.rs", "d.rs"]), &known),
+            "two cycles must not join"
+        );
         let smaller = [cycle(&["a.rs", "c.rs"]), known[1].clone()];
-        let refused = ensure_written_down(&smaller, &known).expect_err("the list is longer").to_string();
-        assert_eq!(parse(refused.split_once(":\n").expect("the list").1), smaller);
+        let refused = ensure_written_down(&smaller, &known)
+            .expect_err("the list is longer")
+            .to_string();
+        assert_eq!(
+            parse(refused.split_once(":\n").expect("the list").1),
+            smaller
+        );
         assert!(ensure_written_down(&known, &known).is_ok());
     }
 
@@ -173,7 +258,12 @@ mod tests {
         ];
         assert_eq!(cycles_of(&files), [["a/b.rs", "a/c.rs"]]);
         let local = ("a/mod.rs", "mod b;\nmod c;\npub use b::b;\npub struct B;");
-        let files = [files[0], local, ("a/b.rs", "use super::B; pub fn b() {}"), ("a/c.rs", "pub struct C;")];
+        let files = [
+            files[0],
+            local,
+            ("a/b.rs", "use super::B; pub fn b() {}"),
+            ("a/c.rs", "pub struct C;"),
+        ];
         assert_eq!(cycles_of(&files), [["a/b.rs", "a/mod.rs"]]);
     }
 }

@@ -1,6 +1,8 @@
-//! The files of a crate and the files that each one uses: imports, paths in code and re-exports, followed to their ends.
+//! The files of a crate and the files that each one uses: imports, paths in code and re-exports,
+//! followed to their ends.
 //!
-//! Only paths count. A method that is called on a value is declared with the value's type, which some path has named.
+//! Only paths count. A method that is called on a value is declared with the value's type, which
+//! some path has named.
 
 use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -41,29 +43,52 @@ impl Crate {
     /// `folder` has the files of the module's children.
     fn read_file(&mut self, file: &Path, path: &[String], folder: &Path) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        let tokens = text.parse::<TokenStream>().map_err(|err| anyhow!("{}: {err}", file.display()))?;
+        let tokens = text
+            .parse::<TokenStream>()
+            .map_err(|err| anyhow!("{}: {err}", file.display()))?;
         let children = self.add(file, path.to_vec(), tokens);
         for child in children {
             let below = folder.join(child.join("/"));
             let files = [below.with_extension("rs"), below.join("mod.rs")];
             let file = files.iter().find(|file| file.is_file());
-            let file =
-                file.with_context(|| format!("{}: no file of module {}", file_name(&files), child.join("::")))?;
+            let file = file.with_context(|| {
+                format!(
+                    "{}: no file of module {}",
+                    file_name(&files),
+                    child.join("::")
+                )
+            })?;
             self.read_file(file, &[path, &child].concat(), &below)?;
         }
         Ok(())
     }
 
-    /// Adds a module by its tokens, with the modules inside of it; returns those that have files, by paths from here.
+    /// Adds a module by its tokens, with the modules inside of it; returns those that have files,
+    /// by paths from here.
     fn add(&mut self, file: &Path, path: Vec<String>, tokens: TokenStream) -> Vec<Vec<String>> {
         let mut scan = Scan::default();
         scan.read(tokens);
-        let mut children: Vec<Vec<String>> = scan.outer.into_iter().map(|name| vec![name]).collect();
+        let mut children: Vec<Vec<String>> =
+            scan.outer.into_iter().map(|name| vec![name]).collect();
         for (name, tokens) in scan.inner {
-            let below = self.add(file, [path.as_slice(), std::slice::from_ref(&name)].concat(), tokens);
-            children.extend(below.into_iter().map(|child| [vec![name.clone()], child].concat()));
+            let below = self.add(
+                file,
+                [path.as_slice(), std::slice::from_ref(&name)].concat(),
+                tokens,
+            );
+            children.extend(
+                below
+                    .into_iter()
+                    .map(|child| [vec![name.clone()], child].concat()),
+            );
         }
-        self.modules.insert(path, Module { file: file.to_owned(), ..scan.module });
+        self.modules.insert(
+            path,
+            Module {
+                file: file.to_owned(),
+                ..scan.module
+            },
+        );
         children
     }
 
@@ -73,9 +98,15 @@ impl Crate {
         for (at, module) in &self.modules {
             let used = uses.entry(&module.file).or_default();
             // A module that is imported is used by the paths that begin with its name.
-            let imports = module.imports.values().filter(|path| !self.is_module(at, path));
+            let imports = module
+                .imports
+                .values()
+                .filter(|path| !self.is_module(at, path));
             for path in imports.chain(&module.paths) {
-                used.extend(self.file_of(at, path, MAX_HOPS).filter(|file| *file != module.file));
+                used.extend(
+                    self.file_of(at, path, MAX_HOPS)
+                        .filter(|file| *file != module.file),
+                );
             }
         }
         uses
@@ -87,19 +118,25 @@ impl Crate {
         self.modules.contains_key(&here)
     }
 
-    /// The file that defines what a path names, seen from the module `at`; `None` if it belongs to another crate.
+    /// The file that defines what a path names, seen from the module `at`; `None` if it belongs to
+    /// another crate.
     fn file_of(&self, at: &[String], path: &[String], hops: usize) -> Option<&Path> {
         let (mut here, mut rest, mut is_rooted) = rooted(at, path);
         loop {
             let module = self.modules.get(&here)?;
-            let [name, more @ ..] = rest else { return Some(&module.file) };
+            let [name, more @ ..] = rest else {
+                return Some(&module.file);
+            };
             let child = [here.as_slice(), std::slice::from_ref(name)].concat();
             if self.modules.contains_key(&child) {
                 (here, rest, is_rooted) = (child, more, true);
             } else if let Some(import) = module.imports.get(name).filter(|_| hops > 0) {
                 let whole = [import.as_slice(), more].concat();
-                // A name that is imported from another crate is still this module's to those who take it from here.
-                return self.file_of(&here, &whole, hops - 1).or(is_rooted.then_some(&*module.file));
+                // A name that is imported from another crate is still this module's to those who
+                // take it from here.
+                return self
+                    .file_of(&here, &whole, hops - 1)
+                    .or(is_rooted.then_some(&*module.file));
             } else {
                 return (is_rooted || module.items.contains(name)).then_some(&module.file);
             }
@@ -107,7 +144,8 @@ impl Crate {
     }
 }
 
-/// The module in which a path begins, seen from `at`, the rest of the path, and whether it says where it begins.
+/// The module in which a path begins, seen from `at`, the rest of the path, and whether it says
+/// where it begins.
 fn rooted<'p>(at: &[String], path: &'p [String]) -> (Vec<String>, &'p [String], bool) {
     let mut here = at.to_vec();
     let mut rest = path;
@@ -124,7 +162,9 @@ fn rooted<'p>(at: &[String], path: &'p [String]) -> (Vec<String>, &'p [String], 
 }
 
 fn file_name(files: &[PathBuf]) -> String {
-    files.first().map_or_else(String::new, |file| file.display().to_string())
+    files
+        .first()
+        .map_or_else(String::new, |file| file.display().to_string())
 }
 
 /// Reads the tokens of one module.
@@ -153,7 +193,9 @@ impl Scan {
                 self.read(group.stream());
                 rest
             }
-            TokenTree::Punct(punct) if punct.as_char() == '#' && is_for_tests(rest) => after_item(rest),
+            TokenTree::Punct(punct) if punct.as_char() == '#' && is_for_tests(rest) => {
+                after_item(rest)
+            }
             TokenTree::Ident(word) => self.word(&word.to_string(), rest),
             TokenTree::Punct(_) | TokenTree::Literal(_) => rest,
         }
@@ -170,7 +212,10 @@ impl Scan {
                 rest
             }
             ("use", _) => {
-                let end = rest.iter().position(|token| is_punct(token, ';')).unwrap_or(rest.len());
+                let end = rest
+                    .iter()
+                    .position(|token| is_punct(token, ';'))
+                    .unwrap_or(rest.len());
                 self.import(&[], &rest[..end]);
                 &rest[end..]
             }
@@ -183,7 +228,11 @@ impl Scan {
                 rest
             }
             // The place in `pub(in …)` is not used.
-            ("pub", [TokenTree::Group(group), rest @ ..]) if group.delimiter() == Delimiter::Parenthesis => rest,
+            ("pub", [TokenTree::Group(group), rest @ ..])
+                if group.delimiter() == Delimiter::Parenthesis =>
+            {
+                rest
+            }
             _ => self.path(word, rest),
         }
     }
@@ -210,17 +259,26 @@ impl Scan {
         let mut rest = tree;
         loop {
             match rest {
-                [TokenTree::Ident(name), TokenTree::Ident(word), TokenTree::Ident(alias), ..] if word == "as" => {
+                [
+                    TokenTree::Ident(name),
+                    TokenTree::Ident(word),
+                    TokenTree::Ident(alias),
+                    ..,
+                ] if word == "as" => {
                     return self.imported(alias.to_string(), path, &name.to_string());
                 }
                 [TokenTree::Ident(name), colon, _, more @ ..] if is_punct(colon, ':') => {
                     path.push(name.to_string());
                     rest = more;
                 }
-                [TokenTree::Ident(name)] => return self.imported(name.to_string(), path, &name.to_string()),
+                [TokenTree::Ident(name)] => {
+                    return self.imported(name.to_string(), path, &name.to_string());
+                }
                 [TokenTree::Group(group)] if group.delimiter() == Delimiter::Brace => {
                     let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
-                    return tokens.split(|token| is_punct(token, ',')).for_each(|tree| self.import(&path, tree));
+                    return tokens
+                        .split(|token| is_punct(token, ','))
+                        .for_each(|tree| self.import(&path, tree));
                 }
                 // All names of a module: which ones are used is not known, so it is the module.
                 [star] if is_punct(star, '*') => {
@@ -234,7 +292,9 @@ impl Scan {
 
     fn imported(&mut self, alias: String, mut path: Vec<String>, name: &str) {
         if name == "self" {
-            let Some(last) = path.last().cloned() else { return };
+            let Some(last) = path.last().cloned() else {
+                return;
+            };
             let alias = if alias == "self" { last } else { alias };
             self.module.imports.insert(alias, path);
         } else {
@@ -256,6 +316,8 @@ fn is_for_tests(rest: &[TokenTree]) -> bool {
 /// Tokens behind the body or the semicolon of an item.
 fn after_item(rest: &[TokenTree]) -> &[TokenTree] {
     let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
-    let end = rest.iter().position(|token| is_punct(token, ';') || is_body(token));
+    let end = rest
+        .iter()
+        .position(|token| is_punct(token, ';') || is_body(token));
     end.map_or(&[], |end| &rest[end + 1..])
 }

@@ -1,4 +1,5 @@
-//! etcd and API server without a cluster, in the namespaces of the thread that starts them. They end with it.
+//! etcd and API server without a cluster, in the namespaces of the thread that starts them. They
+//! end with it.
 
 use super::audit::{self, Audit};
 use super::state::{API_SERVER, bin};
@@ -26,22 +27,45 @@ pub struct ApiServer {
 impl ApiServer {
     /// What must be installed or built first, in a sentence.
     pub fn missing() -> Option<String> {
-        let not_built = ["kube-apiserver", "kubectl"].into_iter().find(|name| !bin().join(name).is_file());
-        let missing = not_built.or_else(|| ["etcd", "openssl", "setpriv"].into_iter().find(|name| !sh::on_path(name)));
-        missing.map(|name| format!("needs {name}, which `cargo xtask cluster build` builds or installs"))
+        let not_built = ["kube-apiserver", "kubectl"]
+            .into_iter()
+            .find(|name| !bin().join(name).is_file());
+        let missing = not_built.or_else(|| {
+            ["etcd", "openssl", "setpriv"]
+                .into_iter()
+                .find(|name| !sh::on_path(name))
+        });
+        missing.map(|name| {
+            format!("needs {name}, which `cargo xtask cluster build` builds or installs")
+        })
     }
 
     /// Starts both with their files in `dir`, and returns when braid's kinds and rights are there.
     pub fn start(dir: &Path) -> Result<Self> {
-        let server = Self { dir: dir.to_owned(), pki: Pki::create(dir.join("pki"), API_SERVER)? };
-        sh::read(&mut sh::cmd("ip", ["addr", "add", &format!("{API_SERVER}/32"), "dev", "lo"]))?;
-        // Nothing here has to survive a power cut, and fsync would be most of the API server's time.
-        server.daemon("etcd", sh::cmd("etcd", ["--unsafe-no-fsync", "--data-dir"]).arg(dir.join("etcd")))?;
-        let mut api_server =
-            sh::cmd(bin().join("kube-apiserver"), api_server_flags(|file| server.pki(file), API_SERVER));
+        let server = Self {
+            dir: dir.to_owned(),
+            pki: Pki::create(dir.join("pki"), API_SERVER)?,
+        };
+        sh::read(&mut sh::cmd(
+            "ip",
+            ["addr", "add", &format!("{API_SERVER}/32"), "dev", "lo"],
+        ))?;
+        // Nothing here has to survive a power cut, and fsync would be most of the API server's
+        // time.
+        server.daemon(
+            "etcd",
+            sh::cmd("etcd", ["--unsafe-no-fsync", "--data-dir"]).arg(dir.join("etcd")),
+        )?;
+        let mut api_server = sh::cmd(
+            bin().join("kube-apiserver"),
+            api_server_flags(|file| server.pki(file), API_SERVER),
+        );
         api_server.args(audit::flags(dir, &[])?);
         // Its pods need no account, and nothing here would make them one.
-        server.daemon("kube-apiserver", api_server.arg("--disable-admission-plugins=ServiceAccount"))?;
+        server.daemon(
+            "kube-apiserver",
+            api_server.arg("--disable-admission-plugins=ServiceAccount"),
+        )?;
         server.set_up().with_context(|| server.logs())?;
         Ok(server)
     }
@@ -52,9 +76,22 @@ impl ApiServer {
             wait::succeeds(&mut self.command(&["get", "--raw", "/readyz"]))
         })?;
         for file in ["deploy/crds.yaml", "deploy/rbac.yaml"] {
-            self.kubectl(&["apply", "-f", &sh::root().join(file).to_string_lossy()], None)?;
+            self.kubectl(
+                &["apply", "-f", &sh::root().join(file).to_string_lossy()],
+                None,
+            )?;
         }
-        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", &wait::timeout(PATIENCE)], None).map(drop)
+        self.kubectl(
+            &[
+                "wait",
+                "--for=condition=Established",
+                "crd",
+                "--all",
+                &wait::timeout(PATIENCE),
+            ],
+            None,
+        )
+        .map(drop)
     }
 
     /// One of the authority's files.
@@ -64,14 +101,20 @@ impl ApiServer {
 
     /// A token of a service account in `kube-system`.
     pub fn create_token(&self, account: &str) -> Result<String> {
-        Ok(self.kubectl(&["create", "token", account, "-n", "kube-system"], None)?.trim().to_owned())
+        Ok(self
+            .kubectl(&["create", "token", account, "-n", "kube-system"], None)?
+            .trim()
+            .to_owned())
     }
 
     /// kubectl as administrator; what it prints.
     pub fn kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<String> {
         let output = self.try_kubectl(args, input)?;
         if !output.status.success() {
-            bail!("kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+            bail!(
+                "kubectl {args:?}: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -79,10 +122,20 @@ impl ApiServer {
     /// kubectl as administrator, whether it succeeds or not.
     pub fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<Output> {
         let mut command = self.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().context("start kubectl")?;
         let mut stdin = child.stdin.take().context("kubectl has no input")?;
-        stdin.write_all(input.map(ToString::to_string).unwrap_or_default().as_bytes()).context("write to kubectl")?;
+        stdin
+            .write_all(
+                input
+                    .map(ToString::to_string)
+                    .unwrap_or_default()
+                    .as_bytes(),
+            )
+            .context("write to kubectl")?;
         drop(stdin);
         child.wait_with_output().context("wait for kubectl")
     }
@@ -99,7 +152,11 @@ impl ApiServer {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut kubectl = sh::cmd(bin().join("kubectl"), ["--kubeconfig"]);
-        kubectl.arg(self.pki("admin.conf")).arg("--cache-dir").arg(self.dir.join("kubectl")).args(args);
+        kubectl
+            .arg(self.pki("admin.conf"))
+            .arg("--cache-dir")
+            .arg(self.dir.join("kubectl"))
+            .args(args);
         kubectl
     }
 
@@ -108,13 +165,23 @@ impl ApiServer {
         let path = self.dir.join(format!("{name}.log"));
         let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
         let mut tied = sh::cmd("setpriv", ["--pdeathsig", "KILL"]);
-        tied.arg(command.get_program()).args(command.get_args()).stdout(log.try_clone()?).stderr(log);
+        tied.arg(command.get_program())
+            .args(command.get_args())
+            .stdout(log.try_clone()?)
+            .stderr(log);
         // Nobody waits for it: it outlives all but the thread.
-        tied.spawn().with_context(|| format!("start {name}")).map(drop)
+        tied.spawn()
+            .with_context(|| format!("start {name}"))
+            .map(drop)
     }
 
     fn logs(&self) -> String {
-        let log = |name: &str| fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default();
-        format!("no API server:\n{}", ["etcd", "kube-apiserver"].map(log).join("\n"))
+        let log = |name: &str| {
+            fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default()
+        };
+        format!(
+            "no API server:\n{}",
+            ["etcd", "kube-apiserver"].map(log).join("\n")
+        )
     }
 }

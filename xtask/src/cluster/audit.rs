@@ -16,15 +16,18 @@ pub struct Audit {
     requests: Vec<Value>,
 }
 
-/// Writes the policy into `folder`; the flags by which an API server logs there what these users ask, or all where there
-/// are none.
+/// Writes the policy into `folder`; the flags by which an API server logs there what these users
+/// ask, or all where there are none.
 pub fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
     let rules = json!([{"level": "Metadata", "users": users}]);
     let omitted = ["RequestReceived"];
     let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": omitted, "rules": rules});
     let file = folder.join("audit-policy");
     fs::write(&file, policy.to_string()).with_context(|| format!("write {}", file.display()))?;
-    Ok([format!("--audit-log-path={}", log(folder).display()), format!("--audit-policy-file={}", file.display())])
+    Ok([
+        format!("--audit-log-path={}", log(folder).display()),
+        format!("--audit-policy-file={}", file.display()),
+    ])
 }
 
 /// The file with a line of JSON for each request.
@@ -33,19 +36,29 @@ pub fn log(folder: &Path) -> PathBuf {
 }
 
 impl Audit {
-    /// Reads the log of the API server that logs to `folder`; a line that is still being written is left out.
+    /// Reads the log of the API server that logs to `folder`; a line that is still being written is
+    /// left out.
     pub fn read(folder: &Path) -> Result<Self> {
         Ok(Self::of_lines(&text(folder)?, USER))
     }
 
     /// The same of another account of `kube-system`.
     pub fn read_of(folder: &Path, account: &str) -> Result<Self> {
-        Ok(Self::of_lines(&text(folder)?, &format!("system:serviceaccount:kube-system:{account}")))
+        Ok(Self::of_lines(
+            &text(folder)?,
+            &format!("system:serviceaccount:kube-system:{account}"),
+        ))
     }
 
     fn of_lines(text: &str, user: &str) -> Self {
-        let requests = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        Self { requests: requests.filter(|request| request["user"]["username"] == user).collect() }
+        let requests = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Self {
+            requests: requests
+                .filter(|request| request["user"]["username"] == user)
+                .collect(),
+        }
     }
 
     /// The log of a cluster.
@@ -62,7 +75,8 @@ impl Audit {
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         let is_within = |of: &Value| of.is_null() || of == namespace;
-        self.requests.retain(|request| is_within(&request["objectRef"]["namespace"]));
+        self.requests
+            .retain(|request| is_within(&request["objectRef"]["namespace"]));
         self
     }
 
@@ -73,8 +87,13 @@ impl Audit {
 
     /// The same of what the server did not allow.
     pub fn forbidden(&self) -> Vec<String> {
-        let is_forbidden = |request: &&Value| request["annotations"]["authorization.k8s.io/decision"] == "forbid";
-        self.requests.iter().filter(is_forbidden).map(right).collect()
+        let is_forbidden =
+            |request: &&Value| request["annotations"]["authorization.k8s.io/decision"] == "forbid";
+        self.requests
+            .iter()
+            .filter(is_forbidden)
+            .map(right)
+            .collect()
     }
 }
 
@@ -87,23 +106,44 @@ fn right(request: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let object = &request["objectRef"];
     if object["resource"].is_null() {
-        return format!("{} {}", text(&request["verb"]), text(&request["requestURI"]));
+        return format!(
+            "{} {}",
+            text(&request["verb"]),
+            text(&request["requestURI"])
+        );
     }
-    let (group, resource, below) = (text(&object["apiGroup"]), text(&object["resource"]), text(&object["subresource"]));
-    let below = if below.is_empty() { below } else { format!("/{below}") };
+    let (group, resource, below) = (
+        text(&object["apiGroup"]),
+        text(&object["resource"]),
+        text(&object["subresource"]),
+    );
+    let below = if below.is_empty() {
+        below
+    } else {
+        format!("/{below}")
+    };
     format!("{} {group}/{resource}{below}", text(&request["verb"]))
 }
 
 /// `<verb> <group>/<resource>` of all that a role grants.
 pub fn granted(role: &Value) -> BTreeSet<String> {
     let list = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|word| word.as_str().map(str::to_owned))
+            .collect()
     };
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
         for verb in list(&rule["verbs"]) {
             for group in list(&rule["apiGroups"]) {
-                rights.extend(list(&rule["resources"]).iter().map(|resource| format!("{verb} {group}/{resource}")));
+                rights.extend(
+                    list(&rule["resources"])
+                        .iter()
+                        .map(|resource| format!("{verb} {group}/{resource}")),
+                );
             }
         }
     }
@@ -125,11 +165,20 @@ mod tests {
             json!({"verb": "list", "objectRef": object, "user": {"username": "admin"}}),
         ];
         let mut audit = Audit::of_lines(&log.map(|line| line.to_string()).join("\n"), USER);
-        assert_eq!(audit.asked(), BTreeSet::from(["patch /pods/status".to_owned(), "get /version".to_owned()]));
+        assert_eq!(
+            audit.asked(),
+            BTreeSet::from(["patch /pods/status".to_owned(), "get /version".to_owned()])
+        );
         assert_eq!(audit.forbidden(), ["get /version"]);
         let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]});
-        assert_eq!(granted(&role), BTreeSet::from(["patch /pods/status".to_owned()]));
+        assert_eq!(
+            granted(&role),
+            BTreeSet::from(["patch /pods/status".to_owned()])
+        );
         audit.requests[0]["objectRef"]["namespace"] = json!("other");
-        assert_eq!(audit.within("web").asked(), BTreeSet::from(["get /version".to_owned()]));
+        assert_eq!(
+            audit.within("web").asked(),
+            BTreeSet::from(["get /version".to_owned()])
+        );
     }
 }

@@ -8,8 +8,14 @@ use std::fs;
 use std::path::Path;
 
 const KUBERNETES: &str = "1.36.3";
-const KUBERNETES_COMMANDS: &[&str] =
-    &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy"];
+const KUBERNETES_COMMANDS: &[&str] = &[
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kubectl",
+    "kube-proxy",
+];
 /// A version that calls STATUS, which Debian's 1.6 does not.
 const CONTAINERD: &str = "2.3.3";
 const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
@@ -37,13 +43,23 @@ pub(crate) fn build() -> Result<()> {
 }
 
 fn is_built(command: &str, version: &str) -> bool {
-    sh::read(&mut sh::cmd(bin().join(command), ["--version"])).is_ok_and(|text| text.contains(version))
+    sh::read(&mut sh::cmd(bin().join(command), ["--version"]))
+        .is_ok_and(|text| text.contains(version))
 }
 
 fn kubernetes() -> Result<()> {
     const MODULE: &str = "k8s.io/kubernetes";
-    let found = sh::read(&mut sh::cmd("go", ["mod", "download", "-json", &format!("{MODULE}@v{KUBERNETES}")]))?;
-    let found: serde_json::Value = serde_json::from_str(&found).context("parse what `go mod download` says")?;
+    let found = sh::read(&mut sh::cmd(
+        "go",
+        [
+            "mod",
+            "download",
+            "-json",
+            &format!("{MODULE}@v{KUBERNETES}"),
+        ],
+    ))?;
+    let found: serde_json::Value =
+        serde_json::from_str(&found).context("parse what `go mod download` says")?;
     let own = Path::new(found["Dir"].as_str().unwrap_or_default()).join("go.mod");
     let own = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
     let minor = KUBERNETES.trim_start_matches("1.");
@@ -53,8 +69,9 @@ fn kubernetes() -> Result<()> {
     }
     let version = "k8s.io/component-base/version";
     let major_minor = minor.split('.').next().unwrap_or_default();
-    let stamp =
-        format!("-X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor={major_minor}");
+    let stamp = format!(
+        "-X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor={major_minor}"
+    );
     go_build(&bin(), &go_mod, MODULE, KUBERNETES_COMMANDS, &stamp, "")
 }
 
@@ -71,11 +88,16 @@ fn containerd() -> Result<()> {
     )
 }
 
-/// The modules that Kubernetes replaces by a folder of its own: each is published under the same minor version.
+/// The modules that Kubernetes replaces by a folder of its own: each is published under the same
+/// minor version.
 fn staging_modules(go_mod: &str) -> Vec<&str> {
     go_mod
         .lines()
-        .filter_map(|line| line.trim().trim_start_matches("replace ").split_once(" => ./staging/"))
+        .filter_map(|line| {
+            line.trim()
+                .trim_start_matches("replace ")
+                .split_once(" => ./staging/")
+        })
         .map(|(module, _)| module)
         .collect()
 }
@@ -92,8 +114,14 @@ pub(crate) fn go_build(
     eprintln!("building {}", commands.join(" "));
     let dir = sh::cache().join("build").join(module.replace('/', "_"));
     fs::create_dir_all(&dir)?;
-    fs::write(dir.join("go.mod"), format!("module build\n\ngo 1.26.0\n\n{go_mod}"))?;
-    let packages: Vec<String> = commands.iter().map(|command| format!("{module}/cmd/{command}")).collect();
+    fs::write(
+        dir.join("go.mod"),
+        format!("module build\n\ngo 1.26.0\n\n{go_mod}"),
+    )?;
+    let packages: Vec<String> = commands
+        .iter()
+        .map(|command| format!("{module}/cmd/{command}"))
+        .collect();
     let mut tools = String::from("//go:build tools\n\npackage build\n\n");
     for package in &packages {
         writeln!(tools, "import _ {package:?}")?;
@@ -101,7 +129,14 @@ pub(crate) fn go_build(
     fs::write(dir.join("tools.go"), tools)?;
     // `-e`: the commands are programs, which can be built but not imported.
     sh::read(sh::cmd("go", ["mod", "tidy", "-e"]).current_dir(&dir))?;
-    let flags = ["-trimpath", "-tags", tags, "-ldflags", &format!("-s -w {stamp}"), "-o"];
+    let flags = [
+        "-trimpath",
+        "-tags",
+        tags,
+        "-ldflags",
+        &format!("-s -w {stamp}"),
+        "-o",
+    ];
     sh::run(
         sh::cmd("go", ["build"])
             .args(flags)

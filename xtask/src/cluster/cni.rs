@@ -13,10 +13,12 @@ pub(crate) struct Plugin {
     /// Folder whose executables are copied to each node's /opt/cni/bin
     #[arg(long)]
     cni_dir: Option<PathBuf>,
-    /// Network configuration list for each node's /etc/cni/net.d; {podCIDR}, {node} and {index} are replaced
+    /// Network configuration list for each node's /etc/cni/net.d; {podCIDR}, {node} and {index}
+    /// are replaced
     #[arg(long)]
     conflist: Option<PathBuf>,
-    /// Go template of the list, of which the node's containerd makes its own with the range that the API server gave it
+    /// Go template of the list, of which the node's containerd makes its own with the range that
+    /// the API server gave it
     #[arg(long, conflicts_with = "conflist")]
     conf_template: Option<PathBuf>,
 }
@@ -34,12 +36,15 @@ impl Plugin {
     pub(crate) fn install(&self, cluster: &Cluster, node: Node) -> Result<()> {
         if let Some(dir) = &self.cni_dir {
             let to = cluster.node_dir(node).join(node::PLUGINS);
-            copy_executables(dir, &to).with_context(|| format!("copy plugins from {}", dir.display()))?;
+            copy_executables(dir, &to)
+                .with_context(|| format!("copy plugins from {}", dir.display()))?;
         }
         if let Some(template) = &self.conflist {
-            let text = fs::read_to_string(template).with_context(|| format!("read {}", template.display()))?;
+            let text = fs::read_to_string(template)
+                .with_context(|| format!("read {}", template.display()))?;
             let to = cluster.node_dir(node).join("net.d/10-net.conflist");
-            fs::write(&to, render(&text, node)).with_context(|| format!("write {}", to.display()))?;
+            fs::write(&to, render(&text, node))
+                .with_context(|| format!("write {}", to.display()))?;
         }
         if let Some(template) = &self.conf_template {
             let to = cluster.node_dir(node).join(TEMPLATE);
@@ -68,10 +73,12 @@ fn copy_executables(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The script of a name that starts braid in the folder `from`, as the node has it; `None` for any other file.
+/// The script of a name that starts braid in the folder `from`, as the node has it; `None` for any
+/// other file.
 fn started_by(file: &Path, from: &Path) -> Result<Option<&'static str>> {
     let script = format!("#!{}/braid\n", from.display());
-    let is_script = fs::metadata(file)?.len() == script.len() as u64 && fs::read(file)? == script.as_bytes();
+    let is_script =
+        fs::metadata(file)?.len() == script.len() as u64 && fs::read(file)? == script.as_bytes();
     Ok(is_script.then_some("#!/opt/cni/bin/braid\n"))
 }
 
@@ -90,7 +97,11 @@ mod tests {
     fn names_that_start_braid_start_the_nodes_own() -> Result<()> {
         let (from, to) = (tempfile::tempdir()?, tempfile::tempdir()?);
         let script = format!("#!{}/braid\n", from.path().display());
-        for (name, text) in [("braid", "a program"), ("bridge", script.as_str()), ("other", "#!/bin/sh\n")] {
+        for (name, text) in [
+            ("braid", "a program"),
+            ("bridge", script.as_str()),
+            ("other", "#!/bin/sh\n"),
+        ] {
             fs::write(from.path().join(name), text)?;
             fs::set_permissions(from.path().join(name), fs::Permissions::from_mode(0o755))?;
         }
@@ -109,10 +120,16 @@ mod tests {
     #[test]
     fn a_template_becomes_the_nodes_own_configuration() -> Result<()> {
         let template = r#"{"name": "{node}-{index}", "subnet": "{podCIDR}"}"#;
-        let rendered = Node::first(2)?.into_iter().map(|node| render(template, node)).collect::<Vec<_>>();
+        let rendered = Node::first(2)?
+            .into_iter()
+            .map(|node| render(template, node))
+            .collect::<Vec<_>>();
         assert_eq!(
             rendered,
-            [r#"{"name": "n1-1", "subnet": "10.244.1.0/24"}"#, r#"{"name": "n2-2", "subnet": "10.244.2.0/24"}"#]
+            [
+                r#"{"name": "n1-1", "subnet": "10.244.1.0/24"}"#,
+                r#"{"name": "n2-2", "subnet": "10.244.2.0/24"}"#
+            ]
         );
         Ok(())
     }

@@ -11,21 +11,43 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 /// The logs that explain why a control plane did not come up.
-pub(crate) const LOGS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+pub(crate) const LOGS: [&str; 4] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+];
 
 /// Starts all four, and waits until the API server serves and the default service account is there.
 pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     let mut etcd = in_netns(CONTROL_PLANE, "etcd");
     // Nothing here has to survive a power cut, and fsync would be most of the API server's time.
-    etcd.arg("--data-dir").arg(cluster.dir().join("etcd")).arg("--unsafe-no-fsync");
+    etcd.arg("--data-dir")
+        .arg(cluster.dir().join("etcd"))
+        .arg("--unsafe-no-fsync");
     let mut scheduler = in_netns(CONTROL_PLANE, bin().join("kube-scheduler"));
-    scheduler.arg(flag("kubeconfig", cluster, "admin.conf")).arg("--leader-elect=false");
-    let [api, controllers] = [[etcd, api_server(cluster)?], [controller_manager(cluster), scheduler]];
+    scheduler
+        .arg(flag("kubeconfig", cluster, "admin.conf"))
+        .arg("--leader-elect=false");
+    let [api, controllers] = [
+        [etcd, api_server(cluster)?],
+        [controller_manager(cluster), scheduler],
+    ];
     let mut daemons: Vec<(&str, Child)> = Vec::new();
     // The controller manager ends if the API server takes longer than ten seconds.
     for (names, commands, what, question) in [
-        (&LOGS[..2], api, "the API server is ready", &["get", "--raw", "/readyz"][..]),
-        (&LOGS[2..], controllers, "pods have a service account", &["get", "serviceaccount", "default"]),
+        (
+            &LOGS[..2],
+            api,
+            "the API server is ready",
+            &["get", "--raw", "/readyz"][..],
+        ),
+        (
+            &LOGS[2..],
+            controllers,
+            "pods have a service account",
+            &["get", "serviceaccount", "default"],
+        ),
     ] {
         for (name, mut command) in names.iter().zip(commands) {
             daemons.push((name, wait::daemon(cluster, name, &mut command)?));
@@ -62,7 +84,8 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
-/// The flags of an API server at `address` beside its etcd, with the certificates of [`Pki`](super::Pki).
+/// The flags of an API server at `address` beside its etcd, with the certificates of
+/// [`Pki`](super::Pki).
 pub fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),
@@ -79,8 +102,15 @@ pub fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec
         "--allow-privileged=true",
         "--service-account-issuer=https://kubernetes",
     ];
-    let files = files.iter().map(|(name, file)| format!("--{name}={}", pki(file).display()));
-    plain.map(String::from).into_iter().chain([format!("--advertise-address={address}")]).chain(files).collect()
+    let files = files
+        .iter()
+        .map(|(name, file)| format!("--{name}={}", pki(file).display()));
+    plain
+        .map(String::from)
+        .into_iter()
+        .chain([format!("--advertise-address={address}")])
+        .chain(files)
+        .collect()
 }
 
 fn controller_manager(cluster: &Cluster) -> Command {
@@ -90,7 +120,10 @@ fn controller_manager(cluster: &Cluster) -> Command {
         .arg(flag("service-account-private-key-file", cluster, "sa.key"))
         .arg(flag("root-ca-file", cluster, "ca.crt"))
         // By default it makes a folder under /usr/libexec.
-        .arg(format!("--flex-volume-plugin-dir={}", cluster.dir().join("volume-plugins").display()))
+        .arg(format!(
+            "--flex-volume-plugin-dir={}",
+            cluster.dir().join("volume-plugins").display()
+        ))
         .arg("--leader-elect=false");
     command
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "deploy/braid.yaml";
-/// Patch of the manifest by which nodes also attach pods to networks, and what has to be there for that.
+/// Patch of the manifest by which nodes also attach pods to networks, and what has to be there for
+/// that.
 const NETWORKS: &str = "deploy/networks.yaml";
 const OBJECTS: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
 const REMOVAL: &str = "deploy/remove.yaml";
@@ -29,7 +30,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
-    if options.remove { take_off(cluster) } else { bring(cluster) }
+    if options.remove {
+        take_off(cluster)
+    } else {
+        bring(cluster)
+    }
 }
 
 /// Returns true if braid is in a node's plugin folder.
@@ -53,7 +58,10 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     roll_out(cluster)?;
     wait::nodes(cluster)?;
     let seconds = start.elapsed().as_secs_f64();
-    println!("braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`", nodes.len());
+    println!(
+        "braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`",
+        nodes.len()
+    );
     Ok(())
 }
 
@@ -62,10 +70,28 @@ pub fn attach_networks(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     let files = OBJECTS.iter().flat_map(|file| ["-f", file]);
     sh::read(cluster.kubectl(["apply"]).args(files))?;
-    sh::read(&mut cluster.kubectl(["wait", "crd", "--all", "--for=condition=Established", &wait::timeout(LIMIT)]))?;
-    let patch = ["patch", "--local", "-f", MANIFEST, "--patch-file", NETWORKS, "-o", "yaml"];
+    sh::read(&mut cluster.kubectl([
+        "wait",
+        "crd",
+        "--all",
+        "--for=condition=Established",
+        &wait::timeout(LIMIT),
+    ]))?;
+    let patch = [
+        "patch",
+        "--local",
+        "-f",
+        MANIFEST,
+        "--patch-file",
+        NETWORKS,
+        "-o",
+        "yaml",
+    ];
     let patched = sh::read(&mut cluster.kubectl(patch))?;
-    sh::feed(&mut cluster.kubectl(["apply", "-f", "-"]), patched.as_bytes())?;
+    sh::feed(
+        &mut cluster.kubectl(["apply", "-f", "-"]),
+        patched.as_bytes(),
+    )?;
     roll_out(cluster)?;
     let seconds = start.elapsed().as_secs_f64();
     println!("the nodes attach pods to networks {seconds:.1} s after `kubectl apply`");
@@ -81,19 +107,38 @@ pub fn restart(cluster: &Cluster) -> Result<()> {
 /// Follows deploy/README.md, and compares the plugin folders with the notes.
 pub fn take_off(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
-    sh::read(&mut cluster.kubectl(["patch", DAEMON_SET, "-n", "kube-system", "--patch-file", REMOVAL]))?;
+    sh::read(&mut cluster.kubectl([
+        "patch",
+        DAEMON_SET,
+        "-n",
+        "kube-system",
+        "--patch-file",
+        REMOVAL,
+    ]))?;
     roll_out(cluster)?;
-    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", &wait::timeout(LIMIT)]))?;
+    sh::read(&mut cluster.kubectl([
+        "delete",
+        "-f",
+        MANIFEST,
+        "--cascade=foreground",
+        &wait::timeout(LIMIT),
+    ]))?;
     for node in cluster.nodes()? {
         let note = note(cluster, node);
-        let before = fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
+        let before =
+            fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
         let after = folder(cluster, node)?;
-        ensure!(after == before, "{node}: {PLUGINS} was\n{before}\nand is\n{after}");
+        ensure!(
+            after == before,
+            "{node}: {PLUGINS} was\n{before}\nand is\n{after}"
+        );
         let left = sh::read(&mut cluster.on(node, ["find", CONFIGURATIONS, "-name", "*braid*"])?)?;
         ensure!(left.is_empty(), "{node}: left in {CONFIGURATIONS}:\n{left}");
     }
     let seconds = start.elapsed().as_secs_f64();
-    println!("braid is removed after {seconds:.1} s, with its configurations, and the plugin folders are as before");
+    println!(
+        "braid is removed after {seconds:.1} s, with its configurations, and the plugin folders are as before"
+    );
     Ok(())
 }
 
@@ -102,11 +147,21 @@ fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let archive = cluster.dir().join("braid.tar");
     image::write(&dist::unordered()?, &archive)?;
     up::load(cluster, &archive)?;
-    let manifest = fs::read_to_string(sh::root().join(MANIFEST)).with_context(|| format!("read {MANIFEST}"))?;
+    let manifest = fs::read_to_string(sh::root().join(MANIFEST))
+        .with_context(|| format!("read {MANIFEST}"))?;
     for name in images(&manifest).filter(|name| *name != image::NAME) {
         for node in nodes {
             // What only has to stay can be the cluster's own.
-            let tag = ["ctr", "-n", "k8s.io", "images", "tag", "--force", "localhost/pause:1", name];
+            let tag = [
+                "ctr",
+                "-n",
+                "k8s.io",
+                "images",
+                "tag",
+                "--force",
+                "localhost/pause:1",
+                name,
+            ];
             sh::read(&mut cluster.on(*node, tag)?)?;
         }
     }
@@ -114,12 +169,21 @@ fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
 }
 
 fn images(manifest: &str) -> impl Iterator<Item = &str> {
-    manifest.lines().filter_map(|line| line.trim().strip_prefix("image: "))
+    manifest
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("image: "))
 }
 
 /// Waits until its present pods run on all nodes.
 fn roll_out(cluster: &Cluster) -> Result<()> {
-    let mut status = cluster.kubectl(["rollout", "status", DAEMON_SET, "-n", "kube-system", &wait::timeout(2 * LIMIT)]);
+    let mut status = cluster.kubectl([
+        "rollout",
+        "status",
+        DAEMON_SET,
+        "-n",
+        "kube-system",
+        &wait::timeout(2 * LIMIT),
+    ]);
     sh::read(&mut status).map(drop)
 }
 
@@ -130,7 +194,14 @@ fn note(cluster: &Cluster, node: Node) -> PathBuf {
 
 /// A plugin folder: a line of `find` for each name and one of `sha256sum` for each file, in order.
 fn folder(cluster: &Cluster, node: Node) -> Result<String> {
-    let list = ["find", PLUGINS, "-mindepth", "1", "-printf", "%p %M %U:%G %T@ %l\n"];
+    let list = [
+        "find",
+        PLUGINS,
+        "-mindepth",
+        "1",
+        "-printf",
+        "%p %M %U:%G %T@ %l\n",
+    ];
     let digests = ["-type", "f", "-exec", "sha256sum", "{}", "+"];
     let found = sh::read(cluster.on(node, list)?.args(digests))?;
     let mut lines: Vec<&str> = found.lines().collect();
@@ -140,5 +211,6 @@ fn folder(cluster: &Cluster, node: Node) -> Result<String> {
 
 /// Returns true if a line of a plugin folder is braid's own.
 fn is_braid(line: &str) -> bool {
-    line.strip_prefix(PLUGINS).is_some_and(|name| name.starts_with("/braid "))
+    line.strip_prefix(PLUGINS)
+        .is_some_and(|name| name.starts_with("/braid "))
 }

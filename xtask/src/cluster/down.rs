@@ -9,21 +9,28 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Ends all processes and removes namespaces, cgroups, mount points and files; without a cluster it does nothing.
+/// Ends all processes and removes namespaces, cgroups, mount points and files; without a cluster it
+/// does nothing.
 pub(crate) fn run() -> Result<()> {
     let namespaces = namespaces()?;
     let mut killed = BTreeSet::new();
-    wait::until("all processes of the cluster have ended", Duration::from_secs(30), || {
-        let parents = parents();
-        let found = processes(&namespaces, &parents)?;
-        if !found.is_empty() {
-            // A process that ended meanwhile is what is wanted.
-            wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(found.iter().map(u32::to_string)))?;
-        }
-        killed.extend(found);
-        // One that is ending has left its namespaces already.
-        Ok(killed.iter().all(|pid| !parents.contains_key(pid)))
-    })?;
+    wait::until(
+        "all processes of the cluster have ended",
+        Duration::from_secs(30),
+        || {
+            let parents = parents();
+            let found = processes(&namespaces, &parents)?;
+            if !found.is_empty() {
+                // A process that ended meanwhile is what is wanted.
+                wait::succeeds(
+                    sh::cmd("kill", ["-KILL", "--"]).args(found.iter().map(u32::to_string)),
+                )?;
+            }
+            killed.extend(found);
+            // One that is ending has left its namespaces already.
+            Ok(killed.iter().all(|pid| !parents.contains_key(pid)))
+        },
+    )?;
     for namespace in &namespaces {
         sh::read(&mut sh::cmd("ip", ["netns", "del", namespace]))?;
     }
@@ -43,12 +50,20 @@ fn namespaces() -> Result<Vec<String>> {
     let listed = sh::read(&mut sh::cmd("ip", ["netns", "list"]))?;
     let is_ours = |name: &&str| {
         [LAN, CONTROL_PLANE].contains(name)
-            || name.strip_prefix("braid-").is_some_and(|node| node.parse::<Node>().is_ok())
+            || name
+                .strip_prefix("braid-")
+                .is_some_and(|node| node.parse::<Node>().is_ok())
     };
-    Ok(listed.lines().filter_map(|line| line.split(' ').next()).filter(is_ours).map(String::from).collect())
+    Ok(listed
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .filter(is_ours)
+        .map(String::from)
+        .collect())
 }
 
-/// All processes in the namespaces, and their descendants: a container is a child of its shim, in a namespace of its own.
+/// All processes in the namespaces, and their descendants: a container is a child of its shim, in a
+/// namespace of its own.
 fn processes(namespaces: &[String], parents: &BTreeMap<u32, u32>) -> Result<Vec<u32>> {
     let mut found: Vec<u32> = Vec::new();
     for namespace in namespaces {
@@ -82,10 +97,15 @@ fn parents() -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// Removes the emptied cgroups of the containers, in the one hierarchy of cgroup v2 or in each of v1.
+/// Removes the emptied cgroups of the containers, in the one hierarchy of cgroup v2 or in each of
+/// v1.
 fn remove_cgroups() {
     const ROOT: &str = "/sys/fs/cgroup";
-    let hierarchies = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    let hierarchies = fs::read_dir(ROOT)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     for hierarchy in hierarchies.chain([ROOT.into()]) {
         remove_cgroup(&hierarchy.join("k8s.io"));
     }
@@ -105,7 +125,8 @@ fn remove_cgroup(cgroup: &Path) {
 fn remove_mount_points(cluster: &Cluster) {
     let made = fs::read_to_string(cluster.dir().join("mount-points")).unwrap_or_default();
     let used = mounted();
-    // The kernel would remove a folder on which only other mount namespaces have something, and unmount that.
+    // The kernel would remove a folder on which only other mount namespaces have something, and
+    // unmount that.
     for path in made.lines().filter(|path| !used.contains(*path)) {
         // One that someone uses by now is not empty, and stays.
         let _ = fs::remove_dir(Path::new(path));
@@ -115,8 +136,11 @@ fn remove_mount_points(cluster: &Cluster) {
 /// Paths on which something is mounted, in the mount namespace of any process.
 fn mounted() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let tables = entries.filter_map(|entry| fs::read_to_string(entry.path().join("mountinfo")).ok());
-    tables.flat_map(|table| mount_points(&table).map(str::to_owned).collect::<Vec<_>>()).collect()
+    let tables =
+        entries.filter_map(|entry| fs::read_to_string(entry.path().join("mountinfo")).ok());
+    tables
+        .flat_map(|table| mount_points(&table).map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The mount points of a table as in `/proc/<pid>/mountinfo`.
@@ -136,9 +160,11 @@ mod tests {
 
     #[test]
     fn a_mount_point_is_the_fifth_field() {
-        let table =
-            "22 1 254:0 / / rw - ext4 /dev/vda rw\n611 22 0:46 /bin /opt/cni/bin rw shared:1 - tmpfs tmpfs rw\n";
-        assert_eq!(mount_points(table).collect::<Vec<_>>(), ["/", "/opt/cni/bin"]);
+        let table = "22 1 254:0 / / rw - ext4 /dev/vda rw\n611 22 0:46 /bin /opt/cni/bin rw shared:1 - tmpfs tmpfs rw\n";
+        assert_eq!(
+            mount_points(table).collect::<Vec<_>>(),
+            ["/", "/opt/cni/bin"]
+        );
         assert!(mounted().contains("/proc"));
     }
 }

@@ -12,13 +12,23 @@ const BUSYBOX: &str = "/bin/busybox";
 /// Writes the archive of the image `name` (`localhost/busybox:1`), which runs `command` by default.
 pub(crate) fn write(out: &Path, name: &str, command: &[&str]) -> Result<()> {
     let layer = busybox_layer().context("write the busybox layer")?;
-    Image { name, config: json!({"Cmd": command, "Env": ["PATH=/bin"]}), layer }.write(out)
+    Image {
+        name,
+        config: json!({"Cmd": command, "Env": ["PATH=/bin"]}),
+        layer,
+    }
+    .write(out)
 }
 
 fn busybox_layer() -> Result<Layer> {
     let busybox = fs::read(BUSYBOX).with_context(|| format!("read {BUSYBOX}"))?;
     // The dynamic loader's path is in the first page of an ELF file, if it needs one.
-    if busybox.get(..4096).unwrap_or(&busybox).windows(8).any(|bytes| bytes == b"ld-linux") {
+    if busybox
+        .get(..4096)
+        .unwrap_or(&busybox)
+        .windows(8)
+        .any(|bytes| bytes == b"ld-linux")
+    {
         bail!("{BUSYBOX} is dynamically linked: install busybox-static");
     }
     let mut layer = Layer::new();

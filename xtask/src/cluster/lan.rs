@@ -1,4 +1,5 @@
-//! The network between the machines that there are not: three bridges, and a veth from each to every namespace.
+//! The network between the machines that there are not: three bridges, and a veth from each to
+//! every namespace.
 //!
 //! ```text
 //!   braid-lan   br0 ──┬── eth0 braid-cp  10.99.0.1
@@ -38,7 +39,11 @@ pub(crate) fn create(nodes: &[Node]) -> Result<()> {
         cable(&format!("s{node}"), "br1", &netns, "eth1")?;
         cable(&format!("d{node}"), "br2", &netns, DEVICE)?;
         ip(&format!("-n {netns} route add default via {API_SERVER}"))?;
-        let others: Vec<Node> = nodes.iter().copied().filter(|other| other != node).collect();
+        let others: Vec<Node> = nodes
+            .iter()
+            .copied()
+            .filter(|other| other != node)
+            .collect();
         pod_routes(&netns, &others)?;
     }
     Ok(())
@@ -50,7 +55,9 @@ fn router() -> Result<()> {
     ip(&format!("-n {LAN} addr add {BEYOND}/32 dev lo"))?;
     ip(&format!("-n {LAN} addr add {lan}/24 dev br1"))?;
     ip(&format!("-n {LAN} addr add {devices}/24 dev br2"))?;
-    ip(&format!("-n {LAN} route add {FROM_BEYOND} dev br1 src {BEYOND}"))
+    ip(&format!(
+        "-n {LAN} route add {FROM_BEYOND} dev br1 src {BEYOND}"
+    ))
 }
 
 fn machine(netns: &str, address: Ipv4Addr) -> Result<()> {
@@ -63,12 +70,18 @@ fn machine(netns: &str, address: Ipv4Addr) -> Result<()> {
 
 /// A veth whose `port` is on `bridge` and whose other end is `ifname` in `netns`; both up.
 fn cable(port: &str, bridge: &str, netns: &str, ifname: &str) -> Result<()> {
-    ip(&format!("-n {LAN} link add {port} up master {bridge} type veth peer name {ifname} netns {netns}"))?;
+    ip(&format!(
+        "-n {LAN} link add {port} up master {bridge} type veth peer name {ifname} netns {netns}"
+    ))?;
     ip(&format!("-n {netns} link set {ifname} up"))
 }
 
 fn pod_routes(netns: &str, nodes: &[Node]) -> Result<()> {
-    nodes
-        .iter()
-        .try_for_each(|node| ip(&format!("-n {netns} route add {} via {} dev eth0", node.pod_cidr(), node.address())))
+    nodes.iter().try_for_each(|node| {
+        ip(&format!(
+            "-n {netns} route add {} via {} dev eth0",
+            node.pod_cidr(),
+            node.address()
+        ))
+    })
 }

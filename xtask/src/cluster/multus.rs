@@ -5,15 +5,22 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The program that generates a node's configuration in the pods of Multus' `DaemonSet`; built if it is missing.
+/// The program that generates a node's configuration in the pods of Multus' `DaemonSet`; built if
+/// it is missing.
 pub fn entrypoint() -> Result<PathBuf> {
     Ok(tools::multus()?.join("thin_entrypoint"))
 }
 
 /// The manifest of Multus' `DaemonSet`, in the module that the programs are built from.
 pub fn manifest() -> Result<PathBuf> {
-    let module = sh::read(&mut sh::cmd("go", ["mod", "download", "-json", &tools::multus_module()]))?;
-    let module: Value = serde_json::from_str(&module).context("parse the description of Multus' module")?;
-    let folder = module["Dir"].as_str().context("Multus' module has no folder")?;
+    let module = sh::read(&mut sh::cmd(
+        "go",
+        ["mod", "download", "-json", &tools::multus_module()],
+    ))?;
+    let module: Value =
+        serde_json::from_str(&module).context("parse the description of Multus' module")?;
+    let folder = module["Dir"]
+        .as_str()
+        .context("Multus' module has no folder")?;
     Ok(Path::new(folder).join("deployments/multus-daemonset.yml"))
 }

@@ -1,4 +1,5 @@
-//! One node: a network and a mount namespace in which containerd and kubelet find a real node's default paths.
+//! One node: a network and a mount namespace in which containerd and kubelet find a real node's
+//! default paths.
 
 use super::state::{Cluster, Node, bin, in_netns};
 use super::{node_config, wait};
@@ -11,7 +12,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// The node's plugins, in its folder: as on a real node, the mount shows the path that the node has.
+/// The node's plugins, in its folder: as on a real node, the mount shows the path that the node
+/// has.
 pub(crate) const PLUGINS: &str = "opt/cni/bin";
 /// Mounts of a node, from its folder, beside a fresh /run.
 const MOUNTS: &[(&str, &str)] = &[
@@ -49,8 +51,12 @@ impl Service {
     pub fn kill(self, node: Node) -> Result<()> {
         let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", &node.netns()]))?;
         let program = bin().join(self.to_string());
-        let is_it = |pid: &&str| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
-        let pid = pids.lines().find(is_it).with_context(|| format!("no {self} on {node}"))?;
+        let is_it =
+            |pid: &&str| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+        let pid = pids
+            .lines()
+            .find(is_it)
+            .with_context(|| format!("no {self} on {node}"))?;
         sh::run(&mut sh::cmd("kill", ["-KILL", pid]))
     }
 }
@@ -73,8 +79,13 @@ pub(crate) fn make_dirs(cluster: &Cluster, node: Node) -> Result<()> {
 
 /// Makes the mount points that this machine lacks, and notes them for `down`.
 pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
-    let paths = MOUNTS.iter().flat_map(|(_, target)| Path::new(target).ancestors());
-    let missing: Vec<String> = paths.filter(|path| !path.exists()).map(|path| path.display().to_string()).collect();
+    let paths = MOUNTS
+        .iter()
+        .flat_map(|(_, target)| Path::new(target).ancestors());
+    let missing: Vec<String> = paths
+        .filter(|path| !path.exists())
+        .map(|path| path.display().to_string())
+        .collect();
     fs::write(cluster.dir().join("mount-points"), missing.join("\n"))?;
     for (_, target) in MOUNTS {
         fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
@@ -85,25 +96,41 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
 /// Starts a node in the background: this program again, in the node's namespaces.
 pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");
-    command.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
+    command
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(std::env::current_exe()?);
     command.args(["cluster", "node", &node.to_string()]);
     command.args(kube_proxy.then_some("--kube-proxy"));
     wait::daemon(cluster, &format!("node-{node}"), &mut command).map(drop)
 }
 
-/// The inner start: mounts, containerd, images, kubelet; then keeps them running until it is killed.
+/// The inner start: mounts, containerd, images, kubelet; then keeps them running until it is
+/// killed.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let (cluster, node) = (Cluster::running()?, options.node);
     mount(&cluster, node)?;
     node_config::write(&cluster, node)?;
-    fs::write(cluster.node_dir(node).join("pid"), std::process::id().to_string())?;
+    fs::write(
+        cluster.node_dir(node).join("pid"),
+        std::process::id().to_string(),
+    )?;
     thread::scope(|services| {
-        services.spawn(|| keep(&cluster, &format!("containerd-{node}"), || containerd(&cluster, node)));
+        services.spawn(|| {
+            keep(&cluster, &format!("containerd-{node}"), || {
+                containerd(&cluster, node)
+            });
+        });
         import_images(&cluster)?;
         if options.kube_proxy {
-            services.spawn(|| keep(&cluster, &format!("kube-proxy-{node}"), || kube_proxy(&cluster, node)));
+            services.spawn(|| {
+                keep(&cluster, &format!("kube-proxy-{node}"), || {
+                    kube_proxy(&cluster, node)
+                });
+            });
         }
-        keep(&cluster, &format!("kubelet-{node}"), || kubelet(&cluster, node));
+        keep(&cluster, &format!("kubelet-{node}"), || {
+            kubelet(&cluster, node)
+        });
         Ok(())
     })
 }
@@ -115,16 +142,25 @@ fn mount(cluster: &Cluster, node: Node) -> Result<()> {
         sh::run(&mut sh::cmd("mount", ["-t", "bpf", "bpf", "/sys/fs/bpf"]))?;
     }
     for (dir, target) in MOUNTS {
-        sh::run(sh::cmd("mount", ["--bind"]).arg(cluster.node_dir(node).join(dir)).arg(target))?;
+        sh::run(
+            sh::cmd("mount", ["--bind"])
+                .arg(cluster.node_dir(node).join(dir))
+                .arg(target),
+        )?;
     }
-    // Pods may ask for mount propagation, which needs shared mounts, as a service manager makes them.
+    // Pods may ask for mount propagation, which needs shared mounts, as a service manager makes
+    // them.
     sh::run(&mut sh::cmd("mount", ["--make-rshared", "/"]))
 }
 
 fn import_images(cluster: &Cluster) -> Result<()> {
-    wait::until("containerd answers", Duration::from_mins(1), || wait::succeeds(&mut program("ctr", &["version"])))?;
+    wait::until("containerd answers", Duration::from_mins(1), || {
+        wait::succeeds(&mut program("ctr", &["version"]))
+    })?;
     for image in ["pause.tar", "busybox.tar"] {
-        sh::read(program("ctr", &["-n", "k8s.io", "images", "import"]).arg(cluster.dir().join(image)))?;
+        sh::read(
+            program("ctr", &["-n", "k8s.io", "images", "import"]).arg(cluster.dir().join(image)),
+        )?;
     }
     Ok(())
 }
@@ -132,7 +168,8 @@ fn import_images(cluster: &Cluster) -> Result<()> {
 /// Runs a service and starts it again when it has ended, as a service manager does.
 fn keep(cluster: &Cluster, log: &str, service: impl Fn() -> Command) {
     loop {
-        let ended = wait::daemon(cluster, log, &mut service()).and_then(|mut child| Ok(child.wait()?));
+        let ended =
+            wait::daemon(cluster, log, &mut service()).and_then(|mut child| Ok(child.wait()?));
         match ended {
             Ok(status) => eprintln!("{log} ended: {status}"),
             Err(err) => eprintln!("{log}: {err:#}"),
@@ -150,24 +187,41 @@ fn containerd(cluster: &Cluster, node: Node) -> Command {
 fn kubelet(cluster: &Cluster, node: Node) -> Command {
     let mut command = program("kubelet", &["--v=2"]);
     command
-        .arg(format!("--config={}", cluster.node_dir(node).join(node_config::KUBELET).display()))
-        .arg(format!("--kubeconfig={}", cluster.pki(&format!("{node}.conf")).display()))
-        // Without an address the kubelet looks names up for 20 s, and the API server can't reach it for exec and logs.
-        .args([format!("--hostname-override={node}"), format!("--node-ip={}", node.address())]);
+        .arg(format!(
+            "--config={}",
+            cluster.node_dir(node).join(node_config::KUBELET).display()
+        ))
+        .arg(format!(
+            "--kubeconfig={}",
+            cluster.pki(&format!("{node}.conf")).display()
+        ))
+        // Without an address the kubelet looks names up for 20 s, and the API server can't reach it
+        // for exec and logs.
+        .args([
+            format!("--hostname-override={node}"),
+            format!("--node-ip={}", node.address()),
+        ]);
     command
 }
 
 fn kube_proxy(cluster: &Cluster, node: Node) -> Command {
-    let mut command = program("kube-proxy", &["--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16"]);
+    let mut command = program(
+        "kube-proxy",
+        &["--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16"],
+    );
     command
         // The limit is not a namespace's to write.
         .args(["--conntrack-max-per-core=0", "--conntrack-min=0"])
-        .arg(format!("--kubeconfig={}", cluster.pki("admin.conf").display()))
+        .arg(format!(
+            "--kubeconfig={}",
+            cluster.pki("admin.conf").display()
+        ))
         .arg(format!("--hostname-override={node}"));
     command
 }
 
-/// A program of the cluster's; the search path has been set by `in_netns`, and goes on to the plugins.
+/// A program of the cluster's; the search path has been set by `in_netns`, and goes on to the
+/// plugins.
 fn program(name: &str, args: &[&str]) -> Command {
     let mut command = sh::cmd(bin().join(name), args);
     command.current_dir("/");

@@ -15,7 +15,10 @@ pub const METRICS: &str = "127.0.0.1:1338";
 /// Writes both files into the node's folder.
 pub(crate) fn write(cluster: &Cluster, node: Node) -> Result<()> {
     let dir = cluster.node_dir(node);
-    for (file, text) in [(CONTAINERD, containerd(&dir)), (KUBELET, kubelet(cluster, node).to_string())] {
+    for (file, text) in [
+        (CONTAINERD, containerd(&dir)),
+        (KUBELET, kubelet(cluster, node).to_string()),
+    ] {
         let path = dir.join(file);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
@@ -25,7 +28,10 @@ pub(crate) fn write(cluster: &Cluster, node: Node) -> Result<()> {
 fn containerd(dir: &Path) -> String {
     let template = dir.join(cni::TEMPLATE);
     let of_network = if template.exists() {
-        format!("[plugins.'io.containerd.cri.v1.runtime'.cni]\n  conf_template = '{}'\n", template.display())
+        format!(
+            "[plugins.'io.containerd.cri.v1.runtime'.cni]\n  conf_template = '{}'\n",
+            template.display()
+        )
     } else {
         String::new()
     };

@@ -16,14 +16,30 @@ pub(crate) struct Nodes<'a> {
 
 /// Does `work` on a cluster of its own: refuses where one is running, which is somebody's.
 pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let Nodes { plugins, conflist, kube_proxy } = nodes;
+    let Nodes {
+        plugins,
+        conflist,
+        kube_proxy,
+    } = nodes;
     if let Ok(running) = Cluster::running() {
-        bail!("{} is there: run `cargo xtask cluster down` first", running.dir().display());
+        bail!(
+            "{} is there: run `cargo xtask cluster down` first",
+            running.dir().display()
+        );
     }
-    let Some(plugins) = plugins.to_str() else { bail!("{} is no UTF-8", plugins.display()) };
+    let Some(plugins) = plugins.to_str() else {
+        bail!("{} is no UTF-8", plugins.display())
+    };
     let conflist = format!("xtask/cluster/{conflist}.conflist");
     println!("--- a cluster whose conflist is {conflist}");
-    let up = ["cluster", "up", "--cni-dir", plugins, "--conflist", &conflist];
+    let up = [
+        "cluster",
+        "up",
+        "--cni-dir",
+        plugins,
+        "--conflist",
+        &conflist,
+    ];
     let up = sh::run(sh::xtask(up)?.args(kube_proxy.then_some("--kube-proxy")));
     let done = up.and_then(|()| work());
     let ended = sh::run(&mut sh::xtask(["cluster", "down"])?);

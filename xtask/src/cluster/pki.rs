@@ -10,12 +10,17 @@ use std::process::Command;
 
 const DAYS: &str = "30";
 
-/// Makes everything under `pki/`: `ca`, `sa` (service accounts' tokens), `apiserver`, `admin` and one for each node.
+/// Makes everything under `pki/`: `ca`, `sa` (service accounts' tokens), `apiserver`, `admin` and
+/// one for each node.
 pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let pki = Pki::create(cluster.pki(""), API_SERVER)?;
     for node in nodes {
         let subject = format!("/O=system:nodes/CN=system:node:{node}");
-        pki.certificate(&node.to_string(), &subject, &format!("DNS:{node},IP:{}", node.address()))?;
+        pki.certificate(
+            &node.to_string(),
+            &subject,
+            &format!("DNS:{node},IP:{}", node.address()),
+        )?;
     }
     Ok(())
 }
@@ -27,16 +32,38 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Makes the authority, the service accounts' key, and certificates for the API server and its administrator.
+    /// Makes the authority, the service accounts' key, and certificates for the API server and its
+    /// administrator.
     pub fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let pki = Self { dir, server };
-        pki.openssl(&["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", DAYS])
-            .args(["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt"])
+        pki.openssl(&[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            DAYS,
+        ])
+        .args(["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt"])
+        .ran()?;
+        pki.openssl(&[
+            "genpkey",
+            "-algorithm",
+            "EC",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-out",
+            "sa.key",
+        ])
+        .ran()?;
+        pki.openssl(&["pkey", "-in", "sa.key", "-pubout", "-out", "sa.pub"])
             .ran()?;
-        pki.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "sa.key"]).ran()?;
-        pki.openssl(&["pkey", "-in", "sa.key", "-pubout", "-out", "sa.pub"]).ran()?;
-        let names = format!("IP:{server},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes,DNS:kubernetes.default");
+        let names =
+            format!("IP:{server},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes,DNS:kubernetes.default");
         pki.certificate("apiserver", "/CN=apiserver", &names)?;
         pki.certificate("admin", "/O=system:masters/CN=admin", "DNS:admin")?;
         Ok(pki)
@@ -50,14 +77,41 @@ impl Pki {
     /// A key, its certificate, and the kubeconfig `<name>.conf` of who has both.
     fn certificate(&self, name: &str, subject: &str, alt_names: &str) -> Result<()> {
         let file = |ending: &str| format!("{name}.{ending}");
-        let extensions = format!("subjectAltName={alt_names}\nextendedKeyUsage=serverAuth,clientAuth\n");
+        let extensions =
+            format!("subjectAltName={alt_names}\nextendedKeyUsage=serverAuth,clientAuth\n");
         fs::write(self.file(&file("ext")), extensions)?;
-        self.openssl(&["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", subject])
-            .args(["-keyout", &file("key"), "-out", &file("csr")])
-            .ran()?;
-        self.openssl(&["x509", "-req", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", DAYS])
-            .args(["-in", &file("csr"), "-out", &file("crt"), "-extfile", &file("ext")])
-            .ran()?;
+        self.openssl(&[
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            subject,
+        ])
+        .args(["-keyout", &file("key"), "-out", &file("csr")])
+        .ran()?;
+        self.openssl(&[
+            "x509",
+            "-req",
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            DAYS,
+        ])
+        .args([
+            "-in",
+            &file("csr"),
+            "-out",
+            &file("crt"),
+            "-extfile",
+            &file("ext"),
+        ])
+        .ran()?;
         self.kubeconfig(name)
     }
 

@@ -78,7 +78,8 @@ pub struct Cluster {
 impl Cluster {
     /// The cluster's place, whether it runs or not: `$BRAID_CLUSTER`, else `/tmp/braid-cluster`.
     pub(crate) fn place() -> Self {
-        let dir = std::env::var_os("BRAID_CLUSTER").map_or_else(|| "/tmp/braid-cluster".into(), PathBuf::from);
+        let dir = std::env::var_os("BRAID_CLUSTER")
+            .map_or_else(|| "/tmp/braid-cluster".into(), PathBuf::from);
         Self { dir }
     }
 
@@ -86,7 +87,10 @@ impl Cluster {
     pub fn running() -> Result<Self> {
         let cluster = Self::place();
         if !cluster.dir.is_dir() {
-            bail!("no cluster at {}: run `cargo xtask cluster up` first", cluster.dir.display());
+            bail!(
+                "no cluster at {}: run `cargo xtask cluster up` first",
+                cluster.dir.display()
+            );
         }
         Ok(cluster)
     }
@@ -110,8 +114,11 @@ impl Cluster {
 
     /// The nodes that `up` has made.
     pub fn nodes(&self) -> Result<Vec<Node>> {
-        let entries = std::fs::read_dir(&self.dir).with_context(|| format!("list {}", self.dir.display()))?;
-        let mut nodes: Vec<Node> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        let entries =
+            std::fs::read_dir(&self.dir).with_context(|| format!("list {}", self.dir.display()))?;
+        let mut nodes: Vec<Node> = entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect();
         nodes.sort_unstable();
         Ok(nodes)
     }
@@ -120,14 +127,21 @@ impl Cluster {
     pub fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
         command.arg("--kubeconfig").arg(self.pki("admin.conf"));
-        command.arg("--cache-dir").arg(self.dir.join("kubectl-cache")).args(args);
+        command
+            .arg("--cache-dir")
+            .arg(self.dir.join("kubectl-cache"))
+            .args(args);
         command
     }
 
     /// Creates all `objects` with one call.
     pub fn create(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        sh::feed(&mut self.kubectl(["create", "-f", "-"]), list.to_string().as_bytes()).map(drop)
+        sh::feed(
+            &mut self.kubectl(["create", "-f", "-"]),
+            list.to_string().as_bytes(),
+        )
+        .map(drop)
     }
 
     /// A node's root folder as seen from outside: its mounts are beneath.
@@ -136,16 +150,23 @@ impl Cluster {
     }
 
     /// `command` inside a node's network and mount namespace.
-    pub fn on<S: AsRef<OsStr>>(&self, node: Node, command: impl IntoIterator<Item = S>) -> Result<Command> {
-        let mut enter = sh::cmd("nsenter", ["--target", &self.pid(node)?, "--net", "--mount", "--"]);
+    pub fn on<S: AsRef<OsStr>>(
+        &self,
+        node: Node,
+        command: impl IntoIterator<Item = S>,
+    ) -> Result<Command> {
+        let mut enter = sh::cmd(
+            "nsenter",
+            ["--target", &self.pid(node)?, "--net", "--mount", "--"],
+        );
         enter.args(command).env("PATH", path()).current_dir("/");
         Ok(enter)
     }
 
     fn pid(&self, node: Node) -> Result<String> {
         let file = self.node_dir(node).join("pid");
-        let pid =
-            std::fs::read_to_string(&file).with_context(|| format!("{node} is not running: {}", file.display()))?;
+        let pid = std::fs::read_to_string(&file)
+            .with_context(|| format!("{node} is not running: {}", file.display()))?;
         Ok(pid.trim().to_owned())
     }
 }
@@ -162,9 +183,14 @@ pub fn bin() -> PathBuf {
     sh::cache().join("k8s")
 }
 
-/// The search path of the cluster's processes: its own binaries first, administrators' directories always.
+/// The search path of the cluster's processes: its own binaries first, administrators' directories
+/// always.
 fn path() -> String {
-    format!("{}:{}:/usr/sbin:/sbin", bin().display(), std::env::var("PATH").unwrap_or_default())
+    format!(
+        "{}:{}:/usr/sbin:/sbin",
+        bin().display(),
+        std::env::var("PATH").unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -174,7 +200,8 @@ mod tests {
     #[test]
     fn a_node_is_parsed_from_the_name_it_prints() {
         assert_eq!(
-            "n2".parse::<Node>().map(|node| (node.to_string(), node.pod_cidr())),
+            "n2".parse::<Node>()
+                .map(|node| (node.to_string(), node.pod_cidr())),
             Ok(("n2".into(), "10.244.2.0/24".into()))
         );
         for wrong in ["n0", "n10", "2", "node", ""] {

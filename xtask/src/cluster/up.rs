@@ -33,18 +33,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let start = Instant::now();
     let cluster = Cluster::place();
     if cluster.dir().exists() {
-        bail!("{} is there: run `cargo xtask cluster down` first", cluster.dir().display());
+        bail!(
+            "{} is there: run `cargo xtask cluster down` first",
+            cluster.dir().display()
+        );
     }
     prepare(&cluster, &nodes, &options.cni)?;
     control_plane::start(&cluster).inspect_err(|_| {
         wait::print_logs(&cluster, &control_plane::LOGS.map(String::from));
     })?;
-    eprintln!("control plane ready after {:.1} s", start.elapsed().as_secs_f64());
+    eprintln!(
+        "control plane ready after {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
     start_nodes(&cluster, &nodes, options).inspect_err(|_| {
-        let log = |node: &Node| ["node", "containerd", "kubelet"].map(|part| format!("{part}-{node}"));
+        let log =
+            |node: &Node| ["node", "containerd", "kubelet"].map(|part| format!("{part}-{node}"));
         wait::print_logs(&cluster, &nodes.iter().flat_map(log).collect::<Vec<_>>());
     })?;
-    eprintln!("{} nodes after {:.1} s", nodes.len(), start.elapsed().as_secs_f64());
+    eprintln!(
+        "{} nodes after {:.1} s",
+        nodes.len(),
+        start.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -58,9 +69,14 @@ fn load_br_netfilter() -> Result<()> {
 
 /// Imports an OCI archive into every node's containerd.
 pub(crate) fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
-    let archive = fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
+    let archive =
+        fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
     for node in cluster.nodes()? {
-        sh::read(cluster.on(node, ["ctr", "-n", "k8s.io", "images", "import"])?.arg(&archive))?;
+        sh::read(
+            cluster
+                .on(node, ["ctr", "-n", "k8s.io", "images", "import"])?
+                .arg(&archive),
+        )?;
     }
     Ok(())
 }
@@ -70,8 +86,16 @@ fn prepare(cluster: &Cluster, nodes: &[Node], cni: &cni::Plugin) -> Result<()> {
     node::make_mount_points(cluster)?;
     pki::create(cluster, nodes).context("make certificates")?;
     lan::create(nodes).context("make the network between the nodes")?;
-    image::write(&cluster.dir().join("pause.tar"), "localhost/pause:1", &["/bin/sleep", "1000000"])?;
-    image::write(&cluster.dir().join("busybox.tar"), "localhost/busybox:1", &["/bin/sh"])?;
+    image::write(
+        &cluster.dir().join("pause.tar"),
+        "localhost/pause:1",
+        &["/bin/sleep", "1000000"],
+    )?;
+    image::write(
+        &cluster.dir().join("busybox.tar"),
+        "localhost/busybox:1",
+        &["/bin/sh"],
+    )?;
     for node in nodes {
         node::make_dirs(cluster, *node)?;
         cni.install(cluster, *node)?;
@@ -87,9 +111,16 @@ fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options) -> Result<(
     let condition = if options.cni.is_complete() {
         "--for=condition=Ready"
     } else {
-        eprintln!("no network for the nodes: they stay NotReady until they have a plugin and a conflist");
+        eprintln!(
+            "no network for the nodes: they stay NotReady until they have a plugin and a conflist"
+        );
         "--for=jsonpath={.status.nodeInfo.kubeletVersion}"
     };
     let names = nodes.iter().map(|node| format!("node/{node}"));
-    sh::run(cluster.kubectl(["wait", condition, &wait::timeout(LIMIT)]).args(names).stdout(std::process::Stdio::null()))
+    sh::run(
+        cluster
+            .kubectl(["wait", condition, &wait::timeout(LIMIT)])
+            .args(names)
+            .stdout(std::process::Stdio::null()),
+    )
 }

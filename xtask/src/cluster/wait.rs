@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(100);
 const LOG_LINES: usize = 15;
 
-/// Environment variable by which each time limit of the cluster is multiplied on a slow machine: a whole number, else 1.
+/// Environment variable by which each time limit of the cluster is multiplied on a slow machine: a
+/// whole number, else 1.
 const SLOWNESS: &str = "BRAID_SLOWNESS";
 
 /// `limit`, on this machine.
 pub fn on_this_machine(limit: Duration) -> Duration {
-    let slowness = std::env::var(SLOWNESS).ok().and_then(|value| value.parse::<u32>().ok());
+    let slowness = std::env::var(SLOWNESS)
+        .ok()
+        .and_then(|value| value.parse::<u32>().ok());
     limit * slowness.unwrap_or(1).max(1)
 }
 
@@ -57,18 +60,29 @@ pub fn nodes(cluster: &Cluster) -> Result<()> {
 /// Returns true if `command` succeeds; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    Ok(status.with_context(|| format!("start {command:?}"))?.success())
+    Ok(status
+        .with_context(|| format!("start {command:?}"))?
+        .success())
 }
 
 /// Starts `command` in the background, its output in the log `name`.
 pub(crate) fn daemon(cluster: &Cluster, name: &str, command: &mut Command) -> Result<Child> {
     use std::os::unix::process::CommandExt;
     let path = cluster.log(name);
-    let log =
-        File::options().create(true).append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("open {}", path.display()))?;
     // A group of its own: the terminal's interrupt is for the tool, not for what it leaves running.
-    command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null()).process_group(0);
-    command.spawn().with_context(|| format!("start {command:?}"))
+    command
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .stdin(Stdio::null())
+        .process_group(0);
+    command
+        .spawn()
+        .with_context(|| format!("start {command:?}"))
 }
 
 /// Fails if a daemon has ended.

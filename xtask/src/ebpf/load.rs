@@ -1,7 +1,9 @@
-//! The proof that a kernel takes the object: each program loaded, attached and fed with packets, but for `xsk_bind`, which not
-//! every kernel lets be one of its LSMs: `braid doctor` loads it and asks it.
+//! The proof that a kernel takes the object: each program loaded, attached and fed with packets,
+//! but for `xsk_bind`, which not every kernel lets be one of its LSMs: `braid doctor` loads it and
+//! asks it.
 //!
-//! All of it happens in a thread with a network namespace of its own, which takes the devices and the programs with it.
+//! All of it happens in a thread with a network namespace of its own, which takes the devices and
+//! the programs with it.
 
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +23,8 @@ const UNFED: [&str; 3] = ["shape_subnets", "hp_in", "hp_out"];
 const OF_SOCKETS: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
 /// A rate at which no datagram waits.
 const RATE_BPS: u64 = 1_000_000_000_000;
-/// Length of the map's value in numbers, of which those of the first [`Conf`] come first and those of its [`Count`] next.
+/// Length of the map's value in numbers, of which those of the first [`Conf`] come first and those
+/// of its [`Count`] next.
 const VALUE: usize = PLACES * size_of::<Shape>() / 8;
 const CONF: usize = size_of::<Conf>() / 8;
 const DATAGRAMS: u64 = 10;
@@ -29,7 +32,8 @@ const PAYLOAD: usize = 100;
 // Ethernet 14 + IPv4 20 + UDP 8 + payload
 const FRAME_BYTES: u64 = 14 + 20 + 8 + PAYLOAD as u64;
 
-/// Loads `object` into the running kernel and fails unless its counters agree with the packets sent.
+/// Loads `object` into the running kernel and fails unless its counters agree with the packets
+/// sent.
 pub(super) fn run(object: &[u8]) -> Result<()> {
     let kernel = sh::read(&mut sh::cmd("uname", ["-r"]))?;
     let count = std::thread::scope(|scope| {
@@ -37,7 +41,9 @@ pub(super) fn run(object: &[u8]) -> Result<()> {
             unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (needs root)")?;
             count_datagrams(object)
         });
-        in_namespace.join().map_err(|_panic| anyhow::anyhow!("the thread in the namespace died"))?
+        in_namespace
+            .join()
+            .map_err(|_panic| anyhow::anyhow!("the thread in the namespace died"))?
     })?;
     eprintln!(
         "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, all that were sent",
@@ -58,30 +64,45 @@ fn count_datagrams(object: &[u8]) -> Result<Count> {
         .context("load the object into the kernel")?;
     let mut value = [0u64; VALUE];
     value[0] = RATE_BPS;
-    let map = ebpf.map_mut("SHAPES").context("the object has no map \"SHAPES\"")?;
+    let map = ebpf
+        .map_mut("SHAPES")
+        .context("the object has no map \"SHAPES\"")?;
     let mut map: Array<_, [u64; VALUE]> = Array::try_from(map).context("map \"SHAPES\"")?;
     map.set(0, value, 0).context("write map \"SHAPES\"")?;
     for name in UNFED {
-        let program = ebpf.program_mut(name).with_context(|| format!("the object has no program {name:?}"))?;
+        let program = ebpf
+            .program_mut(name)
+            .with_context(|| format!("the object has no program {name:?}"))?;
         verify(program).with_context(|| format!("load {name}"))?;
     }
     for name in OF_SOCKETS {
-        let program = ebpf.program_mut(name).with_context(|| format!("the object has no program {name:?}"))?;
-        let program: &mut CgroupSockAddr = program.try_into().context("a program of another kind")?;
+        let program = ebpf
+            .program_mut(name)
+            .with_context(|| format!("the object has no program {name:?}"))?;
+        let program: &mut CgroupSockAddr =
+            program.try_into().context("a program of another kind")?;
         program.load().with_context(|| format!("load {name}"))?;
     }
     attach(&mut ebpf)?;
-    // The peer goes up first: a veth that goes up before its peer gets its queue later, from another thread.
+    // The peer goes up first: a veth that goes up before its peer gets its queue later, from
+    // another thread.
     ip("link set braid1 up")?;
     ip("link set braid0 up")?;
     ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev braid0 nud permanent")?;
     send_datagrams().context("send datagrams to 192.0.2.2 by braid0")?;
 
     let count = read_count(&ebpf)?;
-    let sent = Count { packets: DATAGRAMS, bytes: DATAGRAMS * FRAME_BYTES, ..Count::default() };
+    let sent = Count {
+        packets: DATAGRAMS,
+        bytes: DATAGRAMS * FRAME_BYTES,
+        ..Count::default()
+    };
     let device = transmitted()?;
     ensure!(count == sent, "shape saw {count:?}, sent were {sent:?}");
-    ensure!(count == device, "shape saw {count:?}, the device {device:?}");
+    ensure!(
+        count == device,
+        "shape saw {count:?}, the device {device:?}"
+    );
     Ok(count)
 }
 
@@ -97,7 +118,10 @@ fn make_device() -> Result<()> {
 
 /// By clsact and `cls_bpf`, as braid does it, and not by tcx, which aya prefers.
 fn attach(ebpf: &mut Ebpf) -> Result<()> {
-    let program = verify(ebpf.program_mut("shape").context("the object has no program \"shape\"")?)?;
+    let program = verify(
+        ebpf.program_mut("shape")
+            .context("the object has no program \"shape\"")?,
+    )?;
     qdisc_add_clsact(DEVICE).with_context(|| format!("add clsact to {DEVICE}"))?;
     let options = TcAttachOptions::Netlink(NlOptions::default());
     program
@@ -126,23 +150,43 @@ fn verify(program: &mut Program) -> Result<&mut SchedClassifier> {
 }
 
 fn read_count(ebpf: &Ebpf) -> Result<Count> {
-    let map = ebpf.map("SHAPES").context("the object has no map \"SHAPES\"")?;
+    let map = ebpf
+        .map("SHAPES")
+        .context("the object has no map \"SHAPES\"")?;
     let map: Array<_, [u64; VALUE]> = map.try_into().context("map \"SHAPES\"")?;
     let value = map.get(&0, 0).context("read map \"SHAPES\"")?;
     let [packets, bytes, delayed, dropped, marked, bypassed] = value[CONF..][..6] else {
         bail!("map \"SHAPES\" is too short")
     };
-    Ok(Count { packets, bytes, delayed, dropped, marked, bypassed })
+    Ok(Count {
+        packets,
+        bytes,
+        delayed,
+        dropped,
+        marked,
+        bypassed,
+    })
 }
 
-/// What the device itself counted: bytes and packets are the first two of the eight transmit columns.
+/// What the device itself counted: bytes and packets are the first two of the eight transmit
+/// columns.
 fn transmitted() -> Result<Count> {
     let path = "/proc/thread-self/net/dev";
     let table = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
-    let columns = table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
-    let columns: Vec<u64> = columns.unwrap_or_default().split_whitespace().flat_map(str::parse).collect();
+    let columns = table
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
+    let columns: Vec<u64> = columns
+        .unwrap_or_default()
+        .split_whitespace()
+        .flat_map(str::parse)
+        .collect();
     match columns[..] {
-        [_, _, _, _, _, _, _, _, bytes, packets, ..] => Ok(Count { packets, bytes, ..Count::default() }),
+        [_, _, _, _, _, _, _, _, bytes, packets, ..] => Ok(Count {
+            packets,
+            bytes,
+            ..Count::default()
+        }),
         _ => bail!("{path}: no line of 16 columns for {DEVICE}"),
     }
 }

@@ -18,18 +18,26 @@ pub(super) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     names.sh_type = elf::SHT_STRTAB;
     names.data = SectionData::SectionString;
     let mut stripped = Vec::new();
-    builder.write(&mut stripped).context("write the object without DWARF")?;
+    builder
+        .write(&mut stripped)
+        .context("write the object without DWARF")?;
     Ok(stripped)
 }
 
-/// The names of the loaded sections (programs, maps, licence) whose bytes or symbols are not the same in both objects.
+/// The names of the loaded sections (programs, maps, licence) whose bytes or symbols are not the
+/// same in both objects.
 pub(super) fn differing_sections(one: &[u8], other: &[u8]) -> Result<Vec<String>> {
     let (one, other) = (loaded(one)?, loaded(other)?);
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-    Ok(names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect())
+    Ok(names
+        .into_iter()
+        .filter(|name| one.get(*name) != other.get(*name))
+        .cloned()
+        .collect())
 }
 
-/// A section as the kernel sees it: its bytes, where they refer to symbols, and the symbols that it defines.
+/// A section as the kernel sees it: its bytes, where they refer to symbols, and the symbols that it
+/// defines.
 #[derive(PartialEq)]
 struct Loaded {
     data: Vec<u8>,
@@ -41,13 +49,20 @@ fn loaded(bytes: &[u8]) -> Result<BTreeMap<String, Loaded>> {
     let file = object::File::parse(bytes).context("read the object")?;
     let mut sections = BTreeMap::new();
     for section in file.sections() {
-        let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
+        let SectionFlags::Elf { sh_flags } = section.flags() else {
+            continue;
+        };
         if sh_flags & u64::from(elf::SHF_ALLOC) == 0 || section.size() == 0 {
             continue;
         }
         let references = section.relocations().filter_map(|(offset, relocation)| {
-            let object::RelocationTarget::Symbol(index) = relocation.target() else { return None };
-            Some((offset, file.symbol_by_index(index).ok()?.name().ok()?.to_owned()))
+            let object::RelocationTarget::Symbol(index) = relocation.target() else {
+                return None;
+            };
+            Some((
+                offset,
+                file.symbol_by_index(index).ok()?.name().ok()?.to_owned(),
+            ))
         });
         let loaded = Loaded {
             data: section.data()?.to_vec(),
@@ -60,8 +75,12 @@ fn loaded(bytes: &[u8]) -> Result<BTreeMap<String, Loaded>> {
 }
 
 fn symbols(file: &object::File, section: SectionIndex) -> BTreeSet<(u64, String)> {
-    let of_section = file.symbols().filter(|symbol| symbol.section_index() == Some(section));
-    of_section.filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?.to_owned()))).collect()
+    let of_section = file
+        .symbols()
+        .filter(|symbol| symbol.section_index() == Some(section));
+    of_section
+        .filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -73,21 +92,37 @@ mod tests {
     #[test]
     fn the_committed_object_has_btf_and_no_dwarf() {
         let file = object::File::parse(COMMITTED).unwrap();
-        assert!(file.section_by_name(".BTF").is_some_and(|btf| btf.size() > 0));
-        assert!(file.sections().all(|section| !section.name().unwrap().contains("debug")));
+        assert!(
+            file.section_by_name(".BTF")
+                .is_some_and(|btf| btf.size() > 0)
+        );
+        assert!(
+            file.sections()
+                .all(|section| !section.name().unwrap().contains("debug"))
+        );
     }
 
     #[test]
     fn an_object_does_not_differ_from_itself() {
-        assert_eq!(differing_sections(COMMITTED, COMMITTED).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            differing_sections(COMMITTED, COMMITTED).unwrap(),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
     fn one_other_instruction_is_a_difference_in_its_section() {
         let file = object::File::parse(COMMITTED).unwrap();
-        let (offset, _) = file.section_by_name("classifier").unwrap().file_range().unwrap();
+        let (offset, _) = file
+            .section_by_name("classifier")
+            .unwrap()
+            .file_range()
+            .unwrap();
         let mut other = COMMITTED.to_vec();
         other[usize::try_from(offset).unwrap() + 1] ^= 1;
-        assert_eq!(differing_sections(COMMITTED, &other).unwrap(), ["classifier"]);
+        assert_eq!(
+            differing_sections(COMMITTED, &other).unwrap(),
+            ["classifier"]
+        );
     }
 }

@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The present checksums of the object and of everything below ebpf/ that decides its content, in the format of
-/// sha256sum(1), by path. The compiler is not among them: any one that is new enough may build.
+/// The present checksums of the object and of everything below ebpf/ that decides its content, in
+/// the format of sha256sum(1), by path. The compiler is not among them: any one that is new enough
+/// may build.
 pub(super) fn checksums() -> Result<String> {
     let root = sh::root();
     let mut files = vec![root.join(OBJECT)];
@@ -18,7 +19,11 @@ pub(super) fn checksums() -> Result<String> {
     let mut lines = BTreeMap::new();
     for file in files {
         let content = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
-        let name = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
+        let name = file
+            .strip_prefix(&root)
+            .unwrap_or(&file)
+            .display()
+            .to_string();
         lines.insert(name, Sha256::digest(content));
     }
     Ok(lines.iter().fold(String::new(), |mut text, (name, sum)| {
@@ -30,12 +35,17 @@ pub(super) fn checksums() -> Result<String> {
 /// Rust and TOML files and the lock file; licences and build products decide nothing.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
-        let path = entry.with_context(|| format!("list {}", dir.display()))?.path();
+        let path = entry
+            .with_context(|| format!("list {}", dir.display()))?
+            .path();
         if path.is_dir() {
             if !path.ends_with("target") {
                 collect(&path, files)?;
             }
-        } else if path.extension().is_some_and(|ext| ["rs", "toml", "lock"].iter().any(|known| ext == *known)) {
+        } else if path
+            .extension()
+            .is_some_and(|ext| ["rs", "toml", "lock"].iter().any(|known| ext == *known))
+        {
             files.push(path);
         }
     }
@@ -45,7 +55,10 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// What happened to which file between two lists of checksums.
 pub(super) fn differences(recorded: &str, present: &str) -> Vec<String> {
     let (old, new) = (by_name(recorded), by_name(present));
-    let gone = old.keys().filter(|name| !new.contains_key(*name)).map(|name| format!("{name} is gone"));
+    let gone = old
+        .keys()
+        .filter(|name| !new.contains_key(*name))
+        .map(|name| format!("{name} is gone"));
     let other = new.iter().filter_map(|(name, sum)| match old.get(name) {
         None => Some(format!("{name} is new")),
         Some(old) if old != sum => Some(format!("{name} changed")),
@@ -55,7 +68,11 @@ pub(super) fn differences(recorded: &str, present: &str) -> Vec<String> {
 }
 
 fn by_name(checksums: &str) -> BTreeMap<&str, &str> {
-    checksums.lines().filter_map(|line| line.split_once("  ")).map(|(sum, name)| (name, sum)).collect()
+    checksums
+        .lines()
+        .filter_map(|line| line.split_once("  "))
+        .map(|(sum, name)| (name, sum))
+        .collect()
 }
 
 #[cfg(test)]
@@ -64,7 +81,10 @@ mod tests {
 
     #[test]
     fn equal_lists_do_not_differ() {
-        assert_eq!(differences("aa  a.rs\nbb  b.rs\n", "bb  b.rs\naa  a.rs\n"), Vec::<String>::new());
+        assert_eq!(
+            differences("aa  a.rs\nbb  b.rs\n", "bb  b.rs\naa  a.rs\n"),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

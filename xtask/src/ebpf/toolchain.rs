@@ -1,4 +1,5 @@
-//! The compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same LLVM.
+//! The compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same
+//! LLVM.
 
 use crate::compiler::Compiler;
 use crate::sh;
@@ -18,9 +19,13 @@ pub(super) struct Toolchain {
 }
 
 impl Toolchain {
-    /// Takes the first that is complete: the nightly, then Debian's; installs Debian's if neither is.
+    /// Takes the first that is complete: the nightly, then Debian's; installs Debian's if neither
+    /// is.
     pub(super) fn find_or_install() -> Result<Self> {
-        for compiler in [Compiler::nightly(), Compiler::debian()].into_iter().flatten() {
+        for compiler in [Compiler::nightly(), Compiler::debian()]
+            .into_iter()
+            .flatten()
+        {
             if let Some(linker) = linker(&compiler.llvm()?) {
                 return Ok(Self { compiler, linker });
             }
@@ -46,15 +51,20 @@ impl Toolchain {
 
     /// The compiler as it names itself.
     pub(super) fn version(&self) -> Result<String> {
-        Ok(sh::read(&mut sh::cmd(&self.compiler.rustc, ["--version"]))?.trim().to_owned())
+        Ok(sh::read(&mut sh::cmd(&self.compiler.rustc, ["--version"]))?
+            .trim()
+            .to_owned())
     }
 }
 
-/// The bpf-linker that was built here for this LLVM, else the one on the path, which its owner has chosen.
+/// The bpf-linker that was built here for this LLVM, else the one on the path, which its owner has
+/// chosen.
 fn linker(llvm: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(linker_dir(llvm).join("bin")).chain(std::env::split_paths(&path));
-    folders.map(|folder| folder.join("bpf-linker")).find(|program| program.is_file())
+    folders
+        .map(|folder| folder.join("bpf-linker"))
+        .find(|program| program.is_file())
 }
 
 fn linker_dir(llvm: &str) -> PathBuf {
@@ -63,18 +73,42 @@ fn linker_dir(llvm: &str) -> PathBuf {
 
 /// Builds bpf-linker against Debian's shared LLVM, into the cache.
 fn install_linker(llvm: &str) -> Result<PathBuf> {
-    let library = format!("/usr/lib/{}-linux-gnu/libLLVM-{llvm}.so", std::env::consts::ARCH);
-    sh::apt(&[(library.as_str(), &format!("libllvm{llvm}")), ("g++", "g++")])?;
+    let library = format!(
+        "/usr/lib/{}-linux-gnu/libLLVM-{llvm}.so",
+        std::env::consts::ARCH
+    );
+    sh::apt(&[
+        (library.as_str(), &format!("libllvm{llvm}")),
+        ("g++", "g++"),
+    ])?;
     // The package has no libLLVM.so, by which the linker is found at build time.
     let dir = linker_dir(llvm);
     let link = dir.join("lib/libLLVM.so");
     fs::create_dir_all(dir.join("lib")).with_context(|| format!("create {}", dir.display()))?;
     if !link.exists() {
-        std::os::unix::fs::symlink(&library, &link).with_context(|| format!("link {}", link.display()))?;
+        std::os::unix::fs::symlink(&library, &link)
+            .with_context(|| format!("link {}", link.display()))?;
     }
     eprintln!("building bpf-linker {LINKER_VERSION} with LLVM {llvm}");
-    let mut install = sh::cmd("cargo", ["install", "--quiet", "--locked", "bpf-linker", "--version", LINKER_VERSION]);
-    install.args(["--no-default-features", "--features", &format!("llvm-{llvm}")]).arg("--root").arg(&dir);
+    let mut install = sh::cmd(
+        "cargo",
+        [
+            "install",
+            "--quiet",
+            "--locked",
+            "bpf-linker",
+            "--version",
+            LINKER_VERSION,
+        ],
+    );
+    install
+        .args([
+            "--no-default-features",
+            "--features",
+            &format!("llvm-{llvm}"),
+        ])
+        .arg("--root")
+        .arg(&dir);
     sh::run(install.env("RUSTFLAGS", format!("-L {}", dir.join("lib").display())))?;
     linker(llvm).context("bpf-linker is missing after its installation")
 }

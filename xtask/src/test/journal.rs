@@ -18,15 +18,24 @@ pub(super) fn begin(path: &Path) -> Result<()> {
     fs::write(path, "").with_context(|| format!("write {}", path.display()))
 }
 
-/// Adds the times of tests on another kernel, of which these are the notes, to the notes of this run if there is one.
+/// Adds the times of tests on another kernel, of which these are the notes, to the notes of this
+/// run if there is one.
 pub(crate) fn add_times(notes: &str, kernel: &str) -> Result<()> {
-    let Some(path) = std::env::var_os(VARIABLE) else { return Ok(()) };
-    let mut file = File::options().append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
+    let Some(path) = std::env::var_os(VARIABLE) else {
+        return Ok(());
+    };
+    let mut file = File::options()
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("open {}", path.display()))?;
     Ok(file.write_all(times_on(notes, kernel).as_bytes())?)
 }
 
 fn times_on(notes: &str, kernel: &str) -> String {
-    let times = notes.lines().filter(|line| line.starts_with("TIME ")).map(|line| format!("{line} on {kernel}\n"));
+    let times = notes
+        .lines()
+        .filter(|line| line.starts_with("TIME "))
+        .map(|line| format!("{line} on {kernel}\n"));
     times.collect()
 }
 
@@ -61,7 +70,11 @@ fn slowest_of(notes: &str) -> Vec<String> {
     }
     let mut times: Vec<(String, f64)> = times.into_iter().collect();
     times.sort_by(|one, other| other.1.total_cmp(&one.1));
-    times.iter().take(SLOWEST).map(|(test, seconds)| format!("{seconds:>7.1} s  {test}")).collect()
+    times
+        .iter()
+        .take(SLOWEST)
+        .map(|(test, seconds)| format!("{seconds:>7.1} s  {test}"))
+        .collect()
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -85,7 +98,10 @@ mod tests {
 
     #[test]
     fn a_time_on_another_kernel_names_it() {
-        assert_eq!(times_on(NOTES, "7.3"), "TIME 0.4 a::b on 7.3\nTIME 12.5 c on 7.3\nTIME 13.0 a::b on 7.3\n");
+        assert_eq!(
+            times_on(NOTES, "7.3"),
+            "TIME 0.4 a::b on 7.3\nTIME 12.5 c on 7.3\nTIME 13.0 a::b on 7.3\n"
+        );
     }
 
     #[test]

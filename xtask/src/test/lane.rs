@@ -1,4 +1,5 @@
-//! Lanes of stages, side by side, and the result of each stage. A failure stops only the stages that need it.
+//! Lanes of stages, side by side, and the result of each stage. A failure stops only the stages
+//! that need it.
 
 use super::stage::Stage;
 use anyhow::{Result, bail};
@@ -26,38 +27,59 @@ pub(super) struct Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, from, took, failure } = self;
+        let Self {
+            name,
+            from,
+            took,
+            failure,
+        } = self;
         let (from, took) = (from.as_secs(), took.as_secs());
-        let verdict = failure.as_ref().map_or_else(|| "passed".to_owned(), |why| format!("FAILED: {why}"));
+        let verdict = failure
+            .as_ref()
+            .map_or_else(|| "passed".to_owned(), |why| format!("FAILED: {why}"));
         write!(f, "{name:12} {took:>5} s from {from:>5} s on: {verdict}")
     }
 }
 
-/// Runs the lanes to their ends. `work` gets the time that a stage may take: its own limit and no longer than the run.
-/// Returns the results in the order of their ends.
+/// Runs the lanes to their ends. `work` gets the time that a stage may take: its own limit and no
+/// longer than the run. Returns the results in the order of their ends.
 pub(super) fn run(
     lanes: &[Lane],
     limit: Duration,
     work: impl Fn(&Stage, Duration, bool) -> Result<()> + Sync,
 ) -> Vec<Ended> {
-    let board = Board { start: Instant::now(), ended: Mutex::default(), changed: Condvar::new() };
+    let board = Board {
+        start: Instant::now(),
+        ended: Mutex::default(),
+        changed: Condvar::new(),
+    };
     let one = |stage: &Stage, is_behind| {
         let missing = board.wait_for(stage);
         let (from, begin) = (board.start.elapsed(), Instant::now());
         let left = limit.saturating_sub(from);
         let result = match missing {
             Some(name) => Err(anyhow::anyhow!("not run, for it needs {name:?}")),
-            None if left.is_zero() => {
-                Err(anyhow::anyhow!("not run, since the run's {} minutes are over", limit.as_secs() / 60))
-            }
+            None if left.is_zero() => Err(anyhow::anyhow!(
+                "not run, since the run's {} minutes are over",
+                limit.as_secs() / 60
+            )),
             None => work(stage, stage.limit.min(left), is_behind),
         };
         let failure = result.err().map(|err| format!("{err:#}"));
-        board.note(Ended { name: stage.name, from, took: begin.elapsed(), failure });
+        board.note(Ended {
+            name: stage.name,
+            from,
+            took: begin.elapsed(),
+            failure,
+        });
     };
     thread::scope(|scope| {
         for lane in lanes {
-            scope.spawn(|| lane.stages.iter().for_each(|stage| one(stage, lane.is_behind)));
+            scope.spawn(|| {
+                lane.stages
+                    .iter()
+                    .for_each(|stage| one(stage, lane.is_behind));
+            });
         }
     });
     let mut ended: Vec<Ended> = board.lock().values().cloned().collect();
@@ -73,13 +95,26 @@ struct Board {
 }
 
 impl Board {
-    /// Waits until all stages before this one have ended. Returns the first failed one that it needs.
+    /// Waits until all stages before this one have ended. Returns the first failed one that it
+    /// needs.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
-        while !stage.needs.iter().chain(&stage.after).all(|name| ended.contains_key(name)) {
-            ended = self.changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        while !stage
+            .needs
+            .iter()
+            .chain(&stage.after)
+            .all(|name| ended.contains_key(name))
+        {
+            ended = self
+                .changed
+                .wait(ended)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-        stage.needs.iter().find(|name| ended[*name].failure.is_some()).copied()
+        stage
+            .needs
+            .iter()
+            .find(|name| ended[*name].failure.is_some())
+            .copied()
     }
 
     fn note(&self, ended: Ended) {
@@ -99,8 +134,14 @@ pub(super) fn tell(all: &[Ended]) -> Result<()> {
     for ended in all {
         println!("{ended}");
     }
-    let seconds = all.last().map_or(0, |last| (last.from + last.took).as_secs());
-    let failed: Vec<&str> = all.iter().filter(|ended| ended.failure.is_some()).map(|ended| ended.name).collect();
+    let seconds = all
+        .last()
+        .map_or(0, |last| (last.from + last.took).as_secs());
+    let failed: Vec<&str> = all
+        .iter()
+        .filter(|ended| ended.failure.is_some())
+        .map(|ended| ended.name)
+        .collect();
     if !failed.is_empty() {
         bail!("failed after {seconds} s: {}", failed.join(", "));
     }
@@ -115,49 +156,114 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
 
     fn stage(name: &'static str, needs: &'static [&'static str]) -> Stage {
-        Stage { name, needs, after: None, limit: MINUTE, work: |_| Ok(()) }
+        Stage {
+            name,
+            needs,
+            after: None,
+            limit: MINUTE,
+            work: |_| Ok(()),
+        }
     }
 
     fn lanes() -> [Lane; 2] {
-        let front = vec![stage("a", &[]), stage("b", &["x"]), stage("c", &["b"]), stage("d", &[])];
-        [Lane { stages: front, is_behind: false }, Lane { stages: vec![stage("x", &["a"])], is_behind: true }]
+        let front = vec![
+            stage("a", &[]),
+            stage("b", &["x"]),
+            stage("c", &["b"]),
+            stage("d", &[]),
+        ];
+        [
+            Lane {
+                stages: front,
+                is_behind: false,
+            },
+            Lane {
+                stages: vec![stage("x", &["a"])],
+                is_behind: true,
+            },
+        ]
     }
 
     fn failures(all: &[Ended]) -> Vec<(&str, Option<&str>)> {
-        all.iter().map(|ended| (ended.name, ended.failure.as_deref())).collect()
+        all.iter()
+            .map(|ended| (ended.name, ended.failure.as_deref()))
+            .collect()
     }
 
     #[test]
     fn a_stage_waits_for_those_that_it_needs_in_other_lanes() {
         let ended = run(&lanes(), MINUTE, |_, _, _| Ok(()));
-        assert_eq!(failures(&ended), [("a", None), ("x", None), ("b", None), ("c", None), ("d", None)]);
+        assert_eq!(
+            failures(&ended),
+            [
+                ("a", None),
+                ("x", None),
+                ("b", None),
+                ("c", None),
+                ("d", None)
+            ]
+        );
         assert!(tell(&ended).is_ok());
     }
 
     #[test]
     fn what_needs_a_stage_that_failed_is_not_run_and_all_else_is() {
-        let ended = run(&lanes(), MINUTE, |stage, _, _| if stage.name == "x" { bail!("no network") } else { Ok(()) });
+        let ended = run(&lanes(), MINUTE, |stage, _, _| {
+            if stage.name == "x" {
+                bail!("no network")
+            }
+            Ok(())
+        });
         let (b, c) = ("not run, for it needs \"x\"", "not run, for it needs \"b\"");
-        let all = [("a", None), ("x", Some("no network")), ("b", Some(b)), ("c", Some(c)), ("d", None)];
+        let all = [
+            ("a", None),
+            ("x", Some("no network")),
+            ("b", Some(b)),
+            ("c", Some(c)),
+            ("d", None),
+        ];
         assert_eq!(failures(&ended), all);
         assert!(tell(&ended).unwrap_err().to_string().ends_with(": x, b, c"));
     }
 
     #[test]
     fn a_stage_that_only_comes_after_one_runs_though_that_failed() {
-        let last = Stage { after: Some("x"), ..stage("y", &[]) };
+        let last = Stage {
+            after: Some("x"),
+            ..stage("y", &[])
+        };
         let mut lanes = lanes();
         lanes[0].stages.insert(1, last);
-        let ended = run(&lanes, MINUTE, |stage, _, _| if stage.name == "x" { bail!("no network") } else { Ok(()) });
-        assert_eq!(failures(&ended)[..3], [("a", None), ("x", Some("no network")), ("y", None)]);
+        let ended = run(&lanes, MINUTE, |stage, _, _| {
+            if stage.name == "x" {
+                bail!("no network")
+            }
+            Ok(())
+        });
+        assert_eq!(
+            failures(&ended)[..3],
+            [("a", None), ("x", Some("no network")), ("y", None)]
+        );
     }
 
     #[test]
     fn a_stage_ends_with_the_run() {
         let limit = Duration::from_secs(20);
-        let ended = run(&lanes(), limit, |_, most, _| if most <= limit { Ok(()) } else { bail!("{most:?}") });
-        assert!(ended.iter().all(|ended| ended.failure.is_none()), "{ended:?}");
+        let ended = run(&lanes(), limit, |_, most, _| {
+            if most <= limit {
+                Ok(())
+            } else {
+                bail!("{most:?}")
+            }
+        });
+        assert!(
+            ended.iter().all(|ended| ended.failure.is_none()),
+            "{ended:?}"
+        );
         let ended = run(&lanes(), Duration::ZERO, |_, _, _| Ok(()));
-        assert_eq!(ended[0].failure.as_deref(), Some("not run, since the run's 0 minutes are over"));
+        assert_eq!(
+            ended[0].failure.as_deref(),
+            Some("not run, since the run's 0 minutes are over")
+        );
     }
 }

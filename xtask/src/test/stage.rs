@@ -24,15 +24,28 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Runs it in a process of its own. Behind others it yields to them, and what it says is kept in a file.
+    /// Runs it in a process of its own. Behind others it yields to them, and what it says is kept
+    /// in a file.
     pub(super) fn run(&self, option: Option<&str>, limit: Duration, is_behind: bool) -> Result<()> {
         let own = std::env::current_exe().context("find this program")?;
-        // Of a busy processor about a quarter: with less the last stage in front would wait for those behind.
+        // Of a busy processor about a quarter: with less the last stage in front would wait for
+        // those behind.
         let nice = if is_behind { "5" } else { "0" };
-        // `timeout` is told when this program has ended, and passes that on to all that the stage has started.
-        let mut command = sh::cmd("setpriv", ["--pdeathsig", "TERM", "nice", "-n", nice, "timeout"]);
-        command.args([format!("--kill-after={GRACE_S}"), limit.as_secs().to_string()]);
-        command.arg(own).arg("test").args(option).args(["--stage", self.name]);
+        // `timeout` is told when this program has ended, and passes that on to all that the stage
+        // has started.
+        let mut command = sh::cmd(
+            "setpriv",
+            ["--pdeathsig", "TERM", "nice", "-n", nice, "timeout"],
+        );
+        command.args([
+            format!("--kill-after={GRACE_S}"),
+            limit.as_secs().to_string(),
+        ]);
+        command
+            .arg(own)
+            .arg("test")
+            .args(option)
+            .args(["--stage", self.name]);
         let log = folder()?.join(format!("{}.log", self.name));
         if is_behind {
             println!("=== {}, in the background: {}", self.name, log.display());
@@ -42,14 +55,19 @@ impl Stage {
             println!("=== {}", self.name);
         }
         let start = Instant::now();
-        let status = command.status().with_context(|| format!("start {command:?}"))?;
+        let status = command
+            .status()
+            .with_context(|| format!("start {command:?}"))?;
         if status.success() {
             return Ok(());
         }
         if is_behind {
             let said = fs::read_to_string(&log).unwrap_or_default();
             let lines: Vec<&str> = said.lines().collect();
-            println!("{}", lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n"));
+            println!(
+                "{}",
+                lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+            );
         }
         if start.elapsed() >= limit {
             bail!("not done within {} minutes", limit.as_secs() / 60);

@@ -1,4 +1,5 @@
-//! Debian's archive through apt's own client, with lists and state of our own: the machine's apt is not touched.
+//! Debian's archive through apt's own client, with lists and state of our own: the machine's apt is
+//! not touched.
 
 use crate::sh;
 use anyhow::{Context, Result};
@@ -19,7 +20,9 @@ pub(crate) struct Apt {
 impl Apt {
     /// Writes the configuration, and fetches the package lists if they are missing or old.
     pub(crate) fn open() -> Result<Self> {
-        let apt = Self { dir: sh::cache().join("vm/apt") };
+        let apt = Self {
+            dir: sh::cache().join("vm/apt"),
+        };
         for dir in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(apt.dir.join(dir))?;
         }
@@ -33,7 +36,11 @@ impl Apt {
              Dir::State::lists \"{dir}/lists\";\nDir::State::status \"{dir}/status\";\nDir::Cache \"{dir}\";\n\
              Acquire::Languages \"none\";\nAPT::Architecture \"amd64\";\nAPT::Sandbox::User \"root\";\n"
         );
-        for (file, text) in [("debian.sources", sources.as_str()), ("apt.conf", &config), ("status", "")] {
+        for (file, text) in [
+            ("debian.sources", sources.as_str()),
+            ("apt.conf", &config),
+            ("status", ""),
+        ] {
             fs::write(apt.dir.join(file), text).with_context(|| format!("write {dir}/{file}"))?;
         }
         if !apt.has_lists() {
@@ -50,11 +57,16 @@ impl Apt {
 
     /// Downloads `packages` into `dir`.
     pub(crate) fn download(&self, packages: &[&str], dir: &std::path::Path) -> Result<()> {
-        sh::run(self.command("apt-get", &["download", "-qq"]).args(packages).current_dir(dir))
+        sh::run(
+            self.command("apt-get", &["download", "-qq"])
+                .args(packages)
+                .current_dir(dir),
+        )
     }
 
     fn has_lists(&self) -> bool {
-        let updated = fs::metadata(self.dir.join("updated")).and_then(|metadata| metadata.modified());
+        let updated =
+            fs::metadata(self.dir.join("updated")).and_then(|metadata| metadata.modified());
         updated.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < MAX_AGE))
     }
 

@@ -25,11 +25,13 @@ pub(crate) struct Bounds {
     pub(crate) memory: u32,
 }
 
-/// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before each line, and returns
-/// its exit code.
+/// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before
+/// each line, and returns its exit code.
 pub(crate) fn run(kernel: &Kernel, command: &[String], bounds: Bounds) -> Result<i32> {
     eprintln!("--- {}: {}", kernel.release, command.join(" "));
-    let dir = sh::cache().join("vm/run").join(format!("{}-{}", std::process::id(), kernel.release));
+    let dir = sh::cache()
+        .join("vm/run")
+        .join(format!("{}-{}", std::process::id(), kernel.release));
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let ended = boot(kernel, command, bounds, &dir);
     fs::remove_dir_all(&dir)?;
@@ -39,7 +41,9 @@ pub(crate) fn run(kernel: &Kernel, command: &[String], bounds: Bounds) -> Result
 fn boot(kernel: &Kernel, command: &[String], bounds: Bounds, dir: &Path) -> Result<i32> {
     let (ramdisk, code) = (dir.join("initrd"), dir.join("code"));
     initrd::write(kernel, &script(command)?, &ramdisk).context("make the initial ramdisk")?;
-    let mut qemu = qemu(kernel, &ramdisk, &code, bounds).spawn().context("start qemu")?;
+    let mut qemu = qemu(kernel, &ramdisk, &code, bounds)
+        .spawn()
+        .context("start qemu")?;
     let terminal = qemu.stdout.take().context("qemu's output")?;
     // To the end, so that qemu is waited for whatever becomes of its lines.
     let shown = show(terminal, &kernel.release, &mut stdout());
@@ -51,7 +55,9 @@ fn boot(kernel: &Kernel, command: &[String], bounds: Bounds, dir: &Path) -> Resu
     let text = fs::read_to_string(&code).unwrap_or_default();
     let (notes, code) = text.trim().rsplit_once('\n').unwrap_or(("", text.trim()));
     journal::add_times(notes, &kernel.release)?;
-    code.trim().parse().with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
+    code.trim()
+        .parse()
+        .with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
 }
 
 /// Copies `terminal` to `to`, line by line, each behind `label`.
@@ -61,7 +67,8 @@ fn show(terminal: impl Read, label: &str, to: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The guest's last process: the command, its tests' notes and its exit code to the second serial line, power off.
+/// The guest's last process: the command, its tests' notes and its exit code to the second serial
+/// line, power off.
 fn script(command: &[String]) -> Result<String> {
     let mut script = String::new();
     for name in ENVIRONMENT {
@@ -71,9 +78,21 @@ fn script(command: &[String]) -> Result<String> {
     }
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     let dir = std::env::current_dir()?;
-    writeln!(script, "export PATH=$PATH:/usr/sbin:/sbin\ncd {}", quoted(&dir.to_string_lossy()))?;
-    writeln!(script, "export {}={NOTES}\n{} </dev/null\ncode=$?", journal::VARIABLE, words.join(" "))?;
-    writeln!(script, "[ ! -f {NOTES} ] || cat {NOTES} >/dev/ttyS1\necho $code >/dev/ttyS1")?;
+    writeln!(
+        script,
+        "export PATH=$PATH:/usr/sbin:/sbin\ncd {}",
+        quoted(&dir.to_string_lossy())
+    )?;
+    writeln!(
+        script,
+        "export {}={NOTES}\n{} </dev/null\ncode=$?",
+        journal::VARIABLE,
+        words.join(" ")
+    )?;
+    writeln!(
+        script,
+        "[ ! -f {NOTES} ] || cat {NOTES} >/dev/ttyS1\necho $code >/dev/ttyS1"
+    )?;
     // stty returns when the line has sent what was written to it.
     script += "stty -F /dev/ttyS0 -echo\nstty -F /dev/ttyS1 -echo\n/bin/busybox poweroff -f\n";
     Ok(script)
@@ -85,15 +104,43 @@ fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, bounds: Bounds) -> Command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // In the foreground, so that the terminal's interrupt ends the guest too.
-        .args(["--foreground", "--kill-after=5s", &format!("{}m", bounds.timeout_minutes), "qemu-system-x86_64"])
-        // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot a kernel.
-        // One thread for both processors: emulated in parallel, one may run code that the other is patching (the
-        // kernel's static keys), and the guest panics.
-        .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", &format!("{}G", bounds.memory)])
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-        .args(["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"])
+        .args([
+            "--foreground",
+            "--kill-after=5s",
+            &format!("{}m", bounds.timeout_minutes),
+            "qemu-system-x86_64",
+        ])
+        // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot
+        // a kernel. One thread for both processors: emulated in parallel, one may run code
+        // that the other is patching (the kernel's static keys), and the guest panics.
+        .args([
+            "-accel",
+            "tcg,thread=single",
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            &format!("{}G", bounds.memory),
+        ])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ])
+        .args([
+            "-fsdev",
+            "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap",
+        ])
         .args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"])
-        .args(["-chardev", "stdio,id=terminal,signal=on", "-serial", "chardev:terminal"])
+        .args([
+            "-chardev",
+            "stdio,id=terminal,signal=on",
+            "-serial",
+            "chardev:terminal",
+        ])
         .args(["-serial", &format!("file:{}", code.display())])
         .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"])
         .arg("-kernel")

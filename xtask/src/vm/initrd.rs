@@ -1,4 +1,5 @@
-//! The initial ramdisk of a guest: busybox, the modules that reach the host's files, and the steps from there.
+//! The initial ramdisk of a guest: busybox, the modules that reach the host's files, and the steps
+//! from there.
 
 use super::kernel::Kernel;
 use crate::sh;
@@ -8,16 +9,19 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Modules that the guest needs before it sees the host's files, and the one whose device file elsewhere udev makes; each may be
-/// built in instead.
+/// Modules that the guest needs before it sees the host's files, and the one whose device file
+/// elsewhere udev makes; each may be built in instead.
 const MODULES: [&str; 5] = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "tun"];
 
-/// Writes the ramdisk in which `command`, a shell script, runs as root over the host's files, which it can't change. The
-/// ramdisk's own files stay beside it.
+/// Writes the ramdisk in which `command`, a shell script, runs as root over the host's files, which
+/// it can't change. The ramdisk's own files stay beside it.
 pub(crate) fn write(kernel: &Kernel, command: &str, ramdisk: &Path) -> Result<()> {
     let tree = ramdisk.with_extension("files");
-    for dir in ["bin", "dev", "host", "modules", "proc", "root", "sys", "upper"] {
-        fs::create_dir_all(tree.join(dir)).with_context(|| format!("create {dir} in {}", tree.display()))?;
+    for dir in [
+        "bin", "dev", "host", "modules", "proc", "root", "sys", "upper",
+    ] {
+        fs::create_dir_all(tree.join(dir))
+            .with_context(|| format!("create {dir} in {}", tree.display()))?;
     }
     fs::copy("/bin/busybox", tree.join("bin/busybox")).context("copy /bin/busybox")?;
     let mut insmod = String::new();
@@ -32,7 +36,11 @@ pub(crate) fn write(kernel: &Kernel, command: &str, ramdisk: &Path) -> Result<()
         fs::set_permissions(tree.join(name), Permissions::from_mode(0o755))?;
     }
     let archive = File::create(ramdisk).with_context(|| format!("create {}", ramdisk.display()))?;
-    sh::run(sh::cmd("sh", ["-c", "find . | busybox cpio -o -H newc --quiet"]).current_dir(tree).stdout(archive))
+    sh::run(
+        sh::cmd("sh", ["-c", "find . | busybox cpio -o -H newc --quiet"])
+            .current_dir(tree)
+            .stdout(archive),
+    )
 }
 
 fn init(kernel: &Kernel, insmod: &str) -> String {
@@ -72,11 +80,27 @@ exec switch_root /root /bin/sh /run/command
 
 /// The files of the modules and of what they depend on, each once and after what it needs.
 fn load_order(kernel: &Kernel) -> Result<Vec<String>> {
-    let base = kernel.modules.ancestors().nth(3).context("modules outside lib/modules")?;
-    let mut modprobe = sh::cmd("modprobe", ["--all", "--show-depends", "--set-version", &kernel.release, "--dirname"]);
+    let base = kernel
+        .modules
+        .ancestors()
+        .nth(3)
+        .context("modules outside lib/modules")?;
+    let mut modprobe = sh::cmd(
+        "modprobe",
+        [
+            "--all",
+            "--show-depends",
+            "--set-version",
+            &kernel.release,
+            "--dirname",
+        ],
+    );
     let shown = sh::read(modprobe.arg(base).args(MODULES))?;
     let mut order = Vec::<String>::new();
-    for path in shown.lines().filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next()) {
+    for path in shown
+        .lines()
+        .filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next())
+    {
         if order.iter().all(|other| other != path) {
             order.push(path.to_owned());
         }

@@ -22,7 +22,8 @@ pub(crate) struct Kernel {
 pub(crate) fn fetch(wanted: &str) -> Result<Kernel> {
     let apt = Apt::open()?;
     let found = apt.show(META)?;
-    let package = choose(&found, wanted).with_context(|| format!("no version of {META} is {wanted}"))?;
+    let package =
+        choose(&found, wanted).with_context(|| format!("no version of {META} is {wanted}"))?;
     let release = package.trim_start_matches("linux-image-");
     let dir = sh::cache().join("vm/kernels").join(release);
     if !dir.is_dir() {
@@ -34,17 +35,28 @@ pub(crate) fn fetch(wanted: &str) -> Result<Kernel> {
 impl Kernel {
     fn in_dir(dir: &Path, release: &str) -> Result<Self> {
         let modules = base(dir).join("lib/modules").join(release);
-        let places = [dir.join("boot").join(format!("vmlinuz-{release}")), modules.join("vmlinuz")];
+        let places = [
+            dir.join("boot").join(format!("vmlinuz-{release}")),
+            modules.join("vmlinuz"),
+        ];
         let image = places.into_iter().find(|path| path.is_file());
         let image = image.with_context(|| format!("no vmlinuz in {}", dir.display()))?;
-        Ok(Self { release: release.to_owned(), image, modules })
+        Ok(Self {
+            release: release.to_owned(),
+            image,
+            modules,
+        })
     }
 }
 
 /// The folder above `lib/modules`: Debian 13 has it in /usr.
 fn base(dir: &Path) -> PathBuf {
     let usr = dir.join("usr");
-    if usr.join("lib/modules").is_dir() { usr } else { dir.to_owned() }
+    if usr.join("lib/modules").is_dir() {
+        usr
+    } else {
+        dir.to_owned()
+    }
 }
 
 fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
@@ -57,15 +69,24 @@ fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
     fs::create_dir_all(&debs).with_context(|| format!("create {}", debs.display()))?;
     apt.download(&[&[package], &parts[..]].concat(), &debs)?;
     for deb in fs::read_dir(&debs)? {
-        sh::run(sh::cmd("dpkg-deb", ["--extract"]).arg(deb?.path()).arg(&partial))?;
+        sh::run(
+            sh::cmd("dpkg-deb", ["--extract"])
+                .arg(deb?.path())
+                .arg(&partial),
+        )?;
     }
     fs::remove_dir_all(&debs)?;
-    sh::run(sh::cmd("depmod", ["--basedir"]).arg(base(&partial)).arg(release))?;
+    sh::run(
+        sh::cmd("depmod", ["--basedir"])
+            .arg(base(&partial))
+            .arg(release),
+    )?;
     // Last, so that what is at `dir` is whole.
     fs::rename(&partial, dir).with_context(|| format!("rename to {}", dir.display()))
 }
 
-/// The kernel's package among the stanzas of the meta package: the newest whose version begins with `wanted`.
+/// The kernel's package among the stanzas of the meta package: the newest whose version begins with
+/// `wanted`.
 fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     let candidates = stanzas.split("\n\n").filter_map(|stanza| {
         let version = numbers(field(stanza, "Version")?);
@@ -75,7 +96,8 @@ fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     candidates.max().map(|(_, package)| package)
 }
 
-/// Packages into which that of the kernel is split from 6.17 on: base, binary and modules of the same release.
+/// Packages into which that of the kernel is split from 6.17 on: base, binary and modules of the
+/// same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
     let is_part = |name: &&str| name.starts_with("linux-") && name.ends_with(release);
     dependencies(stanza).filter(is_part).collect()
@@ -89,12 +111,17 @@ fn dependencies(stanza: &str) -> impl Iterator<Item = &str> {
 }
 
 fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {
-    stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    stanza
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 /// The numbers that a version begins with: 6.12.107 of `6.12.107-1`.
 fn numbers(version: &str) -> Vec<u32> {
-    version.split(['.', '-', '~', '+']).map_while(|part| part.parse().ok()).collect()
+    version
+        .split(['.', '-', '~', '+'])
+        .map_while(|part| part.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -108,14 +135,23 @@ mod tests {
     #[test]
     fn a_kernel_is_chosen_by_whole_numbers() {
         assert_eq!(choose(STANZAS, "6.1"), Some("linux-image-6.1.0-50-amd64"));
-        assert_eq!(choose(STANZAS, "6.12"), Some("linux-image-6.12.107+deb13-amd64"));
-        assert_eq!(choose(STANZAS, "newest"), Some("linux-image-7.3.4+deb13-amd64"));
+        assert_eq!(
+            choose(STANZAS, "6.12"),
+            Some("linux-image-6.12.107+deb13-amd64")
+        );
+        assert_eq!(
+            choose(STANZAS, "newest"),
+            Some("linux-image-7.3.4+deb13-amd64")
+        );
         assert_eq!(choose(STANZAS, "5.10"), None);
     }
 
     #[test]
     fn only_packages_of_the_same_release_are_parts() {
         let stanza = "Depends: dracut | linux-initramfs-tool, linux-base (>= 4), linux-modules-7.3.4 (= 1), linux-binary-7.3.4 (= 1)\n";
-        assert_eq!(parts(stanza, "7.3.4"), ["linux-modules-7.3.4", "linux-binary-7.3.4"]);
+        assert_eq!(
+            parts(stanza, "7.3.4"),
+            ["linux-modules-7.3.4", "linux-binary-7.3.4"]
+        );
     }
 }

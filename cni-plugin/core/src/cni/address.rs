@@ -1,4 +1,5 @@
-//! Addresses as Go reads them: no leading zeros, no zone, IPv4-mapped IPv6 is IPv4, host bits are kept.
+//! Addresses as Go reads them: no leading zeros, no zone, IPv4-mapped IPv6 is IPv4, host bits are
+//! kept.
 
 use super::bounds::shortened;
 use super::{Error, Json};
@@ -11,7 +12,8 @@ const MAPPED_PREFIX_LEN: u8 = 96;
 /// Parses an address without a prefix; code 6.
 pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
     let address = text.parse::<IpAddr>().ok();
-    let address = address.ok_or_else(|| Error::decode(format!("invalid IP address: {:?}", shortened(text))))?;
+    let address = address
+        .ok_or_else(|| Error::decode(format!("invalid IP address: {:?}", shortened(text))))?;
     Ok(address.to_canonical())
 }
 
@@ -24,21 +26,35 @@ fn cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let written: IpAddr = address.parse().ok()?;
     let address = written.to_canonical();
-    let length: u8 = length.parse().ok().filter(|_| length.bytes().all(|b| b.is_ascii_digit()))?;
+    let length: u8 = length
+        .parse()
+        .ok()
+        .filter(|_| length.bytes().all(|b| b.is_ascii_digit()))?;
     let mapped = written.is_ipv6() && address.is_ipv4();
-    IpNet::new(address, if mapped { length.checked_sub(MAPPED_PREFIX_LEN)? } else { length }).ok()
+    IpNet::new(
+        address,
+        if mapped {
+            length.checked_sub(MAPPED_PREFIX_LEN)?
+        } else {
+            length
+        },
+    )
+    .ok()
 }
 
 impl Json {
     /// An address; `None` where absent or empty.
     pub fn ip(&self, key: &str) -> Result<Option<IpAddr>, Error> {
         let text = self.str(key)?.filter(|text| !text.is_empty());
-        text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}")))).transpose()
+        text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}"))))
+            .transpose()
     }
 
     /// An address with its prefix; `None` where absent.
     pub fn cidr(&self, key: &str) -> Result<Option<IpNet>, Error> {
-        self.str(key)?.map(|text| parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}")))).transpose()
+        self.str(key)?
+            .map(|text| parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}"))))
+            .transpose()
     }
 }
 
@@ -60,9 +76,16 @@ mod tests {
 
     #[test]
     fn addresses_that_go_refuses_are_refused() {
-        for bad in
-            ["", "10.0.0.01", "10.0.0", "10.0.0.256", "fe80::1%eth0", "1:2:3:4:5:6:7::8:9", " 10.0.0.1", "0x7f.1"]
-        {
+        for bad in [
+            "",
+            "10.0.0.01",
+            "10.0.0",
+            "10.0.0.256",
+            "fe80::1%eth0",
+            "1:2:3:4:5:6:7::8:9",
+            " 10.0.0.1",
+            "0x7f.1",
+        ] {
             assert!(parse_ip(bad).is_err(), "{bad}");
         }
     }
@@ -78,9 +101,16 @@ mod tests {
         ] {
             assert_eq!(parse_cidr(text).unwrap().to_string(), canonical);
         }
-        for bad in
-            ["10.0.0.1", "10.0.0.1/", "10.0.0.1/33", "10.0.0.1/+8", "10.0.0.1/-1", "::/129", "::ffff:1.2.3.4/64", "/8"]
-        {
+        for bad in [
+            "10.0.0.1",
+            "10.0.0.1/",
+            "10.0.0.1/33",
+            "10.0.0.1/+8",
+            "10.0.0.1/-1",
+            "::/129",
+            "::ffff:1.2.3.4/64",
+            "/8",
+        ] {
             assert!(parse_cidr(bad).is_err(), "{bad}");
         }
     }

@@ -9,8 +9,8 @@ const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Parses as the reference plugins do (code 4): each pair has exactly one `=`, and a name outside `known` is refused
-    /// unless `IgnoreUnknown` is true.
+    /// Parses as the reference plugins do (code 4): each pair has exactly one `=`, and a name
+    /// outside `known` is refused unless `IgnoreUnknown` is true.
     pub fn parse(text: &str, known: &[&str]) -> Result<Self, Error> {
         let mut pairs = Vec::new();
         let mut unknown = Vec::new();
@@ -25,7 +25,10 @@ impl CniArgs {
         }
         if !unknown.is_empty() && !ignore_unknown {
             let quoted: Vec<String> = unknown.iter().map(|pair| format!("{pair:?}")).collect();
-            return Err(Error::env(format!("ARGS: unknown args [{}]", quoted.join(" "))));
+            return Err(Error::env(format!(
+                "ARGS: unknown args [{}]",
+                quoted.join(" ")
+            )));
         }
         Ok(Self(pairs))
     }
@@ -41,7 +44,9 @@ fn parse_bool(pair: &str, value: &str) -> Result<bool, Error> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" => Ok(true),
         "0" | "false" => Ok(false),
-        _ => Err(Error::env(format!("ARGS: error parsing value of pair {pair:?}: expected 1, 0, true or false"))),
+        _ => Err(Error::env(format!(
+            "ARGS: error parsing value of pair {pair:?}: expected 1, 0, true or false"
+        ))),
     }
 }
 
@@ -52,7 +57,10 @@ mod tests {
     #[test]
     fn known_names_are_read_and_the_last_of_equal_ones_wins() {
         let args = CniArgs::parse("MAC=aa;IP=10.0.0.1;MAC=bb", &["IP", "MAC"]).unwrap();
-        assert_eq!((args.get("MAC"), args.get("IP"), args.get("mac")), (Some("bb"), Some("10.0.0.1"), None));
+        assert_eq!(
+            (args.get("MAC"), args.get("IP"), args.get("mac")),
+            (Some("bb"), Some("10.0.0.1"), None)
+        );
         assert_eq!(CniArgs::parse("", &[]), Ok(CniArgs::default()));
         assert_eq!(CniArgs::parse("IP=", &["IP"]).unwrap().get("IP"), None);
     }
@@ -66,13 +74,24 @@ mod tests {
             assert_eq!(args.get("FOO"), None, "an unknown name has no value");
         }
         assert!(CniArgs::parse("FOO=1;IgnoreUnknown=false", &[]).is_err());
-        assert!(CniArgs::parse("FOO=1;ignoreunknown=1", &[]).is_err(), "the name is case-sensitive");
+        assert!(
+            CniArgs::parse("FOO=1;ignoreunknown=1", &[]).is_err(),
+            "the name is case-sensitive"
+        );
     }
 
     #[test]
     fn malformed_text_is_refused() {
-        for (text, pair) in [("IP=1;", ""), ("none", "none"), ("IP=a=b", "IP=a=b"), (";", "")] {
-            assert_eq!(CniArgs::parse(text, &["IP"]).unwrap_err().msg, format!("ARGS: invalid pair {pair:?}"));
+        for (text, pair) in [
+            ("IP=1;", ""),
+            ("none", "none"),
+            ("IP=a=b", "IP=a=b"),
+            (";", ""),
+        ] {
+            assert_eq!(
+                CniArgs::parse(text, &["IP"]).unwrap_err().msg,
+                format!("ARGS: invalid pair {pair:?}")
+            );
         }
         assert!(CniArgs::parse("IgnoreUnknown=yes", &[]).is_err());
     }

@@ -1,4 +1,5 @@
-//! Texts in a message, cut to what somebody can read: strangers' words, long lists, the message itself.
+//! Texts in a message, cut to what somebody can read: strangers' words, long lists, the message
+//! itself.
 
 /// Longest piece of a stranger's text that a message repeats, in characters.
 const SHOWN_CHARS: usize = 60;
@@ -15,7 +16,8 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// The items behind each other, as far as half a kilobyte goes: `a; b; (400 more)`. A long one is cut as well.
+/// The items behind each other, as far as half a kilobyte goes: `a; b; (400 more)`. A long one is
+/// cut as well.
 pub fn listed<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
     listed_within(LIST_BYTES, items)
 }
@@ -36,12 +38,20 @@ fn listed_within<T: AsRef<str>>(most: usize, items: impl IntoIterator<Item = T>)
         text.push_str(if text.is_empty() { "" } else { "; " });
         text.push_str(&cut(item, most));
     }
-    if more > 0 { format!("{text}; ({more} more)") } else { text }
+    if more > 0 {
+        format!("{text}; ({more} more)")
+    } else {
+        text
+    }
 }
 
 /// A whole message, or its beginning and its end, where the cause stands.
 pub fn bounded(text: String) -> String {
-    if text.len() <= MOST_BYTES { text } else { cut(&text, MOST_BYTES) }
+    if text.len() <= MOST_BYTES {
+        text
+    } else {
+        cut(&text, MOST_BYTES)
+    }
 }
 
 fn cut(text: &str, most: usize) -> String {
@@ -50,7 +60,10 @@ fn cut(text: &str, most: usize) -> String {
     }
     let head = &text[..text.floor_char_boundary(most / 2)];
     let tail = &text[text.ceil_char_boundary(text.len() - most / 4)..];
-    format!("{head}... ({} bytes more) ...{tail}", text.len() - head.len() - tail.len())
+    format!(
+        "{head}... ({} bytes more) ...{tail}",
+        text.len() - head.len() - tail.len()
+    )
 }
 
 #[cfg(test)]
@@ -61,9 +74,15 @@ mod tests {
     fn a_long_list_says_how_many_more_there_are() {
         let items: Vec<String> = (0..402).map(|port| format!("port {port}")).collect();
         let text = listed(&items);
-        assert!(text.starts_with("port 0; port 1; ") && text.ends_with(" more)"), "{text}");
+        assert!(
+            text.starts_with("port 0; port 1; ") && text.ends_with(" more)"),
+            "{text}"
+        );
         let shown = text.matches("port").count();
-        assert!(text.ends_with(&format!("; ({} more)", 402 - shown)) && text.len() < 600, "{text}");
+        assert!(
+            text.ends_with(&format!("; ({} more)", 402 - shown)) && text.len() < 600,
+            "{text}"
+        );
         assert_eq!(listed(["a", "b"]), "a; b");
         assert_eq!(listed([""; 0]), "");
     }
@@ -72,7 +91,10 @@ mod tests {
     fn what_is_cut_keeps_both_ends_and_its_characters_whole() {
         let text = format!("begin {} the cause", "é".repeat(4000));
         let cut = bounded(text.clone());
-        assert!(cut.starts_with("begin é") && cut.ends_with("é the cause") && cut.len() < MOST_BYTES, "{cut}");
+        assert!(
+            cut.starts_with("begin é") && cut.ends_with("é the cause") && cut.len() < MOST_BYTES,
+            "{cut}"
+        );
         assert_eq!(bounded("short".to_owned()), "short");
         assert!(listed([text]).len() < 600);
     }

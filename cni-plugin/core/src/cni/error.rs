@@ -5,7 +5,8 @@ use super::{Json, Version};
 use std::fmt;
 use std::io;
 
-/// Error codes of the CNI specification 1.1.0, section 5, and `8`, which only the reference code has.
+/// Error codes of the CNI specification 1.1.0, section 5, and `8`, which only the reference code
+/// has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// The configuration's `cniVersion` is not supported.
@@ -58,12 +59,18 @@ impl Code {
         if let Self::Foreign(number) = self {
             return number;
         }
-        NUMBERS.iter().find(|(code, _)| *code == self).map_or(999, |(_, number)| *number)
+        NUMBERS
+            .iter()
+            .find(|(code, _)| *code == self)
+            .map_or(999, |(_, number)| *number)
     }
 
     /// The code with this number; a number without a name becomes [`Code::Foreign`].
     pub fn from_number(number: u32) -> Self {
-        NUMBERS.iter().find(|(_, n)| *n == number).map_or(Self::Foreign(number), |(code, _)| *code)
+        NUMBERS
+            .iter()
+            .find(|(_, n)| *n == number)
+            .map_or(Self::Foreign(number), |(code, _)| *code)
     }
 }
 
@@ -81,7 +88,11 @@ pub struct Error {
 impl Error {
     /// An error of any code, without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
-        Self { code, msg: bounded(msg.into()), details: String::new() }
+        Self {
+            code,
+            msg: bounded(msg.into()),
+            details: String::new(),
+        }
     }
 
     /// Code 1: the configuration's version is not supported.
@@ -126,7 +137,14 @@ impl Error {
 
     /// Code 11 for what passes by itself, code 999 for what does not.
     pub fn because(msg: impl Into<String>, passes: bool) -> Self {
-        Self::new(if passes { Code::TryAgain } else { Code::Internal }, msg)
+        Self::new(
+            if passes {
+                Code::TryAgain
+            } else {
+                Code::Internal
+            },
+            msg,
+        )
     }
 
     /// The same error with `details`.
@@ -143,18 +161,23 @@ impl Error {
         self
     }
 
-    /// One error of several: all sentences, each once. It passes by itself if all of them do, or the code is the first that
-    /// does not.
+    /// One error of several: all sentences, each once. It passes by itself if all of them do, or
+    /// the code is the first that does not.
     pub fn joined(errors: &[Self]) -> Result<(), Self> {
         let lasting = errors.iter().find(|error| error.code != Code::TryAgain);
-        let Some(Self { code, .. }) = lasting.or(errors.first()) else { return Ok(()) };
+        let Some(Self { code, .. }) = lasting.or(errors.first()) else {
+            return Ok(());
+        };
         let msg = sentences(distinct(errors.iter().map(|error| error.msg.as_str())));
-        let details = errors.iter().map(|error| error.details.as_str()).filter(|details| !says(&msg, details));
+        let details = errors
+            .iter()
+            .map(|error| error.details.as_str())
+            .filter(|details| !says(&msg, details));
         Err(Self::new(*code, &msg).with_details(sentences(distinct(details))))
     }
 
-    /// The same error with what `left` says besides: `why; left behind until DEL or GC: left`. A call of braid within this
-    /// one may have said so of its own.
+    /// The same error with what `left` says besides: `why; left behind until DEL or GC: left`. A
+    /// call of braid within this one may have said so of its own.
     #[must_use]
     pub fn and_left_behind(mut self, left: &[Self]) -> Self {
         const LEFT: &str = "left behind until DEL or GC";
@@ -163,9 +186,17 @@ impl Error {
         }
         let more = self.news(left);
         let is_said = says(&self.msg, LEFT) || self.msg.contains(&format!("; {LEFT}: "));
-        let said = if is_said { self.msg } else { format!("{}; {LEFT}", self.msg) };
+        let said = if is_said {
+            self.msg
+        } else {
+            format!("{}; {LEFT}", self.msg)
+        };
         let before = if said.ends_with(LEFT) { ": " } else { "; " };
-        self.msg = if more.is_empty() { bounded(said) } else { bounded(format!("{said}{before}{more}")) };
+        self.msg = if more.is_empty() {
+            bounded(said)
+        } else {
+            bounded(format!("{said}{before}{more}"))
+        };
         self
     }
 
@@ -173,18 +204,25 @@ impl Error {
     #[must_use]
     pub fn and_cleanup(self, cleanup: &[Self]) -> Self {
         let more = self.news(cleanup);
-        let details = sentences([&self.details, &more].into_iter().filter(|text| !text.is_empty()));
+        let details = sentences(
+            [&self.details, &more]
+                .into_iter()
+                .filter(|text| !text.is_empty()),
+        );
         self.with_details(details)
     }
 
     /// The sentences of other errors that this one does not say.
     fn news(&self, others: &[Self]) -> String {
         let own = self.to_string();
-        let all = others.iter().flat_map(|error| [error.msg.as_str(), &error.details]);
+        let all = others
+            .iter()
+            .flat_map(|error| [error.msg.as_str(), &error.details]);
         sentences(distinct(all.filter(|sentence| !says(&own, sentence))))
     }
 
-    /// The document for standard output; `version` is the configuration's, or the newest where that is unknown.
+    /// The document for standard output; `version` is the configuration's, or the newest where that
+    /// is unknown.
     pub fn to_json(&self, version: Version) -> Json {
         let mut json = Json::object_of([
             ("cniVersion", version.to_string().into()),
@@ -209,7 +247,11 @@ impl Error {
         let code = json.u32("code")?.unwrap_or(0);
         let (msg, details) = (json.string("msg")?, json.string("details")?);
         // One that says all of it in both says it once.
-        let details = if says(&msg, &details) { String::new() } else { details };
+        let details = if says(&msg, &details) {
+            String::new()
+        } else {
+            details
+        };
         Ok(Self::new(Code::from_number(code), msg).with_details(details))
     }
 }
@@ -218,14 +260,23 @@ impl Error {
 pub fn passes(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{ExecutableFileBusy, Interrupted, ResourceBusy, TimedOut, WouldBlock};
     // The first is a program that is being installed.
-    matches!(kind, ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock)
+    matches!(
+        kind,
+        ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock
+    )
 }
 
 /// True if a text holds this sentence whole: by itself, among others, or behind a context.
 fn says(text: &str, sentence: &str) -> bool {
-    let begins = |at: usize| at == 0 || [": ", "; "].iter().any(|before| text[..at].ends_with(before));
+    let begins = |at: usize| {
+        at == 0
+            || [": ", "; "]
+                .iter()
+                .any(|before| text[..at].ends_with(before))
+    };
     let ends = |at: usize| at == text.len() || text[at..].starts_with("; ");
-    text.match_indices(sentence).any(|(at, _)| begins(at) && ends(at + sentence.len()))
+    text.match_indices(sentence)
+        .any(|(at, _)| begins(at) && ends(at + sentence.len()))
 }
 
 /// The sentences, none of which repeats another one.
@@ -267,38 +318,67 @@ mod tests {
 
     #[test]
     fn context_goes_outside_and_keeps_code_and_details() {
-        let error = Error::config("vlan 5000 is outside 1-4094").with_details("d").context("network \"storage\"");
-        assert_eq!(error.to_string(), "network \"storage\": vlan 5000 is outside 1-4094; d");
+        let error = Error::config("vlan 5000 is outside 1-4094")
+            .with_details("d")
+            .context("network \"storage\"");
+        assert_eq!(
+            error.to_string(),
+            "network \"storage\": vlan 5000 is outside 1-4094; d"
+        );
         assert_eq!(error.code, Code::InvalidConfig);
     }
 
     #[test]
     fn several_errors_are_one_that_repeats_no_sentence() {
-        let [wait, lost] =
-            [Error::new(Code::TryAgain, "lock x: held"), Error::internal("link a: EPERM").with_details("d")];
+        let [wait, lost] = [
+            Error::new(Code::TryAgain, "lock x: held"),
+            Error::internal("link a: EPERM").with_details("d"),
+        ];
         let same = lost.clone().context("container c");
         let joined = |errors: &[Error]| Error::joined(errors).expect_err("an error");
         assert_eq!(Error::joined(&[]), Ok(()));
         assert_eq!(joined(&[wait.clone(), wait.clone()]), wait);
         let all = Error::internal("lock x: held; container c: link a: EPERM").with_details("d");
-        assert_eq!(joined(&[wait.clone(), lost.clone(), same, lost.clone()]), all);
+        assert_eq!(
+            joined(&[wait.clone(), lost.clone(), same, lost.clone()]),
+            all
+        );
         let near = Error::internal("link a: EPERMANENT");
-        assert_eq!(joined(&[lost.clone(), near]).msg, "link a: EPERM; link a: EPERMANENT");
-        let many: Vec<Error> = (0..500).map(|at| Error::internal(format!("link {at}: EPERM"))).collect();
+        assert_eq!(
+            joined(&[lost.clone(), near]).msg,
+            "link a: EPERM; link a: EPERMANENT"
+        );
+        let many: Vec<Error> = (0..500)
+            .map(|at| Error::internal(format!("link {at}: EPERM")))
+            .collect();
         assert!(joined(&many).msg.ends_with(" more)") && joined(&many).msg.len() < 2048);
     }
 
     #[test]
     fn what_is_left_behind_is_said_once() {
         let error = Error::internal("spy failed").with_details("d");
-        let left = error.clone().and_left_behind(&[error.clone(), Error::internal("link a: EPERM")]);
-        assert_eq!(left.to_string(), "spy failed; left behind until DEL or GC: link a: EPERM; d");
+        let left = error
+            .clone()
+            .and_left_behind(&[error.clone(), Error::internal("link a: EPERM")]);
+        assert_eq!(
+            left.to_string(),
+            "spy failed; left behind until DEL or GC: link a: EPERM; d"
+        );
         let left = error.clone().and_left_behind(std::slice::from_ref(&error));
         assert_eq!(left.msg, "spy failed; left behind until DEL or GC");
         let outer = left.and_left_behind(&[Error::internal("link a: EPERM")]);
-        assert_eq!(outer.msg, "spy failed; left behind until DEL or GC: link a: EPERM");
-        let outermost = outer.and_left_behind(&[Error::internal("link b: EPERM"), Error::internal("spy failed")]);
-        assert_eq!(outermost.msg, "spy failed; left behind until DEL or GC: link a: EPERM; link b: EPERM");
+        assert_eq!(
+            outer.msg,
+            "spy failed; left behind until DEL or GC: link a: EPERM"
+        );
+        let outermost = outer.and_left_behind(&[
+            Error::internal("link b: EPERM"),
+            Error::internal("spy failed"),
+        ]);
+        assert_eq!(
+            outermost.msg,
+            "spy failed; left behind until DEL or GC: link a: EPERM; link b: EPERM"
+        );
         assert_eq!(error.clone().and_left_behind(&[]), error);
     }
 
@@ -319,7 +399,10 @@ mod tests {
             "{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 4,\n    \"msg\": \"m\"\n}"
         );
         let json = error.with_details("more").to_json(Version::V0_4_0);
-        assert_eq!(json.to_string(), r#"{"cniVersion":"0.4.0","code":4,"msg":"m","details":"more"}"#);
+        assert_eq!(
+            json.to_string(),
+            r#"{"cniVersion":"0.4.0","code":4,"msg":"m","details":"more"}"#
+        );
     }
 
     #[test]
@@ -329,14 +412,21 @@ mod tests {
             Error::new(Code::Foreign(123), "own"),
             Error::new(Code::Foreign(0), ""),
         ] {
-            assert_eq!(Error::from_stdout(error.to_stdout(Version::V1_1_0).as_bytes()), Ok(error));
+            assert_eq!(
+                Error::from_stdout(error.to_stdout(Version::V1_1_0).as_bytes()),
+                Ok(error)
+            );
         }
     }
 
     #[test]
     fn output_that_is_no_error_document_is_said_to_be_none() {
         for stdout in ["", "panic: oh", "[]", r#"{"code":"x"}"#, r#"{"code":-1}"#] {
-            assert_eq!(Error::from_stdout(stdout.as_bytes()).unwrap_err().code, Code::Decode, "{stdout}");
+            assert_eq!(
+                Error::from_stdout(stdout.as_bytes()).unwrap_err().code,
+                Code::Decode,
+                "{stdout}"
+            );
         }
     }
 }

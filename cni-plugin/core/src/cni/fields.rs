@@ -1,7 +1,8 @@
 //! Typed fields of a JSON object, found and checked as Go's decoder does it.
 //!
-//! A key matches in any ASCII case; of several matches the last that is not `null` wins; `null` counts as absent. A value
-//! of the wrong type is an error of code 6 that names key, expected type and value.
+//! A key matches in any ASCII case; of several matches the last that is not `null` wins; `null`
+//! counts as absent. A value of the wrong type is an error of code 6 that names key, expected type
+//! and value.
 
 use super::bounds::shortened;
 use super::{Error, Json};
@@ -19,12 +20,20 @@ impl Json {
 
     /// The fields in the order written; none where this is no object.
     pub fn fields(&self) -> &[(String, Self)] {
-        if let Self::Object(fields) = self { fields } else { &[] }
+        if let Self::Object(fields) = self {
+            fields
+        } else {
+            &[]
+        }
     }
 
     /// The text of a string.
     pub fn as_str(&self) -> Option<&str> {
-        if let Self::String(text) = self { Some(text) } else { None }
+        if let Self::String(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// Replaces every match of `key` by one field at the end; makes this an object if it was none.
@@ -48,7 +57,11 @@ impl Json {
     /// Refuses everything but an object and `null`; `what` names the value.
     pub fn expect_object(&self, what: &str) -> Result<(), Error> {
         let is_one = matches!(self, Self::Object(_) | Self::Null);
-        if is_one { Ok(()) } else { Err(self.mismatch("an object").context(what)) }
+        if is_one {
+            Ok(())
+        } else {
+            Err(self.mismatch("an object").context(what))
+        }
     }
 
     /// A string.
@@ -68,7 +81,13 @@ impl Json {
 
     /// A boolean.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
-        self.typed(key, "true or false", |value| if let Self::Bool(b) = value { Some(*b) } else { None })
+        self.typed(key, "true or false", |value| {
+            if let Self::Bool(b) = value {
+                Some(*b)
+            } else {
+                None
+            }
+        })
     }
 
     /// A boolean, or `default`.
@@ -98,12 +117,20 @@ impl Json {
 
     /// A list; `None` where absent.
     pub fn list(&self, key: &str) -> Result<Option<&[Self]>, Error> {
-        self.typed(key, "a list", |value| if let Self::Array(items) = value { Some(items.as_slice()) } else { None })
+        self.typed(key, "a list", |value| {
+            if let Self::Array(items) = value {
+                Some(items.as_slice())
+            } else {
+                None
+            }
+        })
     }
 
     /// An object; `None` where absent.
     pub fn object(&self, key: &str) -> Result<Option<&Self>, Error> {
-        self.typed(key, "an object", |value| matches!(value, Self::Object(_)).then_some(value))
+        self.typed(key, "an object", |value| {
+            matches!(value, Self::Object(_)).then_some(value)
+        })
     }
 
     /// An object read by `read`, whose errors get `key` as their context.
@@ -112,17 +139,22 @@ impl Json {
         key: &str,
         read: impl FnOnce(&'a Self) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        self.object(key)?.map(|object| read(object).map_err(|e| e.context(key))).transpose()
+        self.object(key)?
+            .map(|object| read(object).map_err(|e| e.context(key)))
+            .transpose()
     }
 
-    /// A list whose items are read by `read`, whose errors get `key[index]` as their context; empty where absent.
+    /// A list whose items are read by `read`, whose errors get `key[index]` as their context; empty
+    /// where absent.
     pub fn each<'a, T>(
         &'a self,
         key: &str,
         mut read: impl FnMut(&'a Self) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let items = self.list(key)?.unwrap_or_default().iter().enumerate();
-        items.map(|(index, item)| read(item).map_err(|e| e.context(format_args!("{key}[{index}]")))).collect()
+        items
+            .map(|(index, item)| read(item).map_err(|e| e.context(format_args!("{key}[{index}]"))))
+            .collect()
     }
 
     /// A list of objects, read like [`Self::each`].
@@ -131,19 +163,33 @@ impl Json {
         key: &str,
         mut read: impl FnMut(&'a Self) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        self.each(key, |item| if let Self::Object(_) = item { read(item) } else { Err(item.mismatch("an object")) })
+        self.each(key, |item| {
+            if let Self::Object(_) = item {
+                read(item)
+            } else {
+                Err(item.mismatch("an object"))
+            }
+        })
     }
 
     /// A list of strings, empty where absent.
     pub fn strings(&self, key: &str) -> Result<Vec<String>, Error> {
-        self.each(key, |item| item.as_str().map(str::to_owned).ok_or_else(|| item.mismatch("a string")))
+        self.each(key, |item| {
+            item.as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| item.mismatch("a string"))
+        })
     }
 
-    /// An object whose values are strings, in the order written and with its duplicates; empty where absent.
-    /// Its keys are data, so their case counts.
+    /// An object whose values are strings, in the order written and with its duplicates; empty
+    /// where absent. Its keys are data, so their case counts.
     pub fn string_map(&self, key: &str) -> Result<Vec<(String, String)>, Error> {
         self.map(key, "a string", |value| {
-            let text = if let Self::Null = value { Some("") } else { value.as_str() };
+            let text = if let Self::Null = value {
+                Some("")
+            } else {
+                value.as_str()
+            };
             text.map(str::to_owned)
         })
     }
@@ -157,13 +203,21 @@ impl Json {
         })
     }
 
-    /// The error (code 6) for a value that is not `expected`, such as `expected a number, got "abc"`.
+    /// The error (code 6) for a value that is not `expected`, such as `expected a number, got
+    /// "abc"`.
     pub fn mismatch(&self, expected: &str) -> Error {
-        Error::decode(format!("expected {expected}, got {}", shortened(&self.to_string())))
+        Error::decode(format!(
+            "expected {expected}, got {}",
+            shortened(&self.to_string())
+        ))
     }
 
     fn matches(&self, key: &str) -> impl Iterator<Item = &Self> {
-        self.fields().iter().rev().filter(move |(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+        self.fields()
+            .iter()
+            .rev()
+            .filter(move |(name, _)| name.eq_ignore_ascii_case(key))
+            .map(|(_, value)| value)
     }
 
     fn typed<'a, T>(
@@ -172,28 +226,50 @@ impl Json {
         expected: &str,
         read: impl FnOnce(&'a Self) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| value.mismatch(expected).context(format_args!("{key:?}")))
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        read(value)
+            .map(Some)
+            .ok_or_else(|| value.mismatch(expected).context(format_args!("{key:?}")))
     }
 
-    fn integer<T: TryFrom<i128>>(&self, key: &str, min: i128, max: i128) -> Result<Option<T>, Error> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+    fn integer<T: TryFrom<i128>>(
+        &self,
+        key: &str,
+        min: i128,
+        max: i128,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         let expected = match value {
             Self::Number(number) => match number.as_i128().and_then(|n| T::try_from(n).ok()) {
                 Some(integer) => return Ok(Some(integer)),
                 None => format!("a whole number from {min} to {max}"),
             },
-            Self::Null | Self::Bool(_) | Self::String(_) | Self::Array(_) | Self::Object(_) => "a number".to_owned(),
+            Self::Null | Self::Bool(_) | Self::String(_) | Self::Array(_) | Self::Object(_) => {
+                "a number".to_owned()
+            }
         };
         Err(value.mismatch(&expected).context(format_args!("{key:?}")))
     }
 
-    fn map<T>(&self, key: &str, expected: &str, read: impl Fn(&Self) -> Option<T>) -> Result<Vec<(String, T)>, Error> {
+    fn map<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&Self) -> Option<T>,
+    ) -> Result<Vec<(String, T)>, Error> {
         let fields = self.object(key)?.map_or(&[][..], Self::fields).iter();
         fields
             .map(|(name, value)| {
-                let value = read(value)
-                    .ok_or_else(|| value.mismatch(expected).context(format_args!("{name:?}")).context(key))?;
+                let value = read(value).ok_or_else(|| {
+                    value
+                        .mismatch(expected)
+                        .context(format_args!("{name:?}"))
+                        .context(key)
+                })?;
                 Ok((name.clone(), value))
             })
             .collect()
@@ -213,32 +289,61 @@ mod tests {
         let json = parse(r#"{"mtu":1,"RuntimeConfig":{},"MTU":2,"Mtu":null,"n":null}"#);
         assert_eq!(json.u32("mtu"), Ok(Some(2)));
         assert!(json.object("runtimeConfig").unwrap().is_some());
-        assert_eq!((json.get("n"), json.has("n"), json.has("m")), (None, true, false));
+        assert_eq!(
+            (json.get("n"), json.has("n"), json.has("m")),
+            (None, true, false)
+        );
     }
 
     #[test]
     fn a_wrong_type_names_key_expectation_and_value() {
         let json = parse(r#"{"mtu":"abc","l":[1],"m":{"k":1},"o":[],"s":{"a":[1,2]},"b":1}"#);
         let text = |result: Result<(), Error>| result.unwrap_err().to_string();
-        assert_eq!(text(json.u32("mtu").map(drop)), r#""mtu": expected a number, got "abc""#);
-        assert_eq!(text(json.strings("l").map(drop)), "l[0]: expected a string, got 1");
-        assert_eq!(text(json.string_map("m").map(drop)), r#"m: "k": expected a string, got 1"#);
-        assert_eq!(text(json.object("o").map(drop)), r#""o": expected an object, got []"#);
-        assert_eq!(text(json.str("s").map(drop)), r#""s": expected a string, got {"a":[1,2]}"#);
-        assert_eq!(text(json.bool("b").map(drop)), r#""b": expected true or false, got 1"#);
-        assert_eq!(text(json.nested("s", |s| s.bool("a")).map(drop)), r#"s: "a": expected true or false, got [1,2]"#);
+        assert_eq!(
+            text(json.u32("mtu").map(drop)),
+            r#""mtu": expected a number, got "abc""#
+        );
+        assert_eq!(
+            text(json.strings("l").map(drop)),
+            "l[0]: expected a string, got 1"
+        );
+        assert_eq!(
+            text(json.string_map("m").map(drop)),
+            r#"m: "k": expected a string, got 1"#
+        );
+        assert_eq!(
+            text(json.object("o").map(drop)),
+            r#""o": expected an object, got []"#
+        );
+        assert_eq!(
+            text(json.str("s").map(drop)),
+            r#""s": expected a string, got {"a":[1,2]}"#
+        );
+        assert_eq!(
+            text(json.bool("b").map(drop)),
+            r#""b": expected true or false, got 1"#
+        );
+        assert_eq!(
+            text(json.nested("s", |s| s.bool("a")).map(drop)),
+            r#"s: "a": expected true or false, got [1,2]"#
+        );
     }
 
     #[test]
     fn a_long_value_is_cut_in_the_error() {
         let json = parse(&format!(r#"{{"k":"{}"}}"#, "ü".repeat(1000)));
         let error = json.bool("k").unwrap_err().msg;
-        assert!(error.chars().count() < 110 && error.ends_with("ü..."), "{error}");
+        assert!(
+            error.chars().count() < 110 && error.ends_with("ü..."),
+            "{error}"
+        );
     }
 
     #[test]
     fn integers_are_whole_and_within_their_type() {
-        let json = parse(r#"{"f":1.5,"e":1e3,"n":-1,"m":4294967295,"o":4294967296,"b":18446744073709551615}"#);
+        let json = parse(
+            r#"{"f":1.5,"e":1e3,"n":-1,"m":4294967295,"o":4294967296,"b":18446744073709551615}"#,
+        );
         assert_eq!(json.u32("m"), Ok(Some(u32::MAX)));
         assert_eq!(json.u64("b"), Ok(Some(u64::MAX)));
         assert_eq!(json.i64("n"), Ok(Some(-1)));
@@ -246,7 +351,10 @@ mod tests {
             assert!(json.u32(key).is_err(), "{key}");
         }
         assert!(json.i64("b").is_err());
-        assert_eq!(json.u8("o").unwrap_err().msg, r#""o": expected a whole number from 0 to 255, got 4294967296"#);
+        assert_eq!(
+            json.u8("o").unwrap_err().msg,
+            r#""o": expected a whole number from 0 to 255, got 4294967296"#
+        );
     }
 
     #[test]
@@ -262,6 +370,9 @@ mod tests {
     fn the_keys_of_a_map_are_data() {
         let json = parse(r#"{"m":{"a":"1","A":"2","a":null}}"#);
         let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
-        assert_eq!(json.string_map("m"), Ok(vec![pair("a", "1"), pair("A", "2"), pair("a", "")]));
+        assert_eq!(
+            json.string_map("m"),
+            Ok(vec![pair("a", "1"), pair("A", "2"), pair("a", "")])
+        );
     }
 }

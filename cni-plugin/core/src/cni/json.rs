@@ -1,4 +1,5 @@
-//! JSON as Go's decoder reads it: keys match in any case, the last duplicate wins, `null` leaves the default.
+//! JSON as Go's decoder reads it: keys match in any case, the last duplicate wins, `null` leaves
+//! the default.
 //!
 //! This file holds the value, its parsing and printing; `fields` reads typed fields out of it.
 
@@ -36,33 +37,48 @@ impl Json {
     /// The longest input that is parsed, in bytes. Kubernetes refuses objects above 1.5 MiB.
     pub const MAX_BYTES: usize = 4 << 20;
 
-    /// Parses one document; `what` names it in the error (code 6). Deeper nesting than 128 is refused.
+    /// Parses one document; `what` names it in the error (code 6). Deeper nesting than 128 is
+    /// refused.
     ///
     /// Objects under duplicate keys are joined, as Go decodes both into one struct:
     /// `{"ipam":{"a":1},"IPAM":{"b":2}}` has one `ipam` with `a` and `b`.
     pub fn parse(bytes: &[u8], what: &str) -> Result<Self, Error> {
         if bytes.len() > Self::MAX_BYTES {
             let (size, most) = (bytes.len(), Self::MAX_BYTES);
-            return Err(Error::decode(format!("{what}: {size} bytes of JSON are more than the {most} allowed")));
+            return Err(Error::decode(format!(
+                "{what}: {size} bytes of JSON are more than the {most} allowed"
+            )));
         }
-        let mut json: Self =
-            serde_json::from_slice(bytes).map_err(|e| Error::decode(format!("{what}: invalid JSON: {e}")))?;
+        let mut json: Self = serde_json::from_slice(bytes)
+            .map_err(|e| Error::decode(format!("{what}: invalid JSON: {e}")))?;
         json.join_duplicate_objects();
         Ok(json)
     }
 
     /// An object of these fields.
     pub fn object_of<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
-        Self::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        Self::Object(
+            fields
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        )
     }
 
-    /// The text with an indentation of 4 spaces and no newline at the end, as the reference plugins print.
+    /// The text with an indentation of 4 spaces and no newline at the end, as the reference plugins
+    /// print.
     pub fn pretty(&self) -> String {
         let mut text = Vec::with_capacity(TYPICAL_LEN);
-        let written =
-            self.serialize(&mut ser::Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"    ")));
-        // Strings and numbers into memory: there is nothing to fail, and nothing is lost that `Display` would show.
-        written.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_else(|| self.to_string())
+        let written = self.serialize(&mut ser::Serializer::with_formatter(
+            &mut text,
+            PrettyFormatter::with_indent(b"    "),
+        ));
+        // Strings and numbers into memory: there is nothing to fail, and nothing is lost that
+        // `Display` would show.
+        written
+            .ok()
+            .and_then(|()| String::from_utf8(text).ok())
+            .unwrap_or_else(|| self.to_string())
     }
 
     /// The same value with the keys of all objects in alphabetical order.
@@ -71,7 +87,10 @@ impl Json {
         match self {
             Self::Array(items) => Self::Array(items.into_iter().map(Self::sorted).collect()),
             Self::Object(fields) => {
-                let mut fields: Vec<_> = fields.into_iter().map(|(key, value)| (key, value.sorted())).collect();
+                let mut fields: Vec<_> = fields
+                    .into_iter()
+                    .map(|(key, value)| (key, value.sorted()))
+                    .collect();
                 fields.sort_by(|(a, _), (b, _)| a.cmp(b));
                 Self::Object(fields)
             }
@@ -94,9 +113,15 @@ impl Json {
     }
 }
 
-/// Appends an object's fields to those of an earlier object with the same key; the later ones win when read.
+/// Appends an object's fields to those of an earlier object with the same key; the later ones win
+/// when read.
 fn join_same_keys(fields: &mut Vec<(String, Json)>) {
-    if fields.iter().filter(|(_, value)| matches!(value, Json::Object(_))).count() < 2 {
+    if fields
+        .iter()
+        .filter(|(_, value)| matches!(value, Json::Object(_)))
+        .count()
+        < 2
+    {
         return;
     }
     let mut first: BTreeMap<String, usize> = BTreeMap::new();
@@ -106,7 +131,9 @@ fn join_same_keys(fields: &mut Vec<(String, Json)>) {
             joined.push((key, value));
             continue;
         };
-        let at = *first.entry(key.to_ascii_lowercase()).or_insert(joined.len());
+        let at = *first
+            .entry(key.to_ascii_lowercase())
+            .or_insert(joined.len());
         match joined.get_mut(at) {
             Some((_, Json::Object(earlier))) => earlier.append(&mut more),
             _ => joined.push((key, Json::Object(more))),
@@ -190,7 +217,9 @@ impl Serialize for Json {
             Self::Number(value) => value.serialize(serializer),
             Self::String(value) => serializer.serialize_str(value),
             Self::Array(items) => serializer.collect_seq(items),
-            Self::Object(fields) => serializer.collect_map(fields.iter().map(|(key, value)| (key, value))),
+            Self::Object(fields) => {
+                serializer.collect_map(fields.iter().map(|(key, value)| (key, value)))
+            }
         }
     }
 }
@@ -254,7 +283,14 @@ mod tests {
 
     #[test]
     fn numbers_keep_every_digit() {
-        for text in ["9007199254740993", "18446744073709551616", "-0", "1.10", "1e+400", "0.1e-5"] {
+        for text in [
+            "9007199254740993",
+            "18446744073709551616",
+            "-0",
+            "1.10",
+            "1e+400",
+            "0.1e-5",
+        ] {
             assert_eq!(parse(&format!("[{text}]")).to_string(), format!("[{text}]"));
         }
         assert_eq!(parse("[1E5,1e5]").to_string(), "[1e+5,1e+5]");
@@ -264,15 +300,23 @@ mod tests {
     fn the_key_of_a_number_is_no_way_to_break_the_parser() {
         for (text, is_read) in [("1", true), ("x", false), ("1,2", false), ("", false)] {
             let text = format!(r#"{{"{NUMBER}":"{text}"}}"#);
-            assert_eq!(Json::parse(text.as_bytes(), "test").is_ok(), is_read, "{text}");
+            assert_eq!(
+                Json::parse(text.as_bytes(), "test").is_ok(),
+                is_read,
+                "{text}"
+            );
         }
         assert!(Json::parse(format!(r#"{{"{NUMBER}":[]}}"#).as_bytes(), "test").is_err());
     }
 
     #[test]
     fn objects_under_duplicate_keys_are_joined_at_every_depth() {
-        let json = parse(r#"{"ipam":{"a":{"x":1},"t":"old"},"n":1,"IPAM":{"t":"new","A":{"y":2}}}"#);
-        assert_eq!(json.to_string(), r#"{"ipam":{"a":{"x":1,"y":2},"t":"old","t":"new"},"n":1}"#);
+        let json =
+            parse(r#"{"ipam":{"a":{"x":1},"t":"old"},"n":1,"IPAM":{"t":"new","A":{"y":2}}}"#);
+        assert_eq!(
+            json.to_string(),
+            r#"{"ipam":{"a":{"x":1,"y":2},"t":"old","t":"new"},"n":1}"#
+        );
     }
 
     #[test]
@@ -290,7 +334,11 @@ mod tests {
         for text in [long.as_str(), &deep, "", "{", "{} {}", "\u{feff}{}", "'a'"] {
             let error = Json::parse(text.as_bytes(), "network config").unwrap_err();
             assert_eq!(error.code, super::super::Code::Decode);
-            assert!(error.msg.starts_with("network config: ") && error.msg.len() < 120, "{}", error.msg);
+            assert!(
+                error.msg.starts_with("network config: ") && error.msg.len() < 120,
+                "{}",
+                error.msg
+            );
         }
         assert!(Json::parse(b"\"\xff\"", "x").is_err());
     }
@@ -298,7 +346,9 @@ mod tests {
     #[test]
     fn many_object_keys_are_joined_in_linear_time() {
         let fields: Vec<String> = (0..200_000).map(|i| format!("\"{i}\":{{}}")).collect();
-        let Json::Object(fields) = parse(&format!("{{{}}}", fields.join(","))) else { panic!("no object") };
+        let Json::Object(fields) = parse(&format!("{{{}}}", fields.join(","))) else {
+            panic!("no object")
+        };
         assert_eq!(fields.len(), 200_000);
     }
 }

@@ -25,7 +25,11 @@ impl AddResult {
             self.write_lists(&mut json, version.family());
         }
         // The reference's 1.x types pass through a map, which Go prints sorted.
-        Ok(if version.family() == Family::V10x { json.sorted() } else { json })
+        Ok(if version.family() == Family::V10x {
+            json.sorted()
+        } else {
+            json
+        })
     }
 
     /// [`Self::to_json`] as it is printed: indented by 4 spaces, without a newline at the end.
@@ -35,14 +39,29 @@ impl AddResult {
 
     fn write_02x(&self, json: &mut Json) {
         for (key, v4) in [("ip4", true), ("ip6", false)] {
-            let Some(ip) = self.ips.iter().find(|ip| ip.address.addr().is_ipv4() == v4) else { continue };
+            let Some(ip) = self.ips.iter().find(|ip| ip.address.addr().is_ipv4() == v4) else {
+                continue;
+            };
             let mut object = Json::object_of([("ip", ip.address.to_string().into())]);
-            set_some(&mut object, "gateway", ip.gateway.map(|gateway| gateway.to_string()));
-            let routes = self.routes.iter().filter(|route| route.dst.addr().is_ipv4() == v4);
+            set_some(
+                &mut object,
+                "gateway",
+                ip.gateway.map(|gateway| gateway.to_string()),
+            );
+            let routes = self
+                .routes
+                .iter()
+                .filter(|route| route.dst.addr().is_ipv4() == v4);
             set_list(
                 &mut object,
                 "routes",
-                routes.map(|route| Route { gw: route.gw, ..Route::to(route.dst) }.to_json()),
+                routes.map(|route| {
+                    Route {
+                        gw: route.gw,
+                        ..Route::to(route.dst)
+                    }
+                    .to_json()
+                }),
             );
             json.set(key, object);
         }
@@ -50,7 +69,13 @@ impl AddResult {
     }
 
     fn write_lists(&self, json: &mut Json, family: Family) {
-        set_list(json, "interfaces", self.interfaces.iter().map(|interface| interface.to_json(family)));
+        set_list(
+            json,
+            "interfaces",
+            self.interfaces
+                .iter()
+                .map(|interface| interface.to_json(family)),
+        );
         set_list(json, "ips", self.ips.iter().map(|ip| ip.to_json(family)));
         set_list(json, "routes", self.routes.iter().map(Route::to_json));
         if family == Family::V04x || !self.dns.is_empty() {
@@ -77,11 +102,26 @@ impl IpConfig {
     fn to_json(&self, family: Family) -> Json {
         let mut json = Json::object_of([]);
         if family == Family::V04x {
-            json.set("version", if self.address.addr().is_ipv4() { "4" } else { "6" });
+            json.set(
+                "version",
+                if self.address.addr().is_ipv4() {
+                    "4"
+                } else {
+                    "6"
+                },
+            );
         }
-        set_some(&mut json, "interface", self.interface.map(|index| index as u64));
+        set_some(
+            &mut json,
+            "interface",
+            self.interface.map(|index| index as u64),
+        );
         json.set("address", self.address.to_string());
-        set_some(&mut json, "gateway", self.gateway.map(|gateway| gateway.to_string()));
+        set_some(
+            &mut json,
+            "gateway",
+            self.gateway.map(|gateway| gateway.to_string()),
+        );
         json
     }
 }
@@ -105,7 +145,11 @@ impl Dns {
     /// The fields that are set.
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([]);
-        let texts = |list: &[String]| list.iter().map(|text| text.as_str().into()).collect::<Vec<Json>>();
+        let texts = |list: &[String]| {
+            list.iter()
+                .map(|text| text.as_str().into())
+                .collect::<Vec<Json>>()
+        };
         set_list(&mut json, "nameservers", texts(&self.nameservers));
         set_text(&mut json, "domain", &self.domain);
         set_list(&mut json, "search", texts(&self.search));
@@ -201,28 +245,52 @@ mod tests {
             let read = AddResult::parse(&written, Version::DEFAULT).unwrap();
             assert_eq!(read.to_json(version).unwrap(), written, "{version}");
         }
-        assert_eq!(AddResult::parse(&full().to_json(Version::V1_1_0).unwrap(), Version::DEFAULT), Ok(full()));
+        assert_eq!(
+            AddResult::parse(&full().to_json(Version::V1_1_0).unwrap(), Version::DEFAULT),
+            Ok(full())
+        );
     }
 
     #[test]
     fn an_empty_result_is_its_version_and_dns_before_1_0_0() {
-        let text = |version| AddResult::default().to_json(version).map(|json| json.to_string());
+        let text = |version| {
+            AddResult::default()
+                .to_json(version)
+                .map(|json| json.to_string())
+        };
         for version in Version::ALL {
             match version.family() {
-                Family::V02x => assert_eq!(text(version).unwrap_err().msg, "cannot convert: no valid IP addresses"),
-                Family::V04x => assert_eq!(text(version), Ok(format!(r#"{{"cniVersion":"{version}","dns":{{}}}}"#))),
-                Family::V10x => assert_eq!(text(version), Ok(format!(r#"{{"cniVersion":"{version}"}}"#))),
+                Family::V02x => assert_eq!(
+                    text(version).unwrap_err().msg,
+                    "cannot convert: no valid IP addresses"
+                ),
+                Family::V04x => assert_eq!(
+                    text(version),
+                    Ok(format!(r#"{{"cniVersion":"{version}","dns":{{}}}}"#))
+                ),
+                Family::V10x => assert_eq!(
+                    text(version),
+                    Ok(format!(r#"{{"cniVersion":"{version}"}}"#))
+                ),
             }
-            assert_eq!(AddResult::default().convertible(version).is_ok(), text(version).is_ok());
+            assert_eq!(
+                AddResult::default().convertible(version).is_ok(),
+                text(version).is_ok()
+            );
         }
     }
 
     #[test]
     fn routes_of_a_family_without_address_are_dropped_before_0_3_0() {
-        let result = json(r#"{"cniVersion":"1.0.0","ips":[{"address":"::1/128"}],"routes":[{"dst":"0.0.0.0/0"}]}"#);
+        let result = json(
+            r#"{"cniVersion":"1.0.0","ips":[{"address":"::1/128"}],"routes":[{"dst":"0.0.0.0/0"}]}"#,
+        );
         let result = AddResult::parse(&result, Version::DEFAULT).unwrap();
         let text = result.to_json(Version::V0_2_0).unwrap().to_string();
-        assert_eq!(text, r#"{"cniVersion":"0.2.0","ip6":{"ip":"::1/128"},"dns":{}}"#);
+        assert_eq!(
+            text,
+            r#"{"cniVersion":"0.2.0","ip6":{"ip":"::1/128"},"dns":{}}"#
+        );
     }
 
     #[test]
@@ -230,7 +298,11 @@ mod tests {
         let old = json(
             r#"{"ip6":{"ip":"2001:db8::3/64"},"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"10.9.9.9/8","mtu":9}]}}"#,
         );
-        let text = AddResult::parse(&old, Version::V0_1_0).unwrap().to_json(Version::V1_0_0).unwrap().to_string();
+        let text = AddResult::parse(&old, Version::V0_1_0)
+            .unwrap()
+            .to_json(Version::V1_0_0)
+            .unwrap()
+            .to_string();
         assert_eq!(
             text,
             r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1"},{"address":"2001:db8::3/64"}],"routes":[{"dst":"10.9.9.9/8"}]}"#

@@ -22,13 +22,16 @@ pub struct NetConf {
     pub dns: Option<Dns>,
     /// `prevResult`, converted up.
     pub prev_result: Option<AddResult>,
-    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, in the network `name`; `None` where neither is there,
-    /// as when libcni's caller gives no list. libcni writes `null` for an empty list: then no attachment is valid.
+    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, in the network `name`; `None`
+    /// where neither is there, as when libcni's caller gives no list. libcni writes `null` for
+    /// an empty list: then no attachment is valid.
     pub valid_attachments: Option<Vec<Owner>>,
 }
 
-/// The spelling of the specification's text at its tag 1.1.0, and the one of today; libcni sends both.
-pub(super) const VALID_ATTACHMENTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+/// The spelling of the specification's text at its tag 1.1.0, and the one of today; libcni sends
+/// both.
+pub(super) const VALID_ATTACHMENTS: [&str; 2] =
+    ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 impl NetConf {
     /// Parses what arrives on standard input.
@@ -36,7 +39,8 @@ impl NetConf {
         Self::from_json(Json::parse(bytes, "network config")?)
     }
 
-    /// Reads the shared keys: code 6 for a wrong type, 7 for a wrong name or type, 1 for an unknown version.
+    /// Reads the shared keys: code 6 for a wrong type, 7 for a wrong name or type, 1 for an unknown
+    /// version.
     pub fn from_json(json: Json) -> Result<Self, Error> {
         let name = network_name(&json)?;
         let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)?;
@@ -51,7 +55,9 @@ impl NetConf {
         prev: impl FnOnce(&Json, Version) -> Result<Option<AddResult>, Error>,
     ) -> Result<Self, Error> {
         let plugin = json.string("type")?;
-        let ipam = json.nested("ipam", |ipam| ipam.string("type"))?.unwrap_or_default();
+        let ipam = json
+            .nested("ipam", |ipam| ipam.string("type"))?
+            .unwrap_or_default();
         for plugin in [&plugin, &ipam] {
             if !plugin.is_empty() {
                 check_plugin_type(plugin)?;
@@ -70,8 +76,8 @@ impl NetConf {
     }
 }
 
-/// The network's name, checked: code 6 if it is no string, 7 if it is missing or has other characters than
-/// `[a-zA-Z0-9_.-]`, the first one alphanumeric.
+/// The network's name, checked: code 6 if it is no string, 7 if it is missing or has other
+/// characters than `[a-zA-Z0-9_.-]`, the first one alphanumeric.
 pub(super) fn network_name(json: &Json) -> Result<String, Error> {
     json.expect_object("network config")?;
     let name = json.str_or("name", "")?;
@@ -87,7 +93,9 @@ pub(super) fn network_name(json: &Json) -> Result<String, Error> {
 /// The characters of network names and container ids: `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`.
 pub fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
 /// Refuses (code 7) a plugin type that is empty or could leave the folder it is looked up in.
@@ -96,24 +104,35 @@ pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
         return Err(Error::config("no plugin name provided"));
     }
     if plugin.contains(['/', '\0']) || plugin == "." || plugin == ".." {
-        return Err(Error::config(format!("invalid plugin name: {:?}", shortened(plugin))));
+        return Err(Error::config(format!(
+            "invalid plugin name: {:?}",
+            shortened(plugin)
+        )));
     }
     Ok(())
 }
 
-/// Name resolution, if any field is there: a list counts though it is empty, as for the reference plugins.
+/// Name resolution, if any field is there: a list counts though it is empty, as for the reference
+/// plugins.
 fn dns(json: &Json) -> Result<Option<Dns>, Error> {
-    let has_list = ["nameservers", "search", "options"].iter().any(|key| json.get(key).is_some());
+    let has_list = ["nameservers", "search", "options"]
+        .iter()
+        .any(|key| json.get(key).is_some());
     let dns = Dns::parse(json)?;
     Ok((has_list || !dns.domain.is_empty()).then_some(dns))
 }
 
 impl NetConf {
-    /// Puts in the result of an earlier ADD, of whatever version; one of another family is converted.
+    /// Puts in the result of an earlier ADD, of whatever version; one of another family is
+    /// converted.
     pub fn set_prev_result(&mut self, prev: &Json) -> Result<(), Error> {
         let is_same = result_version(prev, self.version)?.family() == self.version.family();
         let result = AddResult::parse(prev, self.version)?;
-        let prev = if is_same { prev.clone() } else { result.to_json(self.version)? };
+        let prev = if is_same {
+            prev.clone()
+        } else {
+            result.to_json(self.version)?
+        };
         Rc::make_mut(&mut self.json).set("prevResult", prev);
         self.prev_result = Some(result);
         Ok(())
@@ -133,13 +152,25 @@ pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResu
         }
         AddResult::parse(prev, version)
     };
-    let Some(prev) = json.object("prevResult")? else { return Ok(None) };
-    read(prev).map(Some).map_err(|e| e.context("could not parse prevResult"))
+    let Some(prev) = json.object("prevResult")? else {
+        return Ok(None);
+    };
+    read(prev)
+        .map(Some)
+        .map_err(|e| e.context("could not parse prevResult"))
 }
 
 fn valid_attachments(json: &Json, network: &str) -> Result<Option<Vec<Owner>>, Error> {
-    let Some(key) = VALID_ATTACHMENTS.into_iter().find(|key| json.has(key)) else { return Ok(None) };
-    let owner = |item: &Json| Ok(Owner::new(network, item.str_or("containerID", "")?, item.str_or("ifname", "")?));
+    let Some(key) = VALID_ATTACHMENTS.into_iter().find(|key| json.has(key)) else {
+        return Ok(None);
+    };
+    let owner = |item: &Json| {
+        Ok(Owner::new(
+            network,
+            item.str_or("containerID", "")?,
+            item.str_or("ifname", "")?,
+        ))
+    };
     json.each_object(key, owner).map(Some)
 }
 
@@ -159,7 +190,10 @@ mod tests {
         );
         let conf = conf.unwrap();
         assert_eq!((conf.version, conf.name.as_str()), (Version::V1_0_0, "n"));
-        assert_eq!((conf.plugin.as_str(), conf.ipam.as_str()), ("bridge", "host-local"));
+        assert_eq!(
+            (conf.plugin.as_str(), conf.ipam.as_str()),
+            ("bridge", "host-local")
+        );
         assert_eq!(conf.dns.unwrap().domain, "d");
         assert!(conf.prev_result.is_none() && conf.valid_attachments.is_none());
     }
@@ -167,7 +201,10 @@ mod tests {
     #[test]
     fn absent_keys_have_defaults() {
         let conf = parse(r#"{"name":"n","dns":{},"ipam":null,"prevResult":null}"#).unwrap();
-        assert_eq!((conf.version, conf.plugin.as_str(), conf.ipam.as_str()), (Version::V0_1_0, "", ""));
+        assert_eq!(
+            (conf.version, conf.plugin.as_str(), conf.ipam.as_str()),
+            (Version::V0_1_0, "", "")
+        );
         assert!(conf.dns.is_none() && conf.prev_result.is_none());
     }
 
@@ -190,8 +227,14 @@ mod tests {
             (r#"{"name":"n","type":"../../bin/sh"}"#, Code::InvalidConfig),
             (r#"{"name":"n","type":".."}"#, Code::InvalidConfig),
             (r#"{"name":"n","ipam":{"type":"a/b"}}"#, Code::InvalidConfig),
-            (r#"{"name":"n","ipam":{"type":"a\u0000"}}"#, Code::InvalidConfig),
-            (r#"{"name":"n","cniVersion":"1.0"}"#, Code::IncompatibleVersion),
+            (
+                r#"{"name":"n","ipam":{"type":"a\u0000"}}"#,
+                Code::InvalidConfig,
+            ),
+            (
+                r#"{"name":"n","cniVersion":"1.0"}"#,
+                Code::IncompatibleVersion,
+            ),
         ] {
             assert_eq!(parse(text).unwrap_err().code, code, "{text}");
         }
@@ -201,11 +244,19 @@ mod tests {
     fn a_prev_result_takes_the_versions_of_its_family() {
         for config in Version::ALL {
             for prev in Version::ALL {
-                let text = format!(r#"{{"name":"n","cniVersion":"{config}","prevResult":{{"cniVersion":"{prev}"}}}}"#);
-                assert_eq!(parse(&text).is_ok(), config.family() == prev.family(), "{text}");
+                let text = format!(
+                    r#"{{"name":"n","cniVersion":"{config}","prevResult":{{"cniVersion":"{prev}"}}}}"#
+                );
+                assert_eq!(
+                    parse(&text).is_ok(),
+                    config.family() == prev.family(),
+                    "{text}"
+                );
             }
         }
-        let error = parse(r#"{"name":"n","cniVersion":"0.4.0","prevResult":{"cniVersion":"1.0.0"}}"#).unwrap_err();
+        let error =
+            parse(r#"{"name":"n","cniVersion":"0.4.0","prevResult":{"cniVersion":"1.0.0"}}"#)
+                .unwrap_err();
         assert_eq!(
             error.msg,
             "could not parse prevResult: result type supports [0.3.0 0.3.1 0.4.0] but unmarshalled CNIVersion is \"1.0.0\""
@@ -215,9 +266,19 @@ mod tests {
     #[test]
     fn a_prev_result_without_version_has_the_configurations() {
         let prev = r#"{"ip4":{"ip":"10.0.0.1/8"},"ips":[{"address":"::1/128"}]}"#;
-        for (version, expected) in [("0.2.0", "10.0.0.1/8"), ("0.3.1", "::1/128"), ("1.1.0", "::1/128")] {
-            let conf = parse(&format!(r#"{{"name":"n","cniVersion":"{version}","prevResult":{prev}}}"#)).unwrap();
-            assert_eq!(conf.prev_result.unwrap().ips[0].address.to_string(), expected);
+        for (version, expected) in [
+            ("0.2.0", "10.0.0.1/8"),
+            ("0.3.1", "::1/128"),
+            ("1.1.0", "::1/128"),
+        ] {
+            let conf = parse(&format!(
+                r#"{{"name":"n","cniVersion":"{version}","prevResult":{prev}}}"#
+            ))
+            .unwrap();
+            assert_eq!(
+                conf.prev_result.unwrap().ips[0].address.to_string(),
+                expected
+            );
         }
     }
 
@@ -226,7 +287,10 @@ mod tests {
         let item = r#"[{"containerID":"c","ifname":"eth0"}]"#;
         for key in VALID_ATTACHMENTS {
             let conf = parse(&format!(r#"{{"name":"n","{key}":{item}}}"#)).unwrap();
-            assert_eq!(conf.valid_attachments, Some(vec![Owner::new("n", "c", "eth0")]));
+            assert_eq!(
+                conf.valid_attachments,
+                Some(vec![Owner::new("n", "c", "eth0")])
+            );
             let conf = parse(&format!(r#"{{"name":"n","{key}":null}}"#)).unwrap();
             assert_eq!(conf.valid_attachments, Some(Vec::new()));
         }

@@ -31,7 +31,8 @@ pub struct Injected<'a> {
 }
 
 impl NetConfList {
-    /// Parses a conflist: code 6 for a wrong type, 7 for a wrong name, a wrong type or no plugin, 1 for a version.
+    /// Parses a conflist: code 6 for a wrong type, 7 for a wrong name, a wrong type or no plugin, 1
+    /// for a version.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Self::from_json(&Json::parse(bytes, "network config list")?)
     }
@@ -41,34 +42,47 @@ impl NetConfList {
         Self::read(json, network_name(json)?, list_version(json)?)
     }
 
-    /// The list inside a `braid` plugin's configuration: its `plugins`, or its `network`, which is a conflist or a single
-    /// plugin. `None` where it has neither. Name and version default to those of `conf`. Its `bandwidth`, and what the
-    /// runtime offers under that name, make a plugin of that type at the end of a list that has none; the latter only where no
+    /// The list inside a `braid` plugin's configuration: its `plugins`, or its `network`, which is
+    /// a conflist or a single plugin. `None` where it has neither. Name and version default to
+    /// those of `conf`. Its `bandwidth`, and what the runtime offers under that name, make a
+    /// plugin of that type at the end of a list that has none; the latter only where no
     /// plugin has the capability.
     pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         let list = match (json.get("plugins"), json.object("network")?) {
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err(Error::config("\"plugins\" and \"network\" exclude each other")),
+            (Some(_), Some(_)) => {
+                return Err(Error::config(
+                    "\"plugins\" and \"network\" exclude each other",
+                ));
+            }
             (Some(_), None) => Self::read(json, conf.name.clone(), conf.version),
-            (None, Some(network)) => Self::from_network(network, conf).map_err(|e| e.context("network")),
+            (None, Some(network)) => {
+                Self::from_network(network, conf).map_err(|e| e.context("network"))
+            }
         }?;
         match list.position("braid") {
-            Some(index) => Err(Error::config(format!("plugins[{index}]: \"braid\" can't be part of its own list"))),
+            Some(index) => Err(Error::config(format!(
+                "plugins[{index}]: \"braid\" can't be part of its own list"
+            ))),
             None => list.with_bandwidth(json).map(Some),
         }
     }
 
     /// The index of the first plugin of this type.
     fn position(&self, plugin: &str) -> Option<usize> {
-        self.plugins.iter().position(|one| one.get("type").and_then(Json::as_str) == Some(plugin))
+        self.plugins
+            .iter()
+            .position(|one| one.get("type").and_then(Json::as_str) == Some(plugin))
     }
 
     /// True if any plugin declares this capability.
     pub fn has_capability(&self, capability: &str) -> Result<bool, Error> {
         let mut has = false;
         for (index, plugin) in self.plugins.iter().enumerate() {
-            let all = plugin.bool_map("capabilities").map_err(|e| e.context(format_args!("plugins[{index}]")))?;
+            let all = plugin
+                .bool_map("capabilities")
+                .map_err(|e| e.context(format_args!("plugins[{index}]")))?;
             has |= is_on(&all, capability);
         }
         Ok(has)
@@ -77,10 +91,19 @@ impl NetConfList {
     fn with_bandwidth(mut self, braid: &Json) -> Result<Self, Error> {
         const BANDWIDTH: &str = "bandwidth";
         let own = braid.object(BANDWIDTH)?;
-        let runtime = braid.object("runtimeConfig")?.map(|runtime| runtime.object(BANDWIDTH)).transpose()?.flatten();
+        let runtime = braid
+            .object("runtimeConfig")?
+            .map(|runtime| runtime.object(BANDWIDTH))
+            .transpose()?
+            .flatten();
         if let Some(index) = self.position(BANDWIDTH) {
-            let sentence = || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type exclude each other");
-            return if own.is_some() { Err(Error::config(sentence())) } else { Ok(self) };
+            let sentence =
+                || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type exclude each other");
+            return if own.is_some() {
+                Err(Error::config(sentence()))
+            } else {
+                Ok(self)
+            };
         }
         if own.is_some() || runtime.is_some() && !self.has_capability(BANDWIDTH)? {
             let mut plugin = own.cloned().unwrap_or_else(|| Json::object_of([]));
@@ -92,35 +115,59 @@ impl NetConfList {
     }
 
     fn from_network(network: &Json, conf: &NetConf) -> Result<Self, Error> {
-        let name = if network.has("name") { network_name(network)? } else { conf.name.clone() };
+        let name = if network.has("name") {
+            network_name(network)?
+        } else {
+            conf.name.clone()
+        };
         let versioned = network.has("cniVersion") || network.has("cniVersions");
-        let version = if versioned { list_version(network)? } else { conf.version };
+        let version = if versioned {
+            list_version(network)?
+        } else {
+            conf.version
+        };
         if network.has("plugins") {
             return Self::read(network, name, version);
         }
         let plugins = vec![plugin(network)?];
-        Ok(Self { name, version, disable_check: false, disable_gc: false, plugins })
+        Ok(Self {
+            name,
+            version,
+            disable_check: false,
+            disable_gc: false,
+            plugins,
+        })
     }
 
     fn read(json: &Json, name: String, version: Version) -> Result<Self, Error> {
         let plugins = json.each("plugins", plugin)?;
         if plugins.is_empty() {
-            return Err(Error::config(format!("network {name:?}: no plugins in the list")));
+            return Err(Error::config(format!(
+                "network {name:?}: no plugins in the list"
+            )));
         }
         let (disable_check, disable_gc) = (flag(json, "disableCheck")?, flag(json, "disableGC")?);
-        Ok(Self { name, version, disable_check, disable_gc, plugins })
+        Ok(Self {
+            name,
+            version,
+            disable_check,
+            disable_gc,
+            plugins,
+        })
     }
 
-    /// The configuration to call plugin `index` with: its own object with the network's name and version, and `injected`.
+    /// The configuration to call plugin `index` with: its own object with the network's name and
+    /// version, and `injected`.
     ///
-    /// Keys that only a runtime may set are never taken from the list: a `prevResult` or a list of valid attachments in it
-    /// goes.
+    /// Keys that only a runtime may set are never taken from the list: a `prevResult` or a list of
+    /// valid attachments in it goes.
     pub fn plugin_conf(&self, index: usize, injected: &Injected<'_>) -> Result<NetConf, Error> {
         let (name, count) = (&self.name, self.plugins.len());
-        let own = self
-            .plugins
-            .get(index)
-            .ok_or_else(|| Error::internal(format!("network {name:?}: no plugin {index} in a list of {count}")))?;
+        let own = self.plugins.get(index).ok_or_else(|| {
+            Error::internal(format!(
+                "network {name:?}: no plugin {index} in a list of {count}"
+            ))
+        })?;
         let mut json = own.clone();
         json.set("name", name.as_str());
         json.set("cniVersion", self.version.as_str());
@@ -132,7 +179,8 @@ impl NetConfList {
         if let Some(wanted) = wanted_runtime_config(own, injected.runtime_config)? {
             json.set("runtimeConfig", wanted);
         }
-        NetConf::from_json(json).map_err(|e| e.context(format_args!("network {name:?}: plugins[{index}]")))
+        NetConf::from_json(json)
+            .map_err(|e| e.context(format_args!("network {name:?}: plugins[{index}]")))
     }
 }
 
@@ -155,36 +203,62 @@ fn plugin(json: &Json) -> Result<Json, Error> {
     Ok(json.clone())
 }
 
-fn attachment_json(Owner { container_id, ifname, .. }: &Owner) -> Json {
-    Json::object_of([("containerID", container_id.as_str().into()), ("ifname", ifname.as_str().into())])
+fn attachment_json(
+    Owner {
+        container_id,
+        ifname,
+        ..
+    }: &Owner,
+) -> Json {
+    Json::object_of([
+        ("containerID", container_id.as_str().into()),
+        ("ifname", ifname.as_str().into()),
+    ])
 }
 
-/// The keys of `offered` that the plugin's `capabilities` ask for; `None` where there are none, as in libcni.
+/// The keys of `offered` that the plugin's `capabilities` ask for; `None` where there are none, as
+/// in libcni.
 fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option<Json>, Error> {
     let capabilities = plugin.bool_map("capabilities")?;
     let offered = offered.map_or(&[][..], Json::fields).iter();
-    let wanted: Vec<_> = offered.filter(|(key, _)| is_on(&capabilities, key)).cloned().collect();
-    Ok(Some(wanted).filter(|wanted| !wanted.is_empty()).map(Json::Object))
+    let wanted: Vec<_> = offered
+        .filter(|(key, _)| is_on(&capabilities, key))
+        .cloned()
+        .collect();
+    Ok(Some(wanted)
+        .filter(|wanted| !wanted.is_empty())
+        .map(Json::Object))
 }
 
 /// True if a plugin's `capabilities` have this one; the last of several counts.
 fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
-    capabilities.iter().rev().find(|(name, _)| name == capability).is_some_and(|(_, on)| *on)
+    capabilities
+        .iter()
+        .rev()
+        .find(|(name, _)| name == capability)
+        .is_some_and(|(_, on)| *on)
 }
 
-/// The greatest of `cniVersions` and `cniVersion`, those above 1.1.0 left out; `cniVersion` as it is without the former.
+/// The greatest of `cniVersions` and `cniVersion`, those above 1.1.0 left out; `cniVersion` as it
+/// is without the former.
 fn list_version(json: &Json) -> Result<Version, Error> {
     let own = json.str_or("cniVersion", "")?;
     let mut known = Vec::new();
     let offered = json.strings("cniVersions")?;
-    let all = offered.iter().map(String::as_str).chain(Some(own).filter(|own| !own.is_empty() && !offered.is_empty()));
+    let all = offered
+        .iter()
+        .map(String::as_str)
+        .chain(Some(own).filter(|own| !own.is_empty() && !offered.is_empty()));
     for text in all {
         let numbers = parse_numbers(text).map_err(|e| e.context("cniVersions"))?;
         if numbers <= Version::NEWEST.numbers() {
             known.push((numbers, text));
         }
     }
-    let chosen = known.into_iter().max_by_key(|(numbers, _)| *numbers).map_or(own, |(_, text)| text);
+    let chosen = known
+        .into_iter()
+        .max_by_key(|(numbers, _)| *numbers)
+        .map_or(own, |(_, text)| text);
     Version::among(chosen, &Version::ALL)
 }
 
@@ -200,7 +274,9 @@ fn flag(json: &Json, key: &str) -> Result<bool, Error> {
         Some(Json::Bool(on)) => Ok(*on),
         Some(Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
         Some(Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Some(other) => Err(other.mismatch("true or false").context(format_args!("{key:?}"))),
+        Some(other) => Err(other
+            .mismatch("true or false")
+            .context(format_args!("{key:?}"))),
     }
 }
 
@@ -224,24 +300,41 @@ mod tests {
             ("", Version::V0_1_0),
             (r#","cniVersion":"0.4.0""#, Version::V0_4_0),
             (r#","cniVersion":"0.4.0","cniVersions":[]"#, Version::V0_4_0),
-            (r#","cniVersions":["0.3.1","1.0.0","0.4.0"]"#, Version::V1_0_0),
-            (r#","cniVersion":"1.1.0","cniVersions":["0.3.1","1.0.0"]"#, Version::V1_1_0),
-            (r#","cniVersion":"2.0.0","cniVersions":["0.3.1","9.9.9"]"#, Version::V0_3_1),
+            (
+                r#","cniVersions":["0.3.1","1.0.0","0.4.0"]"#,
+                Version::V1_0_0,
+            ),
+            (
+                r#","cniVersion":"1.1.0","cniVersions":["0.3.1","1.0.0"]"#,
+                Version::V1_1_0,
+            ),
+            (
+                r#","cniVersion":"2.0.0","cniVersions":["0.3.1","9.9.9"]"#,
+                Version::V0_3_1,
+            ),
         ] {
-            let list = NetConfList::parse(format!(r#"{{"name":"n","plugins":[{{"type":"t"}}]{versions}}}"#).as_bytes());
+            let list = NetConfList::parse(
+                format!(r#"{{"name":"n","plugins":[{{"type":"t"}}]{versions}}}"#).as_bytes(),
+            );
             assert_eq!(list.unwrap().version, chosen, "{versions}");
         }
     }
 
     #[test]
     fn switches_are_booleans_or_words() {
-        for (value, expected) in
-            [("true", Some(true)), ("\"TRUE\"", Some(true)), ("\"false\"", Some(false)), ("\"yes\"", None), ("1", None)]
-        {
+        for (value, expected) in [
+            ("true", Some(true)),
+            ("\"TRUE\"", Some(true)),
+            ("\"false\"", Some(false)),
+            ("\"yes\"", None),
+            ("1", None),
+        ] {
             let list = json(&format!(
                 r#"{{"name":"n","plugins":[{{"type":"t"}}],"disableCheck":{value},"disableGC":{value}}}"#
             ));
-            let read = NetConfList::from_json(&list).ok().map(|list| (list.disable_check, list.disable_gc));
+            let read = NetConfList::from_json(&list)
+                .ok()
+                .map(|list| (list.disable_check, list.disable_gc));
             assert_eq!(read, expected.map(|on| (on, on)), "{value}");
         }
     }
@@ -255,10 +348,17 @@ mod tests {
             (r#","plugins":[{"type":"a/b"}]"#, Code::InvalidConfig),
             (r#","plugins":{}"#, Code::Decode),
             (r#","plugins":["bridge"]"#, Code::Decode),
-            (r#","plugins":[{"type":"t"}],"cniVersion":"0.3.2""#, Code::IncompatibleVersion),
-            (r#","plugins":[{"type":"t"}],"cniVersions":["x"]"#, Code::Decode),
+            (
+                r#","plugins":[{"type":"t"}],"cniVersion":"0.3.2""#,
+                Code::IncompatibleVersion,
+            ),
+            (
+                r#","plugins":[{"type":"t"}],"cniVersions":["x"]"#,
+                Code::Decode,
+            ),
         ] {
-            let error = NetConfList::parse(format!(r#"{{"name":"n"{rest}}}"#).as_bytes()).unwrap_err();
+            let error =
+                NetConfList::parse(format!(r#"{{"name":"n"{rest}}}"#).as_bytes()).unwrap_err();
             assert_eq!(error.code, code, "{rest}: {error}");
         }
     }
@@ -272,23 +372,52 @@ mod tests {
         ))
         .unwrap();
         let offered = json(r#"{"mac":"00:11:22:33:44:55","ips":["10.0.0.1/8"],"other":1}"#);
-        let first = list.plugin_conf(0, &Injected { runtime_config: Some(&offered), ..Injected::default() }).unwrap();
-        assert_eq!(first.json.to_string(), r#"{"type":"a","name":"n","cniVersion":"0.4.0"}"#);
+        let first = list
+            .plugin_conf(
+                0,
+                &Injected {
+                    runtime_config: Some(&offered),
+                    ..Injected::default()
+                },
+            )
+            .unwrap();
+        assert_eq!(
+            first.json.to_string(),
+            r#"{"type":"a","name":"n","cniVersion":"0.4.0"}"#
+        );
         let prev = AddResult::default();
-        let injected = Injected { runtime_config: Some(&offered), prev_result: Some(&prev), ..Injected::default() };
+        let injected = Injected {
+            runtime_config: Some(&offered),
+            prev_result: Some(&prev),
+            ..Injected::default()
+        };
         let second = list.plugin_conf(1, &injected).unwrap();
         assert_eq!(second.prev_result, Some(AddResult::default()));
-        assert_eq!(second.json.get("runtimeConfig").unwrap().to_string(), r#"{"mac":"00:11:22:33:44:55"}"#);
-        assert_eq!(list.plugin_conf(2, &injected).unwrap_err().code, Code::Internal);
+        assert_eq!(
+            second.json.get("runtimeConfig").unwrap().to_string(),
+            r#"{"mac":"00:11:22:33:44:55"}"#
+        );
+        assert_eq!(
+            list.plugin_conf(2, &injected).unwrap_err().code,
+            Code::Internal
+        );
     }
 
     #[test]
     fn gc_sends_the_valid_attachments_under_both_names() {
-        let list = NetConfList::from_json(&json(r#"{"name":"n","plugins":[{"type":"a"}]}"#)).unwrap();
+        let list =
+            NetConfList::from_json(&json(r#"{"name":"n","plugins":[{"type":"a"}]}"#)).unwrap();
         let valid = [Owner::new("n", "c", "eth0")];
         for valid in [&valid[..], &[]] {
-            let conf =
-                list.plugin_conf(0, &Injected { valid_attachments: Some(valid), ..Injected::default() }).unwrap();
+            let conf = list
+                .plugin_conf(
+                    0,
+                    &Injected {
+                        valid_attachments: Some(valid),
+                        ..Injected::default()
+                    },
+                )
+                .unwrap();
             assert_eq!(conf.valid_attachments.as_deref(), Some(valid));
             assert!(VALID_ATTACHMENTS.iter().all(|key| conf.json.has(key)));
         }
@@ -297,16 +426,38 @@ mod tests {
     #[test]
     fn braids_own_configuration_holds_a_list_in_three_ways() {
         let types = |list: NetConfList| {
-            let types = list.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str().map(str::to_owned));
-            (list.name.clone(), list.version, types.collect::<Vec<_>>().join(","))
+            let types = list
+                .plugins
+                .iter()
+                .filter_map(|plugin| plugin.get("type")?.as_str().map(str::to_owned));
+            (
+                list.name.clone(),
+                list.version,
+                types.collect::<Vec<_>>().join(","),
+            )
         };
         for (rest, expected) in [
-            (r#","plugins":[{"type":"a"},{"type":"b"}]"#, ("pods", Version::V1_0_0, "a,b")),
+            (
+                r#","plugins":[{"type":"a"},{"type":"b"}]"#,
+                ("pods", Version::V1_0_0, "a,b"),
+            ),
             (r#","network":{"type":"a"}"#, ("pods", Version::V1_0_0, "a")),
-            (r#","network":{"type":"a","name":"own","cniVersion":"0.4.0"}"#, ("own", Version::V0_4_0, "a")),
-            (r#","network":{"name":"own","plugins":[{"type":"a"}]}"#, ("own", Version::V1_0_0, "a")),
-            (r#","network":{"type":"a"},"bandwidth":{}"#, ("pods", Version::V1_0_0, "a,bandwidth")),
-            (r#","plugins":[{"type":"a"}],"runtimeConfig":{"bandwidth":{}}"#, ("pods", Version::V1_0_0, "a,bandwidth")),
+            (
+                r#","network":{"type":"a","name":"own","cniVersion":"0.4.0"}"#,
+                ("own", Version::V0_4_0, "a"),
+            ),
+            (
+                r#","network":{"name":"own","plugins":[{"type":"a"}]}"#,
+                ("own", Version::V1_0_0, "a"),
+            ),
+            (
+                r#","network":{"type":"a"},"bandwidth":{}"#,
+                ("pods", Version::V1_0_0, "a,bandwidth"),
+            ),
+            (
+                r#","plugins":[{"type":"a"}],"runtimeConfig":{"bandwidth":{}}"#,
+                ("pods", Version::V1_0_0, "a,bandwidth"),
+            ),
             (
                 r#","plugins":[{"type":"a","capabilities":{"bandwidth":true}}],"runtimeConfig":{"bandwidth":{}}"#,
                 ("pods", Version::V1_0_0, "a"),
@@ -317,7 +468,11 @@ mod tests {
             ),
         ] {
             let (name, version, plugins) = types(braid(rest).unwrap().unwrap());
-            assert_eq!((name.as_str(), version, plugins.as_str()), expected, "{rest}");
+            assert_eq!(
+                (name.as_str(), version, plugins.as_str()),
+                expected,
+                "{rest}"
+            );
         }
         assert!(braid("").unwrap().is_none());
     }

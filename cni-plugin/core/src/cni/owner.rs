@@ -1,10 +1,12 @@
-//! The owner of something on the host, and the texts that name it there: GC reads them where no record is left.
+//! The owner of something on the host, and the texts that name it there: GC reads them where no
+//! record is left.
 
 use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// One interface of a container in one network; container and interface are empty where a call is about none.
+/// One interface of a container in one network; container and interface are empty where a call is
+/// about none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The network's name.
@@ -16,7 +18,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Longest text where room is short, in bytes: a comment of `nft` (`NFTNL_UDATA_COMMENT_MAXLEN`), and what our maps keep.
+    /// Longest text where room is short, in bytes: a comment of `nft`
+    /// (`NFTNL_UDATA_COMMENT_MAXLEN`), and what our maps keep.
     pub const MAX_LEN: usize = 128;
 
     /// Start of the alias of a host link; the owner's text stands behind it.
@@ -25,12 +28,18 @@ impl Owner {
     /// An owner of these names.
     pub fn new(network: &str, container_id: &str, ifname: &str) -> Self {
         let [network, container_id, ifname] = [network, container_id, ifname].map(str::to_owned);
-        Self { network, container_id, ifname }
+        Self {
+            network,
+            container_id,
+            ifname,
+        }
     }
 
     /// Reads [`Owner::whole`]; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        let [network, container_id, ifname] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let [network, container_id, ifname] = text.split(' ').collect::<Vec<_>>()[..] else {
+            return None;
+        };
         Some(Self::new(network, container_id, ifname))
     }
 
@@ -43,7 +52,11 @@ impl Owner {
     pub fn short(&self) -> String {
         let whole = self.whole();
         let digest = || prefix(&self.network) + &encode_string(&Sha256::digest(whole.as_bytes()));
-        if whole.len() <= Self::MAX_LEN { whole } else { digest() }
+        if whole.len() <= Self::MAX_LEN {
+            whole
+        } else {
+            digest()
+        }
     }
 
     /// True if the text, whole or short, stands for something of this network.
@@ -64,7 +77,10 @@ const DIGEST: &str = "sha256-";
 
 /// The beginning of each digest that stands for an owner of this network.
 fn prefix(network: &str) -> String {
-    format!("{DIGEST}{}-", encode_string(&Sha256::digest(network.as_bytes())[..8]))
+    format!(
+        "{DIGEST}{}-",
+        encode_string(&Sha256::digest(network.as_bytes())[..8])
+    )
 }
 
 #[cfg(test)]
@@ -74,10 +90,16 @@ mod tests {
     #[test]
     fn a_text_that_is_too_long_is_a_digest_that_names_nobody_else() {
         let short = |network, ifname| Owner::new(network, &"f".repeat(100), ifname).short();
-        assert_eq!(short("net", "eth0"), format!("net {} eth0", "f".repeat(100)));
+        assert_eq!(
+            short("net", "eth0"),
+            format!("net {} eth0", "f".repeat(100))
+        );
         let long = "n".repeat(40);
         let text = short(&long, "eth0");
-        assert!(text.len() <= Owner::MAX_LEN && Owner::is_digest(&text), "{text}");
+        assert!(
+            text.len() <= Owner::MAX_LEN && Owner::is_digest(&text),
+            "{text}"
+        );
         assert_ne!(text, short(&long, "eth1"));
         assert_eq!(Owner::parse(&text), None);
     }

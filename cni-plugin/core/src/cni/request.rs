@@ -1,4 +1,5 @@
-//! One call of a plugin: its environment and its standard input, checked in the order that runtimes observe.
+//! One call of a plugin: its environment and its standard input, checked in the order that runtimes
+//! observe.
 
 use super::netconf::{is_identifier, network_name, prev_result};
 use super::version::{Gated, parse_numbers};
@@ -53,11 +54,12 @@ pub struct Request {
     pub conf: NetConf,
 }
 
-/// The checked environment of a call. It exists before standard input is read, because an error in the environment comes
-/// first and VERSION never reads.
+/// The checked environment of a call. It exists before standard input is read, because an error in
+/// the environment comes first and VERSION never reads.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// The verb; `Err` keeps one that nobody knows, which is reported only after the configuration's own errors.
+    /// The verb; `Err` keeps one that nobody knows, which is reported only after the
+    /// configuration's own errors.
     verb: Result<Command, String>,
     attachment: Option<Attachment>,
     path: Vec<PathBuf>,
@@ -77,12 +79,18 @@ impl Command {
 
     /// The verb in upper case; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(_, name)| *name == text).map(|(command, _)| *command)
+        Self::NAMES
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(command, _)| *command)
     }
 
     /// The verb as `CNI_COMMAND` writes it.
     pub fn as_str(self) -> &'static str {
-        Self::NAMES.iter().find(|(command, _)| *command == self).map_or("", |(_, name)| name)
+        Self::NAMES
+            .iter()
+            .find(|(command, _)| *command == self)
+            .map_or("", |(_, name)| name)
     }
 
     fn gate(self) -> Option<Gated> {
@@ -96,8 +104,9 @@ impl Command {
 }
 
 impl Environment {
-    /// Reads and checks the `CNI_*` variables through `env`; code 4. `None` without a `CNI_COMMAND`: this is no CNI call,
-    /// the plugin tells on standard error what it is and succeeds.
+    /// Reads and checks the `CNI_*` variables through `env`; code 4. `None` without a
+    /// `CNI_COMMAND`: this is no CNI call, the plugin tells on standard error what it is and
+    /// succeeds.
     pub fn parse(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
         let var = |key: &str| env(key).unwrap_or_default();
         let command = var("CNI_COMMAND");
@@ -107,7 +116,9 @@ impl Environment {
         let verb = Command::parse(&command).ok_or(command);
         let mut missing = Vec::new();
         let attachment = match verb {
-            Ok(verb @ (Command::Add | Command::Del | Command::Check)) => attachment(&var, verb, &mut missing)?,
+            Ok(verb @ (Command::Add | Command::Del | Command::Check)) => {
+                attachment(&var, verb, &mut missing)?
+            }
             _ => None,
         };
         let path = var("CNI_PATH");
@@ -115,14 +126,21 @@ impl Environment {
             missing.push("CNI_PATH");
         }
         if !missing.is_empty() {
-            return Err(Error::env(format!("required env variables [{}] missing", missing.join(","))));
+            return Err(Error::env(format!(
+                "required env variables [{}] missing",
+                missing.join(",")
+            )));
         }
         let netns_override = var("CNI_NETNS_OVERRIDE");
         Ok(Some(Self {
             verb,
             attachment,
             // An empty element would be the working directory.
-            path: path.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect(),
+            path: path
+                .split(':')
+                .filter(|folder| !folder.is_empty())
+                .map(PathBuf::from)
+                .collect(),
             netns_override: netns_override == "1" || netns_override.eq_ignore_ascii_case("true"),
         }))
     }
@@ -137,16 +155,28 @@ impl Environment {
         &self.path
     }
 
-    /// Checks the configuration in `stdin` against this call. Errors come in the reference's order: JSON (6), name (7), verb
-    /// (4), the verb's first version and the plugin's `supported` versions (1), then the other shared keys.
+    /// Checks the configuration in `stdin` against this call. Errors come in the reference's order:
+    /// JSON (6), name (7), verb (4), the verb's first version and the plugin's `supported`
+    /// versions (1), then the other shared keys.
     pub fn request(self, stdin: &[u8], supported: &[Version]) -> Result<Request, Error> {
         let conf = match self.verb {
             Ok(Command::Version) => empty_conf(),
             _ => self.conf(stdin, supported)?,
         };
         let command = self.verb.map_err(|verb| unknown_command(&verb))?;
-        let Self { attachment, path, netns_override, .. } = self;
-        Ok(Request { command, attachment, path, netns_override, conf })
+        let Self {
+            attachment,
+            path,
+            netns_override,
+            ..
+        } = self;
+        Ok(Request {
+            command,
+            attachment,
+            path,
+            netns_override,
+            conf,
+        })
     }
 
     fn conf(&self, stdin: &[u8], supported: &[Version]) -> Result<NetConf, Error> {
@@ -166,20 +196,29 @@ impl Environment {
 }
 
 impl Request {
-    /// [`Environment::parse`] and [`Environment::request`] in one; a missing `CNI_COMMAND` is an error here (code 4).
-    pub fn parse(env: &dyn Fn(&str) -> Option<String>, stdin: &[u8], supported: &[Version]) -> Result<Self, Error> {
+    /// [`Environment::parse`] and [`Environment::request`] in one; a missing `CNI_COMMAND` is an
+    /// error here (code 4).
+    pub fn parse(
+        env: &dyn Fn(&str) -> Option<String>,
+        stdin: &[u8],
+        supported: &[Version],
+    ) -> Result<Self, Error> {
         let missing = || Error::env("required env variables [CNI_COMMAND] missing");
-        Environment::parse(env)?.ok_or_else(missing)?.request(stdin, supported)
+        Environment::parse(env)?
+            .ok_or_else(missing)?
+            .request(stdin, supported)
     }
 }
 
-/// Adds the names of missing variables to `missing`; a variable of wrong form is an error at once. `None` if any is missing.
+/// Adds the names of missing variables to `missing`; a variable of wrong form is an error at once.
+/// `None` if any is missing.
 fn attachment(
     var: &dyn Fn(&str) -> String,
     verb: Command,
     missing: &mut Vec<&'static str>,
 ) -> Result<Option<Attachment>, Error> {
-    let (container_id, netns, ifname) = (var("CNI_CONTAINERID"), var("CNI_NETNS"), var("CNI_IFNAME"));
+    let (container_id, netns, ifname) =
+        (var("CNI_CONTAINERID"), var("CNI_NETNS"), var("CNI_IFNAME"));
     if container_id.is_empty() {
         missing.push("CNI_CONTAINERID");
     } else if !is_identifier(&container_id) {
@@ -202,8 +241,15 @@ fn attachment(
     if !missing.is_empty() {
         return Ok(None);
     }
-    let netns = Some(netns).filter(|path| !path.is_empty()).map(PathBuf::from);
-    Ok(Some(Attachment { container_id, ifname, netns, args: var("CNI_ARGS") }))
+    let netns = Some(netns)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
+    Ok(Some(Attachment {
+        container_id,
+        ifname,
+        netns,
+        args: var("CNI_ARGS"),
+    }))
 }
 
 fn ifname_error(error: IfNameError) -> Error {
@@ -218,13 +264,21 @@ fn unknown_command(command: &str) -> Error {
     Error::env(format!("unknown CNI_COMMAND: {command}"))
 }
 
-/// Refuses a verb that the configuration's version does not have yet (code 1). The version is compared by its numbers and
-/// need not be one that exists.
+/// Refuses a verb that the configuration's version does not have yet (code 1). The version is
+/// compared by its numbers and need not be one that exists.
 fn check_gate(command: Command, version: &str) -> Result<(), Error> {
-    let Some(verb) = command.gate() else { return Ok(()) };
-    let version = if version.is_empty() { Version::DEFAULT.as_str() } else { version };
+    let Some(verb) = command.gate() else {
+        return Ok(());
+    };
+    let version = if version.is_empty() {
+        Version::DEFAULT.as_str()
+    } else {
+        version
+    };
     if parse_numbers(version)? < verb.since().numbers() {
-        return Err(Error::version(format!("config version does not allow {verb}")));
+        return Err(Error::version(format!(
+            "config version does not allow {verb}"
+        )));
     }
     Ok(())
 }
@@ -262,7 +316,9 @@ mod tests {
     fn call(changes: &[(&str, &str)], stdin: &str) -> Result<Request, Error> {
         let env = |key: &str| {
             let all = GOOD.iter().chain(changes);
-            all.rev().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
+            all.rev()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| (*value).to_owned())
         };
         Request::parse(&env, stdin.as_bytes(), &Version::ALL)
     }
@@ -277,17 +333,30 @@ mod tests {
         let request = call(&[], CONF).unwrap();
         assert_eq!(request.command, Command::Add);
         let attachment = request.attachment.unwrap();
-        assert_eq!((attachment.container_id.as_str(), attachment.ifname.as_str()), ("c1", "eth0"));
+        assert_eq!(
+            (attachment.container_id.as_str(), attachment.ifname.as_str()),
+            ("c1", "eth0")
+        );
         assert_eq!(attachment.netns, Some(PathBuf::from("/run/netns/a")));
         assert_eq!(attachment.args, "IgnoreUnknown=1");
-        assert_eq!(request.path, [PathBuf::from("/opt/cni/bin"), PathBuf::from("/usr/lib/cni")]);
+        assert_eq!(
+            request.path,
+            [PathBuf::from("/opt/cni/bin"), PathBuf::from("/usr/lib/cni")]
+        );
         assert!(!request.netns_override);
         assert_eq!(request.conf.plugin, "bridge");
     }
 
     #[test]
     fn each_verb_needs_its_variables_and_all_missing_ones_are_named() {
-        let unset = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH"].map(|key| (key, ""));
+        let unset = [
+            "CNI_CONTAINERID",
+            "CNI_NETNS",
+            "CNI_IFNAME",
+            "CNI_ARGS",
+            "CNI_PATH",
+        ]
+        .map(|key| (key, ""));
         for (command, missing) in [
             ("ADD", "CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH"),
             ("CHECK", "CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH"),
@@ -295,21 +364,50 @@ mod tests {
             ("GC", "CNI_PATH"),
             ("STATUS", "CNI_PATH"),
         ] {
-            let changes: Vec<_> = unset.into_iter().chain([("CNI_COMMAND", command)]).collect();
+            let changes: Vec<_> = unset
+                .into_iter()
+                .chain([("CNI_COMMAND", command)])
+                .collect();
             let expected = (4, format!("required env variables [{missing}] missing"));
             assert_eq!(failure(&changes, "not read"), expected);
         }
-        let version: Vec<_> = unset.into_iter().chain([("CNI_COMMAND", "VERSION")]).collect();
-        assert_eq!(call(&version, "not read").unwrap().command, Command::Version);
+        let version: Vec<_> = unset
+            .into_iter()
+            .chain([("CNI_COMMAND", "VERSION")])
+            .collect();
+        assert_eq!(
+            call(&version, "not read").unwrap().command,
+            Command::Version
+        );
     }
 
     #[test]
     fn a_wrong_form_is_told_before_what_is_missing() {
         for (key, value, message, details) in [
-            ("CNI_CONTAINERID", "../etc", "invalid characters in containerID", "../etc"),
-            ("CNI_CONTAINERID", "-a", "invalid characters in containerID", "-a"),
-            ("CNI_CONTAINERID", "a\n", "invalid characters in containerID", "a\n"),
-            ("CNI_CONTAINERID", "a\0", "invalid characters in containerID", "a\0"),
+            (
+                "CNI_CONTAINERID",
+                "../etc",
+                "invalid characters in containerID",
+                "../etc",
+            ),
+            (
+                "CNI_CONTAINERID",
+                "-a",
+                "invalid characters in containerID",
+                "-a",
+            ),
+            (
+                "CNI_CONTAINERID",
+                "a\n",
+                "invalid characters in containerID",
+                "a\n",
+            ),
+            (
+                "CNI_CONTAINERID",
+                "a\0",
+                "invalid characters in containerID",
+                "a\0",
+            ),
             ("CNI_NETNS", "/a\0", "CNI_NETNS contains a NUL byte", ""),
             (
                 "CNI_IFNAME",
@@ -318,8 +416,18 @@ mod tests {
                 "interface name should be less than 16 characters",
             ),
             ("CNI_IFNAME", "..", "interface name is . or ..", ""),
-            ("CNI_IFNAME", "a/b", "interface name contains / or : or whitespace characters", ""),
-            ("CNI_IFNAME", "a\u{a0}b", "interface name contains / or : or whitespace characters", ""),
+            (
+                "CNI_IFNAME",
+                "a/b",
+                "interface name contains / or : or whitespace characters",
+                "",
+            ),
+            (
+                "CNI_IFNAME",
+                "a\u{a0}b",
+                "interface name contains / or : or whitespace characters",
+                "",
+            ),
         ] {
             let error = call(&[("CNI_PATH", ""), (key, value)], "").unwrap_err();
             assert_eq!(error, Error::env(message).with_details(details));
@@ -329,8 +437,15 @@ mod tests {
     #[test]
     fn variables_are_checked_only_where_they_are_needed() {
         for command in ["GC", "STATUS"] {
-            let request =
-                call(&[("CNI_COMMAND", command), ("CNI_IFNAME", "a/b"), ("CNI_CONTAINERID", "/")], CONF).unwrap();
+            let request = call(
+                &[
+                    ("CNI_COMMAND", command),
+                    ("CNI_IFNAME", "a/b"),
+                    ("CNI_CONTAINERID", "/"),
+                ],
+                CONF,
+            )
+            .unwrap();
             assert!(request.attachment.is_none());
         }
         let del = call(&[("CNI_COMMAND", "DEL"), ("CNI_NETNS", "")], CONF).unwrap();
@@ -340,11 +455,18 @@ mod tests {
     #[test]
     fn an_unknown_verb_is_told_after_the_configurations_errors() {
         for command in ["add", "UPDATE"] {
-            let unknown = [("CNI_COMMAND", command), ("CNI_PATH", ""), ("CNI_IFNAME", "")];
+            let unknown = [
+                ("CNI_COMMAND", command),
+                ("CNI_PATH", ""),
+                ("CNI_IFNAME", ""),
+            ];
             assert_eq!(failure(&unknown, "").0, 6);
             assert_eq!(failure(&unknown, "{}").0, 7);
             let expected = (4, format!("unknown CNI_COMMAND: {command}"));
-            assert_eq!(failure(&unknown, r#"{"name":"n","cniVersion":"9"}"#), expected);
+            assert_eq!(
+                failure(&unknown, r#"{"name":"n","cniVersion":"9"}"#),
+                expected
+            );
         }
     }
 
@@ -360,7 +482,13 @@ mod tests {
     #[test]
     fn verbs_are_gated_by_the_configurations_version() {
         for version in Version::ALL {
-            for command in [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status] {
+            for command in [
+                Command::Add,
+                Command::Del,
+                Command::Check,
+                Command::Gc,
+                Command::Status,
+            ] {
                 let stdin = format!(r#"{{"name":"n","cniVersion":"{version}"}}"#);
                 let result = call(&[("CNI_COMMAND", command.as_str())], &stdin);
                 if command.gate().is_none_or(|verb| version >= verb.since()) {
@@ -376,7 +504,10 @@ mod tests {
     #[test]
     fn a_version_is_compared_by_number_for_the_gate_and_by_text_for_support() {
         let check = |version: &str| {
-            failure(&[("CNI_COMMAND", "CHECK")], &format!(r#"{{"name":"n","cniVersion":"{version}"}}"#))
+            failure(
+                &[("CNI_COMMAND", "CHECK")],
+                &format!(r#"{{"name":"n","cniVersion":"{version}"}}"#),
+            )
         };
         assert_eq!(check("1.0").1, "incompatible CNI versions");
         assert_eq!(check("0.3").1, "config version does not allow CHECK");
@@ -388,17 +519,35 @@ mod tests {
 
     #[test]
     fn a_plugin_refuses_the_versions_it_does_not_support() {
-        let env = |key: &str| GOOD.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
+        let env = |key: &str| {
+            GOOD.iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| (*value).to_owned())
+        };
         let stdin = br#"{"name":"n","cniVersion":"0.3.1"}"#;
         let error = Request::parse(&env, stdin, &[Version::V0_4_0, Version::V1_0_0]).unwrap_err();
         assert_eq!(error.code, Code::IncompatibleVersion);
-        assert_eq!(error.details, r#"config is "0.3.1", plugin supports ["0.4.0" "1.0.0"]"#);
+        assert_eq!(
+            error.details,
+            r#"config is "0.3.1", plugin supports ["0.4.0" "1.0.0"]"#
+        );
     }
 
     #[test]
     fn the_netns_check_is_overridden_by_1_or_true() {
-        for (value, expected) in [("1", true), ("TRUE", true), ("0", false), ("yes", false), ("", false)] {
-            assert_eq!(call(&[("CNI_NETNS_OVERRIDE", value)], CONF).unwrap().netns_override, expected);
+        for (value, expected) in [
+            ("1", true),
+            ("TRUE", true),
+            ("0", false),
+            ("yes", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                call(&[("CNI_NETNS_OVERRIDE", value)], CONF)
+                    .unwrap()
+                    .netns_override,
+                expected
+            );
         }
     }
 }

@@ -80,8 +80,9 @@ pub struct Dns {
 }
 
 impl AddResult {
-    /// Reads a result of any version and converts it up. Without a `cniVersion` of its own it has version `default`;
-    /// `null` is an empty result. Code 6 for a wrong type, code 1 for an unknown version.
+    /// Reads a result of any version and converts it up. Without a `cniVersion` of its own it has
+    /// version `default`; `null` is an empty result. Code 6 for a wrong type, code 1 for an
+    /// unknown version.
     pub fn parse(json: &Json, default: Version) -> Result<Self, Error> {
         json.expect_object("result")?;
         let family = result_version(json, default)?.family();
@@ -98,14 +99,26 @@ impl AddResult {
     }
 
     fn parse_02x(json: &Json, dns: Dns) -> Result<Self, Error> {
-        let mut result = Self { dns, ..Self::default() };
+        let mut result = Self {
+            dns,
+            ..Self::default()
+        };
         for key in ["ip4", "ip6"] {
-            let read =
-                |json: &Json| Ok((IpConfig::parse_keyed(json, "ip")?, json.each_object("routes", Route::parse)?));
-            let Some((mut ip, routes)) = json.nested(key, read)? else { continue };
+            let read = |json: &Json| {
+                Ok((
+                    IpConfig::parse_keyed(json, "ip")?,
+                    json.each_object("routes", Route::parse)?,
+                ))
+            };
+            let Some((mut ip, routes)) = json.nested(key, read)? else {
+                continue;
+            };
             ip.interface = None;
             result.ips.push(ip);
-            result.routes.extend(routes.into_iter().map(|route| Route { gw: route.gw, ..Route::to(route.dst) }));
+            result.routes.extend(routes.into_iter().map(|route| Route {
+                gw: route.gw,
+                ..Route::to(route.dst)
+            }));
         }
         Ok(result)
     }
@@ -117,7 +130,10 @@ pub(super) fn result_version(json: &Json, default: Version) -> Result<Version, E
     match Version::parse(text) {
         _ if text.is_empty() => Ok(default),
         Some(version) => Ok(version),
-        None => Err(Error::version(format!("unsupported CNI result version {:?}", shortened(text)))),
+        None => Err(Error::version(format!(
+            "unsupported CNI result version {:?}",
+            shortened(text)
+        ))),
     }
 }
 
@@ -144,20 +160,37 @@ impl IpConfig {
     }
 
     fn parse_keyed(json: &Json, address_key: &str) -> Result<Self, Error> {
-        let address = json.cidr(address_key)?.ok_or_else(|| Error::decode(format!("{address_key:?} is missing")))?;
+        let address = json
+            .cidr(address_key)?
+            .ok_or_else(|| Error::decode(format!("{address_key:?} is missing")))?;
         // Below 0 it stands for none.
-        let interface = json.i64("interface")?.and_then(|index| usize::try_from(index).ok());
-        Ok(Self { address, gateway: json.ip("gateway")?, interface })
+        let interface = json
+            .i64("interface")?
+            .and_then(|index| usize::try_from(index).ok());
+        Ok(Self {
+            address,
+            gateway: json.ip("gateway")?,
+            interface,
+        })
     }
 }
 
 impl Route {
     /// A route to `dst` with nothing else set.
     pub fn to(dst: IpNet) -> Self {
-        Self { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+        Self {
+            dst,
+            gw: None,
+            mtu: 0,
+            advmss: 0,
+            priority: 0,
+            table: None,
+            scope: None,
+        }
     }
 
-    /// The next hop that it names; one of all zeros is none, as DHCP's daemons say what is on the link.
+    /// The next hop that it names; one of all zeros is none, as DHCP's daemons say what is on the
+    /// link.
     pub fn next_hop(&self) -> Option<IpAddr> {
         self.gw.filter(|gw| !gw.is_unspecified())
     }
@@ -166,7 +199,9 @@ impl Route {
     pub fn parse(json: &Json) -> Result<Self, Error> {
         json.expect_object("route")?;
         Ok(Self {
-            dst: json.cidr("dst")?.ok_or_else(|| Error::decode("\"dst\" is missing"))?,
+            dst: json
+                .cidr("dst")?
+                .ok_or_else(|| Error::decode("\"dst\" is missing"))?,
             gw: json.ip("gw")?,
             mtu: json.u32("mtu")?.unwrap_or(0),
             advmss: json.u32("advmss")?.unwrap_or(0),
@@ -212,15 +247,33 @@ mod tests {
     #[test]
     fn a_wrong_field_is_named_with_its_path_and_value() {
         for (text, message) in [
-            (r#"{"ips":[{"address":"10.0.0.1"}]}"#, r#"ips[0]: "address": invalid CIDR address: "10.0.0.1""#),
-            (r#"{"ips":[{"address":"10.0.0.1/8","gateway":"x"}]}"#, r#"ips[0]: "gateway": invalid IP address: "x""#),
+            (
+                r#"{"ips":[{"address":"10.0.0.1"}]}"#,
+                r#"ips[0]: "address": invalid CIDR address: "10.0.0.1""#,
+            ),
+            (
+                r#"{"ips":[{"address":"10.0.0.1/8","gateway":"x"}]}"#,
+                r#"ips[0]: "gateway": invalid IP address: "x""#,
+            ),
             (r#"{"ips":[{}]}"#, r#"ips[0]: "address" is missing"#),
             (r#"{"ips":[3]}"#, "ips[0]: expected an object, got 3"),
-            (r#"{"routes":[{"dst":"::/0","scope":256}]}"#, "expected a whole number from 0 to 255, got 256"),
-            (r#"{"interfaces":[{"name":"a"},{"name":[]}]}"#, r#"interfaces[1]: "name": expected a string, got []"#),
-            (r#"{"dns":{"search":"a"}}"#, r#"dns: "search": expected a list, got "a""#),
+            (
+                r#"{"routes":[{"dst":"::/0","scope":256}]}"#,
+                "expected a whole number from 0 to 255, got 256",
+            ),
+            (
+                r#"{"interfaces":[{"name":"a"},{"name":[]}]}"#,
+                r#"interfaces[1]: "name": expected a string, got []"#,
+            ),
+            (
+                r#"{"dns":{"search":"a"}}"#,
+                r#"dns: "search": expected a list, got "a""#,
+            ),
             ("[]", "result: expected an object, got []"),
-            (r#"{"cniVersion":"0.2.0","ip4":{}}"#, r#"ip4: "ip" is missing"#),
+            (
+                r#"{"cniVersion":"0.2.0","ip4":{}}"#,
+                r#"ip4: "ip" is missing"#,
+            ),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.msg.contains(message), "{text}: {}", error.msg);
@@ -230,10 +283,14 @@ mod tests {
 
     #[test]
     fn an_own_version_beats_the_default_and_an_unknown_one_is_refused() {
-        let result = parse(r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"},"ips":"not read"}"#).unwrap();
+        let result =
+            parse(r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"},"ips":"not read"}"#).unwrap();
         assert_eq!(result.ips.len(), 1);
         let error = parse(r#"{"cniVersion":"1.2.0"}"#).unwrap_err();
-        assert_eq!(error, Error::version("unsupported CNI result version \"1.2.0\""));
+        assert_eq!(
+            error,
+            Error::version("unsupported CNI result version \"1.2.0\"")
+        );
     }
 
     #[test]
@@ -245,7 +302,11 @@ mod tests {
 
     #[test]
     fn an_empty_gateway_is_none() {
-        let result = parse(r#"{"ips":[{"address":"10.0.0.1/8","gateway":"","interface":0}]}"#).unwrap();
-        assert_eq!((result.ips[0].gateway, result.ips[0].interface), (None, Some(0)));
+        let result =
+            parse(r#"{"ips":[{"address":"10.0.0.1/8","gateway":"","interface":0}]}"#).unwrap();
+        assert_eq!(
+            (result.ips[0].gateway, result.ips[0].interface),
+            (None, Some(0))
+        );
     }
 }

@@ -41,8 +41,15 @@ pub enum Gated {
 
 impl Version {
     /// All versions, oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::V0_1_0, Self::V0_2_0, Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
+    pub const ALL: [Self; 7] = [
+        Self::V0_1_0,
+        Self::V0_2_0,
+        Self::V0_3_0,
+        Self::V0_3_1,
+        Self::V0_4_0,
+        Self::V1_0_0,
+        Self::V1_1_0,
+    ];
 
     /// The newest version.
     pub const NEWEST: Self = Self::V1_1_0;
@@ -50,25 +57,34 @@ impl Version {
     /// The version that an absent or empty `cniVersion` means.
     pub const DEFAULT: Self = Self::V0_1_0;
 
-    /// The version written exactly as the specification writes it; the empty string is [`Self::DEFAULT`].
+    /// The version written exactly as the specification writes it; the empty string is
+    /// [`Self::DEFAULT`].
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::DEFAULT);
         }
-        Self::ALL.into_iter().find(|version| version.as_str() == text)
+        Self::ALL
+            .into_iter()
+            .find(|version| version.as_str() == text)
     }
 
     /// [`Self::parse`], refusing with code 1 what is not in `supported`.
     pub fn among(text: &str, supported: &[Self]) -> Result<Self, Error> {
-        Self::parse(text).filter(|version| supported.contains(version)).ok_or_else(|| {
-            let names: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
-            let config = if text.is_empty() { Self::DEFAULT.as_str() } else { text };
-            Error::version("incompatible CNI versions").with_details(format!(
-                "config is {:?}, plugin supports [{}]",
-                shortened(config),
-                names.join(" ")
-            ))
-        })
+        Self::parse(text)
+            .filter(|version| supported.contains(version))
+            .ok_or_else(|| {
+                let names: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
+                let config = if text.is_empty() {
+                    Self::DEFAULT.as_str()
+                } else {
+                    text
+                };
+                Error::version("incompatible CNI versions").with_details(format!(
+                    "config is {:?}, plugin supports [{}]",
+                    shortened(config),
+                    names.join(" ")
+                ))
+            })
     }
 
     /// The version as text.
@@ -116,7 +132,9 @@ impl fmt::Display for Version {
 impl Family {
     /// The family's versions, oldest first.
     pub fn versions(self) -> impl Iterator<Item = Version> {
-        Version::ALL.into_iter().filter(move |version| version.family() == self)
+        Version::ALL
+            .into_iter()
+            .filter(move |version| version.family() == self)
     }
 }
 
@@ -140,33 +158,49 @@ impl fmt::Display for Gated {
     }
 }
 
-/// The answer to VERSION: one line with its newline. It tells the newest version whatever the configuration has, because
-/// VERSION does not read one.
+/// The answer to VERSION: one line with its newline. It tells the newest version whatever the
+/// configuration has, because VERSION does not read one.
 pub fn version_reply(supported: &[Version]) -> String {
-    let supported: Vec<Json> = supported.iter().map(|version| version.as_str().into()).collect();
-    let reply =
-        Json::object_of([("cniVersion", Version::NEWEST.as_str().into()), ("supportedVersions", supported.into())]);
+    let supported: Vec<Json> = supported
+        .iter()
+        .map(|version| version.as_str().into())
+        .collect();
+    let reply = Json::object_of([
+        ("cniVersion", Version::NEWEST.as_str().into()),
+        ("supportedVersions", supported.into()),
+    ]);
     format!("{reply}\n")
 }
 
-/// The text that a plugin called without `CNI_COMMAND` writes to standard error: two lines with their newlines.
+/// The text that a plugin called without `CNI_COMMAND` writes to standard error: two lines with
+/// their newlines.
 pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
     let supported: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
-    format!("CNI {plugin} plugin {build}\nCNI protocol versions supported: {}\n", supported.join(", "))
+    format!(
+        "CNI {plugin} plugin {build}\nCNI protocol versions supported: {}\n",
+        supported.join(", ")
+    )
 }
 
-/// Reads one to three numbers separated by dots, missing ones being 0, as libcni compares versions; code 6 for
-/// anything else. The version need not be one of [`Version::ALL`].
+/// Reads one to three numbers separated by dots, missing ones being 0, as libcni compares versions;
+/// code 6 for anything else. The version need not be one of [`Version::ALL`].
 pub fn parse_numbers(text: &str) -> Result<[u32; 3], Error> {
     let mut numbers = [0; 3];
     let parts: Vec<&str> = text.split('.').collect();
     if parts.len() > numbers.len() {
-        return Err(Error::decode(format!("invalid version {:?}: too many parts", shortened(text))));
+        return Err(Error::decode(format!(
+            "invalid version {:?}: too many parts",
+            shortened(text)
+        )));
     }
     for (number, part) in numbers.iter_mut().zip(parts) {
         let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         *number = part.parse().ok().filter(|_| digits).ok_or_else(|| {
-            Error::decode(format!("invalid version {:?}: {:?} is not a number", shortened(text), shortened(part)))
+            Error::decode(format!(
+                "invalid version {:?}: {:?} is not a number",
+                shortened(text),
+                shortened(part)
+            ))
         })?;
     }
     Ok(numbers)
@@ -193,17 +227,32 @@ mod tests {
         let error = Version::among("1.0", &[Version::V0_4_0, Version::V1_0_0]).unwrap_err();
         assert_eq!(error.code.number(), 1);
         assert_eq!(error.msg, "incompatible CNI versions");
-        assert_eq!(error.details, r#"config is "1.0", plugin supports ["0.4.0" "1.0.0"]"#);
         assert_eq!(
-            Version::among("", &[Version::V1_0_0]).unwrap_err().details.split(',').next(),
+            error.details,
+            r#"config is "1.0", plugin supports ["0.4.0" "1.0.0"]"#
+        );
+        assert_eq!(
+            Version::among("", &[Version::V1_0_0])
+                .unwrap_err()
+                .details
+                .split(',')
+                .next(),
             Some(r#"config is "0.1.0""#)
         );
     }
 
     #[test]
     fn check_is_known_since_0_4_0_and_gc_and_status_since_1_1_0() {
-        let knows = |verb: Gated| Version::ALL.into_iter().filter(|v| *v >= verb.since()).count();
-        assert_eq!((knows(Gated::Check), knows(Gated::Gc), knows(Gated::Status)), (3, 1, 1));
+        let knows = |verb: Gated| {
+            Version::ALL
+                .into_iter()
+                .filter(|v| *v >= verb.since())
+                .count()
+        };
+        assert_eq!(
+            (knows(Gated::Check), knows(Gated::Gc), knows(Gated::Status)),
+            (3, 1, 1)
+        );
     }
 
     #[test]
@@ -224,7 +273,11 @@ mod tests {
         assert_eq!(parse_numbers("1.0"), Ok([1, 0, 0]));
         assert_eq!(parse_numbers("2"), Ok([2, 0, 0]));
         for bad in ["", "1.", "a", "1.0.0.0", "+1.0.0", "1.0.99999999999"] {
-            assert_eq!(parse_numbers(bad).unwrap_err().code, super::super::Code::Decode, "{bad}");
+            assert_eq!(
+                parse_numbers(bad).unwrap_err().code,
+                super::super::Code::Decode,
+                "{bad}"
+            );
         }
     }
 }

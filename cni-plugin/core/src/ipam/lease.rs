@@ -14,7 +14,8 @@ pub struct Lease {
     pub dns: Dns,
 }
 
-/// On whose behalf an attachment gets addresses: somebody who outlives containers, and holds them meanwhile.
+/// On whose behalf an attachment gets addresses: somebody who outlives containers, and holds them
+/// meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The holder of them, in the place of a container's id.
@@ -25,6 +26,11 @@ pub struct Claim {
 
 impl From<Lease> for AddResult {
     fn from(lease: Lease) -> Self {
-        AddResult { interfaces: Vec::new(), ips: lease.ips, routes: lease.routes, dns: lease.dns }
+        AddResult {
+            interfaces: Vec::new(),
+            ips: lease.ips,
+            routes: lease.routes,
+            dns: lease.dns,
+        }
     }
 }

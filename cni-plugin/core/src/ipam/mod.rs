@@ -1,4 +1,5 @@
-//! Addresses: which ones an attachment may get. The verbs of each IPAM, and who keeps a lease, are in braid-node.
+//! Addresses: which ones an attachment may get. The verbs of each IPAM, and who keeps a lease, are
+//! in braid-node.
 //!
 //! ```text
 //!  configuration ─► host_local: range::RangeSet ─► allocator: which address next ─┐

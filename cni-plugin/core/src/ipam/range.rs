@@ -14,8 +14,9 @@ pub struct RangeSpec {
     pub range_start: Option<IpAddr>,
     /// `rangeEnd`, inclusive; default the last address, in IPv4 the one before broadcast.
     pub range_end: Option<IpAddr>,
-    /// `gateway`, which need not lie in the subnet; default the first address after the network's own. The two addresses of
-    /// a /31 (RFC 3021) and a /127 (RFC 6164) are hosts', and neither is the gateway by default.
+    /// `gateway`, which need not lie in the subnet; default the first address after the network's
+    /// own. The two addresses of a /31 (RFC 3021) and a /127 (RFC 6164) are hosts', and
+    /// neither is the gateway by default.
     pub gateway: Option<IpAddr>,
 }
 
@@ -31,20 +32,25 @@ impl RangeSpec {
         })
     }
 
-    /// Makes one of two addresses the gateway, where there are no more and none is: the first one that leaves the other to
-    /// give out.
+    /// Makes one of two addresses the gateway, where there are no more and none is: the first one
+    /// that leaves the other to give out.
     #[must_use]
     pub fn with_gateway(mut self) -> Self {
         if let Some(subnet) = self.subnet.filter(is_pair)
             && self.gateway.is_none()
         {
             let (first, last) = (subnet.network(), subnet.broadcast());
-            self.gateway = Some(if self.range_end == Some(first) { last } else { first });
+            self.gateway = Some(if self.range_end == Some(first) {
+                last
+            } else {
+                first
+            });
         }
         self
     }
 
-    /// Reads the list of lists of ranges under `key`: one list for each address. Not checked yet; code 6.
+    /// Reads the list of lists of ranges under `key`: one list for each address. Not checked yet;
+    /// code 6.
     pub fn parse_sets(json: &Json, key: &str) -> Result<Vec<Vec<Self>>, Error> {
         json.each(key, |set| match set {
             Json::Null => Ok(Vec::new()),
@@ -69,7 +75,8 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// The reason why ranges are refused. The sentences are the reference plugin's, with the value where it leaves it out.
+/// The reason why ranges are refused. The sentences are the reference plugin's, with the value
+/// where it leaves it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each arm's sentence is in Display")]
 pub enum RangeError {
@@ -95,9 +102,13 @@ impl fmt::Display for RangeError {
                 net.prefix_len(),
                 net.network()
             ),
-            Self::StartOutside { start, subnet } => write!(f, "RangeStart {start} not in network {subnet}"),
+            Self::StartOutside { start, subnet } => {
+                write!(f, "RangeStart {start} not in network {subnet}")
+            }
             Self::EndOutside { end, subnet } => write!(f, "RangeEnd {end} not in network {subnet}"),
-            Self::StartAfterEnd { start, end } => write!(f, "RangeStart {start} is after RangeEnd {end}"),
+            Self::StartAfterEnd { start, end } => {
+                write!(f, "RangeStart {start} is after RangeEnd {end}")
+            }
             Self::EmptySet => f.write_str("empty range set"),
             Self::MixedFamilies(a, b) => write!(f, "mixed address families: {a} and {b}"),
             Self::Overlap(a, b) => write!(f, "subnets {a} and {b} overlap"),
@@ -118,23 +129,47 @@ impl Range {
             return Err(RangeError::HostBits(subnet));
         }
         let is_pair = is_pair(&subnet);
-        let first = if is_pair { subnet.network() } else { offset(subnet.network(), 1) };
+        let first = if is_pair {
+            subnet.network()
+        } else {
+            offset(subnet.network(), 1)
+        };
         let range_start = spec.range_start.map_or(first, |ip| ip.to_canonical());
-        let range_end = spec.range_end.map_or_else(|| last_usable(subnet), |ip| ip.to_canonical());
+        let range_end = spec
+            .range_end
+            .map_or_else(|| last_usable(subnet), |ip| ip.to_canonical());
         if !subnet.contains(&range_start)
             || (spec.range_start.is_some() && spec.range_end.is_some_and(|e| range_start > e))
         {
-            return Err(RangeError::StartOutside { start: range_start, subnet });
+            return Err(RangeError::StartOutside {
+                start: range_start,
+                subnet,
+            });
         }
         if !subnet.contains(&range_end) || (spec.range_end.is_some() && range_end < range_start) {
-            return Err(RangeError::EndOutside { end: range_end, subnet });
+            return Err(RangeError::EndOutside {
+                end: range_end,
+                subnet,
+            });
         }
         if range_start > range_end {
-            // Only a start at the broadcast address comes here; the reference would then walk out of the subnet.
-            return Err(RangeError::StartAfterEnd { start: range_start, end: range_end });
+            // Only a start at the broadcast address comes here; the reference would then walk out
+            // of the subnet.
+            return Err(RangeError::StartAfterEnd {
+                start: range_start,
+                end: range_end,
+            });
         }
-        let gateway = spec.gateway.map(|ip| ip.to_canonical()).or((!is_pair).then_some(first));
-        Ok(Self { subnet, start: range_start, end: range_end, gateway })
+        let gateway = spec
+            .gateway
+            .map(|ip| ip.to_canonical())
+            .or((!is_pair).then_some(first));
+        Ok(Self {
+            subnet,
+            start: range_start,
+            end: range_end,
+            gateway,
+        })
     }
 
     /// First address, inclusive.
@@ -189,10 +224,17 @@ impl RangeSet {
         }
         for (i, a) in ranges.iter().enumerate() {
             if let Some(b) = ranges[i + 1..].iter().find(|b| a.overlaps(b)) {
-                return Err(RangeError::Overlap(Box::new(a.clone()), Box::new(b.clone())));
+                return Err(RangeError::Overlap(
+                    Box::new(a.clone()),
+                    Box::new(b.clone()),
+                ));
             }
         }
-        if ranges.is_empty() { Err(RangeError::EmptySet) } else { Ok(Self(ranges)) }
+        if ranges.is_empty() {
+            Err(RangeError::EmptySet)
+        } else {
+            Ok(Self(ranges))
+        }
     }
 
     /// The ranges in the order written, at least one.
@@ -236,7 +278,11 @@ pub fn to_bits(ip: IpAddr) -> u128 {
 /// The address with this number; for IPv4 the low 32 bits count.
 pub fn from_bits(bits: u128, is_ipv4: bool) -> IpAddr {
     let [.., a, b, c, d] = bits.to_be_bytes();
-    if is_ipv4 { Ipv4Addr::new(a, b, c, d).into() } else { Ipv6Addr::from_bits(bits).into() }
+    if is_ipv4 {
+        Ipv4Addr::new(a, b, c, d).into()
+    } else {
+        Ipv6Addr::from_bits(bits).into()
+    }
 }
 
 fn offset(ip: IpAddr, by: u128) -> IpAddr {
@@ -251,7 +297,9 @@ fn is_pair(subnet: &IpNet) -> bool {
 /// IPv4 leaves the broadcast address out; IPv6 has none.
 fn last_usable(subnet: IpNet) -> IpAddr {
     match subnet {
-        IpNet::V4(net) if !is_pair(&subnet) => from_bits(u128::from(net.broadcast().to_bits()) - 1, true),
+        IpNet::V4(net) if !is_pair(&subnet) => {
+            from_bits(u128::from(net.broadcast().to_bits()) - 1, true)
+        }
         IpNet::V4(_) | IpNet::V6(_) => subnet.broadcast(),
     }
 }
@@ -270,8 +318,7 @@ mod tests {
         }
     }
 
-    const HOST_BITS_31: &str =
-        "Network has host bits set. For a subnet mask of length 31 the network address is 10.1.0.0, got 10.1.0.1/31";
+    const HOST_BITS_31: &str = "Network has host bits set. For a subnet mask of length 31 the network address is 10.1.0.0, got 10.1.0.1/31";
 
     fn refused(specs: &[RangeSpec]) -> String {
         RangeSet::new(specs).unwrap_err().to_string()
@@ -280,25 +327,53 @@ mod tests {
     #[test]
     fn defaults_are_the_first_address_as_gateway_and_the_last_usable_one_as_end() {
         let range = Range::new(&spec("10.1.0.0/24", "", "", "")).unwrap();
-        assert_eq!(range, Range::new(&spec("10.1.0.0/24", "10.1.0.1", "10.1.0.254", "10.1.0.1")).unwrap());
+        assert_eq!(
+            range,
+            Range::new(&spec("10.1.0.0/24", "10.1.0.1", "10.1.0.254", "10.1.0.1")).unwrap()
+        );
         let range = Range::new(&spec("2001:db8::/64", "", "", "")).unwrap();
-        let full = spec("2001:db8::/64", "2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", "2001:db8::1");
+        let full = spec(
+            "2001:db8::/64",
+            "2001:db8::1",
+            "2001:db8::ffff:ffff:ffff:ffff",
+            "2001:db8::1",
+        );
         assert_eq!(range, Range::new(&full).unwrap());
     }
 
     #[test]
     fn a_subnet_of_two_addresses_gives_out_both_unless_one_is_the_gateway() {
-        for (subnet, first, last) in [("10.1.0.0/31", "10.1.0.0", "10.1.0.1"), ("fd00::2/127", "fd00::2", "fd00::3")] {
+        for (subnet, first, last) in [
+            ("10.1.0.0/31", "10.1.0.0", "10.1.0.1"),
+            ("fd00::2/127", "fd00::2", "fd00::3"),
+        ] {
             let bare = spec(subnet, "", "", "");
             let range = Range::new(&bare).unwrap();
-            assert_eq!((range.to_string(), range.gateway()), (format!("{first}-{last}"), None));
-            let gateway = |spec: RangeSpec| Range::new(&spec.with_gateway()).unwrap().gateway().unwrap().to_string();
+            assert_eq!(
+                (range.to_string(), range.gateway()),
+                (format!("{first}-{last}"), None)
+            );
+            let gateway = |spec: RangeSpec| {
+                Range::new(&spec.with_gateway())
+                    .unwrap()
+                    .gateway()
+                    .unwrap()
+                    .to_string()
+            };
             assert_eq!(gateway(bare), first);
-            assert_eq!(gateway(spec(subnet, first, first, "")), last, "the other one is not in the range");
+            assert_eq!(
+                gateway(spec(subnet, first, first, "")),
+                last,
+                "the other one is not in the range"
+            );
             assert_eq!(gateway(spec(subnet, "", "", last)), last, "as configured");
         }
         let larger = spec("10.1.0.0/30", "", "", "");
-        assert_eq!(larger.clone().with_gateway(), larger, "it has one by default");
+        assert_eq!(
+            larger.clone().with_gateway(),
+            larger,
+            "it has one by default"
+        );
     }
 
     #[test]
@@ -310,20 +385,47 @@ mod tests {
     #[test]
     fn what_no_address_can_be_given_out_of_is_refused_in_the_reference_plugins_words() {
         for (spec, sentence) in [
-            (RangeSpec::default(), "subnet is missing: IP <nil> not v4 nor v6"),
-            (spec("10.1.0.0/32", "", "", ""), "Network 10.1.0.0/32 too small to allocate from"),
-            (spec("2001:db8::/128", "", "", ""), "Network 2001:db8::/128 too small to allocate from"),
+            (
+                RangeSpec::default(),
+                "subnet is missing: IP <nil> not v4 nor v6",
+            ),
+            (
+                spec("10.1.0.0/32", "", "", ""),
+                "Network 10.1.0.0/32 too small to allocate from",
+            ),
+            (
+                spec("2001:db8::/128", "", "", ""),
+                "Network 2001:db8::/128 too small to allocate from",
+            ),
             (spec("10.1.0.1/31", "", "", ""), HOST_BITS_31),
             (
                 spec("10.1.2.3/24", "", "", ""),
                 "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0, got 10.1.2.3/24",
             ),
-            (spec("10.1.0.0/24", "10.2.0.1", "", ""), "RangeStart 10.2.0.1 not in network 10.1.0.0/24"),
-            (spec("10.1.0.0/24", "::1", "", ""), "RangeStart ::1 not in network 10.1.0.0/24"),
-            (spec("10.1.0.0/24", "10.1.0.9", "10.1.0.8", ""), "RangeStart 10.1.0.9 not in network 10.1.0.0/24"),
-            (spec("10.1.0.0/24", "", "10.2.0.1", ""), "RangeEnd 10.2.0.1 not in network 10.1.0.0/24"),
-            (spec("10.1.0.0/24", "", "10.1.0.0", ""), "RangeEnd 10.1.0.0 not in network 10.1.0.0/24"),
-            (spec("10.1.0.0/24", "10.1.0.255", "", ""), "RangeStart 10.1.0.255 is after RangeEnd 10.1.0.254"),
+            (
+                spec("10.1.0.0/24", "10.2.0.1", "", ""),
+                "RangeStart 10.2.0.1 not in network 10.1.0.0/24",
+            ),
+            (
+                spec("10.1.0.0/24", "::1", "", ""),
+                "RangeStart ::1 not in network 10.1.0.0/24",
+            ),
+            (
+                spec("10.1.0.0/24", "10.1.0.9", "10.1.0.8", ""),
+                "RangeStart 10.1.0.9 not in network 10.1.0.0/24",
+            ),
+            (
+                spec("10.1.0.0/24", "", "10.2.0.1", ""),
+                "RangeEnd 10.2.0.1 not in network 10.1.0.0/24",
+            ),
+            (
+                spec("10.1.0.0/24", "", "10.1.0.0", ""),
+                "RangeEnd 10.1.0.0 not in network 10.1.0.0/24",
+            ),
+            (
+                spec("10.1.0.0/24", "10.1.0.255", "", ""),
+                "RangeStart 10.1.0.255 is after RangeEnd 10.1.0.254",
+            ),
         ] {
             assert_eq!(refused(&[spec]), sentence);
         }
@@ -331,14 +433,26 @@ mod tests {
 
     #[test]
     fn a_set_is_of_one_family_and_its_ranges_lie_apart() {
-        let (a, b) = (spec("10.1.0.0/24", "", "10.1.0.9", ""), spec("10.1.0.0/24", "10.1.0.9", "", ""));
+        let (a, b) = (
+            spec("10.1.0.0/24", "", "10.1.0.9", ""),
+            spec("10.1.0.0/24", "10.1.0.9", "", ""),
+        );
         assert_eq!(refused(&[]), "empty range set");
-        assert_eq!(refused(&[a.clone(), b]), "subnets 10.1.0.1-10.1.0.9 and 10.1.0.9-10.1.0.254 overlap");
+        assert_eq!(
+            refused(&[a.clone(), b]),
+            "subnets 10.1.0.1-10.1.0.9 and 10.1.0.9-10.1.0.254 overlap"
+        );
         let mixed = refused(&[a.clone(), spec("2001:db8::/64", "", "", "")]);
-        assert_eq!(mixed, "mixed address families: 10.1.0.0/24 and 2001:db8::/64");
+        assert_eq!(
+            mixed,
+            "mixed address families: 10.1.0.0/24 and 2001:db8::/64"
+        );
         let set = RangeSet::new(&[a, spec("10.1.0.0/24", "10.1.0.10", "", "")]).unwrap();
         assert_eq!(set.to_string(), "10.1.0.1-10.1.0.9,10.1.0.10-10.1.0.254");
-        assert_eq!(set.range_for("10.1.0.10".parse().unwrap()), set.ranges().last());
+        assert_eq!(
+            set.range_for("10.1.0.10".parse().unwrap()),
+            set.ranges().last()
+        );
     }
 
     #[test]
@@ -352,7 +466,14 @@ mod tests {
 
     #[test]
     fn numbers_and_addresses_convert_both_ways() {
-        for text in ["0.0.0.0", "255.255.255.255", "10.1.2.3", "::", "2001:db8::ffff", "::1.2.3.4"] {
+        for text in [
+            "0.0.0.0",
+            "255.255.255.255",
+            "10.1.2.3",
+            "::",
+            "2001:db8::ffff",
+            "::1.2.3.4",
+        ] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(from_bits(to_bits(ip), ip.is_ipv4()), ip);
         }

@@ -1,4 +1,5 @@
-//! The `static` IPAM: the addresses that the configuration or the runtime names. Nothing is remembered.
+//! The `static` IPAM: the addresses that the configuration or the runtime names. Nothing is
+//! remembered.
 
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
@@ -18,10 +19,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `ipam` and what overrides it: `CNI_ARGS` adds addresses, then `args.cni.ips` replaces all, then
-    /// `runtimeConfig.ips` does.
+    /// Reads `ipam` and what overrides it: `CNI_ARGS` adds addresses, then `args.cni.ips` replaces
+    /// all, then `runtimeConfig.ips` does.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
-        let ipam = conf.json.object("ipam")?.ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
+        let ipam = conf
+            .json
+            .object("ipam")?
+            .ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
         let from_args = addresses_of_cni_args(cni_args)?;
         let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
         let mut override_ips = args_ips(&conf.json)?;
@@ -39,7 +43,10 @@ impl Config {
                 .map(|text| cidr("an entry in the 'ips' field is NOT", text))
                 .collect::<Result<_, _>>()?
         };
-        one_per_family(conf.version, addresses.iter().map(|ip| ip.address.addr().is_ipv4()))?;
+        one_per_family(
+            conf.version,
+            addresses.iter().map(|ip| ip.address.addr().is_ipv4()),
+        )?;
         Ok(Self {
             addresses,
             routes: ipam.each_object("routes", Route::parse)?,
@@ -54,18 +61,29 @@ impl Config {
 
     /// The lease that each attachment gets.
     pub fn lease(&self) -> Lease {
-        Lease { ips: self.addresses.clone(), routes: self.routes.clone(), dns: self.dns.clone() }
+        Lease {
+            ips: self.addresses.clone(),
+            routes: self.routes.clone(),
+            dns: self.dns.clone(),
+        }
     }
 
-    /// Checks that `prev_result` has the configured gateway for each configured address that it has.
-    pub fn check_gateways(&self, prev_result: Option<&AddResult>, ifname: &str) -> Result<(), Error> {
+    /// Checks that `prev_result` has the configured gateway for each configured address that it
+    /// has.
+    pub fn check_gateways(
+        &self,
+        prev_result: Option<&AddResult>,
+        ifname: &str,
+    ) -> Result<(), Error> {
         let prev = prev_result.ok_or_else(|| Error::config("Required prevResult missing"))?;
         for ours in self.addresses.iter().filter(|ours| ours.gateway.is_some()) {
             let ip = ours.address.addr();
             if let Some(theirs) = prev.ips.iter().find(|theirs| theirs.address.addr() == ip)
                 && theirs.gateway != ours.gateway
             {
-                let text = |gateway: Option<std::net::IpAddr>| gateway.map_or("none".to_owned(), |g| g.to_string());
+                let text = |gateway: Option<std::net::IpAddr>| {
+                    gateway.map_or("none".to_owned(), |g| g.to_string())
+                };
                 let (want, got) = (text(ours.gateway), text(theirs.gateway));
                 return Err(Error::internal(format!(
                     "static: Failed to match addr {ip} on interface {ifname}: its gateway is {got}, not {want}"
@@ -78,19 +96,36 @@ impl Config {
 
 fn configured(item: &Json) -> Result<IpConfig, Error> {
     let gateway = item.ip("gateway")?;
-    Ok(IpConfig { gateway, ..cidr("the 'address' field is expected to be", item.str_or("address", "")?)? })
+    Ok(IpConfig {
+        gateway,
+        ..cidr(
+            "the 'address' field is expected to be",
+            item.str_or("address", "")?,
+        )?
+    })
 }
 
-/// `IP` and `GATEWAY`, each a list with commas. A gateway belongs to every address of `IP` whose subnet it lies in.
+/// `IP` and `GATEWAY`, each a list with commas. A gateway belongs to every address of `IP` whose
+/// subnet it lies in.
 fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
     let args = CniArgs::parse(cni_args, &["IP", "GATEWAY"])?;
-    let items = |key| args.get(key).into_iter().flat_map(|list: &str| list.split(',')).map(str::trim);
-    let mut addresses: Vec<IpConfig> =
-        items("IP").map(|text| cidr("the 'ip' field is expected to be", text)).collect::<Result<_, _>>()?;
+    let items = |key| {
+        args.get(key)
+            .into_iter()
+            .flat_map(|list: &str| list.split(','))
+            .map(str::trim)
+    };
+    let mut addresses: Vec<IpConfig> = items("IP")
+        .map(|text| cidr("the 'ip' field is expected to be", text))
+        .collect::<Result<_, _>>()?;
     for text in items("GATEWAY") {
-        let gateway = parse_ip(text)
-            .map_err(|e| Error::config(format!("invalid gateway address: {text}")).with_details(e.msg))?;
-        for address in addresses.iter_mut().filter(|ip| ip.address.contains(&gateway)) {
+        let gateway = parse_ip(text).map_err(|e| {
+            Error::config(format!("invalid gateway address: {text}")).with_details(e.msg)
+        })?;
+        for address in addresses
+            .iter_mut()
+            .filter(|ip| ip.address.contains(&gateway))
+        {
             address.gateway = Some(gateway);
         }
     }
@@ -99,9 +134,14 @@ fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
 
 /// An address with its prefix; the error is `<what> in CIDR notation, got: '<text>'`.
 fn cidr(what: &str, text: &str) -> Result<IpConfig, Error> {
-    let address: IpNet = parse_cidr(text)
-        .map_err(|e| Error::config(format!("{what} in CIDR notation, got: '{text}'")).with_details(e.msg))?;
-    Ok(IpConfig { address, gateway: None, interface: None })
+    let address: IpNet = parse_cidr(text).map_err(|e| {
+        Error::config(format!("{what} in CIDR notation, got: '{text}'")).with_details(e.msg)
+    })?;
+    Ok(IpConfig {
+        address,
+        gateway: None,
+        interface: None,
+    })
 }
 
 #[cfg(test)]
@@ -113,7 +153,11 @@ mod tests {
     }
 
     fn ip(address: &str, gateway: Option<&str>) -> IpConfig {
-        IpConfig { address: address.parse().unwrap(), gateway: gateway.map(|g| g.parse().unwrap()), interface: None }
+        IpConfig {
+            address: address.parse().unwrap(),
+            gateway: gateway.map(|g| g.parse().unwrap()),
+            interface: None,
+        }
     }
 
     const TWO: &str = r#"{"name":"n","cniVersion":"0.3.1","ipam":{"type":"static",
@@ -125,8 +169,18 @@ mod tests {
     #[test]
     fn addresses_routes_and_dns_are_kept_as_written() {
         let config = parse(TWO, "").unwrap();
-        assert_eq!(config.addresses, [ip("10.10.0.1/24", Some("10.10.0.254")), ip("3ffe:ffff:0:1ff::1/64", None)]);
-        let gateways: Vec<_> = config.routes.iter().map(|r| (r.dst.to_string(), r.gw.map(|g| g.to_string()))).collect();
+        assert_eq!(
+            config.addresses,
+            [
+                ip("10.10.0.1/24", Some("10.10.0.254")),
+                ip("3ffe:ffff:0:1ff::1/64", None)
+            ]
+        );
+        let gateways: Vec<_> = config
+            .routes
+            .iter()
+            .map(|r| (r.dst.to_string(), r.gw.map(|g| g.to_string())))
+            .collect();
         let route = |dst: &str, gw: Option<&str>| (dst.to_owned(), gw.map(str::to_owned));
         let expected = [
             route("0.0.0.0/0", Some("10.10.0.254")),
@@ -134,15 +188,24 @@ mod tests {
             route("3ffe:ffff:0:1ff::1/64", None),
         ];
         assert_eq!(gateways, expected);
-        assert_eq!((config.dns.nameservers, config.dns.domain), (vec!["10.0.0.1".to_owned()], "d".to_owned()));
+        assert_eq!(
+            (config.dns.nameservers, config.dns.domain),
+            (vec!["10.0.0.1".to_owned()], "d".to_owned())
+        );
     }
 
     #[test]
     fn a_gateway_of_cni_args_goes_to_the_addresses_of_cni_args_in_its_subnet() {
         let args = "IP=10.10.0.1/24,11.11.0.1/24;GATEWAY=10.10.0.254";
-        let config =
-            parse(r#"{"name":"n","cniVersion":"0.3.1","ipam":{"addresses":[{"address":"10.10.0.9/24"}]}}"#, args);
-        let expected = [ip("10.10.0.9/24", None), ip("10.10.0.1/24", Some("10.10.0.254")), ip("11.11.0.1/24", None)];
+        let config = parse(
+            r#"{"name":"n","cniVersion":"0.3.1","ipam":{"addresses":[{"address":"10.10.0.9/24"}]}}"#,
+            args,
+        );
+        let expected = [
+            ip("10.10.0.9/24", None),
+            ip("10.10.0.1/24", Some("10.10.0.254")),
+            ip("11.11.0.1/24", None),
+        ];
         assert_eq!(config.unwrap().addresses, expected);
     }
 
@@ -155,26 +218,51 @@ mod tests {
             )
         };
         let args = "IP=10.1.0.1/24;GATEWAY=10.1.0.254";
-        assert_eq!(parse(&config(""), args).unwrap().addresses, [ip("10.2.0.1/24", None)]);
-        let both = parse(&config(r#""RuntimeConfig":{"ips":["10.3.0.1/24","2001:db8::1/64"]},"#), args).unwrap();
-        assert_eq!(both.addresses, [ip("10.3.0.1/24", None), ip("2001:db8::1/64", None)]);
+        assert_eq!(
+            parse(&config(""), args).unwrap().addresses,
+            [ip("10.2.0.1/24", None)]
+        );
+        let both = parse(
+            &config(r#""RuntimeConfig":{"ips":["10.3.0.1/24","2001:db8::1/64"]},"#),
+            args,
+        )
+        .unwrap();
+        assert_eq!(
+            both.addresses,
+            [ip("10.3.0.1/24", None), ip("2001:db8::1/64", None)]
+        );
     }
 
     #[test]
     fn what_is_no_address_is_refused_in_the_reference_plugins_words() {
         let base = r#"{"name":"n","ipam":{}}"#;
         let refused = |config: &str, args: &str| parse(config, args).unwrap_err().msg;
-        assert_eq!(refused(r#"{"name":"n"}"#, ""), "IPAM config missing 'ipam' key");
         assert_eq!(
-            refused(r#"{"name":"n","ipam":{"addresses":[{"address":"10.0.0.1"}]}}"#, ""),
+            refused(r#"{"name":"n"}"#, ""),
+            "IPAM config missing 'ipam' key"
+        );
+        assert_eq!(
+            refused(
+                r#"{"name":"n","ipam":{"addresses":[{"address":"10.0.0.1"}]}}"#,
+                ""
+            ),
             "addresses[0]: the 'address' field is expected to be in CIDR notation, got: '10.0.0.1'"
         );
-        assert_eq!(refused(base, "IP=10.0.0.1"), "the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'");
         assert_eq!(
-            refused(r#"{"name":"n","ipam":{},"runtimeConfig":{"ips":["10.0.0.1"]}}"#, ""),
+            refused(base, "IP=10.0.0.1"),
+            "the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'"
+        );
+        assert_eq!(
+            refused(
+                r#"{"name":"n","ipam":{},"runtimeConfig":{"ips":["10.0.0.1"]}}"#,
+                ""
+            ),
             "an entry in the 'ips' field is NOT in CIDR notation, got: '10.0.0.1'"
         );
-        assert_eq!(refused(base, "IP=10.0.0.1/8;GATEWAY=x"), "invalid gateway address: x");
+        assert_eq!(
+            refused(base, "IP=10.0.0.1/8;GATEWAY=x"),
+            "invalid gateway address: x"
+        );
         assert_eq!(
             refused(base, "IP=10.0.0.1/8,10.0.0.2/8"),
             "CNI version 0.1.0 does not support more than 1 address per family, got 2 IPv4 and 0 IPv6"
@@ -183,17 +271,35 @@ mod tests {
 
     #[test]
     fn no_address_at_all_is_legal() {
-        assert_eq!(parse(r#"{"name":"n","ipam":{}}"#, "").unwrap(), Config::default());
+        assert_eq!(
+            parse(r#"{"name":"n","ipam":{}}"#, "").unwrap(),
+            Config::default()
+        );
     }
 
     #[test]
     fn check_compares_the_gateways_of_the_addresses_that_are_there() {
         let config = parse(TWO, "").unwrap();
-        let prev = |ips: Vec<IpConfig>| AddResult { ips, ..AddResult::default() };
-        assert_eq!(config.check_gateways(None, "eth0").unwrap_err().msg, "Required prevResult missing");
+        let prev = |ips: Vec<IpConfig>| AddResult {
+            ips,
+            ..AddResult::default()
+        };
+        assert_eq!(
+            config.check_gateways(None, "eth0").unwrap_err().msg,
+            "Required prevResult missing"
+        );
         assert_eq!(config.check_gateways(Some(&prev(vec![])), "eth0"), Ok(()));
-        assert_eq!(config.check_gateways(Some(&prev(vec![ip("10.10.0.1/24", Some("10.10.0.254"))])), "eth0"), Ok(()));
-        let error = config.check_gateways(Some(&prev(vec![ip("10.10.0.1/24", None)])), "eth0").unwrap_err().msg;
+        assert_eq!(
+            config.check_gateways(
+                Some(&prev(vec![ip("10.10.0.1/24", Some("10.10.0.254"))])),
+                "eth0"
+            ),
+            Ok(())
+        );
+        let error = config
+            .check_gateways(Some(&prev(vec![ip("10.10.0.1/24", None)])), "eth0")
+            .unwrap_err()
+            .msg;
         assert_eq!(
             error,
             "static: Failed to match addr 10.10.0.1 on interface eth0: its gateway is none, not 10.10.0.254"

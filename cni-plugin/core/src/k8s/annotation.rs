@@ -50,27 +50,39 @@ impl From<Invalid> for Error {
 /// The networks of a pod in `namespace`, by [`NETWORKS`]; none where the annotation is blank.
 pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> {
     let selections = selections(NETWORKS, text, namespace)?;
-    let mut routed = selections.iter().filter(|selection| selection.default_route.is_some());
+    let mut routed = selections
+        .iter()
+        .filter(|selection| selection.default_route.is_some());
     match (routed.next(), routed.next()) {
         (Some(first), Some(second)) => Err(Invalid {
             annotation: NETWORKS,
             item: second.item,
             key: "default-route".to_owned(),
-            value: shortened(&format!("{:?}", second.default_route.as_deref().unwrap_or_default())),
-            why: format!("item {} has it already, and one network at most can", first.item),
+            value: shortened(&format!(
+                "{:?}",
+                second.default_route.as_deref().unwrap_or_default()
+            )),
+            why: format!(
+                "item {} has it already, and one network at most can",
+                first.item
+            ),
         }),
         _ => Ok(selections),
     }
 }
 
-/// The default network of a pod by [`DEFAULT_NETWORK`], which names exactly one; `None` where the annotation is blank.
-/// `namespace` is the one of a network without any.
+/// The default network of a pod by [`DEFAULT_NETWORK`], which names exactly one; `None` where the
+/// annotation is blank. `namespace` is the one of a network without any.
 pub fn default_network(text: &str, namespace: &str) -> Result<Option<Selection>, Invalid> {
     let mut selections = selections(DEFAULT_NETWORK, text, namespace)?;
     match (selections.pop(), selections.len()) {
         (None, _) if text.trim().is_empty() => Ok(None),
         (Some(only), 0) => Ok(Some(only)),
-        (None, _) => Err(whole(DEFAULT_NETWORK, text, "no network, and a pod has one default network")),
+        (None, _) => Err(whole(
+            DEFAULT_NETWORK,
+            text,
+            "no network, and a pod has one default network",
+        )),
         (Some(_), more) => {
             let why = format!("{} networks, and a pod has one default network", more + 1);
             Err(whole(DEFAULT_NETWORK, text, why))
@@ -78,9 +90,17 @@ pub fn default_network(text: &str, namespace: &str) -> Result<Option<Selection>,
     }
 }
 
-fn selections(annotation: &'static str, text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> {
+fn selections(
+    annotation: &'static str,
+    text: &str,
+    namespace: &str,
+) -> Result<Vec<Selection>, Invalid> {
     if text.len() > MAX_BYTES {
-        return Err(whole(annotation, text, format!("{} bytes, more than {MAX_BYTES}", text.len())));
+        return Err(whole(
+            annotation,
+            text,
+            format!("{} bytes, more than {MAX_BYTES}", text.len()),
+        ));
     }
     match text.trim().chars().next() {
         None => Ok(Vec::new()),
@@ -89,18 +109,38 @@ fn selections(annotation: &'static str, text: &str, namespace: &str) -> Result<V
     }
 }
 
-fn json_list(annotation: &'static str, text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> {
-    let json = Json::parse(text.as_bytes(), "value").map_err(|error| whole(annotation, text, error.msg))?;
+fn json_list(
+    annotation: &'static str,
+    text: &str,
+    namespace: &str,
+) -> Result<Vec<Selection>, Invalid> {
+    let json = Json::parse(text.as_bytes(), "value")
+        .map_err(|error| whole(annotation, text, error.msg))?;
     let Json::Array(items) = &json else {
         return Err(whole(annotation, text, "not a list"));
     };
     refuse_many(annotation, text, items.len())?;
     let numbered = (1..).zip(items);
-    numbered.map(|(number, json)| Selection::parse(&Item { annotation, number, json }, namespace)).collect()
+    numbered
+        .map(|(number, json)| {
+            Selection::parse(
+                &Item {
+                    annotation,
+                    number,
+                    json,
+                },
+                namespace,
+            )
+        })
+        .collect()
 }
 
 /// `[<namespace>/]<name>[@<interface>]`, separated by commas, with blanks around anything.
-fn comma_separated(annotation: &'static str, text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> {
+fn comma_separated(
+    annotation: &'static str,
+    text: &str,
+    namespace: &str,
+) -> Result<Vec<Selection>, Invalid> {
     let mut items: Vec<&str> = text.split(',').map(str::trim).collect();
     if items.len() > 1 && items.last().is_some_and(|last| last.is_empty()) {
         items.pop();
@@ -109,7 +149,13 @@ fn comma_separated(annotation: &'static str, text: &str, namespace: &str) -> Res
     let selection = |(number, item): (usize, &str)| {
         let wrong = |why: String| {
             let value = format!("{:?}", shortened(item));
-            Invalid { annotation, item: number, key: String::new(), value, why }
+            Invalid {
+                annotation,
+                item: number,
+                key: String::new(),
+                value,
+                why,
+            }
         };
         of_text(number, item, namespace).map_err(wrong)
     };
@@ -126,10 +172,16 @@ fn of_text(number: usize, item: &str, namespace: &str) -> Result<Selection, Stri
         None => (namespace, network.trim()),
     };
     if !names::is_namespace(namespace) {
-        return Err(format!("{:?} is not the name of a namespace", shortened(namespace)));
+        return Err(format!(
+            "{:?} is not the name of a namespace",
+            shortened(namespace)
+        ));
     }
     if !names::is_object(name) {
-        return Err(format!("{:?} is not the name of an object", shortened(name)));
+        return Err(format!(
+            "{:?} is not the name of an object",
+            shortened(name)
+        ));
     }
     let interface = match interface {
         Some("") => return Err("interface name after \"@\" is empty".to_owned()),
@@ -137,20 +189,36 @@ fn of_text(number: usize, item: &str, namespace: &str) -> Result<Selection, Stri
         Some(text) => Some(interface_name(text)?),
         None => None,
     };
-    let object = ObjectName { namespace: namespace.to_owned(), name: name.to_owned() };
-    Ok(Selection { interface, ..Selection::of(number, object) })
+    let object = ObjectName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    Ok(Selection {
+        interface,
+        ..Selection::of(number, object)
+    })
 }
 
 fn refuse_many(annotation: &'static str, text: &str, items: usize) -> Result<(), Invalid> {
     if items > MAX_ITEMS {
-        return Err(whole(annotation, text, format!("{items} networks, more than {MAX_ITEMS}")));
+        return Err(whole(
+            annotation,
+            text,
+            format!("{items} networks, more than {MAX_ITEMS}"),
+        ));
     }
     Ok(())
 }
 
 fn whole(annotation: &'static str, text: &str, why: impl Into<String>) -> Invalid {
     let value = format!("{:?}", shortened(text.trim()));
-    Invalid { annotation, item: 0, key: String::new(), value, why: why.into() }
+    Invalid {
+        annotation,
+        item: 0,
+        key: String::new(),
+        value,
+        why: why.into(),
+    }
 }
 
 #[cfg(test)]

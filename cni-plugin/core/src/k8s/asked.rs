@@ -63,14 +63,22 @@ mod tests {
 
     fn settings(keys: &str) -> Settings {
         let text = format!(r#"{{"name":"pods","type":"braid","clusterNetwork":"c"{keys}}}"#);
-        Settings::of(&NetConf::parse(text.as_bytes()).unwrap()).unwrap().unwrap()
+        Settings::of(&NetConf::parse(text.as_bytes()).unwrap())
+            .unwrap()
+            .unwrap()
     }
 
     fn pod(annotations: &[(&str, &str)]) -> Pod {
         Pod {
-            name: ObjectName { namespace: "ns".to_owned(), name: "p".to_owned() },
+            name: ObjectName {
+                namespace: "ns".to_owned(),
+                name: "p".to_owned(),
+            },
             uid: "u".to_owned(),
-            annotations: annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            annotations: annotations
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
             resource_claims: Vec::new(),
             node: String::new(),
             is_over: false,
@@ -79,42 +87,84 @@ mod tests {
 
     #[test]
     fn a_pod_without_annotations_asks_for_nothing() {
-        assert_eq!(Asked::of(&pod(&[("other", "x")]), &settings("")), Asked::default());
-        assert_eq!(Asked::of(&pod(&[(NETWORKS, ""), (DEFAULT_NETWORK, "")]), &settings("")), Asked::default());
+        assert_eq!(
+            Asked::of(&pod(&[("other", "x")]), &settings("")),
+            Asked::default()
+        );
+        assert_eq!(
+            Asked::of(
+                &pod(&[(NETWORKS, ""), (DEFAULT_NETWORK, "")]),
+                &settings("")
+            ),
+            Asked::default()
+        );
     }
 
     #[test]
     fn s2_names_without_namespace_are_of_the_pods_namespace_or_of_multus() {
-        let asked = Asked::of(&pod(&[(NETWORKS, "a"), (DEFAULT_NETWORK, "d")]), &settings(r#","multusNamespace":"m""#));
+        let asked = Asked::of(
+            &pod(&[(NETWORKS, "a"), (DEFAULT_NETWORK, "d")]),
+            &settings(r#","multusNamespace":"m""#),
+        );
         assert_eq!(asked.networks[0].object.to_string(), "ns/a");
         assert_eq!(asked.default.unwrap().object.to_string(), "m/d");
     }
 
     #[test]
     fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_as_a_whole() {
-        let bad = pod(&[(NETWORKS, r#"[{"name":"good"},{"name":"a","mac":"zz"}]"#), (DEFAULT_NETWORK, "d")]);
-        for (keys, starts) in
-            [("", false), (r#","invalidAnnotation":"fail""#, false), (r#","invalidAnnotation":"ignore""#, true)]
-        {
+        let bad = pod(&[
+            (NETWORKS, r#"[{"name":"good"},{"name":"a","mac":"zz"}]"#),
+            (DEFAULT_NETWORK, "d"),
+        ]);
+        for (keys, starts) in [
+            ("", false),
+            (r#","invalidAnnotation":"fail""#, false),
+            (r#","invalidAnnotation":"ignore""#, true),
+        ] {
             let settings = settings(keys);
             let asked = Asked::of(&bad, &settings);
             assert_eq!((asked.networks.len(), asked.default.is_some()), (0, true));
             assert_eq!(asked.refuse_invalid(&settings).is_ok(), starts, "{keys}");
             let events: Vec<Event> = asked.events().collect();
             let message = r#"k8s.v1.cni.cncf.io/networks: item 2: mac "zz": not six bytes, as in 02:00:00:00:00:01"#;
-            assert_eq!((events.len(), events[0].severity, events[0].message.as_str()), (1, Severity::Warning, message));
+            assert_eq!(
+                (events.len(), events[0].severity, events[0].message.as_str()),
+                (1, Severity::Warning, message)
+            );
         }
     }
 
     #[test]
     fn an_event_is_no_longer_than_kubernetes_takes() {
         let long = "é".repeat(200_000);
-        let keys = ["name", "mac", "ips", "portMappings", "default-route", "bandwidth", "interface"];
-        let values = [format!("\"{long}\""), format!("[\"{long}\"]"), format!("{{\"{long}\":\"{long}\"}}")];
-        for (key, value) in keys.iter().flat_map(|key| values.iter().map(move |value| (key, value))) {
+        let keys = [
+            "name",
+            "mac",
+            "ips",
+            "portMappings",
+            "default-route",
+            "bandwidth",
+            "interface",
+        ];
+        let values = [
+            format!("\"{long}\""),
+            format!("[\"{long}\"]"),
+            format!("{{\"{long}\":\"{long}\"}}"),
+        ];
+        for (key, value) in keys
+            .iter()
+            .flat_map(|key| values.iter().map(move |value| (key, value)))
+        {
             let text = format!(r#"[{{"name":"a","{key}":{value}}}]"#);
-            let asked = Asked::of(&pod(&[(NETWORKS, &text), (DEFAULT_NETWORK, &long)]), &settings(""));
-            assert!(asked.events().count() == 2 && asked.events().all(|event| event.message.len() < 1024), "{key}");
+            let asked = Asked::of(
+                &pod(&[(NETWORKS, &text), (DEFAULT_NETWORK, &long)]),
+                &settings(""),
+            );
+            assert!(
+                asked.events().count() == 2
+                    && asked.events().all(|event| event.message.len() < 1024),
+                "{key}"
+            );
         }
     }
 }

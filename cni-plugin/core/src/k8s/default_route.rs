@@ -19,7 +19,10 @@ pub struct Families {
 impl Families {
     fn of<'a>(addresses: impl IntoIterator<Item = &'a IpAddr> + Copy) -> Self {
         let any = |is: fn(&IpAddr) -> bool| addresses.into_iter().any(is);
-        Self { v4: any(IpAddr::is_ipv4), v6: any(IpAddr::is_ipv6) }
+        Self {
+            v4: any(IpAddr::is_ipv4),
+            v6: any(IpAddr::is_ipv6),
+        }
     }
 
     /// True if the address is of one of them.
@@ -48,11 +51,15 @@ pub enum DefaultRoutes {
     Via(Vec<Gateway>),
 }
 
-/// Decides for each network of a pod. `asked` has its `default-route`, `own` the families of the default routes that its own
-/// configuration brings. The other networks lose those of the families that the chosen one has; all of them where it has none
-/// and names no gateway.
+/// Decides for each network of a pod. `asked` has its `default-route`, `own` the families of the
+/// default routes that its own configuration brings. The other networks lose those of the families
+/// that the chosen one has; all of them where it has none and names no gateway.
 pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoutes> {
-    let Some((chosen, gateways)) = asked.iter().enumerate().find_map(|(at, asked)| Some((at, (*asked)?))) else {
+    let Some((chosen, gateways)) = asked
+        .iter()
+        .enumerate()
+        .find_map(|(at, asked)| Some((at, (*asked)?)))
+    else {
         return vec![DefaultRoutes::Keep; asked.len()];
     };
     let mut moved = Families::of(gateways);
@@ -75,7 +82,10 @@ fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
     let are_several = gateways.len() > 1;
     let numbered = (1..).zip(gateways);
     numbered
-        .map(|(number, address)| Gateway { address: *address, metric: if are_several { number } else { 0 } })
+        .map(|(number, address)| Gateway {
+            address: *address,
+            metric: if are_several { number } else { 0 },
+        })
         .collect()
 }
 
@@ -100,16 +110,24 @@ impl DefaultRoutes {
             Self::Via(gateways) => gateways,
         };
         clear(result, self.families());
-        result.routes.extend(gateways.iter().map(|Gateway { address, metric }| Route {
-            gw: Some(*address),
-            priority: *metric,
-            ..Route::to(if address.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() })
-        }));
+        result
+            .routes
+            .extend(gateways.iter().map(|Gateway { address, metric }| Route {
+                gw: Some(*address),
+                priority: *metric,
+                ..Route::to(if address.is_ipv4() {
+                    Ipv4Net::default().into()
+                } else {
+                    Ipv6Net::default().into()
+                })
+            }));
     }
 }
 
 fn clear(result: &mut AddResult, families: Families) {
-    result.routes.retain(|route| !is_default(route) || !families.has(&route.dst.addr()));
+    result
+        .routes
+        .retain(|route| !is_default(route) || !families.has(&route.dst.addr()));
 }
 
 fn is_default(route: &Route) -> bool {
@@ -118,21 +136,37 @@ fn is_default(route: &Route) -> bool {
 
 /// The families of the default routes in a result.
 pub fn families(result: &AddResult) -> Families {
-    let all: Vec<IpAddr> =
-        result.routes.iter().filter(|route| is_default(route)).map(|route| route.dst.addr()).collect();
+    let all: Vec<IpAddr> = result
+        .routes
+        .iter()
+        .filter(|route| is_default(route))
+        .map(|route| route.dst.addr())
+        .collect();
     Families::of(&all)
 }
 
-/// The gateways of the default routes in a result, by metric. A route without one has that of the first address of its family.
+/// The gateways of the default routes in a result, by metric. A route without one has that of the
+/// first address of its family.
 pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
-    let mut routes: Vec<&Route> = result.routes.iter().filter(|route| is_default(route)).collect();
+    let mut routes: Vec<&Route> = result
+        .routes
+        .iter()
+        .filter(|route| is_default(route))
+        .collect();
     routes.sort_by_key(|route| route.priority);
     let of_address = |route: &Route| {
         let same = |ip: &IpNet| ip.addr().is_ipv4() == route.dst.addr().is_ipv4();
-        result.ips.iter().find(|ip| same(&ip.address)).and_then(|ip| ip.gateway)
+        result
+            .ips
+            .iter()
+            .find(|ip| same(&ip.address))
+            .and_then(|ip| ip.gateway)
     };
     let mut all = Vec::new();
-    for gateway in routes.into_iter().filter_map(|route| route.gw.or_else(|| of_address(route))) {
+    for gateway in routes
+        .into_iter()
+        .filter_map(|route| route.gw.or_else(|| of_address(route)))
+    {
         if !all.contains(&gateway) {
             all.push(gateway);
         }
@@ -145,17 +179,29 @@ mod tests {
     use super::*;
     use crate::cni::{Json, Version};
 
-    const V4: Families = Families { v4: true, v6: false };
-    const V6: Families = Families { v4: false, v6: true };
+    const V4: Families = Families {
+        v4: true,
+        v6: false,
+    };
+    const V6: Families = Families {
+        v4: false,
+        v6: true,
+    };
     const BOTH: Families = Families { v4: true, v6: true };
-    const NONE: Families = Families { v4: false, v6: false };
+    const NONE: Families = Families {
+        v4: false,
+        v6: false,
+    };
 
     fn ips(texts: &[&str]) -> Vec<IpAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
     fn via(all: &[(&str, u32)]) -> DefaultRoutes {
-        let gateway = |(address, metric): &(&str, u32)| Gateway { address: address.parse().unwrap(), metric: *metric };
+        let gateway = |(address, metric): &(&str, u32)| Gateway {
+            address: address.parse().unwrap(),
+            metric: *metric,
+        };
         DefaultRoutes::Via(all.iter().map(gateway).collect())
     }
 
@@ -163,7 +209,11 @@ mod tests {
         let text = format!(
             r#"{{"ips":[{{"address":"10.0.0.5/24","gateway":"10.0.0.1"}},{{"address":"::5/64"}}],"routes":[{routes}]}}"#
         );
-        AddResult::parse(&Json::parse(text.as_bytes(), "test").unwrap(), Version::V1_1_0).unwrap()
+        AddResult::parse(
+            &Json::parse(text.as_bytes(), "test").unwrap(),
+            Version::V1_1_0,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -186,15 +236,25 @@ mod tests {
         ] {
             let gateways = ips(&gateways);
             let decided = decide(&[None, Some(&gateways), None], &[BOTH, own, NONE]);
-            assert_eq!(decided, [others.clone(), chosen, others], "{gateways:?} {own:?}");
+            assert_eq!(
+                decided,
+                [others.clone(), chosen, others],
+                "{gateways:?} {own:?}"
+            );
         }
     }
 
     #[test]
     fn c2_nothing_moves_where_nobody_asks() {
-        assert_eq!(decide(&[None, None], &[V4, V6]), [DefaultRoutes::Keep, DefaultRoutes::Keep]);
+        assert_eq!(
+            decide(&[None, None], &[V4, V6]),
+            [DefaultRoutes::Keep, DefaultRoutes::Keep]
+        );
         assert_eq!(decide(&[], &[]), []);
-        assert_eq!(decide(&[None, Some(&[])], &[])[0], DefaultRoutes::Clear(BOTH));
+        assert_eq!(
+            decide(&[None, Some(&[])], &[])[0],
+            DefaultRoutes::Clear(BOTH)
+        );
     }
 
     #[test]
@@ -212,10 +272,15 @@ mod tests {
         };
         let all = "0.0.0.0/0 via 10.0.0.1 0, 10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0";
         assert_eq!(routes(&DefaultRoutes::Keep), all);
-        assert_eq!(routes(&DefaultRoutes::Clear(V4)), "10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0");
-        assert_eq!(routes(&DefaultRoutes::Clear(BOTH)), "10.9.0.0/16 0, 0.0.0.0/0 via 10.0.0.9 0");
-        let moved =
-            "10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0, 0.0.0.0/0 via 10.1.0.1 1, 0.0.0.0/0 via 10.1.0.2 2";
+        assert_eq!(
+            routes(&DefaultRoutes::Clear(V4)),
+            "10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0"
+        );
+        assert_eq!(
+            routes(&DefaultRoutes::Clear(BOTH)),
+            "10.9.0.0/16 0, 0.0.0.0/0 via 10.0.0.9 0"
+        );
+        let moved = "10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0, 0.0.0.0/0 via 10.1.0.1 1, 0.0.0.0/0 via 10.1.0.2 2";
         assert_eq!(routes(&via(&[("10.1.0.1", 1), ("10.1.0.2", 2)])), moved);
     }
 
@@ -224,17 +289,29 @@ mod tests {
         for (routes, expected, has) in [
             ("", vec![], NONE),
             (r#"{"dst":"10.9.0.0/16","gw":"10.0.0.1"}"#, vec![], NONE),
-            (r#"{"dst":"0.0.0.0/0"},{"dst":"::/0"}"#, vec!["10.0.0.1"], BOTH),
+            (
+                r#"{"dst":"0.0.0.0/0"},{"dst":"::/0"}"#,
+                vec!["10.0.0.1"],
+                BOTH,
+            ),
             (
                 r#"{"dst":"0.0.0.0/0","gw":"10.0.0.2","priority":2},{"dst":"::/0","gw":"::1","priority":3},
                    {"dst":"0.0.0.0/0","gw":"10.0.0.3","priority":1},{"dst":"0.0.0.0/0","gw":"10.0.0.3","priority":9}"#,
                 vec!["10.0.0.3", "10.0.0.2", "::1"],
                 BOTH,
             ),
-            (r#"{"dst":"0.0.0.0/0","gw":"10.0.0.2","table":7}"#, vec![], NONE),
+            (
+                r#"{"dst":"0.0.0.0/0","gw":"10.0.0.2","table":7}"#,
+                vec![],
+                NONE,
+            ),
         ] {
             let result = result(routes);
-            assert_eq!((gateways(&result), families(&result)), (ips(&expected), has), "{routes}");
+            assert_eq!(
+                (gateways(&result), families(&result)),
+                (ips(&expected), has),
+                "{routes}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Device information (specification 1.1.0): what is in the files, how they are called, and who gets which device.
+//! Device information (specification 1.1.0): what is in the files, how they are called, and who
+//! gets which device.
 
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
@@ -44,15 +45,27 @@ fn check(json: &Json) -> Result<(), Error> {
     let kind = json.str_or("type", "")?;
     let Some((kind, required)) = TYPES.iter().find(|(name, _)| *name == kind) else {
         let known = TYPES.map(|(name, _)| name).join(", ");
-        return Err(Error::decode(format!("\"type\": {:?} is none of {known}", shortened(kind))));
+        return Err(Error::decode(format!(
+            "\"type\": {:?} is none of {known}",
+            shortened(kind)
+        )));
     };
     let version = json.str_or("version", "")?;
     if !is_version(version) {
-        return Err(Error::decode(format!("\"version\": {:?} is not like 1.1.0", shortened(version))));
+        return Err(Error::decode(format!(
+            "\"version\": {:?} is not like 1.1.0",
+            shortened(version)
+        )));
     }
-    let of = json.object(kind)?.ok_or_else(|| Error::decode(format!("{kind:?} is missing")))?;
+    let of = json
+        .object(kind)?
+        .ok_or_else(|| Error::decode(format!("{kind:?} is missing")))?;
     for key in *required {
-        if of.str_or(key, "").map_err(|error| error.context(kind))?.is_empty() {
+        if of
+            .str_or(key, "")
+            .map_err(|error| error.context(kind))?
+            .is_empty()
+        {
             return Err(Error::decode(format!("{kind}: {key:?} is missing")));
         }
     }
@@ -67,16 +80,20 @@ fn check(json: &Json) -> Result<(), Error> {
         }
     }
     match (*kind, of.str_or("pci-address", "")?) {
-        ("pci", address) if !is_pci_address(address) => {
-            Err(Error::decode(format!("pci: \"pci-address\": {:?} is not like 0000:18:02.5", shortened(address))))
-        }
+        ("pci", address) if !is_pci_address(address) => Err(Error::decode(format!(
+            "pci: \"pci-address\": {:?} is not like 0000:18:02.5",
+            shortened(address)
+        ))),
         _ => Ok(()),
     }
 }
 
 fn is_version(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
-    parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    parts.len() == 3
+        && parts
+            .iter()
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// `dddd:BB:DD.f`; the domain of a volume management device has more digits.
@@ -84,33 +101,52 @@ fn is_pci_address(text: &str) -> bool {
     let digits = |part: &str, least: usize, most: usize| {
         (least..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let split = text.split_once('.').map(|(front, function)| (front.split(':').collect::<Vec<_>>(), function));
+    let split = text
+        .split_once('.')
+        .map(|(front, function)| (front.split(':').collect::<Vec<_>>(), function));
     matches!(&split, Some((front, function)) if digits(function, 1, 1) && matches!(front[..],
         [domain, bus, device] if digits(domain, 4, 8) && digits(bus, 2, 2) && digits(device, 2, 2)))
 }
 
 /// The name of a device plugin's file in [`DP`].
 pub fn dp_file(resource: &str, device: &str) -> Result<String, Error> {
-    file_name(format!("{}-{device}-device.json", resource.replace('/', "-")))
-        .map_err(|error| error.context(format_args!("device {:?} of {:?}", shortened(device), shortened(resource))))
+    file_name(format!(
+        "{}-{device}-device.json",
+        resource.replace('/', "-")
+    ))
+    .map_err(|error| {
+        error.context(format_args!(
+            "device {:?} of {:?}",
+            shortened(device),
+            shortened(resource)
+        ))
+    })
 }
 
-/// The name of an attachment's file in [`CNI`]. Neither part can hold the `:` between them, so no two have the same.
+/// The name of an attachment's file in [`CNI`]. Neither part can hold the `:` between them, so no
+/// two have the same.
 pub fn cni_file(container_id: &str, ifname: &str) -> Result<String, Error> {
     file_name(format!("{container_id}:{ifname}-device.json"))
 }
 
 fn file_name(name: String) -> Result<String, Error> {
     if name.contains(['/', '\0']) || name.len() > MAX_NAME_BYTES {
-        return Err(Error::config(format!("{:?} can't name a file", shortened(&name))));
+        return Err(Error::config(format!(
+            "{:?} can't name a file",
+            shortened(&name)
+        )));
     }
     Ok(name)
 }
 
-/// Gives each network its device: those of one resource by their ids in alphabetical order, to the networks in their order.
-/// `asked` has the resource of each network; `devices` what the kubelet gave the pod, by resource. A resource that the kubelet
-/// knows no device of has none to give: some are there for the scheduler alone. Fewer devices than networks are an error.
-pub fn assign(asked: &[Option<&str>], devices: &BTreeMap<String, Vec<String>>) -> Result<Vec<Option<String>>, Error> {
+/// Gives each network its device: those of one resource by their ids in alphabetical order, to the
+/// networks in their order. `asked` has the resource of each network; `devices` what the kubelet
+/// gave the pod, by resource. A resource that the kubelet knows no device of has none to give: some
+/// are there for the scheduler alone. Fewer devices than networks are an error.
+pub fn assign(
+    asked: &[Option<&str>],
+    devices: &BTreeMap<String, Vec<String>>,
+) -> Result<Vec<Option<String>>, Error> {
     let mut given: BTreeMap<&str, usize> = BTreeMap::new();
     let mut assigned = Vec::with_capacity(asked.len());
     for resource in asked {
@@ -123,7 +159,10 @@ pub fn assign(asked: &[Option<&str>], devices: &BTreeMap<String, Vec<String>>) -
         ids.dedup();
         let next = given.entry(resource).or_default();
         let Some(id) = ids.get(*next) else {
-            let wanted = asked.iter().filter(|other| **other == Some(resource.as_str())).count();
+            let wanted = asked
+                .iter()
+                .filter(|other| **other == Some(resource.as_str()))
+                .count();
             let (resource, has) = (shortened(resource), ids.len());
             let sentence = "the pod's containers must ask for one each";
             return Err(Error::config(format!(
@@ -143,8 +182,7 @@ mod tests {
 
     #[test]
     fn d1_d2_d3_d4_d5_d6_each_type_has_its_keys_and_others_stay() {
-        let pci =
-            r#""pci-address":"0000:18:02.5","vhost-net":"/dev/v","rdma-device":"r","pf-pci-address":"0000:18:00.0","#;
+        let pci = r#""pci-address":"0000:18:02.5","vhost-net":"/dev/v","rdma-device":"r","pf-pci-address":"0000:18:00.0","#;
         for text in [
             format!(r#"{{"type":"pci","version":"1.1.0","pci":{{{pci}"representor-device":"eth3","new":1e+400}}}}"#),
             r#"{"type":"pci","version":"1.0.0","pci":{"pci-address":"10000:e1:1f.7"},"org.x":[1]}"#.to_owned(),
@@ -163,17 +201,41 @@ mod tests {
         for (text, why) in [
             ("", "invalid JSON"),
             ("[]", "expected an object, got []"),
-            ("{}", r#""type": "" is none of pci, vdpa, vhost-user, memif"#),
-            (r#"{"type":"usb","version":"1.1.0"}"#, r#""type": "usb" is none of"#),
+            (
+                "{}",
+                r#""type": "" is none of pci, vdpa, vhost-user, memif"#,
+            ),
+            (
+                r#"{"type":"usb","version":"1.1.0"}"#,
+                r#""type": "usb" is none of"#,
+            ),
             (r#"{"type":1}"#, r#""type": expected a string, got 1"#),
             (r#"{"type":"pci"}"#, r#""version": "" is not like 1.1.0"#),
-            (r#"{"type":"pci","version":"1.1"}"#, r#""version": "1.1" is not like"#),
-            (r#"{"type":"pci","version":"1.1.x"}"#, r#""version": "1.1.x" is not like"#),
+            (
+                r#"{"type":"pci","version":"1.1"}"#,
+                r#""version": "1.1" is not like"#,
+            ),
+            (
+                r#"{"type":"pci","version":"1.1.x"}"#,
+                r#""version": "1.1.x" is not like"#,
+            ),
             (r#"{"type":"pci","version":"1.1.0"}"#, r#""pci" is missing"#),
-            (r#"{"type":"pci","version":"1.1.0","pci":{}}"#, r#"pci: "pci-address" is missing"#),
-            (r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"../x"}}"#, "is not like 0000:18:02.5"),
-            (r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02"}}"#, "is not like 0000:18:02.5"),
-            (r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02:1.5"}}"#, "is not like 0000:18:02.5"),
+            (
+                r#"{"type":"pci","version":"1.1.0","pci":{}}"#,
+                r#"pci: "pci-address" is missing"#,
+            ),
+            (
+                r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"../x"}}"#,
+                "is not like 0000:18:02.5",
+            ),
+            (
+                r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02"}}"#,
+                "is not like 0000:18:02.5",
+            ),
+            (
+                r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02:1.5"}}"#,
+                "is not like 0000:18:02.5",
+            ),
             (
                 r#"{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"x","path":"/"}}"#,
                 "vhost, virtio",
@@ -182,27 +244,54 @@ mod tests {
                 r#"{"type":"memif","version":"1.1.0","memif":{"role":"master","path":"/m"}}"#,
                 r#"memif: "mode" is missing"#,
             ),
-            (r#"{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"both","path":"/"}}"#, "client, server"),
+            (
+                r#"{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"both","path":"/"}}"#,
+                "client, server",
+            ),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.code, Code::Decode, "{text}");
-            assert!(error.msg.starts_with("device information: ") && error.msg.contains(why), "{text}: {error}");
+            assert!(
+                error.msg.starts_with("device information: ") && error.msg.contains(why),
+                "{text}: {error}"
+            );
         }
     }
 
     #[test]
     fn d7_the_file_of_a_device_plugin_is_named_after_resource_and_device() {
-        assert_eq!(dp_file("a.b/c", "0000:01:02.3").unwrap(), "a.b-c-0000:01:02.3-device.json");
-        for (resource, device) in [("a.b/c", "../x"), ("a", "b/c"), ("a", "\0"), ("a", &*"x".repeat(300))] {
-            assert_eq!(dp_file(resource, device).unwrap_err().code, Code::InvalidConfig, "{resource} {device}");
+        assert_eq!(
+            dp_file("a.b/c", "0000:01:02.3").unwrap(),
+            "a.b-c-0000:01:02.3-device.json"
+        );
+        for (resource, device) in [
+            ("a.b/c", "../x"),
+            ("a", "b/c"),
+            ("a", "\0"),
+            ("a", &*"x".repeat(300)),
+        ] {
+            assert_eq!(
+                dp_file(resource, device).unwrap_err().code,
+                Code::InvalidConfig,
+                "{resource} {device}"
+            );
         }
         assert_eq!(dp_file("..", "..").unwrap(), "..-..-device.json");
     }
 
     #[test]
     fn d8_the_file_of_an_attachment_is_its_own() {
-        let names = [("c1", "net1"), ("c1", "net2"), ("c2", "net1"), ("c1-net1", "a"), ("c1", "net1-a")];
-        let mut files: Vec<String> = names.iter().map(|(id, ifname)| cni_file(id, ifname).unwrap()).collect();
+        let names = [
+            ("c1", "net1"),
+            ("c1", "net2"),
+            ("c2", "net1"),
+            ("c1-net1", "a"),
+            ("c1", "net1-a"),
+        ];
+        let mut files: Vec<String> = names
+            .iter()
+            .map(|(id, ifname)| cni_file(id, ifname).unwrap())
+            .collect();
         files.sort();
         files.dedup();
         assert_eq!(files.len(), names.len());
@@ -213,22 +302,39 @@ mod tests {
     fn d9_the_devices_of_a_resource_go_to_its_networks_in_order() {
         let of = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
         let devices = BTreeMap::from([
-            ("a/vf".to_owned(), of(&["0000:02.2", "0000:02.1", "0000:02.1", "0000:02.9"])),
+            (
+                "a/vf".to_owned(),
+                of(&["0000:02.2", "0000:02.1", "0000:02.1", "0000:02.9"]),
+            ),
             ("b/vf".to_owned(), of(&["x"])),
             ("c/none".to_owned(), of(&[])),
         ]);
         let assign = |asked: &[&str]| {
-            let asked: Vec<Option<&str>> =
-                asked.iter().map(|name| Some(*name).filter(|name| !name.is_empty())).collect();
+            let asked: Vec<Option<&str>> = asked
+                .iter()
+                .map(|name| Some(*name).filter(|name| !name.is_empty()))
+                .collect();
             let ids = assign(&asked, &devices).map_err(|error| error.msg)?;
-            Ok::<_, String>(ids.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>().join(" "))
+            Ok::<_, String>(
+                ids.into_iter()
+                    .map(Option::unwrap_or_default)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
         };
-        assert_eq!(assign(&["", "a/vf", "b/vf", "a/vf", "bridge/br0"]).unwrap(), " 0000:02.1 x 0000:02.2 ");
+        assert_eq!(
+            assign(&["", "a/vf", "b/vf", "a/vf", "bridge/br0"]).unwrap(),
+            " 0000:02.1 x 0000:02.2 "
+        );
         let sentence = concat!(
             r#"resource "b/vf": 2 networks take a device of it, the pod was given 1; "#,
             "the pod's containers must ask for one each"
         );
         assert_eq!(assign(&["b/vf", "a/vf", "b/vf"]).unwrap_err(), sentence);
-        assert!(assign(&["c/none"]).unwrap_err().contains("1 networks take a device of it, the pod was given 0"));
+        assert!(
+            assign(&["c/none"])
+                .unwrap_err()
+                .contains("1 networks take a device of it, the pod was given 0")
+        );
     }
 }

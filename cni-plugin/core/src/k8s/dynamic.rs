@@ -1,7 +1,9 @@
-//! Dynamic resource allocation: which devices of a pod's resource claims are for networks, and under which resource.
+//! Dynamic resource allocation: which devices of a pod's resource claims are for networks, and
+//! under which resource.
 //!
-//! The kubelet says which devices a pod has, by driver, pool and name. Its driver says in ResourceSlices what they are: a device
-//! with both attributes below is one for networks, as it is to Multus 4.3.
+//! The kubelet says which devices a pod has, by driver, pool and name. Its driver says in
+//! ResourceSlices what they are: a device with both attributes below is one for networks, as it is
+//! to Multus 4.3.
 
 use std::collections::BTreeMap;
 
@@ -46,14 +48,19 @@ pub struct Offered {
 }
 
 impl Given {
-    /// The drivers to ask where the devices of device plugins are fewer than `asked`, the resource of each network.
+    /// The drivers to ask where the devices of device plugins are fewer than `asked`, the resource
+    /// of each network.
     pub fn drivers(&self, asked: &[Option<&str>]) -> Vec<String> {
         let wanted = |name: &str| asked.iter().filter(|other| **other == Some(name)).count();
         let has = |name: &str| self.by_resource.get(name).map_or(0, Vec::len);
         if asked.iter().flatten().all(|name| has(name) >= wanted(name)) {
             return Vec::new();
         }
-        let mut drivers: Vec<String> = self.allocated.iter().map(|device| device.driver.clone()).collect();
+        let mut drivers: Vec<String> = self
+            .allocated
+            .iter()
+            .map(|device| device.driver.clone())
+            .collect();
         drivers.sort_unstable();
         drivers.dedup();
         drivers
@@ -61,15 +68,32 @@ impl Given {
 
     /// Takes over those of the claims' devices that `driver` offers for networks.
     pub fn learn(&mut self, driver: &str, offered: &[Offered]) {
-        let newest = |pool: &str| offered.iter().filter(|one| one.pool == pool).map(|one| one.generation).max();
-        for Allocated { pool, device, .. } in self.allocated.iter().filter(|device| device.driver == driver) {
+        let newest = |pool: &str| {
+            offered
+                .iter()
+                .filter(|one| one.pool == pool)
+                .map(|one| one.generation)
+                .max()
+        };
+        for Allocated { pool, device, .. } in self
+            .allocated
+            .iter()
+            .filter(|device| device.driver == driver)
+        {
             let generation = newest(pool);
-            let is_it =
-                |one: &&Offered| one.pool == *pool && one.device == *device && Some(one.generation) == generation;
+            let is_it = |one: &&Offered| {
+                one.pool == *pool && one.device == *device && Some(one.generation) == generation
+            };
             // A graphics card has a claim as well.
-            let found = offered.iter().find(is_it).filter(|one| !one.id.is_empty() && !one.resource.is_empty());
+            let found = offered
+                .iter()
+                .find(is_it)
+                .filter(|one| !one.id.is_empty() && !one.resource.is_empty());
             if let Some(Offered { id, resource, .. }) = found {
-                self.by_resource.entry(resource.clone()).or_default().push(id.clone());
+                self.by_resource
+                    .entry(resource.clone())
+                    .or_default()
+                    .push(id.clone());
             }
         }
     }
@@ -81,21 +105,38 @@ mod tests {
 
     fn allocated(text: &str) -> Allocated {
         let parts: Vec<&str> = text.split('/').collect();
-        Allocated { driver: parts[0].to_owned(), pool: parts[1].to_owned(), device: parts[2].to_owned() }
+        Allocated {
+            driver: parts[0].to_owned(),
+            pool: parts[1].to_owned(),
+            device: parts[2].to_owned(),
+        }
     }
 
     fn offered(device: &str, generation: i64, id: &str, resource: &str) -> Offered {
         let [pool, device, id, resource] = ["p", device, id, resource].map(str::to_owned);
-        Offered { pool, generation, device, id, resource }
+        Offered {
+            pool,
+            generation,
+            device,
+            id,
+            resource,
+        }
     }
 
     #[test]
     fn d9_the_devices_of_claims_are_told_by_the_resource_that_their_driver_says() {
         let mut given = Given {
             by_resource: BTreeMap::from([("a/vf".to_owned(), vec!["0".to_owned()])]),
-            allocated: ["nic/p/d1", "nic/p/d2", "nic/q/d1", "gpu/p/d1", "nic/p/none", "nic/p/card"]
-                .map(allocated)
-                .to_vec(),
+            allocated: [
+                "nic/p/d1",
+                "nic/p/d2",
+                "nic/q/d1",
+                "gpu/p/d1",
+                "nic/p/none",
+                "nic/p/card",
+            ]
+            .map(allocated)
+            .to_vec(),
         };
         given.learn(
             "nic",
@@ -109,7 +150,10 @@ mod tests {
             ],
         );
         let all = |resource: &str| given.by_resource[resource].join(" ");
-        assert_eq!((all("a/vf"), all("b/vf"), given.by_resource.len()), ("0 1".to_owned(), "2".to_owned(), 2));
+        assert_eq!(
+            (all("a/vf"), all("b/vf"), given.by_resource.len()),
+            ("0 1".to_owned(), "2".to_owned(), 2)
+        );
     }
 
     #[test]

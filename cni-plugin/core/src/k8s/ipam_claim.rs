@@ -11,39 +11,55 @@ use std::net::IpAddr;
 /// Most addresses of a claim.
 const MAX_ADDRESSES: usize = 64;
 
-/// The addresses of a claim that is for this network; none where it has no addresses yet. Refuses a claim for another network.
+/// The addresses of a claim that is for this network; none where it has no addresses yet. Refuses a
+/// claim for another network.
 pub fn addresses(claim: &IpamClaim, network: &Network) -> Result<Vec<IpAddr>, Error> {
     refuse_other_network(claim, network)?;
     if claim.ips.len() > MAX_ADDRESSES {
         let found = claim.ips.len();
-        return Err(Error::config(format!("claim {}: {found} addresses, more than {MAX_ADDRESSES}", claim.name)));
+        return Err(Error::config(format!(
+            "claim {}: {found} addresses, more than {MAX_ADDRESSES}",
+            claim.name
+        )));
     }
     let address = |text: &String| {
-        let address = parse_cidr(text).map(|net| net.addr()).or_else(|_| parse_ip(text));
+        let address = parse_cidr(text)
+            .map(|net| net.addr())
+            .or_else(|_| parse_ip(text));
         address.map_err(|error| error.context(format_args!("claim {}: status.ips", claim.name)))
     };
     claim.ips.iter().map(address).collect()
 }
 
-/// A claim names its network by the configuration's name, or by that of the NetworkAttachmentDefinition.
+/// A claim names its network by the configuration's name, or by that of the
+/// NetworkAttachmentDefinition.
 fn refuse_other_network(claim: &IpamClaim, network: &Network) -> Result<(), Error> {
     let asked = claim.network.as_str();
-    let is_object = network.object.as_ref().is_some_and(|object| object.name == asked || object.to_string() == asked);
+    let is_object = network
+        .object
+        .as_ref()
+        .is_some_and(|object| object.name == asked || object.to_string() == asked);
     if asked == network.definition.name() || is_object {
         return Ok(());
     }
     let (own, asked) = (network.definition.name(), shortened(asked));
-    Err(Error::config(format!("claim {}: it is for network {asked:?}, and {} is {own:?}", claim.name, network.name())))
+    Err(Error::config(format!(
+        "claim {}: it is for network {asked:?}, and {} is {own:?}",
+        claim.name,
+        network.name()
+    )))
 }
 
-/// The condition of a claim that has its addresses, and its reason: the words of others who serve claims.
+/// The condition of a claim that has its addresses, and its reason: the words of others who serve
+/// claims.
 const ALLOCATED: [&str; 2] = ["IPsAllocated", "SuccessfulAllocation"];
-/// Annotations by which KubeVirt marks the pod that a virtual machine migrates to, and each pod of a machine.
+/// Annotations by which KubeVirt marks the pod that a virtual machine migrates to, and each pod of
+/// a machine.
 const MIGRATION: &str = "kubevirt.io/migrationJobName";
 const MACHINE: &str = "kubevirt.io/domain";
 
-/// The claim as it is to be written: with the pod that has it, and where it has no addresses with those of the result. None
-/// where it says all that already.
+/// The claim as it is to be written: with the pod that has it, and where it has no addresses with
+/// those of the result. None where it says all that already.
 pub fn filled(claim: &IpamClaim, result: &AddResult, pod: &Pod, now: &str) -> Option<IpamClaim> {
     let mut filled = claim.clone();
     if claim.ips.is_empty() {
@@ -59,9 +75,14 @@ pub fn filled(claim: &IpamClaim, result: &AddResult, pod: &Pod, now: &str) -> Op
 /// Others' conditions stay, and a transition has the time of the first time.
 fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
     let [kind, reason] = ALLOCATED;
-    let of = |condition: &Json, key: &str, text: &str| condition.get(key).and_then(Json::as_str) == Some(text);
+    let of = |condition: &Json, key: &str, text: &str| {
+        condition.get(key).and_then(Json::as_str) == Some(text)
+    };
     let is_own = |condition: &Json| of(condition, "type", kind);
-    if conditions.iter().any(|condition| is_own(condition) && of(condition, "status", "True")) {
+    if conditions
+        .iter()
+        .any(|condition| is_own(condition) && of(condition, "status", "True"))
+    {
         return;
     }
     conditions.retain(|condition| !is_own(condition));
@@ -69,32 +90,50 @@ fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
         ("type", kind.into()),
         ("status", "True".into()),
         ("reason", reason.into()),
-        ("message", "the network's IPAM keeps them for the claim".into()),
+        (
+            "message",
+            "the network's IPAM keeps them for the claim".into(),
+        ),
         ("lastTransitionTime", now.into()),
     ]));
 }
 
 /// The pod, another one than `pod`, that had the claim last; while it lives, the claim is its own.
 pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
-    claim.owner_pod.as_deref().filter(|owner| !owner.is_empty() && *owner != pod.name.name)
+    claim
+        .owner_pod
+        .as_deref()
+        .filter(|owner| !owner.is_empty() && *owner != pod.name.name)
 }
 
-/// Refuses a claim that `owner` has, unless its virtual machine is about to move from there to `pod`.
+/// Refuses a claim that `owner` has, unless its virtual machine is about to move from there to
+/// `pod`.
 pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Error> {
     let machine = pod.annotations.get(MACHINE);
     let migrates = pod.annotations.contains_key(MIGRATION) && machine.is_some();
     if owner.is_over || migrates && owner.annotations.get(MACHINE) == machine {
         return Ok(());
     }
-    Err(Error::new(Code::TryAgain, format!("claim {}: pod {} uses it", claim.name, owner.name)))
+    Err(Error::new(
+        Code::TryAgain,
+        format!("claim {}: pod {} uses it", claim.name, owner.name),
+    ))
 }
 
-/// The owner of a claim's addresses, in the place of a container's id. It outlives every pod, and another claim of the same
-/// name has another uid.
+/// The owner of a claim's addresses, in the place of a container's id. It outlives every pod, and
+/// another claim of the same name has another uid.
 pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
-    let is_uid = !claim.uid.is_empty() && claim.uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_uid = !claim.uid.is_empty()
+        && claim
+            .uid
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if !is_uid {
-        return Err(Error::config(format!("claim {}: its uid {:?} is none", claim.name, shortened(&claim.uid))));
+        return Err(Error::config(format!(
+            "claim {}: its uid {:?} is none",
+            claim.name,
+            shortened(&claim.uid)
+        )));
     }
     Ok(format!("{OWNER_PREFIX}{}", claim.uid))
 }
@@ -103,10 +142,13 @@ const OWNER_PREFIX: &str = "ipamclaim-";
 
 /// The uid of the claim that owns an address, if a claim does.
 pub fn uid_of_owner(owner: &str) -> Option<&str> {
-    owner.strip_prefix(OWNER_PREFIX).filter(|uid| !uid.is_empty())
+    owner
+        .strip_prefix(OWNER_PREFIX)
+        .filter(|uid| !uid.is_empty())
 }
 
-/// True if an address of this owner may be released: never before its claim is deleted. `uids` are those of all claims.
+/// True if an address of this owner may be released: never before its claim is deleted. `uids` are
+/// those of all claims.
 pub fn is_released(owner: &str, uids: &BTreeSet<String>) -> bool {
     uid_of_owner(owner).is_some_and(|uid| !uids.contains(uid))
 }
@@ -121,7 +163,10 @@ mod tests {
 
     fn claim(network: &str, ips: &[&str]) -> IpamClaim {
         IpamClaim {
-            name: ObjectName { namespace: "pods".to_owned(), name: "vm.a".to_owned() },
+            name: ObjectName {
+                namespace: "pods".to_owned(),
+                name: "vm.a".to_owned(),
+            },
             uid: "0a-1".to_owned(),
             network: network.to_owned(),
             interface: "net1".to_owned(),
@@ -134,9 +179,15 @@ mod tests {
 
     fn pod(name: &str, annotations: &[(&str, &str)]) -> Pod {
         Pod {
-            name: ObjectName { namespace: "pods".to_owned(), name: name.to_owned() },
+            name: ObjectName {
+                namespace: "pods".to_owned(),
+                name: name.to_owned(),
+            },
             uid: "u".to_owned(),
-            annotations: annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            annotations: annotations
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
             resource_claims: Vec::new(),
             node: String::new(),
             is_over: false,
@@ -147,7 +198,10 @@ mod tests {
         let conf = Json::parse(br#"{"type":"t","name":"tenantred"}"#, "test").unwrap();
         Network {
             is_default: false,
-            object: Some(ObjectName { namespace: "pods".to_owned(), name: "red".to_owned() }),
+            object: Some(ObjectName {
+                namespace: "pods".to_owned(),
+                name: "red".to_owned(),
+            }),
             ifname: IfName::parse("net1").unwrap(),
             definition: Definition::parse(conf, "red").unwrap(),
             runtime_config: Json::object_of([]),
@@ -162,7 +216,11 @@ mod tests {
 
     fn result(ips: &str) -> AddResult {
         let text = format!(r#"{{"ips":[{ips}]}}"#);
-        AddResult::parse(&Json::parse(text.as_bytes(), "test").unwrap(), Version::V1_0_0).unwrap()
+        AddResult::parse(
+            &Json::parse(text.as_bytes(), "test").unwrap(),
+            Version::V1_0_0,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -173,20 +231,42 @@ mod tests {
             (&["10.0.0.9"], &["10.0.0.9"]),
         ] {
             let addresses = addresses(&claim("tenantred", ips), &network()).unwrap();
-            assert_eq!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+            assert_eq!(
+                addresses
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>(),
+                expected
+            );
         }
         let error = addresses(&claim("tenantred", &["10.0.0.9/24", "x"]), &network()).unwrap_err();
-        assert_eq!(error.msg, r#"claim pods/vm.a: status.ips: invalid IP address: "x""#);
+        assert_eq!(
+            error.msg,
+            r#"claim pods/vm.a: status.ips: invalid IP address: "x""#
+        );
         assert!(addresses(&claim("tenantred", &["10.0.0.9"; 65]), &network()).is_err());
     }
 
     #[test]
     fn i3_a_claim_is_for_one_network() {
-        for (asked, is_its) in [("tenantred", true), ("red", true), ("pods/red", true), ("blue", false), ("", false)] {
-            assert_eq!(addresses(&claim(asked, &[]), &network()).is_ok(), is_its, "{asked}");
+        for (asked, is_its) in [
+            ("tenantred", true),
+            ("red", true),
+            ("pods/red", true),
+            ("blue", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                addresses(&claim(asked, &[]), &network()).is_ok(),
+                is_its,
+                "{asked}"
+            );
         }
         let error = addresses(&claim("blue", &[]), &network()).unwrap_err();
-        assert_eq!(error.msg, r#"claim pods/vm.a: it is for network "blue", and pods/red is "tenantred""#);
+        assert_eq!(
+            error.msg,
+            r#"claim pods/vm.a: it is for network "blue", and pods/red is "tenantred""#
+        );
     }
 
     #[test]
@@ -208,17 +288,40 @@ mod tests {
         );
         let told: Vec<String> = after.conditions.iter().map(ToString::to_string).collect();
         assert_eq!(told, [r#"{"type":"Other","status":"False"}"#, allocated]);
-        assert_eq!(filled(&after, &both, &web, "t2"), None, "it says so already");
-        let next = filled(&after, &result(r#"{"address":"10.0.0.1/24"}"#), &pod("web2", &[]), "t2").unwrap();
-        assert_eq!(next, IpamClaim { owner_pod: Some("web2".to_owned()), ..after });
+        assert_eq!(
+            filled(&after, &both, &web, "t2"),
+            None,
+            "it says so already"
+        );
+        let next = filled(
+            &after,
+            &result(r#"{"address":"10.0.0.1/24"}"#),
+            &pod("web2", &[]),
+            "t2",
+        )
+        .unwrap();
+        assert_eq!(
+            next,
+            IpamClaim {
+                owner_pod: Some("web2".to_owned()),
+                ..after
+            }
+        );
         assert_eq!(filled(&claim("red", &[]), &result(""), &web, "t1"), None);
     }
 
     #[test]
     fn i7_a_claim_is_one_living_pods_unless_its_machine_migrates() {
-        let owned = |owner: &str| IpamClaim { owner_pod: Some(owner.to_owned()), ..claim("red", &[]) };
+        let owned = |owner: &str| IpamClaim {
+            owner_pod: Some(owner.to_owned()),
+            ..claim("red", &[])
+        };
         for (owner, other) in [("", None), ("web", None), ("web2", Some("web2"))] {
-            assert_eq!(other_owner(&owned(owner), &pod("web", &[])), other, "{owner}");
+            assert_eq!(
+                other_owner(&owned(owner), &pod("web", &[])),
+                other,
+                "{owner}"
+            );
         }
         assert_eq!(other_owner(&claim("red", &[]), &pod("web", &[])), None);
         let (job, vm, vm2) = ((MIGRATION, "job"), (MACHINE, "vm"), (MACHINE, "vm2"));
@@ -232,23 +335,49 @@ mod tests {
             let (owner, next) = (pod("old", owner), pod("new", next));
             let refused = refuse_second(&owned("old"), &owner, &next);
             assert_eq!(refused.is_ok(), is_let, "{owner:?} {next:?}");
-            assert!(refuse_second(&owned("old"), &Pod { is_over: true, ..owner }, &next).is_ok());
+            assert!(
+                refuse_second(
+                    &owned("old"),
+                    &Pod {
+                        is_over: true,
+                        ..owner
+                    },
+                    &next
+                )
+                .is_ok()
+            );
         }
         let error = refuse_second(&owned("old"), &pod("old", &[]), &pod("new", &[])).unwrap_err();
-        assert_eq!((error.code, error.msg.as_str()), (Code::TryAgain, "claim pods/vm.a: pod pods/old uses it"));
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (Code::TryAgain, "claim pods/vm.a: pod pods/old uses it")
+        );
     }
 
     #[test]
     fn i1_addresses_stay_until_the_claim_is_deleted() {
         let own = owner(&claim("red", &[])).unwrap();
-        assert_eq!((own.as_str(), uid_of_owner(&own)), ("ipamclaim-0a-1", Some("0a-1")));
+        assert_eq!(
+            (own.as_str(), uid_of_owner(&own)),
+            ("ipamclaim-0a-1", Some("0a-1"))
+        );
         assert!(crate::cni::netconf::is_identifier(&own));
         let all = |uids: &[&str]| uids.iter().map(ToString::to_string).collect();
         assert!(!is_released(&own, &all(&["0a-1", "x"])));
         assert!(is_released(&own, &all(&["x"])));
-        assert!(!is_released("0a-1", &all(&[])), "a container's are the container's business");
+        assert!(
+            !is_released("0a-1", &all(&[])),
+            "a container's are the container's business"
+        );
         for uid in ["", "../x", "a\nb"] {
-            assert!(owner(&IpamClaim { uid: uid.to_owned(), ..claim("red", &[]) }).is_err(), "{uid:?}");
+            assert!(
+                owner(&IpamClaim {
+                    uid: uid.to_owned(),
+                    ..claim("red", &[])
+                })
+                .is_err(),
+                "{uid:?}"
+            );
         }
     }
 }

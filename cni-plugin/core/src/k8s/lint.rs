@@ -28,9 +28,12 @@ const CAPABILITIES: [&str; 11] = [
     "deviceID",
     "io.kubernetes.cri.pod-annotations",
 ];
-/// Types that are of no use without what the runtime says, each with its capability and keys that make up for it.
-const IDLE: [(&str, &str, &[&str]); 2] =
-    [("portmap", "portMappings", &[]), ("bandwidth", "bandwidth", &["ingressRate", "egressRate"])];
+/// Types that are of no use without what the runtime says, each with its capability and keys that
+/// make up for it.
+const IDLE: [(&str, &str, &[&str]); 2] = [
+    ("portmap", "portMappings", &[]),
+    ("bandwidth", "bandwidth", &["ingressRate", "egressRate"]),
+];
 
 /// The severity of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +72,10 @@ impl fmt::Display for Level {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.level)?;
-        for part in [&self.key, &self.value].into_iter().filter(|part| !part.is_empty()) {
+        for part in [&self.key, &self.value]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+        {
             write!(f, "{part}: ")?;
         }
         f.write_str(&self.what)
@@ -90,12 +96,21 @@ impl Judge<'_> {
             Step::Key(key) => json.get(key),
             Step::Index(index) => json.list_item(*index),
         });
-        let keys = path.iter().rev().find_map(|step| if let Step::Key(key) = step { Some(key.clone()) } else { None });
+        let keys = path.iter().rev().find_map(|step| {
+            if let Step::Key(key) = step {
+                Some(key.clone())
+            } else {
+                None
+            }
+        });
         self.findings.push(Finding {
             level,
             line: line_of(self.text, path),
             key: keys.unwrap_or_default(),
-            value: value.filter(|_| !path.is_empty()).map(|value| told(&value.to_string())).unwrap_or_default(),
+            value: value
+                .filter(|_| !path.is_empty())
+                .map(|value| told(&value.to_string()))
+                .unwrap_or_default(),
             what: what.into(),
         });
     }
@@ -110,7 +125,11 @@ impl Judge<'_> {
 
 impl Json {
     fn list_item(&self, index: usize) -> Option<&Self> {
-        if let Self::Array(items) = self { items.get(index) } else { None }
+        if let Self::Array(items) = self {
+            items.get(index)
+        } else {
+            None
+        }
     }
 }
 
@@ -120,8 +139,17 @@ fn key(key: &str) -> Step {
 
 /// A fault of the whole text. A message of the JSON parser has the line.
 fn of_whole(level: Level, key: &str, what: String) -> Finding {
-    let line = what.rsplit_once(" at line ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or(1);
-    Finding { level, line, key: key.to_owned(), value: String::new(), what }
+    let line = what
+        .rsplit_once(" at line ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
+        .unwrap_or(1);
+    Finding {
+        level,
+        line,
+        key: key.to_owned(),
+        value: String::new(),
+        what,
+    }
 }
 
 /// Faults of a NetworkAttachmentDefinition.
@@ -129,7 +157,10 @@ pub fn nad(nad: &Nad) -> Vec<Finding> {
     const CONFIG: &str = "spec.config";
     let mut findings = of_metadata(nad);
     if is_on_disk(nad) {
-        let what = format!("no configuration: each node needs a file of a network {:?}", shortened(&nad.name.name));
+        let what = format!(
+            "no configuration: each node needs a file of a network {:?}",
+            shortened(&nad.name.name)
+        );
         findings.push(of_whole(Level::Warning, CONFIG, what));
         return findings;
     }
@@ -140,7 +171,11 @@ pub fn nad(nad: &Nad) -> Vec<Finding> {
             return findings;
         }
     };
-    let mut judge = Judge { text: &nad.config, json: &json, findings };
+    let mut judge = Judge {
+        text: &nad.config,
+        json: &json,
+        findings,
+    };
     of_config(&mut judge, &nad.name.name);
     judge.findings
 }
@@ -149,16 +184,34 @@ fn of_metadata(nad: &Nad) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut note = |level, key: &str, value: &str, what: &str| {
         let value = format!("{:?}", shortened(value));
-        findings.push(Finding { level, line: 1, key: key.to_owned(), value, what: what.to_owned() });
+        findings.push(Finding {
+            level,
+            line: 1,
+            key: key.to_owned(),
+            value,
+            what: what.to_owned(),
+        });
     };
     let name = nad.name.name.as_str();
     if !names::is_object(name) {
-        note(Level::Error, "metadata.name", name, "not the name of an object: small letters, digits, - and .");
+        note(
+            Level::Error,
+            "metadata.name",
+            name,
+            "not the name of an object: small letters, digits, - and .",
+        );
     }
     if let Some(resource) = nad.annotations.get(RESOURCE_NAME)
-        && !resource.split_once('/').is_some_and(|(domain, name)| !domain.is_empty() && !name.is_empty())
+        && !resource
+            .split_once('/')
+            .is_some_and(|(domain, name)| !domain.is_empty() && !name.is_empty())
     {
-        note(Level::Warning, RESOURCE_NAME, resource, "not the name of a resource, as in example.com/device");
+        note(
+            Level::Warning,
+            RESOURCE_NAME,
+            resource,
+            "not the name of a resource, as in example.com/device",
+        );
     }
     findings
 }
@@ -176,18 +229,34 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
             format!("the object is {name:?}; one name for both is easier to follow"),
         );
     }
-    if ["cniVersion", "cniVersions"].iter().all(|key| json.get(key).is_none()) {
-        judge.note(Level::Warning, &[], "no cniVersion, which means 0.1.0: plugins are not asked to CHECK");
+    if ["cniVersion", "cniVersions"]
+        .iter()
+        .all(|key| json.get(key).is_none())
+    {
+        judge.note(
+            Level::Warning,
+            &[],
+            "no cniVersion, which means 0.1.0: plugins are not asked to CHECK",
+        );
     }
     let is_list = json.get("plugins").is_some();
     for (at, plugin) in definition.plugins().iter().enumerate() {
-        let path = if is_list { vec![key("plugins"), Step::Index(at)] } else { Vec::new() };
+        let path = if is_list {
+            vec![key("plugins"), Step::Index(at)]
+        } else {
+            Vec::new()
+        };
         of_plugin(judge, &path, &definition, plugin);
     }
 }
 
 fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plugin: &Json) {
-    let at = |more: &[&str]| path.iter().cloned().chain(more.iter().map(|word| key(word))).collect::<Vec<_>>();
+    let at = |more: &[&str]| {
+        path.iter()
+            .cloned()
+            .chain(more.iter().map(|word| key(word)))
+            .collect::<Vec<_>>()
+    };
     let mut complete = plugin.clone();
     complete.set("name", definition.name());
     complete.set("cniVersion", definition.version().as_str());
@@ -198,23 +267,37 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
     of_capabilities(judge, path, plugin);
     let kind = conf.plugin.as_str();
     if configuration::TYPES.contains(&kind) {
-        return judge.note(Level::Error, &at(&["type"]), "it gives addresses, and is no plugin of a network");
+        return judge.note(
+            Level::Error,
+            &at(&["type"]),
+            "it gives addresses, and is no plugin of a network",
+        );
     }
     match plugins::parse(&conf, "") {
         Err(error) => return judge.note_error(path, plugin, &error),
         Ok(None) => {
-            judge.note(Level::Warning, &at(&["type"]), "no type of braid's: each node needs a program of that name");
+            judge.note(
+                Level::Warning,
+                &at(&["type"]),
+                "no type of braid's: each node needs a program of that name",
+            );
         }
         Ok(Some(known)) => match (known.addresses(), conf.ipam.as_str()) {
             (Addresses::Never, _) | (Addresses::Optional, "") => {}
-            (Addresses::Required, "") => judge.note(Level::Error, &at(&["type"]), "it needs an \"ipam\" with a type"),
+            (Addresses::Required, "") => judge.note(
+                Level::Error,
+                &at(&["type"]),
+                "it needs an \"ipam\" with a type",
+            ),
             (Addresses::Optional | Addresses::Required, ipam) => {
                 of_ipam(judge, &at(&["ipam", "type"]), path, ipam, &conf);
             }
         },
     }
     for (_, capability, keys) in IDLE.iter().filter(|(name, ..)| *name == kind) {
-        let is_on = plugin.get("capabilities").is_some_and(|all| all.get(capability) == Some(&Json::Bool(true)));
+        let is_on = plugin
+            .get("capabilities")
+            .is_some_and(|all| all.get(capability) == Some(&Json::Bool(true)));
         if !is_on && !keys.iter().any(|key| plugin.get(key).is_some()) {
             judge.note(
                 Level::Warning,
@@ -228,10 +311,22 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
 fn of_capabilities(judge: &mut Judge<'_>, path: &[Step], plugin: &Json) {
     for (name, _) in plugin.get("capabilities").map_or(&[][..], Json::fields) {
         if !CAPABILITIES.contains(&name.as_str()) {
-            let path: Vec<Step> = path.iter().cloned().chain([key("capabilities"), key(name)]).collect();
-            let meant = CAPABILITIES.iter().find(|known| known.eq_ignore_ascii_case(name));
-            let hint = meant.map_or(String::new(), |known| format!("; {known:?} is meant, maybe"));
-            judge.note(Level::Warning, &path, format!("nobody offers this capability{hint}"));
+            let path: Vec<Step> = path
+                .iter()
+                .cloned()
+                .chain([key("capabilities"), key(name)])
+                .collect();
+            let meant = CAPABILITIES
+                .iter()
+                .find(|known| known.eq_ignore_ascii_case(name));
+            let hint = meant.map_or(String::new(), |known| {
+                format!("; {known:?} is meant, maybe")
+            });
+            judge.note(
+                Level::Warning,
+                &path,
+                format!("nobody offers this capability{hint}"),
+            );
         }
     }
 }
@@ -242,7 +337,11 @@ fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: 
         Ok(None) if plugins::TYPES.contains(&kind) => {
             judge.note(Level::Error, at, "it is a plugin that gives no addresses");
         }
-        Ok(None) => judge.note(Level::Warning, at, "no type of braid's: each node needs a program of that name"),
+        Ok(None) => judge.note(
+            Level::Warning,
+            at,
+            "no type of braid's: each node needs a program of that name",
+        ),
         Err(error) => judge.note_error(path, &conf.json, &error),
     }
 }
@@ -254,24 +353,50 @@ pub fn networks(text: &str, namespace: &str) -> Vec<Finding> {
 
 /// Faults of the annotation [`DEFAULT_NETWORK`]; `namespace` is the one of a network without any.
 pub fn default_network(text: &str, namespace: &str) -> Vec<Finding> {
-    judged(DEFAULT_NETWORK, text, annotation::default_network(text, namespace).map(Vec::from_iter))
+    judged(
+        DEFAULT_NETWORK,
+        text,
+        annotation::default_network(text, namespace).map(Vec::from_iter),
+    )
 }
 
 fn judged(name: &str, text: &str, selections: Result<Vec<Selection>, Invalid>) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), name).unwrap_or(Json::Null);
-    let mut judge = Judge { text, json: &json, findings: Vec::new() };
+    let mut judge = Judge {
+        text,
+        json: &json,
+        findings: Vec::new(),
+    };
     match selections {
         Err(invalid) => judge.findings.push(of_invalid(text, invalid)),
-        Ok(selections) => selections.iter().for_each(|selection| of_selection(&mut judge, selection)),
+        Ok(selections) => selections
+            .iter()
+            .for_each(|selection| of_selection(&mut judge, selection)),
     }
     judge.findings
 }
 
 fn of_invalid(text: &str, invalid: Invalid) -> Finding {
-    let Invalid { item, key, value, why, .. } = invalid;
+    let Invalid {
+        item,
+        key,
+        value,
+        why,
+        ..
+    } = invalid;
     let Finding { line, .. } = of_whole(Level::Error, "", why.clone());
-    let line = if item > 0 { line_of_item(text, item, &key) } else { line };
-    Finding { level: Level::Error, line, key, value, what: why }
+    let line = if item > 0 {
+        line_of_item(text, item, &key)
+    } else {
+        line
+    };
+    Finding {
+        level: Level::Error,
+        line,
+        key,
+        value,
+        what: why,
+    }
 }
 
 /// The line of an item's key in either format.
@@ -284,8 +409,14 @@ fn line_of_item(text: &str, item: usize, name: &str) -> usize {
         return line.max(line_of(text, &item));
     }
     let before: usize = text.split(',').take(index).map(|part| part.len() + 1).sum();
-    let blanks = text.get(before..).map_or(0, |rest| rest.len() - rest.trim_start().len());
-    1 + text.bytes().take(before + blanks).filter(|byte| *byte == b'\n').count()
+    let blanks = text
+        .get(before..)
+        .map_or(0, |rest| rest.len() - rest.trim_start().len());
+    1 + text
+        .bytes()
+        .take(before + blanks)
+        .filter(|byte| *byte == b'\n')
+        .count()
 }
 
 fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
@@ -297,34 +428,64 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
             "no key of a network; keys of one's own have a dot, as in example.com/key",
         );
     }
-    let item = judge.json.list_item(selection.item.saturating_sub(1)).unwrap_or(&Json::Null);
+    let item = judge
+        .json
+        .list_item(selection.item.saturating_sub(1))
+        .unwrap_or(&Json::Null);
     if item.get("interfaceRequest").is_some() {
-        judge.note(Level::Warning, &at("interfaceRequest"), "an old name of \"interface\"");
+        judge.note(
+            Level::Warning,
+            &at("interfaceRequest"),
+            "an old name of \"interface\"",
+        );
     }
     if selection.mac.is_some_and(|mac| mac.0[0] & 1 == 1) {
-        judge.note(Level::Error, &at("mac"), "the address of a group: no interface can have it");
+        judge.note(
+            Level::Error,
+            &at("mac"),
+            "the address of a group: no interface can have it",
+        );
     }
     if selection.ipam_claim.is_some() && !selection.ips.is_empty() {
-        judge.note(Level::Error, &at("ips"), "\"ips\" and \"ipam-claim-reference\" exclude each other");
+        judge.note(
+            Level::Error,
+            &at("ips"),
+            "\"ips\" and \"ipam-claim-reference\" exclude each other",
+        );
     }
 }
 
 /// A finding about an item of the annotation `text`.
 pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) -> Finding {
-    Finding { line: line_of_item(text, selection.item, ""), ..of_whole(level, "", what) }
+    Finding {
+        line: line_of_item(text, selection.item, ""),
+        ..of_whole(level, "", what)
+    }
 }
 
 /// Keys of a selection that its network can't serve; `text` is the annotation.
 pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), NETWORKS).unwrap_or(Json::Null);
-    let mut judge = Judge { text, json: &json, findings: Vec::new() };
+    let mut judge = Judge {
+        text,
+        json: &json,
+        findings: Vec::new(),
+    };
     for one in missing(selection, definition) {
         let path = [Step::Index(selection.item.saturating_sub(1)), key(one.key)];
-        let lacks = format!("no plugin of network {} has the capability {:?}", selection.object, one.capability);
+        let lacks = format!(
+            "no plugin of network {} has the capability {:?}",
+            selection.object, one.capability
+        );
         let (level, how) = match one.way {
             Way::Refuse => (Level::Error, ""),
-            Way::Grant(_) | Way::Append(_) => (Level::Warning, "; braid serves it, other runtimes may not"),
-            Way::Args => (Level::Warning, "; it is passed in CNI_ARGS, which not every plugin reads"),
+            Way::Grant(_) | Way::Append(_) => {
+                (Level::Warning, "; braid serves it, other runtimes may not")
+            }
+            Way::Args => (
+                Level::Warning,
+                "; it is passed in CNI_ARGS, which not every plugin reads",
+            ),
         };
         judge.note(level, &path, format!("{lacks}{how}"));
     }
@@ -333,7 +494,11 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
 
 /// A value, shortened; empty for objects, whose other keys may be secrets.
 fn told(value: &str) -> String {
-    if value.starts_with('{') || value.starts_with("[{") { String::new() } else { shortened(value) }
+    if value.starts_with('{') || value.starts_with("[{") {
+        String::new()
+    } else {
+        shortened(value)
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Kubernetes' side of a pod's networks, as values: what its annotation asks for, what became of it.
+//! Kubernetes' side of a pod's networks, as values: what its annotation asks for, what became of
+//! it.
 //!
 //! ```text
 //!  pod ─► annotation: selections ─┐
@@ -74,9 +75,12 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// True if the pod comes from a file or URL of the kubelet: its mirror has another uid than the kubelet says.
+    /// True if the pod comes from a file or URL of the kubelet: its mirror has another uid than the
+    /// kubelet says.
     pub fn is_static(&self) -> bool {
-        self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
+        self.annotations
+            .get("kubernetes.io/config.source")
+            .is_some_and(|source| source != "api")
     }
 }
 

@@ -37,22 +37,36 @@ pub struct CachedAdd {
     pub result: Option<Json>,
 }
 
-/// Reads the file of a container. The first network has the runtime's interface, `ifname`. Each that can't be read is an error
-/// of its own.
+/// Reads the file of a container. The first network has the runtime's interface, `ifname`. Each
+/// that can't be read is an error of its own.
 pub fn delegates(bytes: &[u8], ifname: &str) -> Result<Vec<Result<Delegate, Error>>, Error> {
     let Json::Array(items) = Json::parse(bytes, "Multus' file of the container")? else {
-        return Err(Error::decode("Multus' file of the container: expected a list"));
+        return Err(Error::decode(
+            "Multus' file of the container: expected a list",
+        ));
     };
     if items.is_empty() || items.len() > MAX_NETWORKS {
-        let sentence = format!("Multus' file of the container: {} networks, not 1 to {MAX_NETWORKS}", items.len());
+        let sentence = format!(
+            "Multus' file of the container: {} networks, not 1 to {MAX_NETWORKS}",
+            items.len()
+        );
         return Err(Error::config(sentence));
     }
-    Ok(items.iter().enumerate().map(|(at, item)| delegate(item, at, ifname)).collect())
+    Ok(items
+        .iter()
+        .enumerate()
+        .map(|(at, item)| delegate(item, at, ifname))
+        .collect())
 }
 
 fn delegate(item: &Json, at: usize, ifname: &str) -> Result<Delegate, Error> {
     let named = item.str_or("Name", "")?;
-    let context = |error: Error| error.context(format_args!("network {:?} in Multus' file", shortened(named)));
+    let context = |error: Error| {
+        error.context(format_args!(
+            "network {:?} in Multus' file",
+            shortened(named)
+        ))
+    };
     let config = decoded(item, "Bytes").map_err(context)?;
     // Multus names networks `<namespace>/<name>`.
     let name = named.rsplit('/').next().unwrap_or_default();
@@ -78,23 +92,46 @@ pub fn cache_name(network: &str, container_id: &str, ifname: &str) -> Option<Str
     (!name.contains(['/', '\0'])).then_some(name)
 }
 
-/// Reads libcni's cache of an ADD; `None` if it is about another one. `a-b` + `c` and `a` + `b-c` share a file name, so the
-/// names inside decide.
-pub fn cached_add(bytes: &[u8], network: &str, container_id: &str, ifname: &str) -> Result<Option<CachedAdd>, Error> {
+/// Reads libcni's cache of an ADD; `None` if it is about another one. `a-b` + `c` and `a` + `b-c`
+/// share a file name, so the names inside decide.
+pub fn cached_add(
+    bytes: &[u8],
+    network: &str,
+    container_id: &str,
+    ifname: &str,
+) -> Result<Option<CachedAdd>, Error> {
     let json = Json::parse(bytes, "libcni's cache")?;
     let says = |key: &str, value: &str| json.get(key).and_then(Json::as_str) == Some(value);
-    if !(says("networkName", network) && says("containerId", container_id) && says("ifName", ifname)) {
+    if !(says("networkName", network)
+        && says("containerId", container_id)
+        && says("ifName", ifname))
+    {
         return Ok(None);
     }
     let pair = |pair: &Json| {
         let Json::Array(pair) = pair else { return None };
-        Some(format!("{}={}", pair.first()?.as_str()?, pair.get(1)?.as_str()?))
+        Some(format!(
+            "{}={}",
+            pair.first()?.as_str()?,
+            pair.get(1)?.as_str()?
+        ))
     };
-    let args: Vec<String> = json.list("cniArgs")?.into_iter().flatten().filter_map(pair).collect();
+    let args: Vec<String> = json
+        .list("cniArgs")?
+        .into_iter()
+        .flatten()
+        .filter_map(pair)
+        .collect();
     Ok(Some(CachedAdd {
-        netns: json.str("netns")?.filter(|path| path.starts_with('/')).map(PathBuf::from),
+        netns: json
+            .str("netns")?
+            .filter(|path| path.starts_with('/'))
+            .map(PathBuf::from),
         args: args.join(";"),
-        runtime_config: json.object("capabilityArgs")?.cloned().unwrap_or_else(|| Json::object_of([])),
+        runtime_config: json
+            .object("capabilityArgs")?
+            .cloned()
+            .unwrap_or_else(|| Json::object_of([])),
         result: json.object("result")?.cloned(),
     }))
 }
@@ -106,10 +143,13 @@ pub fn cached_of(bytes: &[u8]) -> Option<(String, String)> {
     Some((text("containerId")?, text("ifName")?))
 }
 
-/// The network of an ADD that libcni cached, if that was one of this container: where Multus' own file is damaged.
+/// The network of an ADD that libcni cached, if that was one of this container: where Multus' own
+/// file is damaged.
 pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
     let (of, ifname) = cached_of(bytes)?;
-    let json = Json::parse(bytes, "libcni's cache").ok().filter(|_| of == container_id)?;
+    let json = Json::parse(bytes, "libcni's cache")
+        .ok()
+        .filter(|_| of == container_id)?;
     let network = json.get("networkName").and_then(Json::as_str)?;
     let definition = Definition::parse(decoded(&json, "config").ok()?, network).ok()?;
     Some(Delegate { definition, ifname })
@@ -122,11 +162,21 @@ mod tests {
     /// As Multus 4.3 writes it, without the keys that it does not read back.
     fn file(entries: &[(&str, &str, &str)]) -> Vec<u8> {
         let item = |(name, ifname, config): &(&str, &str, &str)| {
-            let requested = if ifname.is_empty() { String::new() } else { format!(r#","ifnameRequest":"{ifname}""#) };
+            let requested = if ifname.is_empty() {
+                String::new()
+            } else {
+                format!(r#","ifnameRequest":"{ifname}""#)
+            };
             let bytes = STANDARD.encode(config);
-            format!(r#"{{"Conf":{{}},"ConfList":{{}},"Name":"{name}"{requested},"Bytes":"{bytes}"}}"#)
+            format!(
+                r#"{{"Conf":{{}},"ConfList":{{}},"Name":"{name}"{requested},"Bytes":"{bytes}"}}"#
+            )
         };
-        format!("[{}]", entries.iter().map(item).collect::<Vec<_>>().join(",")).into_bytes()
+        format!(
+            "[{}]",
+            entries.iter().map(item).collect::<Vec<_>>().join(",")
+        )
+        .into_bytes()
     }
 
     #[test]
@@ -134,13 +184,34 @@ mod tests {
         let list = r#"{"name":"pods","cniVersion":"1.0.0","plugins":[{"type":"flannel"},{"type":"portmap"}]}"#;
         let bytes = file(&[
             ("", "", list),
-            ("shop/lan", "", r#"{"cniVersion":"0.3.1","type":"macvlan","master":"eth1"}"#),
-            ("shop/fast", "fast0", r#"{"cniVersion":"0.3.1","name":"of-conf","type":"host-device","device":"eth2"}"#),
+            (
+                "shop/lan",
+                "",
+                r#"{"cniVersion":"0.3.1","type":"macvlan","master":"eth1"}"#,
+            ),
+            (
+                "shop/fast",
+                "fast0",
+                r#"{"cniVersion":"0.3.1","name":"of-conf","type":"host-device","device":"eth2"}"#,
+            ),
         ]);
-        let read: Vec<Delegate> = delegates(&bytes, "eth0").unwrap().into_iter().map(Result::unwrap).collect();
-        let named: Vec<(&str, &str)> = read.iter().map(|one| (one.definition.name(), one.ifname.as_str())).collect();
-        assert_eq!(named, [("pods", "eth0"), ("lan", "net1"), ("of-conf", "fast0")]);
-        assert_eq!(read[0].definition.types().collect::<Vec<_>>(), ["flannel", "portmap"]);
+        let read: Vec<Delegate> = delegates(&bytes, "eth0")
+            .unwrap()
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        let named: Vec<(&str, &str)> = read
+            .iter()
+            .map(|one| (one.definition.name(), one.ifname.as_str()))
+            .collect();
+        assert_eq!(
+            named,
+            [("pods", "eth0"), ("lan", "net1"), ("of-conf", "fast0")]
+        );
+        assert_eq!(
+            read[0].definition.types().collect::<Vec<_>>(),
+            ["flannel", "portmap"]
+        );
     }
 
     #[test]
@@ -150,7 +221,10 @@ mod tests {
         assert!(read[0].is_err() && read[1].is_ok());
         for text in ["", "null", "[]", "{}", "[1", r#"[{"Bytes":"*"}]"#] {
             let all = delegates(text.as_bytes(), "eth0");
-            assert!(all.is_err() || all.unwrap().iter().all(Result::is_err), "{text}");
+            assert!(
+                all.is_err() || all.unwrap().iter().all(Result::is_err),
+                "{text}"
+            );
         }
         let many = vec![("", "", r#"{"type":"ptp"}"#); MAX_NETWORKS + 1];
         assert!(delegates(&file(&many), "eth0").is_err());
@@ -161,18 +235,35 @@ mod tests {
         let text = r#"{"kind":"cniCacheV1","containerId":"c","config":"e30=","ifName":"net1","networkName":"n",
             "netns":"/run/netns/c","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAME","web"]],
             "capabilityArgs":{"mac":"02:00:00:00:00:01"},"result":{"cniVersion":"1.0.0"}}"#;
-        let read = cached_add(text.as_bytes(), "n", "c", "net1").unwrap().unwrap();
+        let read = cached_add(text.as_bytes(), "n", "c", "net1")
+            .unwrap()
+            .unwrap();
         assert_eq!(read.args, "IgnoreUnknown=1;K8S_POD_NAME=web");
         assert_eq!(read.netns, Some("/run/netns/c".into()));
-        assert_eq!(read.runtime_config.to_string(), r#"{"mac":"02:00:00:00:00:01"}"#);
-        assert_eq!(read.result.unwrap().to_string(), r#"{"cniVersion":"1.0.0"}"#);
-        assert_eq!(cached_add(text.as_bytes(), "n-c", "c", "net1").unwrap(), None);
+        assert_eq!(
+            read.runtime_config.to_string(),
+            r#"{"mac":"02:00:00:00:00:01"}"#
+        );
+        assert_eq!(
+            read.result.unwrap().to_string(),
+            r#"{"cniVersion":"1.0.0"}"#
+        );
+        assert_eq!(
+            cached_add(text.as_bytes(), "n-c", "c", "net1").unwrap(),
+            None
+        );
         assert!(cached_add(b"{", "n", "c", "net1").is_err());
-        assert_eq!(cached_of(text.as_bytes()), Some(("c".to_owned(), "net1".to_owned())));
+        assert_eq!(
+            cached_of(text.as_bytes()),
+            Some(("c".to_owned(), "net1".to_owned()))
+        );
         assert!(cached_delegate(text.as_bytes(), "c").is_none(), "no type");
         let whole = text.replace("e30=", &STANDARD.encode(r#"{"type":"ptp"}"#));
         let delegate = cached_delegate(whole.as_bytes(), "c").unwrap();
-        assert_eq!((delegate.definition.name(), delegate.ifname.as_str()), ("n", "net1"));
+        assert_eq!(
+            (delegate.definition.name(), delegate.ifname.as_str()),
+            ("n", "net1")
+        );
         assert!(cached_delegate(whole.as_bytes(), "d").is_none());
         assert_eq!(cache_name("n", "c", "net1").as_deref(), Some("n-c-net1"));
         assert_eq!(cache_name("../n", "c", "net1"), None);

@@ -1,4 +1,5 @@
-//! A network's definition: the configuration that a NetworkAttachmentDefinition, a file or another configuration holds.
+//! A network's definition: the configuration that a NetworkAttachmentDefinition, a file or another
+//! configuration holds.
 
 use super::settings::key_of_pods;
 use super::{Nad, ObjectName, RESOURCE_NAME};
@@ -32,22 +33,39 @@ pub struct Found {
 }
 
 impl Found {
-    /// The network of a NetworkAttachmentDefinition: its own configuration, else the one that `on_disk` finds by its name.
-    pub fn of_nad(nad: &Nad, on_disk: impl FnOnce(&str) -> Result<Definition, Error>) -> Result<Self, Error> {
+    /// The network of a NetworkAttachmentDefinition: its own configuration, else the one that
+    /// `on_disk` finds by its name.
+    pub fn of_nad(
+        nad: &Nad,
+        on_disk: impl FnOnce(&str) -> Result<Definition, Error>,
+    ) -> Result<Self, Error> {
         let context = |error: Error| error.context(format_args!("network {}", nad.name));
         let definition = if is_on_disk(nad) {
             on_disk(&nad.name.name).map_err(context)?
         } else {
             let json = Json::parse(nad.config.as_bytes(), "spec.config").map_err(context)?;
-            Definition::parse(json, &nad.name.name).map_err(|error| context(error.context("spec.config")))?
+            Definition::parse(json, &nad.name.name)
+                .map_err(|error| context(error.context("spec.config")))?
         };
-        let resource = nad.annotations.get(RESOURCE_NAME).filter(|name| !name.is_empty()).cloned();
-        Ok(Self { definition, object: Some(nad.name.clone()), resource })
+        let resource = nad
+            .annotations
+            .get(RESOURCE_NAME)
+            .filter(|name| !name.is_empty())
+            .cloned();
+        Ok(Self {
+            definition,
+            object: Some(nad.name.clone()),
+            resource,
+        })
     }
 
     /// A network without a NetworkAttachmentDefinition.
     pub fn of(definition: Definition) -> Self {
-        Self { definition, object: None, resource: None }
+        Self {
+            definition,
+            object: None,
+            resource: None,
+        }
     }
 }
 
@@ -57,7 +75,8 @@ pub fn is_on_disk(nad: &Nad) -> bool {
 }
 
 impl Definition {
-    /// Reads a plugin's configuration or a list; its name is `name` where it has none. Codes as of a configuration.
+    /// Reads a plugin's configuration or a list; its name is `name` where it has none. Codes as of
+    /// a configuration.
     pub fn parse(mut json: Json, name: &str) -> Result<Self, Error> {
         // Whatever else it is, a secret may be in it.
         if json.expect_object("network config").is_err() {
@@ -72,7 +91,12 @@ impl Definition {
             (NetConfList::from_json(&json)?, true)
         } else {
             check_plugin_type(json.str_or("type", "")?)?;
-            let NetConf { json, name, version, .. } = NetConf::from_json(json)?;
+            let NetConf {
+                json,
+                name,
+                version,
+                ..
+            } = NetConf::from_json(json)?;
             (
                 NetConfList {
                     name,
@@ -85,7 +109,10 @@ impl Definition {
             )
         };
         if list.plugins.len() > MAX_PLUGINS {
-            return Err(Error::config(format!("{} plugins, more than {MAX_PLUGINS}", list.plugins.len())));
+            return Err(Error::config(format!(
+                "{} plugins, more than {MAX_PLUGINS}",
+                list.plugins.len()
+            )));
         }
         let definition = Self { list, is_list };
         if definition.types().any(|plugin| plugin == BRAID) {
@@ -112,7 +139,10 @@ impl Definition {
 
     /// The types of its plugins.
     pub fn types(&self) -> impl Iterator<Item = &str> {
-        self.list.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str())
+        self.list
+            .plugins
+            .iter()
+            .filter_map(|plugin| plugin.get("type")?.as_str())
     }
 
     /// True if any plugin has this capability.
@@ -123,7 +153,10 @@ impl Definition {
     /// Joins these arguments into `args.cni` of each plugin; they win over those of the same name.
     pub fn merge_args(&mut self, more: &[(String, Json)]) -> Result<(), Error> {
         for plugin in self.list.plugins.iter_mut().filter(|_| !more.is_empty()) {
-            let mut args = plugin.object("args")?.cloned().unwrap_or_else(|| Json::object_of([]));
+            let mut args = plugin
+                .object("args")?
+                .cloned()
+                .unwrap_or_else(|| Json::object_of([]));
             let mut cni = args.object(CNI)?.map_or(&[][..], Json::fields).to_vec();
             cni.retain(|(name, _)| !more.iter().any(|(other, _)| other == name));
             cni.extend(more.iter().cloned());
@@ -136,8 +169,13 @@ impl Definition {
     /// Passes the runtime's value of this capability to these plugins.
     pub fn grant(&mut self, plugins: &[usize], capability: &str) -> Result<(), Error> {
         for at in plugins {
-            let Some(plugin) = self.list.plugins.get_mut(*at) else { continue };
-            let mut all = plugin.object("capabilities")?.cloned().unwrap_or_else(|| Json::object_of([]));
+            let Some(plugin) = self.list.plugins.get_mut(*at) else {
+                continue;
+            };
+            let mut all = plugin
+                .object("capabilities")?
+                .cloned()
+                .unwrap_or_else(|| Json::object_of([]));
             all.set(capability, true);
             plugin.set("capabilities", all);
         }
@@ -146,7 +184,9 @@ impl Definition {
 
     /// Adds a plugin of this type with a capability behind the others.
     pub fn append(&mut self, kind: &str, capability: &str) -> Result<(), Error> {
-        self.list.plugins.push(Json::object_of([("type", kind.into())]));
+        self.list
+            .plugins
+            .push(Json::object_of([("type", kind.into())]));
         self.is_list = true;
         self.grant(&[self.list.plugins.len() - 1], capability)
     }
@@ -159,12 +199,16 @@ impl Definition {
         }
     }
 
-    /// The configuration that braid's chain is called with: the plugin, or the list inside a configuration of type `braid`.
-    /// Plugins get the keys of `runtime_config` that they declare a capability for.
+    /// The configuration that braid's chain is called with: the plugin, or the list inside a
+    /// configuration of type `braid`. Plugins get the keys of `runtime_config` that they
+    /// declare a capability for.
     pub fn conf(&self, runtime_config: &Json) -> Result<Json, Error> {
         let list = &self.list;
         if !self.is_list {
-            let injected = Injected { runtime_config: Some(runtime_config), ..Injected::default() };
+            let injected = Injected {
+                runtime_config: Some(runtime_config),
+                ..Injected::default()
+            };
             return Ok(Rc::unwrap_or_clone(list.plugin_conf(0, &injected)?.json));
         }
         let mut json = Json::object_of([
@@ -173,7 +217,10 @@ impl Definition {
             ("type", BRAID.into()),
             ("plugins", list.plugins.clone().into()),
         ]);
-        for (key, is_set) in [("disableCheck", list.disable_check), ("disableGC", list.disable_gc)] {
+        for (key, is_set) in [
+            ("disableCheck", list.disable_check),
+            ("disableGC", list.disable_gc),
+        ] {
             if is_set {
                 json.set(key, true);
             }
@@ -188,10 +235,14 @@ impl Definition {
 /// A list in one configuration. One that attaches pods would start this program again, for ever.
 fn of_braid(json: Json) -> Result<NetConfList, Error> {
     if let Some(key) = key_of_pods(&json) {
-        return Err(Error::config(format!("{key:?}: a network of a pod can't attach pods to networks")));
+        return Err(Error::config(format!(
+            "{key:?}: a network of a pod can't attach pods to networks"
+        )));
     }
     let list = NetConfList::from_braid(&NetConf::from_json(json)?)?;
-    list.ok_or_else(|| Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration"))
+    list.ok_or_else(|| {
+        Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration")
+    })
 }
 
 #[cfg(test)]

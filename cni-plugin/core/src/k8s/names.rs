@@ -46,9 +46,17 @@ mod tests {
             ("a/b", false, false),
             ("a\0", false, false),
             ("ä", false, false),
-            (&format!("{longer}.{longer}.{longer}.{longer}"), false, false),
+            (
+                &format!("{longer}.{longer}.{longer}.{longer}"),
+                false,
+                false,
+            ),
         ] {
-            assert_eq!((is_namespace(name), is_object(name)), (namespace, object), "{name:?}");
+            assert_eq!(
+                (is_namespace(name), is_object(name)),
+                (namespace, object),
+                "{name:?}"
+            );
         }
     }
 }

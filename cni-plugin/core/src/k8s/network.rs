@@ -1,4 +1,5 @@
-//! One network of a pod, ready to be attached: its configuration, its interface and what only this pod asks of it.
+//! One network of a pod, ready to be attached: its configuration, its interface and what only this
+//! pod asks of it.
 
 use super::nad::Definition;
 use super::{ObjectName, request};
@@ -29,7 +30,8 @@ pub struct Network {
     pub asked: Vec<&'static str>,
     /// Pairs that its plugins get in `CNI_ARGS`, behind the runtime's own.
     pub cni_args: Vec<(&'static str, String)>,
-    /// Gateways of the pod's default route; empty where the network's own is to be used, `None` where it has none.
+    /// Gateways of the pod's default route; empty where the network's own is to be used, `None`
+    /// where it has none.
     pub default_route: Option<Vec<IpAddr>>,
     /// The claim whose addresses it gets.
     pub ipam_claim: Option<ObjectName>,
@@ -40,9 +42,12 @@ pub struct Network {
 }
 
 impl Network {
-    /// The name for people and for the status: of the NetworkAttachmentDefinition, or the network's own.
+    /// The name for people and for the status: of the NetworkAttachmentDefinition, or the network's
+    /// own.
     pub fn name(&self) -> String {
-        self.object.as_ref().map_or_else(|| self.definition.name().to_owned(), ToString::to_string)
+        self.object
+            .as_ref()
+            .map_or_else(|| self.definition.name().to_owned(), ToString::to_string)
     }
 
     /// The configuration that braid's chain is called with.
@@ -79,8 +84,9 @@ impl Network {
         ["ips", "mac"].iter().any(|key| self.asked.contains(key))
     }
 
-    /// Checks that the result has the addresses that the pod requests, which a plugin may have ignored. `seen` is the hardware
-    /// address of the interface, for a result without one. An interface that is no link of the kernel may have neither.
+    /// Checks that the result has the addresses that the pod requests, which a plugin may have
+    /// ignored. `seen` is the hardware address of the interface, for a result without one. An
+    /// interface that is no link of the kernel may have neither.
     pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(
@@ -90,19 +96,50 @@ impl Network {
         };
         if self.asked.contains(&"ips") {
             let given = |asked: &str| {
-                let address = asked.split('/').next().unwrap_or_default().parse::<IpAddr>();
-                address.is_ok_and(|asked| result.ips.iter().any(|ip| ip.address.addr() == asked.to_canonical()))
+                let address = asked
+                    .split('/')
+                    .next()
+                    .unwrap_or_default()
+                    .parse::<IpAddr>();
+                address.is_ok_and(|asked| {
+                    result
+                        .ips
+                        .iter()
+                        .any(|ip| ip.address.addr() == asked.to_canonical())
+                })
             };
-            if let Some(missing) = self.runtime_config.strings("ips")?.iter().find(|asked| !given(asked)) {
+            if let Some(missing) = self
+                .runtime_config
+                .strings("ips")?
+                .iter()
+                .find(|asked| !given(asked))
+            {
                 let all: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-                return wrong("ips", missing, if all.is_empty() { "none".to_owned() } else { all.join(", ") });
+                return wrong(
+                    "ips",
+                    missing,
+                    if all.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        all.join(", ")
+                    },
+                );
             }
         }
-        let Some(asked) = self.runtime_config.str("mac")?.filter(|_| self.asked.contains(&"mac")) else {
+        let Some(asked) = self
+            .runtime_config
+            .str("mac")?
+            .filter(|_| self.asked.contains(&"mac"))
+        else {
             return Ok(());
         };
-        let interface = result.interfaces.iter().find(|interface| !interface.sandbox.is_empty());
-        let of_result = interface.map(|interface| interface.mac.clone()).filter(|mac| !mac.is_empty());
+        let interface = result
+            .interfaces
+            .iter()
+            .find(|interface| !interface.sandbox.is_empty());
+        let of_result = interface
+            .map(|interface| interface.mac.clone())
+            .filter(|mac| !mac.is_empty());
         match of_result.or_else(|| seen.map(|mac| mac.to_string())) {
             Some(mac) if !asked.eq_ignore_ascii_case(&mac) => wrong("mac", asked, mac),
             Some(_) | None => Ok(()),

@@ -1,4 +1,5 @@
-//! Networks among the node's files. Plugins of a list may lie in files of their own, in a folder beside it (CNI 1.1).
+//! Networks among the node's files. Plugins of a list may lie in files of their own, in a folder
+//! beside it (CNI 1.1).
 //!
 //! ```text
 //!  /etc/cni/net.d/10-flannel.conflist   {"name": "cbr0", "plugins": […]}   ─┐
@@ -30,13 +31,20 @@ pub struct OnDisk<'f> {
 }
 
 impl OnDisk<'_> {
-    /// The folder beside the file whose plugins belong to the list, which is the network's name; `None` of a single plugin, of a
-    /// list that has all of its plugins, and of a name that could be the path of another place.
+    /// The folder beside the file whose plugins belong to the list, which is the network's name;
+    /// `None` of a single plugin, of a list that has all of its plugins, and of a name that
+    /// could be the path of another place.
     pub fn folder(&self) -> Result<Option<&str>, Error> {
-        if rank(self.file) != Some(LIST) || only_inlined(&self.json).map_err(|err| err.context(self.file))? {
+        if rank(self.file) != Some(LIST)
+            || only_inlined(&self.json).map_err(|err| err.context(self.file))?
+        {
             return Ok(None);
         }
-        Ok(self.json.str_or("name", "").ok().filter(|name| is_identifier(name)))
+        Ok(self
+            .json
+            .str_or("name", "")
+            .ok()
+            .filter(|name| is_identifier(name)))
     }
 
     /// The network with the plugins of its folder.
@@ -44,7 +52,10 @@ impl OnDisk<'_> {
         let context = |error: Error| error.context(self.file);
         let mut plugins = plugins_of(folder).map_err(context)?;
         if !plugins.is_empty() {
-            let mut all = self.json.each("plugins", |plugin| Ok(plugin.clone())).map_err(context)?;
+            let mut all = self
+                .json
+                .each("plugins", |plugin| Ok(plugin.clone()))
+                .map_err(context)?;
             all.append(&mut plugins);
             self.json.set("plugins", all);
         }
@@ -52,53 +63,92 @@ impl OnDisk<'_> {
     }
 }
 
-/// The network of this name among the files of a folder: lists before single plugins, each in the order of file names. A file
-/// that can't be read is passed over: it may be another network's.
+/// The network of this name among the files of a folder: lists before single plugins, each in the
+/// order of file names. A file that can't be read is passed over: it may be another network's.
 pub fn of_disk<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, Error> {
     let mut unreadable = Vec::new();
     for file in in_order(files) {
         match Json::parse(&file.bytes, &file.name) {
-            Ok(json) if has_name(&json, name) => return Ok(OnDisk { json, name, file: &file.name }),
+            Ok(json) if has_name(&json, name) => {
+                return Ok(OnDisk {
+                    json,
+                    name,
+                    file: &file.name,
+                });
+            }
             Ok(_) => {}
             Err(error) => unreadable.push(error.msg),
         }
     }
-    let but = if unreadable.is_empty() { String::new() } else { format!("; not read: {}", listed(unreadable)) };
-    Err(Error::config(format!("no configuration has the name {:?}, of {} files{but}", shortened(name), files.len())))
+    let but = if unreadable.is_empty() {
+        String::new()
+    } else {
+        format!("; not read: {}", listed(unreadable))
+    };
+    Err(Error::config(format!(
+        "no configuration has the name {:?}, of {} files{but}",
+        shortened(name),
+        files.len()
+    )))
 }
 
 /// The first network of a folder by file name; its name is `name` where it has none.
 pub fn first_of_folder<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, Error> {
     let known = files.iter().filter(|file| rank(&file.name).is_some());
-    let first = known
-        .min_by(|a, b| a.name.cmp(&b.name))
-        .ok_or_else(|| Error::config(format!("{}: no .conf, .conflist or .json there", shortened(name))))?;
+    let first = known.min_by(|a, b| a.name.cmp(&b.name)).ok_or_else(|| {
+        Error::config(format!(
+            "{}: no .conf, .conflist or .json there",
+            shortened(name)
+        ))
+    })?;
     of_file(name, first)
 }
 
 /// The network of one file; its name is `name` where it has none.
 pub fn of_file<'f>(name: &'f str, file: &'f DiskFile) -> Result<OnDisk<'f>, Error> {
-    Ok(OnDisk { json: Json::parse(&file.bytes, &file.name)?, name, file: &file.name })
+    Ok(OnDisk {
+        json: Json::parse(&file.bytes, &file.name)?,
+        name,
+        file: &file.name,
+    })
 }
 
 /// All plugins of a folder as one network, in the order of file names; `None` where it has none.
-pub fn chain_of_folder(name: &str, version: Version, files: &[DiskFile]) -> Result<Option<Definition>, Error> {
+pub fn chain_of_folder(
+    name: &str,
+    version: Version,
+    files: &[DiskFile],
+) -> Result<Option<Definition>, Error> {
     let plugins = plugins_of(files)?;
     if plugins.is_empty() {
         return Ok(None);
     }
-    let list = [("name", name.into()), ("cniVersion", version.as_str().into()), ("plugins", plugins.into())];
+    let list = [
+        ("name", name.into()),
+        ("cniVersion", version.as_str().into()),
+        ("plugins", plugins.into()),
+    ];
     Definition::parse(Json::object_of(list), name).map(Some)
 }
 
-/// True if the runtime itself runs the plugins of a folder behind the call with this configuration: its own list, which has the
-/// folder's name, is among these files beside that folder. A runtime by an older library runs them for no list.
+/// True if the runtime itself runs the plugins of a folder behind the call with this configuration:
+/// its own list, which has the folder's name, is among these files beside that folder. A runtime by
+/// an older library runs them for no list.
 pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bool {
     let is_own = |file: &DiskFile| {
-        let Ok(json) = Json::parse(&file.bytes, &file.name) else { return false };
-        let has_call = |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(&call.plugin);
-        let plugins = if let Some(Json::Array(all)) = json.get("plugins") { all.as_slice() } else { &[] };
-        has_name(&json, folder) && plugins.iter().any(has_call) && !only_inlined(&json).unwrap_or_default()
+        let Ok(json) = Json::parse(&file.bytes, &file.name) else {
+            return false;
+        };
+        let has_call =
+            |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(&call.plugin);
+        let plugins = if let Some(Json::Array(all)) = json.get("plugins") {
+            all.as_slice()
+        } else {
+            &[]
+        };
+        has_name(&json, folder)
+            && plugins.iter().any(has_call)
+            && !only_inlined(&json).unwrap_or_default()
     };
     let lists = files.iter().filter(|file| rank(&file.name) == Some(LIST));
     call.name == folder && lists.into_iter().any(is_own)
@@ -106,12 +156,25 @@ pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bo
 
 /// The plugins of these files by file name, each an object with a type.
 fn plugins_of(files: &[DiskFile]) -> Result<Vec<Json>, Error> {
-    let mut sorted: Vec<&DiskFile> = files.iter().filter(|file| file.name.ends_with(PLUGIN)).collect();
+    let mut sorted: Vec<&DiskFile> = files
+        .iter()
+        .filter(|file| file.name.ends_with(PLUGIN))
+        .collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
     let plugin = |file: &DiskFile| {
         let json = Json::parse(&file.bytes, &file.name)?;
-        let is_plugin = json.get("type").and_then(Json::as_str).is_some_and(|kind| !kind.is_empty());
-        if is_plugin { Ok(json) } else { Err(Error::config(format!("{}: no plugin: it has no \"type\"", file.name))) }
+        let is_plugin = json
+            .get("type")
+            .and_then(Json::as_str)
+            .is_some_and(|kind| !kind.is_empty());
+        if is_plugin {
+            Ok(json)
+        } else {
+            Err(Error::config(format!(
+                "{}: no plugin: it has no \"type\"",
+                file.name
+            )))
+        }
     };
     sorted.into_iter().map(plugin).collect()
 }
@@ -122,7 +185,10 @@ fn has_name(json: &Json, name: &str) -> bool {
 
 /// Lists first.
 fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
-    let mut ranked: Vec<(u8, &DiskFile)> = files.iter().filter_map(|file| Some((rank(&file.name)?, file))).collect();
+    let mut ranked: Vec<(u8, &DiskFile)> = files
+        .iter()
+        .filter_map(|file| Some((rank(&file.name)?, file)))
+        .collect();
     ranked.sort_by(|(a, first), (b, second)| a.cmp(b).then_with(|| first.name.cmp(&second.name)));
     ranked.into_iter().map(|(_, file)| file).collect()
 }
@@ -145,7 +211,10 @@ mod tests {
     use super::*;
 
     fn file(name: &str, text: &str) -> DiskFile {
-        DiskFile { name: name.to_owned(), bytes: text.as_bytes().to_vec() }
+        DiskFile {
+            name: name.to_owned(),
+            bytes: text.as_bytes().to_vec(),
+        }
     }
 
     fn types(definition: &Definition) -> String {
@@ -159,55 +228,122 @@ mod tests {
             file("10-a.conflist", r#"{"plugins":[{"type":"a"}]}"#),
             file("00-readme.txt", "x"),
         ];
-        let first = first_of_folder("pods", &all).unwrap().definition(&[]).unwrap();
+        let first = first_of_folder("pods", &all)
+            .unwrap()
+            .definition(&[])
+            .unwrap();
         assert_eq!((first.name(), types(&first).as_str()), ("pods", "a"));
         assert!(first_of_folder("pods", &all[2..]).is_err());
-        let chain = [file("2.conf", r#"{"type":"b"}"#), file("1.conf", r#"{"type":"a","x":1}"#), file("0.json", "{")];
-        let chain = chain_of_folder("aux", Version::V1_0_0, &chain).unwrap().unwrap();
-        assert_eq!((chain.name(), chain.version(), types(&chain).as_str()), ("aux", Version::V1_0_0, "a,b"));
-        assert!(chain_of_folder("aux", Version::V1_0_0, &all[1..]).unwrap().is_none());
+        let chain = [
+            file("2.conf", r#"{"type":"b"}"#),
+            file("1.conf", r#"{"type":"a","x":1}"#),
+            file("0.json", "{"),
+        ];
+        let chain = chain_of_folder("aux", Version::V1_0_0, &chain)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (chain.name(), chain.version(), types(&chain).as_str()),
+            ("aux", Version::V1_0_0, "a,b")
+        );
+        assert!(
+            chain_of_folder("aux", Version::V1_0_0, &all[1..])
+                .unwrap()
+                .is_none()
+        );
         assert!(chain_of_folder("aux", Version::V1_0_0, &[file("1.conf", "{")]).is_err());
     }
 
     #[test]
     fn the_plugins_of_a_lists_folder_are_its_last_ones_by_file_name() {
-        let list = |rest: &str| file("10-x.conflist", &format!(r#"{{"name":"x","cniVersion":"1.1.0"{rest}}}"#));
-        let folder = [file("20.conf", r#"{"type":"c","name":"own"}"#), file("10.conf", r#"{"type":"b"}"#)];
+        let list = |rest: &str| {
+            file(
+                "10-x.conflist",
+                &format!(r#"{{"name":"x","cniVersion":"1.1.0"{rest}}}"#),
+            )
+        };
+        let folder = [
+            file("20.conf", r#"{"type":"c","name":"own"}"#),
+            file("10.conf", r#"{"type":"b"}"#),
+        ];
         for (rest, expected) in [
             (r#","plugins":[{"type":"a"}]"#, Ok(Some("a,b,c"))),
-            (r#","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":false"#, Ok(Some("a,b,c"))),
-            (r#","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":"TRUE""#, Ok(None)),
+            (
+                r#","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":false"#,
+                Ok(Some("a,b,c")),
+            ),
+            (
+                r#","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":"TRUE""#,
+                Ok(None),
+            ),
             (r#","plugins":[]"#, Ok(Some("b,c"))),
             ("", Ok(Some("b,c"))),
-            (r#","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":5"#, Err(())),
+            (
+                r#","plugins":[{"type":"a"}],"loadOnlyInlinedPlugins":5"#,
+                Err(()),
+            ),
         ] {
             let list = list(rest);
             let found = of_file("x", &list).unwrap();
-            let has_folder = found.folder().map(|folder| folder == Some("x")).map_err(drop);
+            let has_folder = found
+                .folder()
+                .map(|folder| folder == Some("x"))
+                .map_err(drop);
             assert_eq!(has_folder, expected.map(|types| types.is_some()), "{rest}");
             if let Ok(Some(expected)) = expected {
-                assert_eq!(types(&found.definition(&folder).unwrap()), expected, "{rest}");
+                assert_eq!(
+                    types(&found.definition(&folder).unwrap()),
+                    expected,
+                    "{rest}"
+                );
             }
         }
         let without = list("");
-        assert!(of_file("x", &without).unwrap().definition(&[]).is_err(), "no plugin at all");
+        assert!(
+            of_file("x", &without).unwrap().definition(&[]).is_err(),
+            "no plugin at all"
+        );
     }
 
     #[test]
     fn a_wrong_file_of_the_folder_fails_the_network() {
         let list = file("x.conflist", r#"{"name":"x","plugins":[{"type":"a"}]}"#);
-        for text in ["{", "[]", "5", "{}", r#"{"type":""}"#, r#"{"plugins":[{"type":"b"}]}"#] {
-            let error = of_file("x", &list).unwrap().definition(&[file("1.conf", text)]).unwrap_err();
-            assert!(error.msg.starts_with("x.conflist: 1.conf: "), "{text}: {error}");
+        for text in [
+            "{",
+            "[]",
+            "5",
+            "{}",
+            r#"{"type":""}"#,
+            r#"{"plugins":[{"type":"b"}]}"#,
+        ] {
+            let error = of_file("x", &list)
+                .unwrap()
+                .definition(&[file("1.conf", text)])
+                .unwrap_err();
+            assert!(
+                error.msg.starts_with("x.conflist: 1.conf: "),
+                "{text}: {error}"
+            );
         }
         for text in [r#"{"type":"../a"}"#, r#"{"type":"braid"}"#] {
-            assert!(of_file("x", &list).unwrap().definition(&[file("1.conf", text)]).is_err(), "{text}");
+            assert!(
+                of_file("x", &list)
+                    .unwrap()
+                    .definition(&[file("1.conf", text)])
+                    .is_err(),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_folder_is_never_another_place() {
-        let text = |name: &str| format!(r#"{{"name":{},"plugins":[{{"type":"a"}}]}}"#, Json::from(name));
+        let text = |name: &str| {
+            format!(
+                r#"{{"name":{},"plugins":[{{"type":"a"}}]}}"#,
+                Json::from(name)
+            )
+        };
         for name in ["..", ".", "a/b", "../x", "/etc", "", "a\0", "-a"] {
             let list = file("x.conflist", &text(name));
             assert_eq!(of_file("x", &list).unwrap().folder(), Ok(None), "{name:?}");
@@ -219,18 +355,38 @@ mod tests {
     #[test]
     fn a_runtime_runs_the_folder_of_its_own_list_unless_that_has_all_plugins() {
         let call = |name: &str| {
-            NetConf::parse(format!(r#"{{"name":"{name}","cniVersion":"1.1.0","type":"braid"}}"#).as_bytes()).unwrap()
+            NetConf::parse(
+                format!(r#"{{"name":"{name}","cniVersion":"1.1.0","type":"braid"}}"#).as_bytes(),
+            )
+            .unwrap()
         };
-        let list = |name: &str, more: &str| format!(r#"{{"name":"{name}","plugins":[{{"type":"braid"}}]{more}}}"#);
+        let list = |name: &str, more: &str| {
+            format!(r#"{{"name":"{name}","plugins":[{{"type":"braid"}}]{more}}}"#)
+        };
         for (file_name, text, is_run) in [
             ("00.conflist", list("x", ""), true),
-            ("00.conflist", list("x", r#","loadOnlyInlinedPlugins":true"#), false),
+            (
+                "00.conflist",
+                list("x", r#","loadOnlyInlinedPlugins":true"#),
+                false,
+            ),
             ("00.conflist", list("y", ""), false),
-            ("00.conf", r#"{"name":"x","type":"braid"}"#.to_owned(), false),
-            ("00.conflist", r#"{"name":"x","plugins":[{"type":"flannel"}]}"#.to_owned(), false),
+            (
+                "00.conf",
+                r#"{"name":"x","type":"braid"}"#.to_owned(),
+                false,
+            ),
+            (
+                "00.conflist",
+                r#"{"name":"x","plugins":[{"type":"flannel"}]}"#.to_owned(),
+                false,
+            ),
             ("00.conflist", "{".to_owned(), false),
         ] {
-            let files = [file("10-x.conflist", r#"{"name":"x","plugins":[{"type":"a"}]}"#), file(file_name, &text)];
+            let files = [
+                file("10-x.conflist", r#"{"name":"x","plugins":[{"type":"a"}]}"#),
+                file(file_name, &text),
+            ];
             assert_eq!(is_run_by_runtime("x", &call("x"), &files), is_run, "{text}");
             assert!(!is_run_by_runtime("x", &call("pods"), &files), "{text}");
         }

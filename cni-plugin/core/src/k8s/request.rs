@@ -9,8 +9,8 @@
 //!  infiniband-guid runtimeConfig         refused
 //! ```
 //!
-//! Multus passes `IP=` and `MAC=` to all plugins, so foreign ones get both beside a capability too. The result is verified, so
-//! that a request which reaches no plugin fails the pod.
+//! Multus passes `IP=` and `MAC=` to all plugins, so foreign ones get both beside a capability too.
+//! The result is verified, so that a request which reaches no plugin fails the pod.
 
 use super::nad::Definition;
 use super::selection::Selection;
@@ -40,14 +40,20 @@ pub enum Way {
     Refuse,
 }
 
-/// Gives a pod's request to the plugins of its network; returns what each foreign one gets in `CNI_ARGS`. If `is_strict`, a
-/// plugin without the capability gets nothing, in the words of the specification.
+/// Gives a pod's request to the plugins of its network; returns what each foreign one gets in
+/// `CNI_ARGS`. If `is_strict`, a plugin without the capability gets nothing, in the words of the
+/// specification.
 pub fn serve(
     selection: &Selection,
     definition: &mut Definition,
     is_strict: bool,
 ) -> Result<Vec<(&'static str, String)>, Error> {
-    for Missing { key, capability, way } in missing(selection, definition) {
+    for Missing {
+        key,
+        capability,
+        way,
+    } in missing(selection, definition)
+    {
         match way {
             Way::Refuse => return Err(refused(key, capability)),
             _ if is_strict => return Err(refused(key, capability)),
@@ -80,14 +86,30 @@ pub struct Missing {
 
 /// The requests of a selection for which no plugin has the capability.
 pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
-    let asked = selection.runtime_config().into_iter().map(|(capability, key, _)| (capability, key));
-    let of = |(capability, key)| Missing { key, capability, way: way(capability, definition) };
-    asked.filter(|(capability, _)| !definition.has(capability)).map(of).collect()
+    let asked = selection
+        .runtime_config()
+        .into_iter()
+        .map(|(capability, key, _)| (capability, key));
+    let of = |(capability, key)| Missing {
+        key,
+        capability,
+        way: way(capability, definition),
+    };
+    asked
+        .filter(|(capability, _)| !definition.has(capability))
+        .map(of)
+        .collect()
 }
 
 fn way(capability: &str, definition: &Definition) -> Way {
     let of_type = |kinds: &[&str]| places(definition, |plugin| kinds.contains(&kind(plugin)));
-    let or_args = || if has_foreign(definition) { Way::Args } else { Way::Refuse };
+    let or_args = || {
+        if has_foreign(definition) {
+            Way::Args
+        } else {
+            Way::Refuse
+        }
+    };
     match capability {
         "ips" => {
             let takes = |plugin: &Json| {
@@ -112,20 +134,34 @@ fn way(capability: &str, definition: &Definition) -> Way {
 }
 
 fn grant(places: Vec<usize>) -> Option<Way> {
-    if places.is_empty() { None } else { Some(Way::Grant(places)) }
+    if places.is_empty() {
+        None
+    } else {
+        Some(Way::Grant(places))
+    }
 }
 
 fn places(definition: &Definition, is_it: impl Fn(&Json) -> bool) -> Vec<usize> {
     let numbered = definition.plugins().iter().enumerate();
-    numbered.filter(|(_, plugin)| is_it(plugin)).map(|(at, _)| at).collect()
+    numbered
+        .filter(|(_, plugin)| is_it(plugin))
+        .map(|(at, _)| at)
+        .collect()
 }
 
 fn kind(plugin: &Json) -> &str {
-    plugin.get("type").and_then(Json::as_str).unwrap_or_default()
+    plugin
+        .get("type")
+        .and_then(Json::as_str)
+        .unwrap_or_default()
 }
 
 fn ipam(plugin: &Json) -> Option<&str> {
-    plugin.get("ipam")?.get("type")?.as_str().filter(|kind| !kind.is_empty())
+    plugin
+        .get("ipam")?
+        .get("type")?
+        .as_str()
+        .filter(|kind| !kind.is_empty())
 }
 
 fn is_ours(plugin: &Json) -> bool {
@@ -135,16 +171,24 @@ fn is_ours(plugin: &Json) -> bool {
 /// True if a plugin or an IPAM of the list is another program.
 fn has_foreign(definition: &Definition) -> bool {
     let is_foreign_ipam = |kind: &str| !configuration::TYPES.contains(&kind);
-    definition.plugins().iter().any(|plugin| !is_ours(plugin) || ipam(plugin).is_some_and(is_foreign_ipam))
+    definition
+        .plugins()
+        .iter()
+        .any(|plugin| !is_ours(plugin) || ipam(plugin).is_some_and(is_foreign_ipam))
 }
 
 /// True if the limit of the plugin at `at` is the network's own, which no pod changes.
 fn has_limit(definition: &Definition, at: usize) -> bool {
-    definition.plugins().get(at).is_some_and(|plugin| LIMITS.iter().any(|key| plugin.get(key).is_some()))
+    definition
+        .plugins()
+        .get(at)
+        .is_some_and(|plugin| LIMITS.iter().any(|key| plugin.get(key).is_some()))
 }
 
 fn refused(key: &str, capability: &str) -> Error {
-    Error::config(format!("{key:?}: none of its plugins has the capability {capability:?}"))
+    Error::config(format!(
+        "{key:?}: none of its plugins has the capability {capability:?}"
+    ))
 }
 
 /// `CNI_ARGS` of the runtime with further pairs. A plugin ignores pairs that it does not know.
@@ -152,10 +196,15 @@ pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
     if more.is_empty() {
         return runtime.to_owned();
     }
-    let mut pairs: Vec<String> = runtime.split(';').filter(|pair| !pair.is_empty()).map(str::to_owned).collect();
+    let mut pairs: Vec<String> = runtime
+        .split(';')
+        .filter(|pair| !pair.is_empty())
+        .map(str::to_owned)
+        .collect();
     let ignores = |pair: &String| {
-        pair.split_once('=')
-            .is_some_and(|(key, value)| key == "IgnoreUnknown" && (value == "1" || value.eq_ignore_ascii_case("true")))
+        pair.split_once('=').is_some_and(|(key, value)| {
+            key == "IgnoreUnknown" && (value == "1" || value.eq_ignore_ascii_case("true"))
+        })
     };
     if !pairs.iter().any(ignores) {
         pairs.push("IgnoreUnknown=1".to_owned());
@@ -175,11 +224,25 @@ mod tests {
 
     fn selection(keys: &str) -> Selection {
         let json = json(&format!(r#"{{"name":"n",{keys}}}"#));
-        Selection::parse(&Item { annotation: "test", number: 1, json: &json }, "ns").unwrap()
+        Selection::parse(
+            &Item {
+                annotation: "test",
+                number: 1,
+                json: &json,
+            },
+            "ns",
+        )
+        .unwrap()
     }
 
     fn list(plugins: &str) -> Definition {
-        Definition::parse(json(&format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#)), "n").unwrap()
+        Definition::parse(
+            json(&format!(
+                r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#
+            )),
+            "n",
+        )
+        .unwrap()
     }
 
     const IPS: &str = r#""ips":["10.0.0.5/24","fd00::5"]"#;
@@ -189,32 +252,85 @@ mod tests {
 
     #[test]
     fn s10_a_request_without_capability_reaches_each_plugin_that_can_serve_it() {
-        let (host_local, fixed) = (r#""ipam":{"type":"host-local"}"#, r#""ipam":{"type":"static"}"#);
-        let (dhcp, other) = (r#""ipam":{"type":"dhcp"}"#, r#""ipam":{"type":"whereabouts"}"#);
+        let (host_local, fixed) = (
+            r#""ipam":{"type":"host-local"}"#,
+            r#""ipam":{"type":"static"}"#,
+        );
+        let (dhcp, other) = (
+            r#""ipam":{"type":"dhcp"}"#,
+            r#""ipam":{"type":"whereabouts"}"#,
+        );
         for (keys, plugins, way) in [
-            (IPS, format!(r#"{{"type":"ptp",{host_local}}}"#), Way::Grant(vec![0])),
-            (IPS, format!(r#"{{"type":"t"}},{{"type":"vlan",{fixed}}}"#), Way::Grant(vec![1])),
+            (
+                IPS,
+                format!(r#"{{"type":"ptp",{host_local}}}"#),
+                Way::Grant(vec![0]),
+            ),
+            (
+                IPS,
+                format!(r#"{{"type":"t"}},{{"type":"vlan",{fixed}}}"#),
+                Way::Grant(vec![1]),
+            ),
             (IPS, r#"{"type":"flannel"}"#.to_owned(), Way::Grant(vec![0])),
-            (IPS, format!(r#"{{"type":"sriov",{host_local}}}"#), Way::Args),
+            (
+                IPS,
+                format!(r#"{{"type":"sriov",{host_local}}}"#),
+                Way::Args,
+            ),
             (IPS, format!(r#"{{"type":"bridge",{other}}}"#), Way::Args),
             (IPS, format!(r#"{{"type":"bridge",{dhcp}}}"#), Way::Refuse),
             (IPS, r#"{"type":"bridge"}"#.to_owned(), Way::Refuse),
-            (MAC, r#"{"type":"bridge"},{"type":"tuning"}"#.to_owned(), Way::Grant(vec![0, 1])),
-            (MAC, r#"{"type":"host-device"},{"type":"tuning"}"#.to_owned(), Way::Grant(vec![1])),
+            (
+                MAC,
+                r#"{"type":"bridge"},{"type":"tuning"}"#.to_owned(),
+                Way::Grant(vec![0, 1]),
+            ),
+            (
+                MAC,
+                r#"{"type":"host-device"},{"type":"tuning"}"#.to_owned(),
+                Way::Grant(vec![1]),
+            ),
             (MAC, r#"{"type":"vlan"}"#.to_owned(), Way::Append("tuning")),
             (MAC, r#"{"type":"sriov"}"#.to_owned(), Way::Args),
             (MAC, r#"{"type":"ipvlan"}"#.to_owned(), Way::Refuse),
-            (RATE, r#"{"type":"ptp"}"#.to_owned(), Way::Append("bandwidth")),
-            (RATE, r#"{"type":"ptp"},{"type":"bandwidth"}"#.to_owned(), Way::Grant(vec![1])),
-            (RATE, r#"{"type":"ptp"},{"type":"bandwidth","egressRate":5}"#.to_owned(), Way::Refuse),
-            (PORTS, r#"{"type":"ptp"},{"type":"portmap"}"#.to_owned(), Way::Grant(vec![1])),
+            (
+                RATE,
+                r#"{"type":"ptp"}"#.to_owned(),
+                Way::Append("bandwidth"),
+            ),
+            (
+                RATE,
+                r#"{"type":"ptp"},{"type":"bandwidth"}"#.to_owned(),
+                Way::Grant(vec![1]),
+            ),
+            (
+                RATE,
+                r#"{"type":"ptp"},{"type":"bandwidth","egressRate":5}"#.to_owned(),
+                Way::Refuse,
+            ),
+            (
+                PORTS,
+                r#"{"type":"ptp"},{"type":"portmap"}"#.to_owned(),
+                Way::Grant(vec![1]),
+            ),
             (PORTS, r#"{"type":"t"}"#.to_owned(), Way::Refuse),
-            (r#""infiniband-guid":"24:8a:07:03:00:8d:ae:2e""#, r#"{"type":"t"}"#.to_owned(), Way::Refuse),
+            (
+                r#""infiniband-guid":"24:8a:07:03:00:8d:ae:2e""#,
+                r#"{"type":"t"}"#.to_owned(),
+                Way::Refuse,
+            ),
         ] {
-            let ways: Vec<Way> = missing(&selection(keys), &list(&plugins)).into_iter().map(|one| one.way).collect();
+            let ways: Vec<Way> = missing(&selection(keys), &list(&plugins))
+                .into_iter()
+                .map(|one| one.way)
+                .collect();
             assert_eq!(ways, std::slice::from_ref(&way), "{keys} {plugins}");
             let (mut served, mut strict) = (list(&plugins), list(&plugins));
-            assert_eq!(serve(&selection(keys), &mut served, false).is_ok(), way != Way::Refuse, "{keys} {plugins}");
+            assert_eq!(
+                serve(&selection(keys), &mut served, false).is_ok(),
+                way != Way::Refuse,
+                "{keys} {plugins}"
+            );
             assert!(serve(&selection(keys), &mut strict, true).is_err());
             if matches!(way, Way::Grant(_) | Way::Append(_)) {
                 assert_eq!(missing(&selection(keys), &served), []);
@@ -224,10 +340,19 @@ mod tests {
 
     #[test]
     fn a_plugin_of_its_own_becomes_a_list_where_another_one_serves_the_pod() {
-        let mut single = Definition::parse(json(r#"{"name":"n","type":"vlan","cniVersion":"1.0.0"}"#), "n").unwrap();
+        let mut single = Definition::parse(
+            json(r#"{"name":"n","type":"vlan","cniVersion":"1.0.0"}"#),
+            "n",
+        )
+        .unwrap();
         serve(&selection(&format!("{MAC},{RATE}")), &mut single, false).unwrap();
-        assert_eq!(single.types().collect::<Vec<_>>(), ["vlan", "tuning", "bandwidth"]);
-        let conf = single.conf(&json(r#"{"mac":"02:00:00:00:00:01"}"#)).unwrap();
+        assert_eq!(
+            single.types().collect::<Vec<_>>(),
+            ["vlan", "tuning", "bandwidth"]
+        );
+        let conf = single
+            .conf(&json(r#"{"mac":"02:00:00:00:00:01"}"#))
+            .unwrap();
         assert_eq!(conf.get("type").unwrap().as_str(), Some("braid"));
     }
 
@@ -235,17 +360,28 @@ mod tests {
     fn foreign_plugins_get_the_request_in_cni_args_beside_a_capability_too() {
         let both = selection(&format!("{IPS},{MAC}"));
         for (plugins, is_strict, expected) in [
-            (r#"{"type":"t"}"#, false, &[("MAC", "02:00:00:00:00:01"), ("IP", "10.0.0.5/24,fd00::5")][..]),
+            (
+                r#"{"type":"t"}"#,
+                false,
+                &[("MAC", "02:00:00:00:00:01"), ("IP", "10.0.0.5/24,fd00::5")][..],
+            ),
             (
                 r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#,
                 false,
                 &[("MAC", "02:00:00:00:00:01"), ("IP", "10.0.0.5/24,fd00::5")],
             ),
-            (r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#, true, &[]),
+            (
+                r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#,
+                true,
+                &[],
+            ),
             (r#"{"type":"bridge","ipam":{"type":"static"}}"#, false, &[]),
         ] {
             let args = serve(&both, &mut list(plugins), is_strict).unwrap();
-            let args: Vec<(&str, &str)> = args.iter().map(|(key, value)| (*key, value.as_str())).collect();
+            let args: Vec<(&str, &str)> = args
+                .iter()
+                .map(|(key, value)| (*key, value.as_str()))
+                .collect();
             assert_eq!(args, expected, "{plugins}");
         }
     }
@@ -255,7 +391,10 @@ mod tests {
         let more = [("MAC", "m".to_owned()), ("IP", "a,b".to_owned())];
         for (runtime, expected) in [
             ("", "IgnoreUnknown=1;MAC=m;IP=a,b"),
-            ("IgnoreUnknown=true;K=v=w;", "IgnoreUnknown=true;K=v=w;MAC=m;IP=a,b"),
+            (
+                "IgnoreUnknown=true;K=v=w;",
+                "IgnoreUnknown=true;K=v=w;MAC=m;IP=a,b",
+            ),
             ("K=v", "K=v;IgnoreUnknown=1;MAC=m;IP=a,b"),
         ] {
             assert_eq!(args(runtime, &more), expected);

@@ -1,4 +1,5 @@
-//! The networks of a pod, in the order they are attached: decided from settings, selections and definitions.
+//! The networks of a pod, in the order they are attached: decided from settings, selections and
+//! definitions.
 
 use super::nad::Found;
 use super::network::Network;
@@ -23,16 +24,21 @@ pub struct Choice {
 impl Choice {
     /// A network that all pods get.
     pub fn of_all(origin: Origin) -> Self {
-        Self { is_default: false, origin, selection: None }
+        Self {
+            is_default: false,
+            origin,
+            selection: None,
+        }
     }
 
     /// The NetworkAttachmentDefinition it may come from.
     pub fn object(&self, settings: &Settings) -> Option<ObjectName> {
         match &self.origin {
             Origin::Nad(object) => Some(object.clone()),
-            Origin::Named(name) if names::is_object(name) => {
-                Some(ObjectName { namespace: settings.multus_namespace.clone(), name: name.clone() })
-            }
+            Origin::Named(name) if names::is_object(name) => Some(ObjectName {
+                namespace: settings.multus_namespace.clone(),
+                name: name.clone(),
+            }),
             Origin::Named(_) | Origin::Inline(_) => None,
         }
     }
@@ -40,26 +46,37 @@ impl Choice {
     /// The name for people.
     fn name(&self) -> String {
         let network = match &self.origin {
-            Origin::Inline(json) => json.str("name").ok().flatten().unwrap_or("without a name").to_owned(),
+            Origin::Inline(json) => json
+                .str("name")
+                .ok()
+                .flatten()
+                .unwrap_or("without a name")
+                .to_owned(),
             Origin::Named(name) => name.clone(),
             Origin::Nad(object) => object.to_string(),
         };
         match &self.selection {
-            Some(selection) if !self.is_default => format!("network {network} (item {})", selection.item),
+            Some(selection) if !self.is_default => {
+                format!("network {network} (item {})", selection.item)
+            }
             _ => format!("network {network}"),
         }
     }
 }
 
-/// The networks to find for a pod of this namespace: the default network, then those of all pods, then those it asks for.
-/// Fails for one reason only: the pod may not use a network.
+/// The networks to find for a pod of this namespace: the default network, then those of all pods,
+/// then those it asks for. Fails for one reason only: the pod may not use a network.
 pub fn wanted(
     settings: &Settings,
     namespace: &str,
     default: Option<Selection>,
     asked: Vec<Selection>,
 ) -> Result<Vec<Choice>, Error> {
-    for (selection, is_default) in default.iter().map(|one| (one, true)).chain(asked.iter().map(|one| (one, false))) {
+    for (selection, is_default) in default
+        .iter()
+        .map(|one| (one, true))
+        .chain(asked.iter().map(|one| (one, false)))
+    {
         settings.allow(namespace, &selection.object, is_default)?;
     }
     let of_pod = |is_default: bool| {
@@ -69,18 +86,28 @@ pub fn wanted(
             selection: Some(selection),
         }
     };
-    let of_cluster = || Choice { is_default: true, ..Choice::of_all(settings.default_network.clone()) };
+    let of_cluster = || Choice {
+        is_default: true,
+        ..Choice::of_all(settings.default_network.clone())
+    };
     let mut all = vec![default.map_or_else(of_cluster, of_pod(true))];
     all.extend(settings.more_networks.iter().cloned().map(Choice::of_all));
     if !settings.is_system(namespace) {
-        all.extend(settings.default_networks.iter().cloned().map(Choice::of_all));
+        all.extend(
+            settings
+                .default_networks
+                .iter()
+                .cloned()
+                .map(Choice::of_all),
+        );
     }
     all.extend(asked.into_iter().map(of_pod(false)));
     Ok(all)
 }
 
-/// The networks of a pod of this namespace whose default interface is `ifname`. `runtime_config` is what the runtime offers,
-/// which only the default network gets. If `is_strict`, plugins need a capability for each request. Refuses what can't work before anything is run.
+/// The networks of a pod of this namespace whose default interface is `ifname`. `runtime_config` is
+/// what the runtime offers, which only the default network gets. If `is_strict`, plugins need a
+/// capability for each request. Refuses what can't work before anything is run.
 pub fn networks(
     found: Vec<(Choice, Found)>,
     namespace: &str,
@@ -90,8 +117,13 @@ pub fn networks(
 ) -> Result<Vec<Network>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     refuse_two_routes(&wanted)?;
-    let found = found.into_iter().map(|(wanted, found)| (wanted, Ok(found))).collect();
-    attached(found, namespace, ifname, runtime_config, is_strict)?.into_iter().collect()
+    let found = found
+        .into_iter()
+        .map(|(wanted, found)| (wanted, Ok(found)))
+        .collect();
+    attached(found, namespace, ifname, runtime_config, is_strict)?
+        .into_iter()
+        .collect()
 }
 
 /// The networks of a pod that is attached already. An error of one network stops no other.
@@ -117,7 +149,11 @@ pub fn attached(
 
 fn network(
     wanted: Choice,
-    Found { mut definition, object, resource }: Found,
+    Found {
+        mut definition,
+        object,
+        resource,
+    }: Found,
     namespace: &str,
     ifname: IfName,
     (runtime, is_strict): (Option<&Json>, bool),
@@ -135,7 +171,10 @@ fn network(
         }
         definition.merge_args(&selection.cni_args)?;
         default_route = selection.default_route;
-        ipam_claim = selection.ipam_claim.map(|name| ObjectName { namespace: namespace.to_owned(), name });
+        ipam_claim = selection.ipam_claim.map(|name| ObjectName {
+            namespace: namespace.to_owned(),
+            name,
+        });
         device = selection.device;
     }
     Ok(Network {
@@ -159,35 +198,52 @@ fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Err
         return Ok(());
     }
     if is_default {
-        return Err(Error::config(format!("{CLAIM:?}: the default network takes no claim")));
+        return Err(Error::config(format!(
+            "{CLAIM:?}: the default network takes no claim"
+        )));
     }
     if !selection.ips.is_empty() {
-        return Err(Error::config(format!("\"ips\" and {CLAIM:?} exclude each other")));
+        return Err(Error::config(format!(
+            "\"ips\" and {CLAIM:?} exclude each other"
+        )));
     }
     Ok(())
 }
 
 /// Both annotations together have the default route once.
 fn refuse_two_routes(wanted: &[&Choice]) -> Result<(), Error> {
-    let has_route = |wanted: &&&Choice| wanted.selection.as_ref().is_some_and(|one| one.default_route.is_some());
+    let has_route = |wanted: &&&Choice| {
+        wanted
+            .selection
+            .as_ref()
+            .is_some_and(|one| one.default_route.is_some())
+    };
     let mut routed = wanted.iter().filter(has_route);
     match (routed.next(), routed.next()) {
-        (Some(first), Some(second)) => {
-            Err(Error::config(format!("{}: \"default-route\": {} has it already", second.name(), first.name())))
-        }
+        (Some(first), Some(second)) => Err(Error::config(format!(
+            "{}: \"default-route\": {} has it already",
+            second.name(),
+            first.name()
+        ))),
         _ => Ok(()),
     }
 }
 
-/// The interface of each network: the one asked for, else `net` and its number, or the least number that is free.
+/// The interface of each network: the one asked for, else `net` and its number, or the least number
+/// that is free.
 fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error> {
     let mut taken: BTreeSet<&str> = BTreeSet::from(["lo"]);
     let mut names: Vec<Option<IfName>> = Vec::new();
     for one in wanted {
-        let asked = one.selection.as_ref().and_then(|selection| selection.interface.as_ref());
+        let asked = one
+            .selection
+            .as_ref()
+            .and_then(|selection| selection.interface.as_ref());
         let name = match asked {
             Some(asked) if one.is_default && asked != ifname => {
-                let sentence = format!("interface {asked} is asked for, and the runtime takes it to be {ifname}");
+                let sentence = format!(
+                    "interface {asked} is asked for, and the runtime takes it to be {ifname}"
+                );
                 return Err(Error::config(sentence).context(one.name()));
             }
             _ if one.is_default => Some(ifname),
@@ -196,12 +252,18 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
         if let Some(name) = name
             && !taken.insert(name.as_str())
         {
-            return Err(Error::config(format!("interface {name} is taken already")).context(one.name()));
+            return Err(
+                Error::config(format!("interface {name} is taken already")).context(one.name())
+            );
         }
         names.push(name.cloned());
     }
     let mut taken: BTreeSet<String> = taken.into_iter().map(str::to_owned).collect();
-    for (number, name) in names.iter_mut().enumerate().filter(|(_, name)| name.is_none()) {
+    for (number, name) in names
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, name)| name.is_none())
+    {
         *name = take(&mut taken, number)?;
     }
     for name in names.iter_mut().filter(|name| name.is_none()) {
@@ -218,7 +280,8 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
 /// `net` and this number, unless it is taken.
 fn take(taken: &mut BTreeSet<String>, number: usize) -> Result<Option<IfName>, Error> {
     let name = format!("net{number}");
-    let ifname = IfName::parse(&name).map_err(|error| Error::internal(format!("{name}: {error}")))?;
+    let ifname =
+        IfName::parse(&name).map_err(|error| Error::internal(format!("{name}: {error}")))?;
     Ok(taken.insert(name).then_some(ifname))
 }
 

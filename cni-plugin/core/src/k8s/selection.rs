@@ -99,7 +99,8 @@ pub struct Limit {
 impl Limit {
     /// The burst, or a sane one.
     pub fn burst_or_default(self) -> u64 {
-        self.burst.unwrap_or_else(|| (self.rate / 1000 * BURST_MS).clamp(LEAST_BURST, MOST_BURST))
+        self.burst
+            .unwrap_or_else(|| (self.rate / 1000 * BURST_MS).clamp(LEAST_BURST, MOST_BURST))
     }
 }
 
@@ -125,9 +126,12 @@ impl Selection {
 
     /// Reads an item of the JSON format. `namespace` is the one of an object without any.
     pub fn parse(item: &Item<'_>, namespace: &str) -> Result<Self, Invalid> {
-        let Json::Object(fields) = item.json else { return Err(item.wrong("", "not an object")) };
-        let is_unknown =
-            |key: &&String| !key.contains('.') && !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
+        let Json::Object(fields) = item.json else {
+            return Err(item.wrong("", "not an object"));
+        };
+        let is_unknown = |key: &&String| {
+            !key.contains('.') && !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key))
+        };
         Ok(Self {
             item: item.number,
             object: item.object(namespace)?,
@@ -138,17 +142,31 @@ impl Selection {
             port_mappings: item.port_mappings()?,
             bandwidth: item.bandwidth()?,
             default_route: item.default_route()?,
-            infiniband_guid: item.parsed("infiniband-guid", "not eight bytes, as in 24:8a:07:03:00:8d:ae:2e", guid)?,
-            ipam_claim: item.parsed("ipam-claim-reference", "not the name of an object", |text| {
-                names::is_object(text).then(|| text.to_owned())
-            })?,
-            device: item.text("deviceID")?.filter(|device| !device.is_empty()).map(str::to_owned),
-            unknown: fields.iter().map(|(key, _)| key).filter(is_unknown).cloned().collect(),
+            infiniband_guid: item.parsed(
+                "infiniband-guid",
+                "not eight bytes, as in 24:8a:07:03:00:8d:ae:2e",
+                guid,
+            )?,
+            ipam_claim: item.parsed(
+                "ipam-claim-reference",
+                "not the name of an object",
+                |text| names::is_object(text).then(|| text.to_owned()),
+            )?,
+            device: item
+                .text("deviceID")?
+                .filter(|device| !device.is_empty())
+                .map(str::to_owned),
+            unknown: fields
+                .iter()
+                .map(|(key, _)| key)
+                .filter(is_unknown)
+                .cloned()
+                .collect(),
         })
     }
 
-    /// The keys of `runtimeConfig` that the pod asks of this network's plugins, each with the annotation's key and the
-    /// value.
+    /// The keys of `runtimeConfig` that the pod asks of this network's plugins, each with the
+    /// annotation's key and the value.
     pub fn runtime_config(&self) -> Vec<(&'static str, &'static str, Json)> {
         let mut asked = Vec::new();
         if !self.ips.is_empty() {
@@ -157,11 +175,23 @@ impl Selection {
         }
         asked.extend(self.mac.map(|mac| ("mac", "mac", mac.to_string().into())));
         if !self.port_mappings.is_empty() {
-            let mappings: Vec<Json> = self.port_mappings.iter().map(PortMapping::to_json).collect();
+            let mappings: Vec<Json> = self
+                .port_mappings
+                .iter()
+                .map(PortMapping::to_json)
+                .collect();
             asked.push(("portMappings", "portMappings", mappings.into()));
         }
-        asked.extend(self.bandwidth.as_ref().map(|bandwidth| ("bandwidth", "bandwidth", bandwidth.to_json())));
-        asked.extend(self.infiniband_guid.as_deref().map(|guid| ("infinibandGUID", "infiniband-guid", guid.into())));
+        asked.extend(
+            self.bandwidth
+                .as_ref()
+                .map(|bandwidth| ("bandwidth", "bandwidth", bandwidth.to_json())),
+        );
+        asked.extend(
+            self.infiniband_guid
+                .as_deref()
+                .map(|guid| ("infinibandGUID", "infiniband-guid", guid.into())),
+        );
         asked
     }
 }
@@ -183,9 +213,12 @@ impl PortMapping {
 impl Bandwidth {
     fn to_json(&self) -> Json {
         let of = |limit: Option<Limit>, rate, burst| {
-            limit
-                .into_iter()
-                .flat_map(move |limit| [(rate, limit.rate.into()), (burst, limit.burst_or_default().into())])
+            limit.into_iter().flat_map(move |limit| {
+                [
+                    (rate, limit.rate.into()),
+                    (burst, limit.burst_or_default().into()),
+                ]
+            })
         };
         let ingress = of(self.ingress, "ingressRate", "ingressBurst");
         Json::object_of(ingress.chain(of(self.egress, "egressRate", "egressBurst")))
@@ -206,23 +239,41 @@ pub struct Item<'a> {
 impl<'a> Item<'a> {
     /// The error about a key; about all of the item where that is empty.
     pub fn wrong(&self, key: &str, why: impl Display) -> Invalid {
-        let value = if key.is_empty() { Some(self.json) } else { self.json.get(key) };
+        let value = if key.is_empty() {
+            Some(self.json)
+        } else {
+            self.json.get(key)
+        };
         Invalid {
             annotation: self.annotation,
             item: self.number,
             key: key.to_owned(),
-            value: value.map(|value| shortened(&value.to_string())).unwrap_or_default(),
+            value: value
+                .map(|value| shortened(&value.to_string()))
+                .unwrap_or_default(),
             why: why.to_string(),
         }
     }
 
     fn text(&self, key: &str) -> Result<Option<&'a str>, Invalid> {
-        let Some(value) = self.json.get(key) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.wrong(key, "not a string"))
+        let Some(value) = self.json.get(key) else {
+            return Ok(None);
+        };
+        value
+            .as_str()
+            .map(Some)
+            .ok_or_else(|| self.wrong(key, "not a string"))
     }
 
-    fn parsed<T>(&self, key: &str, why: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Invalid> {
-        let Some(text) = self.text(key)? else { return Ok(None) };
+    fn parsed<T>(
+        &self,
+        key: &str,
+        why: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Invalid> {
+        let Some(text) = self.text(key)? else {
+            return Ok(None);
+        };
         parse(text).map(Some).ok_or_else(|| self.wrong(key, why))
     }
 
@@ -237,12 +288,19 @@ impl<'a> Item<'a> {
 
     /// The strings of a list of addresses.
     fn addresses(&self, key: &str) -> Result<Option<Vec<&'a str>>, Invalid> {
-        let Some(items) = self.list(key)? else { return Ok(None) };
+        let Some(items) = self.list(key)? else {
+            return Ok(None);
+        };
         if items.len() > MAX_ADDRESSES {
-            return Err(self.wrong(key, format_args!("{} addresses, more than {MAX_ADDRESSES}", items.len())));
+            return Err(self.wrong(
+                key,
+                format_args!("{} addresses, more than {MAX_ADDRESSES}", items.len()),
+            ));
         }
         let texts: Option<Vec<_>> = items.iter().map(Json::as_str).collect();
-        texts.map(Some).ok_or_else(|| self.wrong(key, "not a list of strings"))
+        texts
+            .map(Some)
+            .ok_or_else(|| self.wrong(key, "not a list of strings"))
     }
 
     fn object(&self, namespace: &str) -> Result<ObjectName, Invalid> {
@@ -254,28 +312,55 @@ impl<'a> Item<'a> {
             return Err(self.wrong("name", "the namespace has a key of its own, \"namespace\""));
         }
         if !names::is_object(name) {
-            return Err(self.wrong("name", "not the name of an object: small letters, digits, - and ."));
+            return Err(self.wrong(
+                "name",
+                "not the name of an object: small letters, digits, - and .",
+            ));
         }
-        let namespace = self.text("namespace")?.filter(|own| !own.is_empty()).unwrap_or(namespace);
+        let namespace = self
+            .text("namespace")?
+            .filter(|own| !own.is_empty())
+            .unwrap_or(namespace);
         if !names::is_namespace(namespace) {
-            return Err(self.wrong("namespace", "not the name of a namespace: small letters, digits and -"));
+            return Err(self.wrong(
+                "namespace",
+                "not the name of a namespace: small letters, digits and -",
+            ));
         }
-        Ok(ObjectName { namespace: namespace.to_owned(), name: name.to_owned() })
+        Ok(ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
     }
 
     fn interface(&self) -> Result<Option<IfName>, Invalid> {
-        let key = if self.json.get("interface").is_some() { "interface" } else { "interfaceRequest" };
-        let Some(text) = self.text(key)? else { return Ok(None) };
-        interface_name(text).map(Some).map_err(|why| self.wrong(key, why))
+        let key = if self.json.get("interface").is_some() {
+            "interface"
+        } else {
+            "interfaceRequest"
+        };
+        let Some(text) = self.text(key)? else {
+            return Ok(None);
+        };
+        interface_name(text)
+            .map(Some)
+            .map_err(|why| self.wrong(key, why))
     }
 
     fn ips(&self) -> Result<Vec<String>, Invalid> {
-        let Some(texts) = self.addresses("ips")? else { return Ok(Vec::new()) };
+        let Some(texts) = self.addresses("ips")? else {
+            return Ok(Vec::new());
+        };
         if texts.is_empty() {
             return Err(self.wrong("ips", "no address in the list"));
         }
-        match texts.iter().find(|text| parse_ip(text).is_err() && parse_cidr(text).is_err()) {
-            Some(text) => Err(self.wrong("ips", format_args!("{:?} is no address", shortened(text)))),
+        match texts
+            .iter()
+            .find(|text| parse_ip(text).is_err() && parse_cidr(text).is_err())
+        {
+            Some(text) => {
+                Err(self.wrong("ips", format_args!("{:?} is no address", shortened(text))))
+            }
             None => Ok(texts.into_iter().map(str::to_owned).collect()),
         }
     }
@@ -290,26 +375,33 @@ impl<'a> Item<'a> {
 
     fn port_mappings(&self) -> Result<Vec<PortMapping>, Invalid> {
         const KEY: &str = "portMappings";
-        let Some(items) = self.list(KEY)? else { return Ok(Vec::new()) };
+        let Some(items) = self.list(KEY)? else {
+            return Ok(Vec::new());
+        };
         if items.is_empty() {
             return Err(self.wrong(KEY, "no mapping in the list"));
         }
         let numbered = items.iter().enumerate();
         numbered
             .map(|(at, item)| {
-                port_mapping(item).map_err(|why| self.wrong(KEY, format_args!("mapping {}: {why}", at + 1)))
+                port_mapping(item)
+                    .map_err(|why| self.wrong(KEY, format_args!("mapping {}: {why}", at + 1)))
             })
             .collect()
     }
 
     fn bandwidth(&self) -> Result<Option<Bandwidth>, Invalid> {
         const KEY: &str = "bandwidth";
-        let Some(json) = self.json.get(KEY) else { return Ok(None) };
+        let Some(json) = self.json.get(KEY) else {
+            return Ok(None);
+        };
         if !matches!(json, Json::Object(_)) {
             return Err(self.wrong(KEY, "not an object"));
         }
-        let ingress = limit(json, "ingressRate", "ingressBurst").map_err(|why| self.wrong(KEY, why))?;
-        let egress = limit(json, "egressRate", "egressBurst").map_err(|why| self.wrong(KEY, why))?;
+        let ingress =
+            limit(json, "ingressRate", "ingressBurst").map_err(|why| self.wrong(KEY, why))?;
+        let egress =
+            limit(json, "egressRate", "egressBurst").map_err(|why| self.wrong(KEY, why))?;
         if ingress.is_none() && egress.is_none() {
             return Err(self.wrong(KEY, "no rate in it"));
         }
@@ -318,12 +410,25 @@ impl<'a> Item<'a> {
 
     fn default_route(&self) -> Result<Option<Vec<IpAddr>>, Invalid> {
         const KEY: &str = "default-route";
-        let Some(texts) = self.addresses(KEY)? else { return Ok(None) };
-        let gateway = |text: &str| {
-            let gateway = parse_ip(text).ok().filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
-            gateway.ok_or_else(|| self.wrong(KEY, format_args!("{:?} is no address of a gateway", shortened(text))))
+        let Some(texts) = self.addresses(KEY)? else {
+            return Ok(None);
         };
-        texts.into_iter().map(gateway).collect::<Result<_, _>>().map(Some)
+        let gateway = |text: &str| {
+            let gateway = parse_ip(text)
+                .ok()
+                .filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
+            gateway.ok_or_else(|| {
+                self.wrong(
+                    KEY,
+                    format_args!("{:?} is no address of a gateway", shortened(text)),
+                )
+            })
+        };
+        texts
+            .into_iter()
+            .map(gateway)
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 }
 
@@ -344,16 +449,26 @@ fn port_mapping(json: &Json) -> Result<PortMapping, String> {
         return Err("not an object".to_owned());
     }
     let port = |key: &str| {
-        let port = json.i64(key).ok().flatten().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
-        let given = json.get(key).map_or("nothing".to_owned(), |value| shortened(&value.to_string()));
+        let port = json
+            .i64(key)
+            .ok()
+            .flatten()
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port != 0);
+        let given = json
+            .get(key)
+            .map_or("nothing".to_owned(), |value| shortened(&value.to_string()));
         port.ok_or_else(|| format!("{key:?} is {given}, not a port from 1 to 65535"))
     };
     let protocol = json.str_or("protocol", "tcp").map_err(|error| error.msg)?;
-    let known = ["tcp", "udp", "sctp"].into_iter().find(|known| known.eq_ignore_ascii_case(protocol));
+    let known = ["tcp", "udp", "sctp"]
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(protocol));
     Ok(PortMapping {
         host_port: port("hostPort")?,
         container_port: port("containerPort")?,
-        protocol: known.ok_or_else(|| format!("protocol {:?} is not TCP, UDP or SCTP", shortened(protocol)))?,
+        protocol: known
+            .ok_or_else(|| format!("protocol {:?} is not TCP, UDP or SCTP", shortened(protocol)))?,
         host_ip: json.ip("hostIP").map_err(|error| error.msg)?,
     })
 }
@@ -379,11 +494,14 @@ fn guid(text: &str) -> Option<String> {
         _ => ('.', 4),
     };
     let groups: Vec<&str> = text.split(separator).collect();
-    let is_group = |group: &str| group.len() == digits && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_group =
+        |group: &str| group.len() == digits && group.bytes().all(|byte| byte.is_ascii_hexdigit());
     if groups.len() * digits != 16 || !groups.iter().all(|group| is_group(group)) {
         return None;
     }
     let hex = groups.concat().to_ascii_lowercase();
-    let pairs: Vec<&str> = (0..8).filter_map(|at| hex.get(at * 2..at * 2 + 2)).collect();
+    let pairs: Vec<&str> = (0..8)
+        .filter_map(|at| hex.get(at * 2..at * 2 + 2))
+        .collect();
     Some(pairs.join(":"))
 }

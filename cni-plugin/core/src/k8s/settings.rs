@@ -1,4 +1,5 @@
-//! The keys of a configuration of type `braid` that attaches pods to networks: Multus' and a few more.
+//! The keys of a configuration of type `braid` that attaches pods to networks: Multus' and a few
+//! more.
 
 use super::status::Form;
 use super::{ObjectName, Pod, names};
@@ -16,7 +17,8 @@ const SYSTEM: &str = "kube-system";
 /// The settings by which pods are attached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `kubeconfig`: the file with address and credentials of the API. Without it there is nothing but inline networks.
+    /// `kubeconfig`: the file with address and credentials of the API. Without it there is nothing
+    /// but inline networks.
     pub kubeconfig: Option<PathBuf>,
     /// `invalidAnnotation`: `fail` (default) or `ignore`.
     pub invalid_annotation: InvalidAnnotation,
@@ -32,7 +34,8 @@ pub struct Settings {
     pub multus_namespace: String,
     /// `confDir`, default `/etc/cni/multus/net.d`.
     pub conf_dir: PathBuf,
-    /// `cniDir`, default `/var/lib/cni/multus`: where Multus noted the networks of pods that it attached.
+    /// `cniDir`, default `/var/lib/cni/multus`: where Multus noted the networks of pods that it
+    /// attached.
     pub cni_dir: PathBuf,
     /// `binDir`: where plugins are looked for before `CNI_PATH`.
     pub bin_dir: Option<PathBuf>,
@@ -40,13 +43,15 @@ pub struct Settings {
     pub readiness_file: Option<PathBuf>,
     /// `auxiliaryCNIChainName`: a folder beside the default network's file whose plugins run last.
     pub auxiliary_chain: Option<String>,
-    /// `statusPrefixLength`: addresses have their prefix; default false, as consumers expect. `statusGateway`: there is also
-    /// the key `gateway` of Multus, which is none of the specification; default true, for its readers.
+    /// `statusPrefixLength`: addresses have their prefix; default false, as consumers expect.
+    /// `statusGateway`: there is also the key `gateway` of Multus, which is none of the
+    /// specification; default true, for its readers.
     pub status: Form,
-    /// `requireCapabilities`, default false: a request of a pod fails unless a plugin of the network has the capability for it.
+    /// `requireCapabilities`, default false: a request of a pod fails unless a plugin of the
+    /// network has the capability for it.
     pub require_capabilities: bool,
-    /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None` without
-    /// `namespaceIsolation`.
+    /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None`
+    /// without `namespaceIsolation`.
     isolation: Option<Vec<String>>,
 }
 
@@ -64,15 +69,16 @@ pub enum InvalidAnnotation {
 pub enum Origin {
     /// It is here.
     Inline(Json),
-    /// The first that there is: a NetworkAttachmentDefinition of `multusNamespace`, a network of `confDir`, a folder, a
-    /// file.
+    /// The first that there is: a NetworkAttachmentDefinition of `multusNamespace`, a network of
+    /// `confDir`, a folder, a file.
     Named(String),
     /// A NetworkAttachmentDefinition.
     Nad(ObjectName),
 }
 
 impl Settings {
-    /// Reads the keys; `None` where the configuration is one of a network, for no pods of Kubernetes in particular.
+    /// Reads the keys; `None` where the configuration is one of a network, for no pods of
+    /// Kubernetes in particular.
     pub fn of(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         if key_of_pods(json).is_none() {
@@ -84,7 +90,11 @@ impl Settings {
             invalid_annotation: invalid_annotation(json)?,
             default_network,
             more_networks,
-            default_networks: json.strings("defaultNetworks")?.into_iter().map(Origin::Named).collect(),
+            default_networks: json
+                .strings("defaultNetworks")?
+                .into_iter()
+                .map(Origin::Named)
+                .collect(),
             system_namespaces: Some(json.strings("systemNamespaces")?)
                 .filter(|all| !all.is_empty())
                 .unwrap_or_else(|| vec![SYSTEM.to_owned()]),
@@ -99,16 +109,30 @@ impl Settings {
                 with_gateway: json.bool_or("statusGateway", true)?,
             },
             require_capabilities: json.bool_or("requireCapabilities", false)?,
-            isolation: if json.bool_or("namespaceIsolation", false)? { Some(global_namespaces(json)?) } else { None },
+            isolation: if json.bool_or("namespaceIsolation", false)? {
+                Some(global_namespaces(json)?)
+            } else {
+                None
+            },
         }))
     }
 
-    /// Refuses a network that pods of this namespace may not use. A pod's default network may be one of the cluster as well:
-    /// the administrator has put it in `multusNamespace` for that.
-    pub fn allow(&self, namespace: &str, object: &ObjectName, is_default: bool) -> Result<(), Error> {
-        let Some(global) = &self.isolation else { return Ok(()) };
+    /// Refuses a network that pods of this namespace may not use. A pod's default network may be
+    /// one of the cluster as well: the administrator has put it in `multusNamespace` for that.
+    pub fn allow(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+        is_default: bool,
+    ) -> Result<(), Error> {
+        let Some(global) = &self.isolation else {
+            return Ok(());
+        };
         let of_cluster = Some(self.multus_namespace.as_str()).filter(|_| is_default);
-        let allowed = [namespace].into_iter().chain(of_cluster).chain(global.iter().map(String::as_str));
+        let allowed = [namespace]
+            .into_iter()
+            .chain(of_cluster)
+            .chain(global.iter().map(String::as_str));
         if allowed.clone().any(|allowed| allowed == object.namespace) {
             return Ok(());
         }
@@ -126,28 +150,38 @@ impl Settings {
 
     /// True if pods of this namespace go without `defaultNetworks`.
     pub fn is_system(&self, namespace: &str) -> bool {
-        self.system_namespaces.iter().any(|system| system == namespace)
+        self.system_namespaces
+            .iter()
+            .any(|system| system == namespace)
     }
 }
 
 /// The key by which a configuration is one that attaches pods.
 pub fn key_of_pods(json: &Json) -> Option<&'static str> {
-    ["kubeconfig", "clusterNetwork", "delegates"].into_iter().find(|key| json.get(key).is_some())
+    ["kubeconfig", "clusterNetwork", "delegates"]
+        .into_iter()
+        .find(|key| json.get(key).is_some())
 }
 
 /// The default network, and the further ones of `delegates`.
 fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
-    let own = ["plugins", "network"].iter().any(|key| json.get(key).is_some());
-    let delegates = json.each_object("delegates", |delegate| Ok(Origin::Inline(delegate.clone())))?;
+    let own = ["plugins", "network"]
+        .iter()
+        .any(|key| json.get(key).is_some());
+    let delegates =
+        json.each_object("delegates", |delegate| Ok(Origin::Inline(delegate.clone())))?;
     match json.str_or("clusterNetwork", "")? {
-        "" if own && !delegates.is_empty() => {
-            Err(Error::config("\"delegates\" and braid's own \"plugins\" or \"network\" exclude each other"))
-        }
+        "" if own && !delegates.is_empty() => Err(Error::config(
+            "\"delegates\" and braid's own \"plugins\" or \"network\" exclude each other",
+        )),
         "" if own => Ok((Origin::Inline(own_network(json)), Vec::new())),
         "" => {
             let mut delegates = delegates.into_iter();
             let sentence = "no default network: one of clusterNetwork, delegates, plugins and network is needed";
-            Ok((delegates.next().ok_or_else(|| Error::config(sentence))?, delegates.collect()))
+            Ok((
+                delegates.next().ok_or_else(|| Error::config(sentence))?,
+                delegates.collect(),
+            ))
         }
         name => Ok((Origin::Named(name.to_owned()), Vec::new())),
     }
@@ -186,13 +220,22 @@ fn own_network(json: &Json) -> Json {
 }
 
 fn path(json: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
-    Ok(json.str(key)?.filter(|path| !path.is_empty()).map(PathBuf::from))
+    Ok(json
+        .str(key)?
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from))
 }
 
 fn namespace(json: &Json, key: &str) -> Result<String, Error> {
-    let name = json.str(key)?.filter(|name| !name.is_empty()).unwrap_or(SYSTEM);
+    let name = json
+        .str(key)?
+        .filter(|name| !name.is_empty())
+        .unwrap_or(SYSTEM);
     if !names::is_namespace(name) {
-        return Err(Error::config(format!("{key:?}: {:?} is not the name of a namespace", shortened(name))));
+        return Err(Error::config(format!(
+            "{key:?}: {:?} is not the name of a namespace",
+            shortened(name)
+        )));
     }
     Ok(name.to_owned())
 }
@@ -201,9 +244,9 @@ fn chain_name(json: &Json) -> Result<Option<String>, Error> {
     const KEY: &str = "auxiliaryCNIChainName";
     match json.str_or(KEY, "")? {
         "" => Ok(None),
-        name if matches!(name, "." | "..") || name.contains(['/', '\0']) => {
-            Err(Error::config(format!("{KEY:?}: {:?} is not the name of a folder", shortened(name))))
-        }
+        name if matches!(name, "." | "..") || name.contains(['/', '\0']) => Err(Error::config(
+            format!("{KEY:?}: {:?} is not the name of a folder", shortened(name)),
+        )),
         name => Ok(Some(name.to_owned())),
     }
 }
@@ -213,7 +256,10 @@ fn invalid_annotation(json: &Json) -> Result<InvalidAnnotation, Error> {
     match json.str_or(KEY, "fail")? {
         "fail" => Ok(InvalidAnnotation::Fail),
         "ignore" => Ok(InvalidAnnotation::Ignore),
-        other => Err(Error::config(format!("{KEY:?}: {:?} is neither \"fail\" nor \"ignore\"", shortened(other)))),
+        other => Err(Error::config(format!(
+            "{KEY:?}: {:?} is neither \"fail\" nor \"ignore\"",
+            shortened(other)
+        ))),
     }
 }
 
@@ -222,10 +268,18 @@ fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     const KEY: &str = "globalNamespaces";
     let all = match json.get(KEY) {
         Some(Json::Array(_)) => json.strings(KEY)?,
-        _ => json.str_or(KEY, "")?.split(',').map(|name| name.trim().to_owned()).collect(),
+        _ => json
+            .str_or(KEY, "")?
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect(),
     };
     let named: Vec<String> = all.into_iter().filter(|name| !name.is_empty()).collect();
-    Ok(if named.is_empty() { vec!["default".to_owned()] } else { named })
+    Ok(if named.is_empty() {
+        vec!["default".to_owned()]
+    } else {
+        named
+    })
 }
 
 /// The pod that a call is for, by `CNI_ARGS`.
@@ -240,32 +294,53 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// Reads `K=V` pairs separated by `;`; `None` without namespace and name. A value may hold `=`, of several equal names the
-    /// last one wins. Code 4 for names that no pod has.
+    /// Reads `K=V` pairs separated by `;`; `None` without namespace and name. A value may hold `=`,
+    /// of several equal names the last one wins. Code 4 for names that no pod has.
     pub fn of(cni_args: &str) -> Result<Option<Self>, Error> {
-        let pairs: Vec<(&str, &str)> = cni_args.split(';').filter_map(|pair| pair.split_once('=')).collect();
-        let value = |key: &str| pairs.iter().rev().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
+        let pairs: Vec<(&str, &str)> = cni_args
+            .split(';')
+            .filter_map(|pair| pair.split_once('='))
+            .collect();
+        let value = |key: &str| {
+            pairs
+                .iter()
+                .rev()
+                .find(|(name, _)| *name == key)
+                .map_or("", |(_, value)| *value)
+        };
         let (namespace, name) = (value("K8S_POD_NAMESPACE"), value("K8S_POD_NAME"));
         if namespace.is_empty() || name.is_empty() {
             return Ok(None);
         }
         for (key, text, is_valid) in [
-            ("K8S_POD_NAMESPACE", namespace, names::is_namespace(namespace)),
+            (
+                "K8S_POD_NAMESPACE",
+                namespace,
+                names::is_namespace(namespace),
+            ),
             ("K8S_POD_NAME", name, names::is_object(name)),
         ] {
             if !is_valid {
-                return Err(Error::env(format!("ARGS: {key} {:?} is no name of Kubernetes", shortened(text))));
+                return Err(Error::env(format!(
+                    "ARGS: {key} {:?} is no name of Kubernetes",
+                    shortened(text)
+                )));
             }
         }
         Ok(Some(Self {
-            name: ObjectName { namespace: namespace.to_owned(), name: name.to_owned() },
-            uid: Some(value("K8S_POD_UID")).filter(|uid| !uid.is_empty()).map(str::to_owned),
+            name: ObjectName {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            uid: Some(value("K8S_POD_UID"))
+                .filter(|uid| !uid.is_empty())
+                .map(str::to_owned),
             infra_container: value("K8S_POD_INFRA_CONTAINER_ID").to_owned(),
         }))
     }
 
-    /// Refuses a pod that has the name, but is another one than the call is for. The API shows a static pod under another uid
-    /// than the kubelet.
+    /// Refuses a pod that has the name, but is another one than the call is for. The API shows a
+    /// static pod under another uid than the kubelet.
     pub fn refuse_other(&self, pod: &Pod) -> Result<(), Error> {
         match &self.uid {
             Some(uid) if *uid != pod.uid && !pod.is_static() => {
@@ -286,7 +361,10 @@ mod tests {
     use crate::cni::Code;
 
     fn conf(keys: &str) -> NetConf {
-        NetConf::parse(format!(r#"{{"name":"pods","cniVersion":"1.1.0","type":"braid"{keys}}}"#).as_bytes()).unwrap()
+        NetConf::parse(
+            format!(r#"{{"name":"pods","cniVersion":"1.1.0","type":"braid"{keys}}}"#).as_bytes(),
+        )
+        .unwrap()
     }
 
     fn settings(keys: &str) -> Settings {
@@ -295,12 +373,19 @@ mod tests {
 
     fn object(text: &str) -> ObjectName {
         let (namespace, name) = text.split_once('/').unwrap();
-        ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+        ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     #[test]
     fn a_configuration_without_kubernetes_has_no_settings() {
-        for keys in ["", r#","plugins":[{"type":"bridge"}]"#, r#","network":{"type":"ptp"},"kubeconfig":null"#] {
+        for keys in [
+            "",
+            r#","plugins":[{"type":"bridge"}]"#,
+            r#","network":{"type":"ptp"},"kubeconfig":null"#,
+        ] {
             assert_eq!(Settings::of(&conf(keys)), Ok(None), "{keys}");
         }
     }
@@ -325,15 +410,26 @@ mod tests {
             bin_dir: Some("/b".into()),
             readiness_file: Some("/r".into()),
             auxiliary_chain: Some("aux".to_owned()),
-            status: Form { with_prefix: false, with_gateway: true },
+            status: Form {
+                with_prefix: false,
+                with_gateway: true,
+            },
             require_capabilities: false,
             isolation: Some(vec!["a".to_owned(), "b".to_owned()]),
         };
         assert_eq!(settings(thin), expected);
-        let least = settings(r#","delegates":[{"type":"flannel"},{"type":"macvlan"}],"systemNamespaces":[]"#);
+        let least = settings(
+            r#","delegates":[{"type":"flannel"},{"type":"macvlan"}],"systemNamespaces":[]"#,
+        );
         assert_eq!(least.system_namespaces, ["kube-system"]);
-        assert_eq!((least.multus_namespace.as_str(), least.conf_dir.to_str()), (SYSTEM, Some(CONF_DIR)));
-        assert_eq!((least.kubeconfig, least.bin_dir, least.isolation), (None, None, None));
+        assert_eq!(
+            (least.multus_namespace.as_str(), least.conf_dir.to_str()),
+            (SYSTEM, Some(CONF_DIR))
+        );
+        assert_eq!(
+            (least.kubeconfig, least.bin_dir, least.isolation),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -343,36 +439,69 @@ mod tests {
             Origin::Named(name) => name,
             Origin::Nad(object) => object.to_string(),
         };
-        assert_eq!(text(r#","clusterNetwork":"c","delegates":[{"type":"x"}]"#), "c");
+        assert_eq!(
+            text(r#","clusterNetwork":"c","delegates":[{"type":"x"}]"#),
+            "c"
+        );
         let delegates = settings(r#","delegates":[{"type":"x","n":1e400},{"type":"y"}]"#);
         let inline = |text: &str| Origin::Inline(Json::parse(text.as_bytes(), "test").unwrap());
-        assert_eq!(delegates.default_network, inline(r#"{"type":"x","n":1e+400}"#));
+        assert_eq!(
+            delegates.default_network,
+            inline(r#"{"type":"x","n":1e+400}"#)
+        );
         assert_eq!(delegates.more_networks, [inline(r#"{"type":"y"}"#)]);
         let own = r#","kubeconfig":"/k","runtimeConfig":{"mac":"x"},"plugins":[{"type":"bridge"}],"bandwidth":{}"#;
-        let left =
-            r#"{"name":"pods","cniVersion":"1.1.0","type":"braid","plugins":[{"type":"bridge"}],"bandwidth":{}}"#;
+        let left = r#"{"name":"pods","cniVersion":"1.1.0","type":"braid","plugins":[{"type":"bridge"}],"bandwidth":{}}"#;
         assert_eq!(text(own), left);
         for keys in [
             r#","kubeconfig":"/k""#,
             r#","delegates":[]"#,
             r#","delegates":[{"type":"x"}],"plugins":[{"type":"bridge"}]"#,
         ] {
-            assert_eq!(Settings::of(&conf(keys)).unwrap_err().code, Code::InvalidConfig, "{keys}");
+            assert_eq!(
+                Settings::of(&conf(keys)).unwrap_err().code,
+                Code::InvalidConfig,
+                "{keys}"
+            );
         }
     }
 
     #[test]
     fn a_wrong_value_is_named() {
         for (keys, message) in [
-            (r#","invalidAnnotation":"skip""#, r#""invalidAnnotation": "skip" is neither"#),
-            (r#","multusNamespace":"../x""#, r#""multusNamespace": "../x" is not"#),
-            (r#","auxiliaryCNIChainName":"a/b""#, r#""auxiliaryCNIChainName": "a/b" is not"#),
-            (r#","systemNamespaces":"x""#, r#""systemNamespaces": expected a list, got "x""#),
-            (r#","namespaceIsolation":"yes""#, r#""namespaceIsolation": expected true or false"#),
-            (r#","namespaceIsolation":true,"globalNamespaces":5"#, r#""globalNamespaces": expected a string"#),
-            (r#","delegates":["x"]"#, r#"delegates[0]: expected an object, got "x""#),
+            (
+                r#","invalidAnnotation":"skip""#,
+                r#""invalidAnnotation": "skip" is neither"#,
+            ),
+            (
+                r#","multusNamespace":"../x""#,
+                r#""multusNamespace": "../x" is not"#,
+            ),
+            (
+                r#","auxiliaryCNIChainName":"a/b""#,
+                r#""auxiliaryCNIChainName": "a/b" is not"#,
+            ),
+            (
+                r#","systemNamespaces":"x""#,
+                r#""systemNamespaces": expected a list, got "x""#,
+            ),
+            (
+                r#","namespaceIsolation":"yes""#,
+                r#""namespaceIsolation": expected true or false"#,
+            ),
+            (
+                r#","namespaceIsolation":true,"globalNamespaces":5"#,
+                r#""globalNamespaces": expected a string"#,
+            ),
+            (
+                r#","delegates":["x"]"#,
+                r#"delegates[0]: expected an object, got "x""#,
+            ),
         ] {
-            let error = Settings::of(&conf(&format!(r#","kubeconfig":"/k","clusterNetwork":"c"{keys}"#))).unwrap_err();
+            let error = Settings::of(&conf(&format!(
+                r#","kubeconfig":"/k","clusterNetwork":"c"{keys}"#
+            )))
+            .unwrap_err();
             assert!(error.msg.contains(message), "{keys}: {error}");
         }
         let ignore = settings(r#","clusterNetwork":"c","invalidAnnotation":"ignore""#);
@@ -384,23 +513,47 @@ mod tests {
         let base = r#","clusterNetwork":"c""#;
         for (keys, network, is_allowed) in [
             ("", "other/n", true),
-            (r#","namespaceIsolation":false,"globalNamespaces":"x""#, "other/n", true),
+            (
+                r#","namespaceIsolation":false,"globalNamespaces":"x""#,
+                "other/n",
+                true,
+            ),
             (r#","namespaceIsolation":true"#, "pods/n", true),
             (r#","namespaceIsolation":true"#, "default/n", true),
             (r#","namespaceIsolation":true"#, "other/n", false),
             (r#","namespaceIsolation":true"#, "kube-system/n", false),
-            (r#","namespaceIsolation":true,"globalNamespaces":"shared,,x""#, "shared/n", true),
-            (r#","namespaceIsolation":true,"globalNamespaces":"shared""#, "default/n", false),
-            (r#","namespaceIsolation":true,"globalNamespaces":["shared","x"]"#, "x/n", true),
+            (
+                r#","namespaceIsolation":true,"globalNamespaces":"shared,,x""#,
+                "shared/n",
+                true,
+            ),
+            (
+                r#","namespaceIsolation":true,"globalNamespaces":"shared""#,
+                "default/n",
+                false,
+            ),
+            (
+                r#","namespaceIsolation":true,"globalNamespaces":["shared","x"]"#,
+                "x/n",
+                true,
+            ),
         ] {
             let settings = settings(&format!("{base}{keys}"));
-            assert_eq!(settings.allow("pods", &object(network), false).is_ok(), is_allowed, "{keys} {network}");
+            assert_eq!(
+                settings.allow("pods", &object(network), false).is_ok(),
+                is_allowed,
+                "{keys} {network}"
+            );
         }
         let error = settings(r#","clusterNetwork":"c","namespaceIsolation":true"#)
             .allow("pods", &object("a/n"), false)
             .unwrap_err();
-        let sentence = "network a/n: namespaceIsolation lets pods of pods use networks of pods, default only";
-        assert_eq!((error.msg.as_str(), error.code), (sentence, Code::InvalidConfig));
+        let sentence =
+            "network a/n: namespaceIsolation lets pods of pods use networks of pods, default only";
+        assert_eq!(
+            (error.msg.as_str(), error.code),
+            (sentence, Code::InvalidConfig)
+        );
     }
 
     #[test]
@@ -408,22 +561,43 @@ mod tests {
         let of = |args: &str| PodRef::of(args).unwrap();
         let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=u=1;X=a=b;";
         let pod = of(args).unwrap();
-        assert_eq!((pod.name.to_string().as_str(), pod.infra_container.as_str()), ("ns/web-0", "abc"));
+        assert_eq!(
+            (pod.name.to_string().as_str(), pod.infra_container.as_str()),
+            ("ns/web-0", "abc")
+        );
         assert_eq!(pod.uid.as_deref(), Some("u=1"));
         let least = of("K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns;K8S_POD_UID=;;none").unwrap();
         assert_eq!((least.uid, least.infra_container.as_str()), (None, ""));
-        for args in ["", ";", "IgnoreUnknown=1", "K8S_POD_NAME=p", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME="] {
+        for args in [
+            "",
+            ";",
+            "IgnoreUnknown=1",
+            "K8S_POD_NAME=p",
+            "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=",
+        ] {
             assert_eq!(of(args), None, "{args}");
         }
-        for args in ["K8S_POD_NAMESPACE=../x;K8S_POD_NAME=p", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a/b"] {
-            assert_eq!(PodRef::of(args).unwrap_err().code, Code::InvalidEnv, "{args}");
+        for args in [
+            "K8S_POD_NAMESPACE=../x;K8S_POD_NAME=p",
+            "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a/b",
+        ] {
+            assert_eq!(
+                PodRef::of(args).unwrap_err().code,
+                Code::InvalidEnv,
+                "{args}"
+            );
         }
     }
 
     #[test]
     fn a_pod_with_another_uid_is_another_pod() {
-        let args =
-            |uid: &str| PodRef::of(&format!("K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}")).unwrap().unwrap();
+        let args = |uid: &str| {
+            PodRef::of(&format!(
+                "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}"
+            ))
+            .unwrap()
+            .unwrap()
+        };
         let pod = |source: &str| Pod {
             name: object("ns/p"),
             uid: "u1".to_owned(),
@@ -432,11 +606,22 @@ mod tests {
             node: String::new(),
             is_over: false,
         };
-        for (uid, source, is_it) in [("u1", "api", true), ("", "api", true), ("u2", "api", false), ("u2", "file", true)]
-        {
-            assert_eq!(args(uid).refuse_other(&pod(source)).is_ok(), is_it, "{uid} {source}");
+        for (uid, source, is_it) in [
+            ("u1", "api", true),
+            ("", "api", true),
+            ("u2", "api", false),
+            ("u2", "file", true),
+        ] {
+            assert_eq!(
+                args(uid).refuse_other(&pod(source)).is_ok(),
+                is_it,
+                "{uid} {source}"
+            );
         }
         let sentence = "pod ns/p: the call is for uid u2, and the API has uid u1";
-        assert_eq!(args("u2").refuse_other(&pod("api")).unwrap_err().msg, sentence);
+        assert_eq!(
+            args("u2").refuse_other(&pod("api")).unwrap_err().msg,
+            sentence
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A source of pods, NetworkAttachmentDefinitions and claims, and the place where their status goes.
+//! A source of pods, NetworkAttachmentDefinitions and claims, and the place where their status
+//! goes.
 
 use super::dynamic::Offered;
 use super::{IpamClaim, Nad, ObjectName, Pod};
@@ -60,28 +61,38 @@ pub struct Edit<'a> {
     pub key: &'a str,
     /// All annotations of the pod as they were read; `None` where they are to be read first.
     pub seen: Option<&'a BTreeMap<String, String>>,
-    /// Makes the new value from the present one; `None` leaves the annotation as it is. It may be called several times.
+    /// Makes the new value from the present one; `None` leaves the annotation as it is. It may be
+    /// called several times.
     pub value: &'a dyn Fn(Option<&str>) -> Option<String>,
 }
 
 impl fmt::Debug for Edit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Edit").field("key", &self.key).field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Edit")
+            .field("key", &self.key)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 
-/// A source of objects. Each call is one round trip where that can be, retries within a bounded time, and never waits
-/// longer.
+/// A source of objects. Each call is one round trip where that can be, retries within a bounded
+/// time, and never waits longer.
 pub trait Source {
-    /// The pod, and at the same time those NADs of which the caller knows the names already; one that does not exist is left out.
-    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError>;
+    /// The pod, and at the same time those NADs of which the caller knows the names already; one
+    /// that does not exist is left out.
+    fn pod(
+        &mut self,
+        pod: &ObjectName,
+        nads: &[ObjectName],
+    ) -> Result<(Pod, Vec<Nad>), SourceError>;
 
     /// Those of these NADs that exist, all at once, in the order asked.
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
 
-    /// Changes one annotation of the pod with this uid and touches nothing else. A value that another writer has changed since
-    /// `edit.seen` is read again and never overwritten unread.
-    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>) -> Result<(), SourceError>;
+    /// Changes one annotation of the pod with this uid and touches nothing else. A value that
+    /// another writer has changed since `edit.seen` is read again and never overwritten unread.
+    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>)
+    -> Result<(), SourceError>;
 
     /// Tells of the pod. Best effort: an event that can't be written is no failure of the caller's.
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;
@@ -92,8 +103,8 @@ pub trait Source {
     /// The uids of all claims of the cluster, as they are now.
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError>;
 
-    /// Writes addresses, pod and conditions of a claim to its status, by `/status` alone. A claim that somebody else has
-    /// changed since it was read stays as it is, and will pass.
+    /// Writes addresses, pod and conditions of a claim to its status, by `/status` alone. A claim
+    /// that somebody else has changed since it was read stays as it is, and will pass.
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError>;
 
     /// The devices that a driver offers on a node to resource claims.

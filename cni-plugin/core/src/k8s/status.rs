@@ -1,4 +1,5 @@
-//! The annotation `k8s.v1.cni.cncf.io/network-status`: what a pod was attached to, from the results of its networks.
+//! The annotation `k8s.v1.cni.cncf.io/network-status`: what a pod was attached to, from the results
+//! of its networks.
 
 use super::default_route::gateways;
 use crate::cni::{AddResult, Dns, Interface, Json};
@@ -40,7 +41,10 @@ pub struct Form {
 /// The entry of one network.
 pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     let mut entry = Json::object_of([("name", attached.name.into())]);
-    if let Some(result) = attached.result.filter(|result| **result != AddResult::default()) {
+    if let Some(result) = attached
+        .result
+        .filter(|result| **result != AddResult::default())
+    {
         describe(&mut entry, attached, result, form);
     }
     entry.set("default", attached.is_default);
@@ -53,7 +57,11 @@ pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
 
 /// The first interface in the sandbox, and its index.
 pub fn interface(result: &AddResult) -> Option<(usize, &Interface)> {
-    result.interfaces.iter().enumerate().find(|(_, interface)| !interface.sandbox.is_empty())
+    result
+        .interfaces
+        .iter()
+        .enumerate()
+        .find(|(_, interface)| !interface.sandbox.is_empty())
 }
 
 fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, form: Form) {
@@ -62,20 +70,36 @@ fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, form:
     entry.set("interface", ifname);
     // Without an interface in the sandbox, those that belong to none are the pod's.
     let own = result.ips.iter().filter(|ip| ip.interface == sandbox);
-    let text = |net: ipnet::IpNet| if form.with_prefix { net.to_string() } else { net.addr().to_string() };
+    let text = |net: ipnet::IpNet| {
+        if form.with_prefix {
+            net.to_string()
+        } else {
+            net.addr().to_string()
+        }
+    };
     let ips: Vec<Json> = own.map(|ip| text(ip.address).into()).collect();
     set_list(entry, "ips", ips);
-    if let Some(mac) = interface.map(|interface| interface.mac.as_str()).filter(|mac| !mac.is_empty()) {
+    if let Some(mac) = interface
+        .map(|interface| interface.mac.as_str())
+        .filter(|mac| !mac.is_empty())
+    {
         entry.set("mac", mac);
     }
-    if let Some(mtu) = interface.and_then(|interface| interface.mtu).or(attached.mtu) {
+    if let Some(mtu) = interface
+        .and_then(|interface| interface.mtu)
+        .or(attached.mtu)
+    {
         entry.set("mtu", mtu);
     }
     let dns = dns(&result.dns);
     if !dns.fields().is_empty() {
         entry.set("dns", dns);
     }
-    let gateways: Vec<Json> = gateways(result).iter().map(IpAddr::to_string).map(Json::from).collect();
+    let gateways: Vec<Json> = gateways(result)
+        .iter()
+        .map(IpAddr::to_string)
+        .map(Json::from)
+        .collect();
     if attached.has_default_route {
         entry.set("default-route", gateways.clone());
     }
@@ -101,17 +125,24 @@ fn set_list(json: &mut Json, key: &str, items: Vec<Json>) {
     }
 }
 
-/// The annotation's new value: these entries, and of the present value what other writers have added since ADD read `seen`:
-/// entries of other interfaces, and keys with a dot. All else describes an earlier sandbox and goes.
+/// The annotation's new value: these entries, and of the present value what other writers have
+/// added since ADD read `seen`: entries of other interfaces, and keys with a dot. All else
+/// describes an earlier sandbox and goes.
 pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) -> String {
     let mut added = list(now);
     if !added.is_empty() {
         let seen = list(seen);
         added.retain(|entry| matches!(entry, Json::Object(_)) && !has(&seen, entry));
         for entry in &mut added {
-            let stale = seen.iter().find(|stale| is_same(stale, entry)).map_or(&[][..], Json::fields);
-            let is_stale =
-                |(key, value): &(String, Json)| stale.iter().any(|(old, was)| old == key && is_equal(was, value));
+            let stale = seen
+                .iter()
+                .find(|stale| is_same(stale, entry))
+                .map_or(&[][..], Json::fields);
+            let is_stale = |(key, value): &(String, Json)| {
+                stale
+                    .iter()
+                    .any(|(old, was)| old == key && is_equal(was, value))
+            };
             if let Some(own) = entries.iter_mut().find(|own| is_same(own, entry)) {
                 keep_extensions(own, entry.fields().iter().filter(|field| !is_stale(field)));
             }
@@ -122,8 +153,9 @@ pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) ->
     Json::Array(entries).pretty()
 }
 
-/// The annotation's value without the entries of this container, whose ADD failed: `seen`, which ADD has replaced, and what
-/// other writers have added since. `None` if nothing in `now` is of this container.
+/// The annotation's value without the entries of this container, whose ADD failed: `seen`, which
+/// ADD has replaced, and what other writers have added since. `None` if nothing in `now` is of this
+/// container.
 pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> Option<String> {
     let is_own = |entry: &Json| text(entry, CONTAINER) == Some(container_id);
     let (mut added, mut before) = (list(now), list(seen));
@@ -151,12 +183,23 @@ fn has(entries: &[Json], entry: &Json) -> bool {
 fn is_equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Object(ours), Json::Object(theirs)) => {
-            let in_theirs = |key: &str| theirs.iter().find(|(name, _)| name == key).map(|(_, value)| value);
+            let in_theirs = |key: &str| {
+                theirs
+                    .iter()
+                    .find(|(name, _)| name == key)
+                    .map(|(_, value)| value)
+            };
             ours.len() == theirs.len()
-                && ours.iter().all(|(key, value)| in_theirs(key).is_some_and(|other| is_equal(value, other)))
+                && ours
+                    .iter()
+                    .all(|(key, value)| in_theirs(key).is_some_and(|other| is_equal(value, other)))
         }
         (Json::Array(ours), Json::Array(theirs)) => {
-            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| is_equal(ours, theirs))
+            ours.len() == theirs.len()
+                && ours
+                    .iter()
+                    .zip(theirs)
+                    .all(|(ours, theirs)| is_equal(ours, theirs))
         }
         (a, b) => a == b,
     }
@@ -167,14 +210,20 @@ fn text<'a>(entry: &'a Json, key: &str) -> Option<&'a str> {
 }
 
 fn is_same(a: &Json, b: &Json) -> bool {
-    ["name", "interface"].iter().all(|key| text(a, key) == text(b, key))
+    ["name", "interface"]
+        .iter()
+        .all(|key| text(a, key) == text(b, key))
 }
 
-/// True if a new entry can't stand beside it: another default network, or another network of that interface.
+/// True if a new entry can't stand beside it: another default network, or another network of that
+/// interface.
 fn is_replaced(before: &Json, entries: &[Json]) -> bool {
     let interface = text(before, "interface");
     before.get("default") == Some(&Json::Bool(true))
-        || interface.is_some() && entries.iter().any(|now| text(now, "interface") == interface)
+        || interface.is_some()
+            && entries
+                .iter()
+                .any(|now| text(now, "interface") == interface)
 }
 
 fn keep_extensions<'f>(now: &mut Json, fields: impl Iterator<Item = &'f (String, Json)>) {

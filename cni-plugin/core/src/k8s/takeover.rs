@@ -1,4 +1,5 @@
-//! The list by which a node's runtime has pods attached to networks, made of the configuration that the node has.
+//! The list by which a node's runtime has pods attached to networks, made of the configuration that
+//! the node has.
 //!
 //! ```text
 //!  first file of the folder ─┬─ a network ───────► named as the default network
@@ -15,7 +16,13 @@ const BRAID: &str = "braid";
 /// The types of Multus: the plugin, and the client of its daemon.
 pub const MULTUS: [&str; 2] = ["multus", "multus-shim"];
 /// Keys that hold a path, or may hold one.
-const PATHS: [&str; 5] = ["clusterNetwork", "confDir", "binDir", "cniDir", "readinessindicatorfile"];
+const PATHS: [&str; 5] = [
+    "clusterNetwork",
+    "confDir",
+    "binDir",
+    "cniDir",
+    "readinessindicatorfile",
+];
 /// Keys of the default network, in the order in which they count.
 const ORIGINS: [&str; 4] = ["clusterNetwork", "delegates", "plugins", "network"];
 /// Keys of Multus' daemon that its client's configuration may lack.
@@ -64,7 +71,8 @@ pub struct Known {
     pub daemon: Option<Json>,
     /// The node's paths, by those that [`paths`] lists.
     pub paths: BTreeMap<String, String>,
-    /// The content of the network that the node has under a path or a name of `clusterNetwork`, by that text.
+    /// The content of the network that the node has under a path or a name of `clusterNetwork`, by
+    /// that text.
     pub named: BTreeMap<String, Json>,
 }
 
@@ -76,7 +84,8 @@ pub fn plugins_of(found: &Json) -> &[Json] {
     }
 }
 
-/// The absolute paths in a configuration, or in the daemon's. Paths of Multus' daemon belong to its container.
+/// The absolute paths in a configuration, or in the daemon's. Paths of Multus' daemon belong to its
+/// container.
 pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
     let all = plugins_of(first).iter().chain(daemon);
     let values = all.flat_map(|plugin| PATHS.iter().filter_map(|key| plugin.get(key)?.as_str()));
@@ -85,13 +94,18 @@ pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
 
 /// The texts by which a configuration names its default network.
 pub fn names(first: &Json) -> Vec<&str> {
-    let values = plugins_of(first).iter().filter_map(|plugin| plugin.get("clusterNetwork")?.as_str());
+    let values = plugins_of(first)
+        .iter()
+        .filter_map(|plugin| plugin.get("clusterNetwork")?.as_str());
     values.filter(|text| !text.is_empty()).collect()
 }
 
 /// True if a plugin attaches a pod to all networks of its annotation.
 fn attaches_pods(plugin: &Json) -> bool {
-    plugin.get("type").and_then(Json::as_str).is_some_and(|kind| MULTUS.contains(&kind))
+    plugin
+        .get("type")
+        .and_then(Json::as_str)
+        .is_some_and(|kind| MULTUS.contains(&kind))
         || key_of_pods(plugin).is_some()
 }
 
@@ -106,11 +120,22 @@ pub fn list(known: &Known) -> Result<Json, Error> {
     let plugins = plugins_of(found);
     let at = plugins.iter().position(is_taken_over);
     let (mut own, before, behind) = match at {
-        Some(at) => (taken_over(&plugins[at], known)?, &plugins[..at], &plugins[at + 1..]),
-        None => (with_settings_of(known.former.as_ref(), naming(&known.first)), &[][..], &[][..]),
+        Some(at) => (
+            taken_over(&plugins[at], known)?,
+            &plugins[..at],
+            &plugins[at + 1..],
+        ),
+        None => (
+            with_settings_of(known.former.as_ref(), naming(&known.first)),
+            &[][..],
+            &[][..],
+        ),
     };
     if before.iter().chain(behind).any(attaches_pods) {
-        return Err(Error::config(format!("{}: two plugins of the list attach pods to networks", known.first.path)));
+        return Err(Error::config(format!(
+            "{}: two plugins of the list attach pods to networks",
+            known.first.path
+        )));
     }
     for key in ["name", "cniVersion"] {
         own.remove(key);
@@ -120,14 +145,23 @@ pub fn list(known: &Known) -> Result<Json, Error> {
     let text = |key: &str| found.get(key).and_then(Json::as_str);
     let name = text("name").unwrap_or(BRAID);
     let only_inlined = is_only_inlined(found, &own, name, known);
-    let [former_before, former_behind] = known.former.as_ref().map(entries_of_others).unwrap_or_default();
+    let [former_before, former_behind] = known
+        .former
+        .as_ref()
+        .map(entries_of_others)
+        .unwrap_or_default();
     let mut all = joined(former_before, before);
     all.push(own);
     all.extend(joined(former_behind, behind));
-    let mut list =
-        Json::object_of([("cniVersion", text("cniVersion").unwrap_or("1.0.0").into()), ("name", name.into())]);
+    let mut list = Json::object_of([
+        ("cniVersion", text("cniVersion").unwrap_or("1.0.0").into()),
+        ("name", name.into()),
+    ]);
     let is_list = at.is_some() && found.get("plugins").is_some() && found.get("type").is_none();
-    let kept = [known.former.as_ref(), is_list.then_some(found)].into_iter().flatten().flat_map(Json::fields);
+    let kept = [known.former.as_ref(), is_list.then_some(found)]
+        .into_iter()
+        .flatten()
+        .flat_map(Json::fields);
     for (key, value) in kept.filter(|(key, _)| !OF_LIST.contains(&key.as_str())) {
         list.set(key, value.clone());
     }
@@ -140,14 +174,16 @@ pub fn list(known: &Known) -> Result<Json, Error> {
 
 /// The plugin's entry for a network that it names as the default one.
 fn naming(network: &Conf) -> Json {
-    let mut own =
-        Json::object_of([("capabilities", Json::object_of([])), ("clusterNetwork", network.path.as_str().into())]);
+    let mut own = Json::object_of([
+        ("capabilities", Json::object_of([])),
+        ("clusterNetwork", network.path.as_str().into()),
+    ]);
     add_capabilities(&mut own, &network.json);
     own
 }
 
-/// Adds keys from the program's entry of the former list: settings that an operator has added. If Multus' keys are taken over,
-/// settings belong into Multus' file instead.
+/// Adds keys from the program's entry of the former list: settings that an operator has added. If
+/// Multus' keys are taken over, settings belong into Multus' file instead.
 fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
     let is_own = |plugin: &&Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
     let entry = former.and_then(|list| plugins_of(list).iter().find(is_own));
@@ -161,29 +197,49 @@ fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
 
 /// Adds the capabilities of a network's plugins.
 fn add_capabilities(own: &mut Json, network: &Json) {
-    let mut all = own.get("capabilities").filter(|all| matches!(all, Json::Object(_))).cloned();
-    let of_plugins = plugins_of(network).iter().filter_map(|plugin| plugin.get("capabilities"));
-    for (key, _) in of_plugins.flat_map(Json::fields).filter(|(_, value)| *value == Json::Bool(true)) {
-        all.get_or_insert_with(|| Json::object_of([])).set(key, true);
+    let mut all = own
+        .get("capabilities")
+        .filter(|all| matches!(all, Json::Object(_)))
+        .cloned();
+    let of_plugins = plugins_of(network)
+        .iter()
+        .filter_map(|plugin| plugin.get("capabilities"));
+    for (key, _) in of_plugins
+        .flat_map(Json::fields)
+        .filter(|(_, value)| *value == Json::Bool(true))
+    {
+        all.get_or_insert_with(|| Json::object_of([]))
+            .set(key, true);
     }
     if let Some(all) = all {
         own.set("capabilities", all);
     }
 }
 
-/// The keys of a plugin that attaches pods, with the node's paths. A default network that is this program again, or Multus,
-/// is replaced.
+/// The keys of a plugin that attaches pods, with the node's paths. A default network that is this
+/// program again, or Multus, is replaced.
 fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     let mut own = plugin.clone();
     let is_client = plugin.get("type").and_then(Json::as_str) == Some(MULTUS[1]);
     for key in OF_DAEMON.into_iter().filter(|_| is_client) {
-        if let (None, Some(value)) = (plugin.get(key), known.daemon.as_ref().and_then(|daemon| daemon.get(key))) {
+        if let (None, Some(value)) = (
+            plugin.get(key),
+            known.daemon.as_ref().and_then(|daemon| daemon.get(key)),
+        ) {
             own.set(key, value.clone());
         }
     }
-    let default = own.get("clusterNetwork").and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    let default = own
+        .get("clusterNetwork")
+        .and_then(Json::as_str)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned);
     for key in PATHS {
-        let path = own.get(key).and_then(Json::as_str).and_then(|text| known.paths.get(text)).cloned();
+        let path = own
+            .get(key)
+            .and_then(Json::as_str)
+            .and_then(|text| known.paths.get(text))
+            .cloned();
         if let Some(path) = path {
             own.set(key, path);
         }
@@ -192,22 +248,32 @@ fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
         Some(Json::Array(delegates)) => delegates.first(),
         Some(_) | None => None,
     };
-    let network = default.as_ref().map_or(first_delegate, |name| known.named.get(name));
+    let network = default
+        .as_ref()
+        .map_or(first_delegate, |name| known.named.get(name));
     let is_own_path = own.get("clusterNetwork").and_then(Json::as_str) == Some(&known.own);
     match network.cloned() {
-        Some(network) if plugins_of(&network).iter().any(attaches_pods) => replace(&mut own, &network, known)?,
+        Some(network) if plugins_of(&network).iter().any(attaches_pods) => {
+            replace(&mut own, &network, known)?;
+        }
         None if is_own_path => replace(&mut own, &Json::Null, known)?,
         Some(_) | None => {}
     }
     Ok(own)
 }
 
-/// Replaces the default network by the next configuration of the folder that is a network, else by the inline network that
-/// `circle`, which attaches pods itself, has.
+/// Replaces the default network by the next configuration of the folder that is a network, else by
+/// the inline network that `circle`, which attaches pods itself, has.
 fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     let is_network = |conf: &&Conf| !plugins_of(&conf.json).iter().any(is_taken_over);
-    let inner = plugins_of(circle).iter().find(|plugin| attaches_pods(plugin));
-    let inner = inner.and_then(|inner| ORIGINS.iter().find_map(|key| Some((*key, inner.get(key)?.clone()))));
+    let inner = plugins_of(circle)
+        .iter()
+        .find(|plugin| attaches_pods(plugin));
+    let inner = inner.and_then(|inner| {
+        ORIGINS
+            .iter()
+            .find_map(|key| Some((*key, inner.get(key)?.clone())))
+    });
     let more = match own.get("delegates") {
         Some(Json::Array(delegates)) if own.get("clusterNetwork").is_none() => {
             delegates.get(1..).unwrap_or(&[]).to_vec()
@@ -221,10 +287,13 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     match (next, inner) {
         (Some(next), _) if more.is_empty() => own.set("clusterNetwork", next.path.as_str()),
         (Some(next), _) => own.set("delegates", [vec![next.json.clone()], more].concat()),
-        (None, Some((key, value))) if key != "clusterNetwork" && !is_circle(&value) => own.set(key, value),
+        (None, Some((key, value))) if key != "clusterNetwork" && !is_circle(&value) => {
+            own.set(key, value);
+        }
         (None, _) => {
             let file = &known.first.path;
-            let sentence = "its default network is braid again, and the folder has no other configuration";
+            let sentence =
+                "its default network is braid again, and the folder has no other configuration";
             return Err(Error::config(format!("{file}: {sentence}")));
         }
     }
@@ -238,19 +307,26 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
 fn is_circle(value: &Json) -> bool {
     let all = match value {
         Json::Array(all) => all.as_slice(),
-        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => std::slice::from_ref(value),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => {
+            std::slice::from_ref(value)
+        }
     };
     all.iter().flat_map(plugins_of).any(attaches_pods)
 }
 
-/// True if a runtime must not append the plugins of the folder with the list's name. They run with the network that
-/// `clusterNetwork` names if that is a file beside the list, of the same name. A single plugin has no such folder.
+/// True if a runtime must not append the plugins of the folder with the list's name. They run with
+/// the network that `clusterNetwork` names if that is a file beside the list, of the same name. A
+/// single plugin has no such folder.
 fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool {
     let is_list = found.get("plugins").is_some() && found.get("type").is_none();
     let is_forbidden = found.get(ONLY_INLINED) == Some(&Json::Bool(true));
     let file = own.get("clusterNetwork").and_then(Json::as_str);
-    let network = [&known.first].into_iter().chain(&known.others).find(|conf| Some(conf.path.as_str()) == file);
-    let has_same_name = network.is_some_and(|conf| conf.json.get("name").and_then(Json::as_str) == Some(name));
+    let network = [&known.first]
+        .into_iter()
+        .chain(&known.others)
+        .find(|conf| Some(conf.path.as_str()) == file);
+    let has_same_name =
+        network.is_some_and(|conf| conf.json.get("name").and_then(Json::as_str) == Some(name));
     is_forbidden || !is_list || has_same_name
 }
 
@@ -258,16 +334,27 @@ fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool 
 fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     let plugins = plugins_of(list);
     let is_own = |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
-    let Some(at) = plugins.iter().position(is_own) else { return [Vec::new(), Vec::new()] };
-    let others = |plugins: &[Json]| plugins.iter().filter(|plugin| !is_taken_over(plugin)).cloned().collect();
+    let Some(at) = plugins.iter().position(is_own) else {
+        return [Vec::new(), Vec::new()];
+    };
+    let others = |plugins: &[Json]| {
+        plugins
+            .iter()
+            .filter(|plugin| !is_taken_over(plugin))
+            .cloned()
+            .collect()
+    };
     [others(&plugins[..at]), others(&plugins[at + 1..])]
 }
 
-/// The entries of before, each that the configuration found has too as it has it, and its others behind them.
+/// The entries of before, each that the configuration found has too as it has it, and its others
+/// behind them.
 fn joined(mut former: Vec<Json>, found: &[Json]) -> Vec<Json> {
     let mut unmatched: Vec<usize> = (0..former.len()).collect();
     for plugin in found {
-        let same_type = unmatched.iter().position(|at| former[*at].get("type") == plugin.get("type"));
+        let same_type = unmatched
+            .iter()
+            .position(|at| former[*at].get("type") == plugin.get("type"));
         match same_type {
             Some(found_at) => former[unmatched.remove(found_at)] = plugin.clone(),
             None => former.push(plugin.clone()),

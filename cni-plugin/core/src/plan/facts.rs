@@ -33,7 +33,8 @@ pub enum Need {
     Addrs(LinkRef),
     /// All unicast routes of a namespace, in all tables.
     Routes(Ns),
-    /// The rules of policy routing of a namespace; one that is about neither address counts as one from everywhere.
+    /// The rules of policy routing of a namespace; one that is about neither address counts as one
+    /// from everywhere.
     Rules(Ns),
     /// The permanent neighbours at a link.
     Neighs(LinkRef),
@@ -79,7 +80,8 @@ pub enum Need {
     Netns,
     /// The features of this list that the kernel has.
     Features(&'static [Feature]),
-    /// The number of this boot, unless the link is there with a hardware address: only what is new is named by it.
+    /// The number of this boot, unless the link is there with a hardware address: only what is new
+    /// is named by it.
     BootIdWithout(LinkRef),
     /// The link of the host that a configuration names in one way or another, and that link.
     Device(Device),
@@ -158,10 +160,14 @@ impl Facts {
         self.links.get(at)
     }
 
-    /// The place of a link with this name or alternative name: one that is there, else one that the plan makes. `None` for an
-    /// alternative name that no link has.
+    /// The place of a link with this name or alternative name: one that is there, else one that the
+    /// plan makes. `None` for an alternative name that no link has.
     pub fn place_of(&self, ns: Ns, name: &LinkName) -> Option<LinkRef> {
-        let own = self.named_links.get(&(ns, name.clone())).cloned().or_else(|| name.short());
+        let own = self
+            .named_links
+            .get(&(ns, name.clone()))
+            .cloned()
+            .or_else(|| name.short());
         own.map(|name| LinkRef { ns, name })
     }
 
@@ -170,24 +176,39 @@ impl Facts {
         if let Need::NamedLink(ns, name) = need {
             return self.place_of(*ns, name);
         }
-        if let Need::Link(at) = need { Some(at.clone()) } else { None }
+        if let Need::Link(at) = need {
+            Some(at.clone())
+        } else {
+            None
+        }
     }
 
-    /// The link of the first default route of a namespace: one that is there, else one that the plan makes.
+    /// The link of the first default route of a namespace: one that is there, else one that the
+    /// plan makes.
     pub fn default_link(&self, ns: Ns) -> Option<&IfName> {
-        let is_default = |route: &&Route| route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == MAIN;
-        let planned = || self.planned_routes.iter().find(is_default).map(|route| &route.at.name);
+        let is_default = |route: &&Route| {
+            route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == MAIN
+        };
+        let planned = || {
+            self.planned_routes
+                .iter()
+                .find(is_default)
+                .map(|route| &route.at.name)
+        };
         self.default_links.get(&ns).or_else(planned)
     }
 
-    /// True if `need` is for a link that is not there, and that a network with these `earlier` needs may make: it has asked
-    /// for the link as well. Any earlier network may make the container's default route.
+    /// True if `need` is for a link that is not there, and that a network with these `earlier`
+    /// needs may make: it has asked for the link as well. Any earlier network may make the
+    /// container's default route.
     pub fn is_awaited(&self, need: &Need, earlier: &[Need]) -> bool {
         if let Some(at) = self.place_in(need) {
             let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if *it == at);
             return self.link(&at).is_none() && earlier.iter().any(is_of_it);
         }
-        *need == Need::DefaultLink(Ns::Pod) && self.default_link(Ns::Pod).is_none() && !earlier.is_empty()
+        *need == Need::DefaultLink(Ns::Pod)
+            && self.default_link(Ns::Pod).is_none()
+            && !earlier.is_empty()
     }
 
     /// The addresses of the link at `at`.
@@ -195,26 +216,57 @@ impl Facts {
         self.addrs.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// The routes through the link at `at`, of all tables: those of the kernel, then those that the plan makes.
+    /// The routes through the link at `at`, of all tables: those of the kernel, then those that the
+    /// plan makes.
     pub fn routes_through(&self, at: &LinkRef) -> Vec<Route> {
-        let index = self.link(at).map(|link| link.index).filter(|index| *index != 0);
+        let index = self
+            .link(at)
+            .map(|link| link.index)
+            .filter(|index| *index != 0);
         let is_its = |fact: &&RouteFact| index.is_some() && fact.link == index;
         let there = self.routes.get(&at.ns).into_iter().flatten().filter(is_its);
-        let planned = self.planned_routes.iter().filter(|route| route.at == *at).cloned();
-        there.map(|fact| Route::of_fact(at, fact)).chain(planned).collect()
+        let planned = self
+            .planned_routes
+            .iter()
+            .filter(|route| route.at == *at)
+            .cloned();
+        there
+            .map(|fact| Route::of_fact(at, fact))
+            .chain(planned)
+            .collect()
     }
 
     /// True if a route, a rule or a VRF of the container has to do with the table.
     pub fn is_table_used(&self, table: u32) -> bool {
-        let routes = self.routes.get(&Ns::Pod).into_iter().flatten().map(|route| route.table);
-        let planned = self.planned_routes.iter().filter(|route| route.at.ns == Ns::Pod).map(|route| route.table);
-        let rules = self.rules.get(&Ns::Pod).into_iter().flatten().map(|rule| rule.table);
-        routes.chain(planned).chain(rules).chain(self.vrfs.values().copied()).any(|used| used == table)
+        let routes = self
+            .routes
+            .get(&Ns::Pod)
+            .into_iter()
+            .flatten()
+            .map(|route| route.table);
+        let planned = self
+            .planned_routes
+            .iter()
+            .filter(|route| route.at.ns == Ns::Pod)
+            .map(|route| route.table);
+        let rules = self
+            .rules
+            .get(&Ns::Pod)
+            .into_iter()
+            .flatten()
+            .map(|rule| rule.table);
+        routes
+            .chain(planned)
+            .chain(rules)
+            .chain(self.vrfs.values().copied())
+            .any(|used| used == table)
     }
 
     /// True if the sysctl has the value.
     pub fn sysctl_is(&self, ns: Ns, key: &str, value: &str) -> bool {
-        self.sysctls.get(&(ns, key.to_owned())).is_some_and(|found| found == value)
+        self.sysctls
+            .get(&(ns, key.to_owned()))
+            .is_some_and(|found| found == value)
     }
 
     /// True if the kernel has a feature that was asked for.
@@ -222,13 +274,13 @@ impl Facts {
         self.features.get(&feature).is_some_and(Option::is_none)
     }
 
-    /// The best that the kernel shapes by; none where it can't. Known where [`super::ladder::LADDER`] was asked for.
+    /// The best that the kernel shapes by; none where it can't. Known where
+    /// [`super::ladder::LADDER`] was asked for.
     pub fn best_queue(&self) -> Option<Queue> {
         Queue::best(|feature| self.has(feature))
     }
 
     /// Takes over what another reading found.
-    #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub fn merge(&mut self, other: Self) {
         // None is forgotten: this names all.
         let Self {
@@ -301,7 +353,8 @@ impl Facts {
         }
     }
 
-    /// The facts as they will be once `steps` are applied, as far as a later plugin of the same plan may ask.
+    /// The facts as they will be once `steps` are applied, as far as a later plugin of the same
+    /// plan may ask.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {

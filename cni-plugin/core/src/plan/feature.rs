@@ -2,7 +2,10 @@
 
 /// Something that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the kernel's words, as in ip-link(8), tc(8) and nft(8)")]
+#[expect(
+    missing_docs,
+    reason = "the kernel's words, as in ip-link(8), tc(8) and nft(8)"
+)]
 pub enum Feature {
     Veth,
     Bridge,

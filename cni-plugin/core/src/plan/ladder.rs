@@ -16,7 +16,8 @@ pub enum Queue {
     /// `htb` with classes between which the program chooses, one of them not limited.
     #[serde(rename = "htb")]
     Htb,
-    /// `tbf`, and behind it `fq_codel`, which lets a flow with little to send pass others; no program.
+    /// `tbf`, and behind it `fq_codel`, which lets a flow with little to send pass others; no
+    /// program.
     #[serde(rename = "tbf+fq_codel")]
     TbfFqCodel,
     /// `tbf` alone, as the reference plugin.
@@ -30,7 +31,8 @@ pub const LADDER: &[Feature] = match ASKED {
     _ => ASKED,
 };
 
-/// All that shaping asks for: the ladder, and what guards an interface without an end on the host's side.
+/// All that shaping asks for: the ladder, and what guards an interface without an end on the host's
+/// side.
 pub const ASKED: &[Feature] = &[
     Feature::Fq,
     Feature::Htb,
@@ -45,9 +47,18 @@ pub const ASKED: &[Feature] = &[
 
 /// The features that each rung needs, the best first.
 const RUNGS: [(Queue, &[Feature]); 5] = [
-    (Queue::Fq, &[Feature::Fq, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
-    (Queue::TbfPfifoFast, &[Feature::Tbf, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
-    (Queue::Htb, &[Feature::Htb, Feature::Clsact, Feature::ClsBpf, Feature::Bpf]),
+    (
+        Queue::Fq,
+        &[Feature::Fq, Feature::Clsact, Feature::ClsBpf, Feature::Bpf],
+    ),
+    (
+        Queue::TbfPfifoFast,
+        &[Feature::Tbf, Feature::Clsact, Feature::ClsBpf, Feature::Bpf],
+    ),
+    (
+        Queue::Htb,
+        &[Feature::Htb, Feature::Clsact, Feature::ClsBpf, Feature::Bpf],
+    ),
     (Queue::TbfFqCodel, &[Feature::Tbf, Feature::FqCodel]),
     (Queue::Tbf, &[Feature::Tbf]),
 ];
@@ -55,13 +66,21 @@ const RUNGS: [(Queue, &[Feature]); 5] = [
 impl Queue {
     /// The best of a kernel that has these features; none where it can't shape.
     pub fn best(has: impl Fn(Feature) -> bool) -> Option<Self> {
-        RUNGS.iter().find(|(_, needs)| needs.iter().all(|feature| has(*feature))).map(|(queue, _)| *queue)
+        RUNGS
+            .iter()
+            .find(|(_, needs)| needs.iter().all(|feature| has(*feature)))
+            .map(|(queue, _)| *queue)
     }
 
-    /// The features that the rungs above need and the kernel lacks: the reason why it does no better.
+    /// The features that the rungs above need and the kernel lacks: the reason why it does no
+    /// better.
     pub fn lacking(self, has: impl Fn(Feature) -> bool) -> Vec<Feature> {
         let above = RUNGS.iter().filter(|(queue, _)| *queue < self);
-        let mut lacking: Vec<Feature> = above.flat_map(|(_, needs)| *needs).copied().filter(|f| !has(*f)).collect();
+        let mut lacking: Vec<Feature> = above
+            .flat_map(|(_, needs)| *needs)
+            .copied()
+            .filter(|f| !has(*f))
+            .collect();
         lacking.sort_unstable();
         lacking.dedup();
         lacking
@@ -113,17 +132,30 @@ mod tests {
         assert_eq!(best_without(&[Feature::Fq]), Some(Queue::TbfPfifoFast));
         assert_eq!(best_without(&[Feature::Fq, Feature::Tbf]), Some(Queue::Htb));
         for program in [Feature::Clsact, Feature::ClsBpf, Feature::Bpf] {
-            assert_eq!(best_without(&[program]), Some(Queue::TbfFqCodel), "{program:?}");
+            assert_eq!(
+                best_without(&[program]),
+                Some(Queue::TbfFqCodel),
+                "{program:?}"
+            );
         }
-        assert_eq!(best_without(&[Feature::Bpf, Feature::FqCodel]), Some(Queue::Tbf));
+        assert_eq!(
+            best_without(&[Feature::Bpf, Feature::FqCodel]),
+            Some(Queue::Tbf)
+        );
         assert_eq!(best_without(&[Feature::Bpf, Feature::Tbf]), None);
     }
 
     #[test]
     fn what_a_better_rung_lacks_is_named_once() {
         let lacks = [Feature::Fq, Feature::Bpf];
-        assert_eq!(Queue::TbfPfifoFast.lacking(|feature| feature != Feature::Fq), [Feature::Fq]);
-        assert_eq!(Queue::TbfFqCodel.lacking(|feature| !lacks.contains(&feature)), [Feature::Fq, Feature::Bpf]);
+        assert_eq!(
+            Queue::TbfPfifoFast.lacking(|feature| feature != Feature::Fq),
+            [Feature::Fq]
+        );
+        assert_eq!(
+            Queue::TbfFqCodel.lacking(|feature| !lacks.contains(&feature)),
+            [Feature::Fq, Feature::Bpf]
+        );
         assert!(Queue::Fq.lacking(|_| true).is_empty());
     }
 }

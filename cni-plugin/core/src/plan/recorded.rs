@@ -4,8 +4,8 @@ use super::step::Kind;
 use super::step::{Event, Legacy, Step};
 use super::thing::vlan::Vlan;
 use super::thing::{
-    Addr, Attr, Firewall, HostPorts, Link, LinkAttr, LinkRef, MacCheck, Masquerade, PacketGuard, PortVlan, Redirect,
-    Route, Shaping, Sysctl, Thing, XskGuard, XskLink,
+    Addr, Attr, Firewall, HostPorts, Link, LinkAttr, LinkRef, MacCheck, Masquerade, PacketGuard,
+    PortVlan, Redirect, Route, Shaping, Sysctl, Thing, XskGuard, XskLink,
 };
 use serde::Deserialize;
 
@@ -75,9 +75,12 @@ impl From<Recorded> for Step {
             Recorded::Add(thing) => Self::Add(thing),
             Recorded::Ensure(thing) => Self::Ensure(thing),
             Recorded::Del(thing) => Self::Del(thing),
-            Recorded::Set { at, to, from } | Recorded::SetLink { at, to, from: Some(from) } => {
-                Self::Set { at, to, from }
-            }
+            Recorded::Set { at, to, from }
+            | Recorded::SetLink {
+                at,
+                to,
+                from: Some(from),
+            } => Self::Set { at, to, from },
             Recorded::Wait(event) => Self::Wait(event),
             Recorded::Forget(kind, owner) => Self::Forget(kind, owner),
             Recorded::Legacy(legacy) => Self::Legacy(legacy),
@@ -100,7 +103,15 @@ impl From<Recorded> for Step {
             Recorded::AddShaping(shaping) => Self::add(shaping),
             Recorded::AddPacketGuard(guard) => Self::add(guard),
             Recorded::AddXskGuard(guard) => Self::add(guard),
-            Recorded::NarrowXskGuard { guard, at, was_there } => Self::ensure(XskLink { guard, at, was_there }),
+            Recorded::NarrowXskGuard {
+                guard,
+                at,
+                was_there,
+            } => Self::ensure(XskLink {
+                guard,
+                at,
+                was_there,
+            }),
             Recorded::AddRedirect { from, to } => Self::add(Redirect { from, to }),
             Recorded::WaitUp(at) => Self::Wait(Event::Up(at)),
             Recorded::WaitDad(at) => Self::Wait(Event::Dad(at)),

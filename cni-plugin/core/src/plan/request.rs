@@ -3,43 +3,60 @@
 use super::step::Step;
 use super::thing::{LinkAttr, LinkRef, Redirect, Thing};
 
-/// Number of the first steps that fit into one request: attributes of one link, none of them undone by itself. They stand in
-/// the order in which the kernel sets them. Each request less is one wait less for the kernel's lock on all networks.
+/// Number of the first steps that fit into one request: attributes of one link, none of them undone
+/// by itself. They stand in the order in which the kernel sets them. Each request less is one wait
+/// less for the kernel's lock on all networks.
 pub fn in_one_request(steps: &[Step]) -> usize {
     let continues = |pair: &&[Step]| match (settable(&pair[0]), settable(&pair[1])) {
-        (Some((link, place)), Some((next_link, next_place))) => link == next_link && place < next_place,
+        (Some((link, place)), Some((next_link, next_place))) => {
+            link == next_link && place < next_place
+        }
         _ => false,
     };
     1 + steps.windows(2).take_while(continues).count()
 }
 
-/// The length of its queue that a new link gets in the request that makes it, where the second step sets it.
+/// The length of its queue that a new link gets in the request that makes it, where the second step
+/// sets it.
 pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
-    let [Step::Add(Thing::Link(link)), Step::Add(Thing::Attr(attr)), ..] = steps else { return None };
-    let LinkAttr::TxQueueLen(len) = attr.to else { return None };
+    let [
+        Step::Add(Thing::Link(link)),
+        Step::Add(Thing::Attr(attr)),
+        ..,
+    ] = steps
+    else {
+        return None;
+    };
+    let LinkAttr::TxQueueLen(len) = attr.to else {
+        return None;
+    };
     (link.at == attr.at).then_some(len)
 }
 
-/// The second step, if it can be made in one send with the shaping that is the first: both need places where filters hang,
-/// and to fill the first of these the kernel waits for an RCU grace period.
+/// The second step, if it can be made in one send with the shaping that is the first: both need
+/// places where filters hang, and to fill the first of these the kernel waits for an RCU grace
+/// period.
 pub fn redirect_with_shaping(steps: &[Step]) -> Option<&Redirect> {
     match steps {
-        [Step::Add(Thing::Shaping(shaping)), Step::Add(Thing::Redirect(redirect)), ..]
-            if shaping.is_all_in(redirect.from.ns) =>
-        {
-            Some(redirect)
-        }
+        [
+            Step::Add(Thing::Shaping(shaping)),
+            Step::Add(Thing::Redirect(redirect)),
+            ..,
+        ] if shaping.is_all_in(redirect.from.ns) => Some(redirect),
         _ => None,
     }
 }
 
 fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
-    let Step::Add(Thing::Attr(attr)) = step else { return None };
+    let Step::Add(Thing::Attr(attr)) = step else {
+        return None;
+    };
     Some((&attr.at, place(&attr.to)?))
 }
 
-/// Place of an attribute in the order in which the kernel sets those of one request, whatever their order there (v6.12
-/// net/core/rtnetlink.c, `do_setlink()`). None for what needs a request of its own.
+/// Place of an attribute in the order in which the kernel sets those of one request, whatever their
+/// order there (v6.12 net/core/rtnetlink.c, `do_setlink()`). None for what needs a request of its
+/// own.
 fn place(attr: &LinkAttr) -> Option<u8> {
     Some(match attr {
         LinkAttr::Mac(_) => 0,
@@ -47,8 +64,8 @@ fn place(attr: &LinkAttr) -> Option<u8> {
         LinkAttr::Up(_) | LinkAttr::Promisc(_) | LinkAttr::AllMulti(_) => 2,
         LinkAttr::TxQueueLen(_) => 3,
         LinkAttr::GsoMaxSize(_) => 4,
-        // `Alias` and `ArpNotify` together with `Up` would count as a change of a link that is up, which the kernel tells
-        // everybody about, itself included: 27 us.
+        // `Alias` and `ArpNotify` together with `Up` would count as a change of a link that is up,
+        // which the kernel tells everybody about, itself included: 27 us.
         LinkAttr::Alias(_)
         | LinkAttr::ArpNotify(_)
         | LinkAttr::Announce(_)
@@ -74,10 +91,26 @@ mod tests {
     #[test]
     fn a_new_link_gets_its_queue_with_itself() {
         let name = |name| LinkRef::pod(IfName::parse(name).expect("a name"));
-        let new = Step::add(Link { at: name("a"), mac: None, mtu: None, up: false, master: None, kind: LinkKind::Ifb });
-        let queue = |at| Step::add(Attr { at: name(at), to: LinkAttr::TxQueueLen(100) });
+        let new = Step::add(Link {
+            at: name("a"),
+            mac: None,
+            mtu: None,
+            up: false,
+            master: None,
+            kind: LinkKind::Ifb,
+        });
+        let queue = |at| {
+            Step::add(Attr {
+                at: name(at),
+                to: LinkAttr::TxQueueLen(100),
+            })
+        };
         assert_eq!(queue_len_of_new(&[new.clone(), queue("a")]), Some(100));
-        assert_eq!(queue_len_of_new(&[new.clone(), queue("b")]), None, "another's");
+        assert_eq!(
+            queue_len_of_new(&[new.clone(), queue("b")]),
+            None,
+            "another's"
+        );
         assert_eq!(queue_len_of_new(&[new]), None);
     }
 
@@ -88,12 +121,20 @@ mod tests {
         let queue = |name| set(name, LinkAttr::TxQueueLen(100), None);
         assert_eq!(in_one_request(&[mtu("a"), up("a"), queue("a")]), 3);
         assert_eq!(in_one_request(&[mtu("a"), up("b")]), 1, "two links");
-        assert_eq!(in_one_request(&[queue("a"), up("a")]), 1, "the kernel would set it up first");
+        assert_eq!(
+            in_one_request(&[queue("a"), up("a")]),
+            1,
+            "the kernel would set it up first"
+        );
         assert_eq!(in_one_request(&[up("a"), up("a")]), 1);
         let alias = set("a", LinkAttr::Alias("a pod's".to_owned()), None);
         assert_eq!(in_one_request(&[alias, up("a")]), 1);
         let back = Some(LinkAttr::Mtu(1500));
-        assert_eq!(in_one_request(&[set("a", LinkAttr::Mtu(1400), back), up("a")]), 1, "undone by itself");
+        assert_eq!(
+            in_one_request(&[set("a", LinkAttr::Mtu(1400), back), up("a")]),
+            1,
+            "undone by itself"
+        );
         assert_eq!(
             in_one_request(&[Step::Wait(crate::plan::step::Event::Up(LinkRef::host(
                 IfName::parse("a").expect("a name")

@@ -1,7 +1,8 @@
 //! The steps of a plan: a verb and a thing.
 //!
-//! `Add` is of one attachment, must be new and is undone with it. `Ensure` is of the node: it is made if missing and never
-//! undone by one attachment. A step that overwrites carries the old value, so that its inverse is pure.
+//! `Add` is of one attachment, must be new and is undone with it. `Ensure` is of the node: it is
+//! made if missing and never undone by one attachment. A step that overwrites carries the old
+//! value, so that its inverse is pure.
 //!
 //! A record leaves out what is unset: each word of it is a part of every ADD's time.
 
@@ -105,7 +106,8 @@ pub enum Legacy {
         /// The table that the rules are for; any where unset.
         table: Option<u32>,
     },
-    /// Attributes of a link that is still there, which get the values back that a file notes, and the file.
+    /// Attributes of a link that is still there, which get the values back that a file notes, and
+    /// the file.
     Tuning {
         /// The link.
         at: LinkRef,
@@ -133,9 +135,16 @@ impl Step {
     /// The attribute that the step gives a link, and the link.
     pub fn attr(&self) -> Option<(&LinkRef, &LinkAttr)> {
         match self {
-            Self::Add(Thing::Attr(attr)) | Self::Ensure(Thing::Attr(attr)) => Some((&attr.at, &attr.to)),
+            Self::Add(Thing::Attr(attr)) | Self::Ensure(Thing::Attr(attr)) => {
+                Some((&attr.at, &attr.to))
+            }
             Self::Set { at, to, .. } => Some((at, to)),
-            Self::Add(_) | Self::Ensure(_) | Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => None,
+            Self::Add(_)
+            | Self::Ensure(_)
+            | Self::Del(_)
+            | Self::Wait(_)
+            | Self::Forget(..)
+            | Self::Legacy(_) => None,
         }
     }
 
@@ -154,7 +163,9 @@ impl Step {
     pub fn needs(&self) -> Vec<Need> {
         match self {
             Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().needs(),
-            Self::Set { at, .. } | Self::Wait(Event::Up(at) | Event::Dad(at)) => vec![Need::Link(at.clone())],
+            Self::Set { at, .. } | Self::Wait(Event::Up(at) | Event::Dad(at)) => {
+                vec![Need::Link(at.clone())]
+            }
             Self::Forget(..) | Self::Legacy(_) => Vec::new(),
         }
     }
@@ -176,7 +187,11 @@ impl Step {
 
     /// The moved link that the step is about.
     pub fn as_moved_mut(&mut self) -> Option<&mut Moved> {
-        if let Self::Add(Thing::Moved(moved)) | Self::Del(Thing::Moved(moved)) = self { Some(moved) } else { None }
+        if let Self::Add(Thing::Moved(moved)) | Self::Del(Thing::Moved(moved)) = self {
+            Some(moved)
+        } else {
+            None
+        }
     }
 
     /// Notes in `facts` what will be there, as far as a later plugin of the same plan may ask.
@@ -190,8 +205,8 @@ impl Step {
     }
 }
 
-/// The command that an administrator would type, behind its namespace. The container's is written `pod`. The same text is
-/// the dry run, the golden file and the error's subject.
+/// The command that an administrator would type, behind its namespace. The container's is written
+/// `pod`. The same text is the dry run, the golden file and the error's subject.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<5}", self.ns().to_string())?;
@@ -200,7 +215,9 @@ impl fmt::Display for Step {
             Self::Del(thing) => thing.state().print(Verb::Del, f),
             Self::Set { at, to, .. } => to.print(at, f),
             Self::Wait(Event::Up(at)) => write!(f, "# wait until {} is operationally up", at.name),
-            Self::Wait(Event::Dad(at)) => write!(f, "# wait until no address of {} is tentative", at.name),
+            Self::Wait(Event::Dad(at)) => {
+                write!(f, "# wait until no address of {} is tentative", at.name)
+            }
             Self::Forget(kind, owner) => print_forget(*kind, owner, f),
             Self::Legacy(legacy) => print_legacy(legacy, f),
         }
@@ -209,9 +226,18 @@ impl fmt::Display for Step {
 
 fn print_forget(kind: Kind, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match kind {
-        Kind::Masquerades => write!(f, "# nft delete every element of inet braid with comment {owner:?}"),
-        Kind::HostPorts => write!(f, "# delete every host port of inet braid and of /sys/fs/bpf/braid of {owner:?}"),
-        Kind::Firewall => write!(f, "# nft delete every forwarded address of inet braid with comment {owner:?}"),
+        Kind::Masquerades => write!(
+            f,
+            "# nft delete every element of inet braid with comment {owner:?}"
+        ),
+        Kind::HostPorts => write!(
+            f,
+            "# delete every host port of inet braid and of /sys/fs/bpf/braid of {owner:?}"
+        ),
+        Kind::Firewall => write!(
+            f,
+            "# nft delete every forwarded address of inet braid with comment {owner:?}"
+        ),
         Kind::XskGuards => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
     }
 }
@@ -220,11 +246,23 @@ fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("# ")?;
     let made = "delete what the reference plugin made to";
     match legacy {
-        Legacy::Masquerade { container_id, ifname, .. } => write!(f, "{made} masquerade {container_id} {ifname}"),
-        Legacy::MacCheck { container_id, ifname } => {
-            write!(f, "{made} check hardware addresses of {container_id} {ifname}")
+        Legacy::Masquerade {
+            container_id,
+            ifname,
+            ..
+        } => write!(f, "{made} masquerade {container_id} {ifname}"),
+        Legacy::MacCheck {
+            container_id,
+            ifname,
+        } => {
+            write!(
+                f,
+                "{made} check hardware addresses of {container_id} {ifname}"
+            )
         }
-        Legacy::HostPorts { container_id, .. } => write!(f, "{made} lead host ports to {container_id}"),
+        Legacy::HostPorts { container_id, .. } => {
+            write!(f, "{made} lead host ports to {container_id}")
+        }
         Legacy::Firewall { addrs, .. } => {
             let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
             write!(f, "{made} forward {}", addrs.join(" and "))
@@ -233,7 +271,11 @@ fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let mut about: Vec<String> = addrs.iter().map(ToString::to_string).collect();
             about.push(at.name.to_string());
             let table = table.map_or(String::new(), |table| format!(" for table {table}"));
-            write!(f, "delete every rule{table} about {} and its addresses", about.join(", "))
+            write!(
+                f,
+                "delete every rule{table} about {} and its addresses",
+                about.join(", ")
+            )
         }
         Legacy::Tuning { at, file } => write!(f, "give {} back what {file} notes", at.name),
     }

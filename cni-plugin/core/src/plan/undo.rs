@@ -10,13 +10,19 @@ impl Step {
         match self {
             Self::Add(thing) if thing.is_setting() => None,
             Self::Add(thing) => Some(Self::Del(thing.clone())),
-            Self::Set { at, to, from } => Some(Self::Set { at: at.clone(), to: from.clone(), from: to.clone() }),
-            Self::Ensure(_) | Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => None,
+            Self::Set { at, to, from } => Some(Self::Set {
+                at: at.clone(),
+                to: from.clone(),
+                from: to.clone(),
+            }),
+            Self::Ensure(_) | Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {
+                None
+            }
         }
     }
 
-    /// True if both take the same thing back: a link by its namespace and name, a pair by either end, limits by a link that
-    /// both are at.
+    /// True if both take the same thing back: a link by its namespace and name, a pair by either
+    /// end, limits by a link that both are at.
     pub fn is_same_undo(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.is_same(other),
@@ -30,22 +36,28 @@ impl Step {
         }
     }
 
-    /// True if this is not to be done while that one failed: a link leaves the container with the attributes that it came with,
-    /// since nobody finds it there afterwards.
+    /// True if this is not to be done while that one failed: a link leaves the container with the
+    /// attributes that it came with, since nobody finds it there afterwards.
     pub fn waits_for(&self, failed: &Self) -> bool {
         matches!((self, failed), (Self::Del(Thing::Moved(moved)), Self::Set { at, .. }) if *at == moved.to)
     }
 
-    /// The step, less what goes with links that are deleted or leave; none where that is all of it. What leaves keeps its
-    /// attributes, so they are set back before.
+    /// The step, less what goes with links that are deleted or leave; none where that is all of it.
+    /// What leaves keeps its attributes, so they are set back before.
     fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),
             Self::Set { at, .. } => vec![at],
-            Self::Add(_) | Self::Ensure(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => Vec::new(),
+            Self::Add(_) | Self::Ensure(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {
+                Vec::new()
+            }
         };
         let is_set = matches!(self, Self::Set { .. });
-        let gone: Vec<&LinkRef> = deleted.iter().chain(left.iter().filter(|_| !is_set)).copied().collect();
+        let gone: Vec<&LinkRef> = deleted
+            .iter()
+            .chain(left.iter().filter(|_| !is_set))
+            .copied()
+            .collect();
         if !links.is_empty() && links.iter().all(|link| gone.contains(link)) {
             return None;
         }
@@ -56,34 +68,70 @@ impl Step {
     }
 }
 
-/// The steps that take `steps` back, newest first, without those that a deleted link takes along anyway.
+/// The steps that take `steps` back, newest first, without those that a deleted link takes along
+/// anyway.
 pub fn undo(steps: &[Step]) -> Vec<Step> {
-    let new = steps.iter().filter_map(|step| if let Step::Add(Thing::Link(link)) = step { Some(link) } else { None });
+    let new = steps.iter().filter_map(|step| {
+        if let Step::Add(Thing::Link(link)) = step {
+            Some(link)
+        } else {
+            None
+        }
+    });
     let deleted: Vec<&LinkRef> = new.flat_map(Link::ends).collect();
-    let moved =
-        steps.iter().filter_map(|step| if let Step::Add(Thing::Moved(moved)) = step { Some(moved) } else { None });
+    let moved = steps.iter().filter_map(|step| {
+        if let Step::Add(Thing::Moved(moved)) = step {
+            Some(moved)
+        } else {
+            None
+        }
+    });
     let left: Vec<&LinkRef> = moved.map(|moved| &moved.to).collect();
-    in_turn(steps.iter().rev().filter_map(Step::inverse).filter_map(|step| step.without(&deleted, &left)).collect())
+    in_turn(
+        steps
+            .iter()
+            .rev()
+            .filter_map(Step::inverse)
+            .filter_map(|step| step.without(&deleted, &left))
+            .collect(),
+    )
 }
 
-/// The order in which things go away, otherwise the given one. Links go at once when the rest is gone, those of one
-/// namespace together, since each request for them takes several RCU grace periods. The hold on the container's sockets
-/// goes when there is nothing left to send through.
+/// The order in which things go away, otherwise the given one. Links go at once when the rest is
+/// gone, those of one namespace together, since each request for them takes several RCU grace
+/// periods. The hold on the container's sockets goes when there is nothing left to send through.
 pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
-    let is_hold = |step: &Step| matches!(step, Step::Del(Thing::XskGuard(_)) | Step::Forget(Kind::XskGuards, _));
+    let is_hold = |step: &Step| {
+        matches!(
+            step,
+            Step::Del(Thing::XskGuard(_)) | Step::Forget(Kind::XskGuards, _)
+        )
+    };
     steps.sort_by_key(|step| {
-        if let Step::Del(Thing::Link(link)) = step { (1, link.at.ns) } else { (2 * u8::from(is_hold(step)), Ns::Host) }
+        if let Step::Del(Thing::Link(link)) = step {
+            (1, link.at.ns)
+        } else {
+            (2 * u8::from(is_hold(step)), Ns::Host)
+        }
     });
     by_ends_in_pod(&mut steps);
     steps
 }
 
-/// Has pairs deleted by their ends in the container, where links of the container go as well and no other link of the host
-/// does. A deletion is of one namespace, but takes the other end of a pair along, so all links go in one request. With a
-/// link of the host that has no end in the container they are two requests either way.
+/// Has pairs deleted by their ends in the container, where links of the container go as well and no
+/// other link of the host does. A deletion is of one namespace, but takes the other end of a pair
+/// along, so all links go in one request. With a link of the host that has no end in the container
+/// they are two requests either way.
 fn by_ends_in_pod(steps: &mut [Step]) {
-    let links =
-        || steps.iter().filter_map(|step| if let Step::Del(Thing::Link(link)) = step { Some(link) } else { None });
+    let links = || {
+        steps.iter().filter_map(|step| {
+            if let Step::Del(Thing::Link(link)) = step {
+                Some(link)
+            } else {
+                None
+            }
+        })
+    };
     let (host, pod) = links().partition::<Vec<&Link>, _>(|link| link.at.ns == Ns::Host);
     let is_one_request = !pod.is_empty() && host.iter().all(|link| link.from_pod().is_some());
     if !is_one_request {
@@ -112,21 +160,43 @@ mod tests {
     }
 
     fn link(at: LinkRef, kind: LinkKind) -> Step {
-        Step::add(Link { at, mac: None, mtu: None, up: false, master: None, kind })
+        Step::add(Link {
+            at,
+            mac: None,
+            mtu: None,
+            up: false,
+            master: None,
+            kind,
+        })
     }
 
     fn veth() -> Step {
         let peer = LinkRef::pod(name("eth0"));
-        link(LinkRef::host(name("veth1")), LinkKind::Veth { peer, peer_mac: None })
+        link(
+            LinkRef::host(name("veth1")),
+            LinkKind::Veth {
+                peer,
+                peer_mac: None,
+            },
+        )
     }
 
     fn addr(link: LinkRef) -> Addr {
-        Addr { at: link, net: "10.1.0.2/24".parse().expect("a net"), no_prefix_route: false, no_dad: false }
+        Addr {
+            at: link,
+            net: "10.1.0.2/24".parse().expect("a net"),
+            no_prefix_route: false,
+            no_dad: false,
+        }
     }
 
     fn masquerade() -> Step {
         let source = "10.1.0.2".parse().expect("an address");
-        Step::add(Masquerade { source, network: "10.1.0.0/24".parse().expect("a net"), owner: String::new() })
+        Step::add(Masquerade {
+            source,
+            network: "10.1.0.0/24".parse().expect("a net"),
+            owner: String::new(),
+        })
     }
 
     #[track_caller]
@@ -137,17 +207,36 @@ mod tests {
 
     #[test]
     fn undo_is_newest_first_and_leaves_out_what_dies_with_a_deleted_link() {
-        let addrs = [LinkRef::pod(name("eth0")), LinkRef::host(name("cni0"))].map(|at| Step::add(addr(at)));
+        let addrs =
+            [LinkRef::pod(name("eth0")), LinkRef::host(name("cni0"))].map(|at| Step::add(addr(at)));
         let steps = [vec![veth()], addrs.to_vec(), vec![masquerade()]].concat();
         let masquerade = "host nft delete element inet braid masquerade4 { 10.1.0.2 }";
-        assert_undone(&steps, &[masquerade, "host ip addr del 10.1.0.2/24 dev cni0", "host ip link del veth1"]);
+        assert_undone(
+            &steps,
+            &[
+                masquerade,
+                "host ip addr del 10.1.0.2/24 dev cni0",
+                "host ip link del veth1",
+            ],
+        );
     }
 
     #[test]
     fn all_links_go_at_once_when_the_rest_is_gone() {
-        let steps = [veth(), masquerade(), link(LinkRef::host(name("ifb1")), LinkKind::Ifb)];
+        let steps = [
+            veth(),
+            masquerade(),
+            link(LinkRef::host(name("ifb1")), LinkKind::Ifb),
+        ];
         let masquerade = "host nft delete element inet braid masquerade4 { 10.1.0.2 }";
-        assert_undone(&steps, &[masquerade, "host ip link del ifb1", "host ip link del veth1"]);
+        assert_undone(
+            &steps,
+            &[
+                masquerade,
+                "host ip link del ifb1",
+                "host ip link del veth1",
+            ],
+        );
     }
 
     fn pod_link(text: &str) -> Step {
@@ -156,10 +245,17 @@ mod tests {
 
     #[test]
     fn pairs_go_by_their_ends_in_the_container_with_its_other_links() {
-        let [pair, dummy] = ["pod  ip link del eth0 # and veth1 of host", "pod  ip link del net1"];
+        let [pair, dummy] = [
+            "pod  ip link del eth0 # and veth1 of host",
+            "pod  ip link del net1",
+        ];
         assert_undone(
             &[veth(), masquerade(), pod_link("net1")],
-            &["host nft delete element inet braid masquerade4 { 10.1.0.2 }", pair, dummy],
+            &[
+                "host nft delete element inet braid masquerade4 { 10.1.0.2 }",
+                pair,
+                dummy,
+            ],
         );
         assert_undone(&[pod_link("net1"), veth()], &[pair, dummy]);
     }
@@ -167,7 +263,11 @@ mod tests {
     #[test]
     fn pairs_go_by_their_ends_on_the_host_where_another_link_there_goes_anyway() {
         let ifb = link(LinkRef::host(name("ifb1")), LinkKind::Ifb);
-        let commands = ["host ip link del ifb1", "host ip link del veth1", "pod  ip link del net1"];
+        let commands = [
+            "host ip link del ifb1",
+            "host ip link del veth1",
+            "pod  ip link del net1",
+        ];
         assert_undone(&[veth(), ifb, pod_link("net1")], &commands);
         assert_undone(&[veth()], &["host ip link del veth1"]);
     }
@@ -176,7 +276,11 @@ mod tests {
     fn a_pair_is_taken_back_by_either_end() {
         let recorded = veth().inverse().expect("an inverse");
         let steps = undo(&[veth(), pod_link("net1")]);
-        assert!(steps[0] != recorded && steps[0].is_same_undo(&recorded) && recorded.is_same_undo(&steps[0]));
+        assert!(
+            steps[0] != recorded
+                && steps[0].is_same_undo(&recorded)
+                && recorded.is_same_undo(&steps[0])
+        );
         assert!(
             !steps[1].is_same_undo(&recorded)
                 && !steps[0].is_same_undo(&Step::del(Link::any(LinkRef::pod(name("eth0")))))
@@ -185,7 +289,11 @@ mod tests {
 
     #[test]
     fn sockets_are_held_until_the_links_are_gone() {
-        let guard = XskGuard { below: None, netns: 7, owner: "net c eth0".to_owned() };
+        let guard = XskGuard {
+            below: None,
+            netns: 7,
+            owner: "net c eth0".to_owned(),
+        };
         let steps = [veth(), Step::add(guard)];
         let free = "host # let AF_XDP sockets of \"net c eth0\" send again";
         assert_undone(&steps, &["host ip link del veth1", free]);
@@ -198,13 +306,21 @@ mod tests {
             at: at.clone(),
             toward: Toward::Pod,
             queue: Queue::Htb,
-            rate: Rate { bps: 8_000, burst: 8_000 },
+            rate: Rate {
+                bps: 8_000,
+                burst: 8_000,
+            },
             mtu: 1500,
         };
         let shapers = [&host, &ifb].map(shaper).to_vec();
         let limits = [
             link(ifb, LinkKind::Ifb),
-            Step::add(Shaping { owner: String::new(), shapers, guard: None, subnets: None }),
+            Step::add(Shaping {
+                owner: String::new(),
+                shapers,
+                guard: None,
+                subnets: None,
+            }),
         ];
         let unshape = "host tc qdisc del dev veth1 root; tc filter del dev veth1 egress pref 1";
         assert_undone(&limits, &[unshape, "host ip link del ifb1"]);
@@ -219,12 +335,21 @@ mod tests {
                 r#"{{"at":{place},"toward":"{toward}","queue":"fq","rate":{{"bps":8000,"burst":8000}},"mtu":1500}}"#
             )
         };
-        let (veth, eth) = (r#"{"ns":"host","name":"veth1"}"#, r#"{"ns":"pod","name":"eth0"}"#);
+        let (veth, eth) = (
+            r#"{"ns":"host","name":"veth1"}"#,
+            r#"{"ns":"pod","name":"eth0"}"#,
+        );
         let shapers = [of(veth, "pod"), of(eth, "network")].join(",");
-        let text = format!(r#"{{"AddShaping":{{"shapers":[{shapers}],"guard":{veth},"subnets":null}}}}"#);
+        let text =
+            format!(r#"{{"AddShaping":{{"shapers":[{shapers}],"guard":{veth},"subnets":null}}}}"#);
         let step: Step = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
         let undone: Vec<String> = undo(&[step]).iter().map(ToString::to_string).collect();
-        assert!(undone.concat().ends_with("host tc filter del dev veth1 ingress pref 1"), "{undone:?}");
+        assert!(
+            undone
+                .concat()
+                .ends_with("host tc filter del dev veth1 ingress pref 1"),
+            "{undone:?}"
+        );
     }
 
     #[test]
@@ -232,19 +357,27 @@ mod tests {
         let at = LinkRef::host(name("veth1"));
         assert!(Step::del(Link::any(at)).is_same_undo(&veth().inverse().expect("an inverse")));
         assert!(
-            !Step::del(Link::any(LinkRef::host(name("veth2")))).is_same_undo(&veth().inverse().expect("an inverse"))
+            !Step::del(Link::any(LinkRef::host(name("veth2"))))
+                .is_same_undo(&veth().inverse().expect("an inverse"))
         );
     }
 
     #[test]
     fn what_the_node_shares_is_never_undone() {
-        assert_eq!(Step::ensure(addr(LinkRef::host(name("cni0")))).inverse(), None);
+        assert_eq!(
+            Step::ensure(addr(LinkRef::host(name("cni0")))).inverse(),
+            None
+        );
     }
 
     #[test]
     fn an_overwritten_attribute_goes_back_to_its_old_value() {
         let at = LinkRef::pod(name("eth1"));
-        let set = |to, from| Step::Set { at: at.clone(), to: LinkAttr::Mtu(to), from: LinkAttr::Mtu(from) };
+        let set = |to, from| Step::Set {
+            at: at.clone(),
+            to: LinkAttr::Mtu(to),
+            from: LinkAttr::Mtu(from),
+        };
         assert_eq!(set(1400, 1500).inverse(), Some(set(1500, 1400)));
     }
 
@@ -253,12 +386,27 @@ mod tests {
         let at = LinkRef::pod(name("eth0"));
         let fact = LinkFact::planned("", None, 1500, true);
         let moved = Step::add(Moved::new(at.clone(), name("ens5"), &fact));
-        let mtu = Step::Set { at: at.clone(), to: LinkAttr::Mtu(1400), from: LinkAttr::Mtu(1500) };
+        let mtu = Step::Set {
+            at: at.clone(),
+            to: LinkAttr::Mtu(1400),
+            from: LinkAttr::Mtu(1500),
+        };
         let ifb = link(LinkRef::pod(name("ifb1")), LinkKind::Ifb);
         let back = r#"pod  ip link set eth0 netns host name ens5 alias "" up"#;
-        let commands = ["pod  ip link set eth0 mtu 1500", back, "pod  ip link del ifb1"];
-        assert_undone(&[moved.clone(), Step::add(addr(at.clone())), mtu.clone(), ifb], &commands);
-        let other = Step::Set { at: LinkRef::pod(name("eth1")), to: LinkAttr::Mtu(1400), from: LinkAttr::Mtu(1500) };
+        let commands = [
+            "pod  ip link set eth0 mtu 1500",
+            back,
+            "pod  ip link del ifb1",
+        ];
+        assert_undone(
+            &[moved.clone(), Step::add(addr(at.clone())), mtu.clone(), ifb],
+            &commands,
+        );
+        let other = Step::Set {
+            at: LinkRef::pod(name("eth1")),
+            to: LinkAttr::Mtu(1400),
+            from: LinkAttr::Mtu(1500),
+        };
         let leaves = moved.inverse().expect("it goes back");
         assert!(leaves.waits_for(&mtu) && !leaves.waits_for(&other) && !mtu.waits_for(&leaves));
     }
@@ -267,6 +415,9 @@ mod tests {
     fn a_step_survives_its_record() {
         let step = veth();
         let text = serde_json::to_string(&step).expect("json");
-        assert_eq!(serde_json::from_str::<Step>(&text).expect("the step again"), step);
+        assert_eq!(
+            serde_json::from_str::<Step>(&text).expect("the step again"),
+            step
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The attachment that a plan is for, and the names that follow from it.
 //!
-//! Every name is a pure function of network, container id and interface, so that cleaning up needs no memory.
+//! Every name is a pure function of network, container id and interface, so that cleaning up needs
+//! no memory.
 
 use crate::cni::{AddResult, Interface, Owner};
 use crate::name::{IfName, Mac, Ns};
@@ -43,16 +44,26 @@ impl<'a> Call<'a> {
     ) -> Self {
         let digest = digest(&[container_id, ifname.as_str()]);
         let owner = Owner::new(network, container_id, ifname.as_str());
-        Self { owner, ifname, sandbox, prev, digest, host_end: None }
+        Self {
+            owner,
+            ifname,
+            sandbox,
+            prev,
+            digest,
+            host_end: None,
+        }
     }
 
     /// The same with the host end that the result names, right before the container's interface.
     #[must_use]
     pub fn with_told_host_end(mut self) -> Self {
         let interfaces = self.prev.map_or(&[][..], |prev| &prev.interfaces);
-        let is_own = |pair: &&[Interface]| pair[0].sandbox.is_empty() && pair[1].name == self.ifname.as_str();
+        let is_own = |pair: &&[Interface]| {
+            pair[0].sandbox.is_empty() && pair[1].name == self.ifname.as_str()
+        };
         let told = interfaces.windows(2).find(is_own).map(|pair| &pair[0]);
-        self.host_end = told.and_then(|end| IfName::parse(&end.name).ok().zip(Mac::parse(&end.mac)));
+        self.host_end =
+            told.and_then(|end| IfName::parse(&end.name).ok().zip(Mac::parse(&end.mac)));
         self
     }
 
@@ -63,23 +74,34 @@ impl<'a> Call<'a> {
 
     /// The container's interface in a result.
     pub fn interface(&self, mac: String) -> Interface {
-        Interface { name: self.ifname.to_string(), mac, sandbox: self.sandbox.to_owned(), ..Interface::default() }
+        Interface {
+            name: self.ifname.to_string(),
+            mac,
+            sandbox: self.sandbox.to_owned(),
+            ..Interface::default()
+        }
     }
 
     /// The host end of the container's veth.
     pub fn host_veth(&self) -> IfName {
-        self.host_end.as_ref().map_or_else(|| veth_name(&self.digest[..8]), |(name, _)| name.clone())
+        self.host_end
+            .as_ref()
+            .map_or_else(|| veth_name(&self.digest[..8]), |(name, _)| name.clone())
     }
 
     /// The host end of the container's netkit.
     pub fn host_netkit(&self) -> IfName {
-        self.host_end.as_ref().map_or_else(|| named("nk", &self.digest[..8]), |(name, _)| name.clone())
+        self.host_end
+            .as_ref()
+            .map_or_else(|| named("nk", &self.digest[..8]), |(name, _)| name.clone())
     }
 
-    /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the lowest address of
-    /// its ports, does not change its own when the port comes or goes.
+    /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the
+    /// lowest address of its ports, does not change its own when the port comes or goes.
     pub fn host_mac(&self) -> Mac {
-        self.host_end.as_ref().map_or_else(|| mac(0xfe, &self.digest[8..13]), |(_, mac)| *mac)
+        self.host_end
+            .as_ref()
+            .map_or_else(|| mac(0xfe, &self.digest[8..13]), |(_, mac)| *mac)
     }
 
     /// The container's hardware address where none is asked for; locally administered.
@@ -87,10 +109,13 @@ impl<'a> Call<'a> {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// The ifb in which what comes in by a link of that namespace is queued: from the container by the host's end of its
-    /// link, or to it where there is no such end.
+    /// The ifb in which what comes in by a link of that namespace is queued: from the container by
+    /// the host's end of its link, or to it where there is no such end.
     pub fn ifb(&self, ns: Ns) -> LinkRef {
-        LinkRef { ns, name: named("ifb", &self.digest[18..24]) }
+        LinkRef {
+            ns,
+            name: named("ifb", &self.digest[18..24]),
+        }
     }
 
     /// The ifb by which the reference `bandwidth` shapes what this container sends.
@@ -99,17 +124,25 @@ impl<'a> Call<'a> {
         named("bwp", &digest[..6])
     }
 
-    /// Writes on a link of the host whose it is, for GC after the record is lost: the owner behind the program's name, whole
-    /// where it fits.
+    /// Writes on a link of the host whose it is, for GC after the record is lost: the owner behind
+    /// the program's name, whole where it fits.
     pub fn mark(&self, at: LinkRef) -> Step {
         let whole = self.owner.whole();
         let is_short = Owner::ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
-        let alias = format!("{}{}", Owner::ALIAS_PREFIX, if is_short { whole } else { self.owner.short() });
-        Step::add(Attr { at, to: LinkAttr::Alias(alias) })
+        let alias = format!(
+            "{}{}",
+            Owner::ALIAS_PREFIX,
+            if is_short { whole } else { self.owner.short() }
+        );
+        Step::add(Attr {
+            at,
+            to: LinkAttr::Alias(alias),
+        })
     }
 }
 
-/// The hardware address of a bridge that a node makes: another one on each node, and after each boot.
+/// The hardware address of a bridge that a node makes: another one on each node, and after each
+/// boot.
 pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {
     mac(0x0e, &digest(&["bridge", bridge.as_str(), boot_id]))
 }
@@ -158,7 +191,10 @@ pub(crate) mod tests {
 
     #[test]
     fn names_differ_between_containers_and_between_interfaces() {
-        let (eth0, eth1) = (IfName::parse("eth0").expect("a name"), IfName::parse("eth1").expect("a name"));
+        let (eth0, eth1) = (
+            IfName::parse("eth0").expect("a name"),
+            IfName::parse("eth1").expect("a name"),
+        );
         let one = call(&eth0);
         let other = Call::new("net", "4f1", &eth0, "/run/netns/pod", None);
         assert_eq!(one.host_veth().as_str().len(), 15);
@@ -178,7 +214,11 @@ pub(crate) mod tests {
     #[test]
     fn generated_addresses_are_unicast_and_locally_administered() {
         let eth0 = IfName::parse("eth0").expect("a name");
-        for mac in [call(&eth0).host_mac(), call(&eth0).pod_mac(), bridge_mac(&eth0, "a boot")] {
+        for mac in [
+            call(&eth0).host_mac(),
+            call(&eth0).pod_mac(),
+            bridge_mac(&eth0, "a boot"),
+        ] {
             assert_eq!(mac.0[0] & 0b11, 0b10, "{mac}");
         }
     }

@@ -9,14 +9,21 @@ const DEFAULT: &str = "net/ipv6/conf/default/disable_ipv6";
 
 /// The fact needed before [`off`], where the links that are known do not tell it.
 pub fn need(at: Option<&LinkRef>, facts: &Facts) -> Option<Need> {
-    is_on(at, facts).is_none().then(|| Need::Sysctl(Ns::Host, DEFAULT.to_owned()))
+    is_on(at, facts)
+        .is_none()
+        .then(|| Need::Sysctl(Ns::Host, DEFAULT.to_owned()))
 }
 
-/// The reason why a container can't have IPv6, where it can't: the kernel has none, or it is off on the link `at` of the
-/// node, which carries the container's gateway. The container's own interface has it switched on by itself.
+/// The reason why a container can't have IPv6, where it can't: the kernel has none, or it is off on
+/// the link `at` of the node, which carries the container's gateway. The container's own interface
+/// has it switched on by itself.
 pub fn off(at: Option<&LinkRef>, facts: &Facts) -> Option<String> {
     let is_one = |link: &str| format!("net.ipv6.conf.{link}.disable_ipv6 is 1");
-    match (is_on(at, facts), at, facts.sysctls.get(&(Ns::Host, DEFAULT.to_owned()))) {
+    match (
+        is_on(at, facts),
+        at,
+        facts.sysctls.get(&(Ns::Host, DEFAULT.to_owned())),
+    ) {
         (Some(false), Some(at), _) => Some(is_one(at.name.as_str())),
         (None, _, None) => Some("its kernel has none".to_owned()),
         (None, Some(_), Some(value)) if value != "0" => Some(is_one("default")),
@@ -28,7 +35,11 @@ pub fn off(at: Option<&LinkRef>, facts: &Facts) -> Option<String> {
 fn is_on(at: Option<&LinkRef>, facts: &Facts) -> Option<bool> {
     match at {
         Some(at) => facts.link(at)?.has_ipv6,
-        None => facts.links.values().any(|fact| fact.has_ipv6.is_some()).then_some(true),
+        None => facts
+            .links
+            .values()
+            .any(|fact| fact.has_ipv6.is_some())
+            .then_some(true),
     }
 }
 
@@ -41,22 +52,51 @@ mod tests {
     #[test]
     fn a_link_that_is_there_tells_for_itself_and_others_are_as_the_default_says() {
         let br0 = LinkRef::host(IfName::parse("br0").expect("a name"));
-        let judge = |at: Option<&LinkRef>, has_ipv6: Option<Option<bool>>, default: Option<&str>| {
-            let mut facts = Facts::default();
-            let fact = has_ipv6.map(|has_ipv6| LinkFact { has_ipv6, ..LinkFact::planned("bridge", None, 1500, true) });
-            facts.links.extend(fact.map(|fact| (br0.clone(), fact)));
-            let default = default.filter(|_| need(at, &facts).is_some()).map(str::to_owned);
-            facts.sysctls.extend(default.map(|value| ((Ns::Host, DEFAULT.to_owned()), value)));
-            off(at, &facts)
-        };
-        let (of_link, of_new) = ("net.ipv6.conf.br0.disable_ipv6 is 1", "net.ipv6.conf.default.disable_ipv6 is 1");
+        let judge =
+            |at: Option<&LinkRef>, has_ipv6: Option<Option<bool>>, default: Option<&str>| {
+                let mut facts = Facts::default();
+                let fact = has_ipv6.map(|has_ipv6| LinkFact {
+                    has_ipv6,
+                    ..LinkFact::planned("bridge", None, 1500, true)
+                });
+                facts.links.extend(fact.map(|fact| (br0.clone(), fact)));
+                let default = default
+                    .filter(|_| need(at, &facts).is_some())
+                    .map(str::to_owned);
+                facts
+                    .sysctls
+                    .extend(default.map(|value| ((Ns::Host, DEFAULT.to_owned()), value)));
+                off(at, &facts)
+            };
+        let (of_link, of_new) = (
+            "net.ipv6.conf.br0.disable_ipv6 is 1",
+            "net.ipv6.conf.default.disable_ipv6 is 1",
+        );
         let at = Some(&br0);
         assert_eq!(judge(at, Some(Some(true)), Some("1")), None);
-        assert_eq!(judge(at, Some(Some(false)), Some("0")).as_deref(), Some(of_link));
-        assert_eq!((judge(at, None, Some("1")).as_deref(), judge(at, None, Some("0"))), (Some(of_new), None));
+        assert_eq!(
+            judge(at, Some(Some(false)), Some("0")).as_deref(),
+            Some(of_link)
+        );
+        assert_eq!(
+            (
+                judge(at, None, Some("1")).as_deref(),
+                judge(at, None, Some("0"))
+            ),
+            (Some(of_new), None)
+        );
         for at in [at, None] {
-            assert_eq!(judge(at, Some(None), None).as_deref(), Some("its kernel has none"));
+            assert_eq!(
+                judge(at, Some(None), None).as_deref(),
+                Some("its kernel has none")
+            );
         }
-        assert_eq!((judge(None, Some(Some(false)), None), judge(None, None, Some("1"))), (None, None));
+        assert_eq!(
+            (
+                judge(None, Some(Some(false)), None),
+                judge(None, None, Some("1"))
+            ),
+            (None, None)
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! One file per `type`: what its configuration means, and the plan that follows from it and the facts.
+//! One file per `type`: what its configuration means, and the plan that follows from it and the
+//! facts.
 //!
-//! [`parse`] is the only registry. A new plugin is one file in `main/` or `meta/`, one line here and its goldens.
+//! [`parse`] is the only registry. A new plugin is one file in `main/` or `meta/`, one line here
+//! and its goldens.
 
 pub mod call;
 pub mod interface;
@@ -62,8 +64,9 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
     }))
 }
 
-/// For DEL, which takes back what an ADD may have made before somebody changed the configuration, or by an earlier build: what
-/// can't be read counts as whatever leaves the most behind. Nothing that was refused may keep a container from going.
+/// For DEL, which takes back what an ADD may have made before somebody changed the configuration,
+/// or by an earlier build: what can't be read counts as whatever leaves the most behind. Nothing
+/// that was refused may keep a container from going.
 pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     parse(conf, args).or_else(|_| {
         if conf.plugin == "host-device" {
@@ -78,13 +81,21 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
             _ => "{}",
         };
         let json = Json::parse(most.as_bytes(), "what leaves the most behind")?;
-        parse(&NetConf { json: json.into(), ..conf.clone() }, "")
+        parse(
+            &NetConf {
+                json: json.into(),
+                ..conf.clone()
+            },
+            "",
+        )
     })
 }
 
 /// In a place of its own for each type: a call has need of few.
 #[inline(never)]
-fn boxed<P: Plugin + 'static>(parse: impl FnOnce() -> Result<P, Error>) -> Result<Box<dyn Plugin>, Error> {
+fn boxed<P: Plugin + 'static>(
+    parse: impl FnOnce() -> Result<P, Error>,
+) -> Result<Box<dyn Plugin>, Error> {
     Ok(Box::new(parse()?))
 }
 
@@ -96,18 +107,39 @@ mod tests {
     #[test]
     fn a_plugin_asks_only_for_what_its_keys_need() {
         let features = |conf: &str| {
-            let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes()).expect("a configuration");
+            let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes())
+                .expect("a configuration");
             let plugin = parse(&conf, "").expect("parsed").expect("ours");
-            plugin.features().into_iter().map(Feature::name).collect::<Vec<_>>().join(", ")
+            plugin
+                .features()
+                .into_iter()
+                .map(Feature::name)
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         assert_eq!(features(r#""type":"bridge""#), "veth, bridge");
         let all = features(r#""type":"bridge","vlan":5,"ipMasq":true,"macspoofchk":true"#);
-        assert_eq!(all, "veth, bridge, bridge vlan_filtering, nf_tables masquerade, nf_tables bridge");
-        assert_eq!(features(r#""type":"bridge","vlanTrunk":[{"id":7}]"#), "veth, bridge, bridge vlan_filtering");
-        assert_eq!(features(r#""type":"ptp","ipMasq":true"#), "veth, nf_tables masquerade");
+        assert_eq!(
+            all,
+            "veth, bridge, bridge vlan_filtering, nf_tables masquerade, nf_tables bridge"
+        );
+        assert_eq!(
+            features(r#""type":"bridge","vlanTrunk":[{"id":7}]"#),
+            "veth, bridge, bridge vlan_filtering"
+        );
+        assert_eq!(
+            features(r#""type":"ptp","ipMasq":true"#),
+            "veth, nf_tables masquerade"
+        );
         assert_eq!(features(r#""type":"ptp","device":"netkit""#), "netkit");
-        assert_eq!(features(r#""type":"bridge","device":"netkit""#), "netkit l2, bridge");
-        assert_eq!(features(r#""type":"netkit","mode":"l2","ipMasq":true"#), "netkit l2, nf_tables masquerade");
+        assert_eq!(
+            features(r#""type":"bridge","device":"netkit""#),
+            "netkit l2, bridge"
+        );
+        assert_eq!(
+            features(r#""type":"netkit","mode":"l2","ipMasq":true"#),
+            "netkit l2, nf_tables masquerade"
+        );
         assert_eq!(features(r#""type":"macvlan""#), "macvlan");
         assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
         assert_eq!(features(r#""type":"vlan""#), "vlan");

@@ -3,7 +3,8 @@
 use crate::cni::{Error, IpConfig, Json};
 use std::ops::RangeInclusive;
 
-/// Least MTU of a link with IPv6, in bytes: the kernel ends IPv6 on one with less (RFC 8200, section 5; `IPV6_MIN_MTU`).
+/// Least MTU of a link with IPv6, in bytes: the kernel ends IPv6 on one with less (RFC 8200,
+/// section 5; `IPV6_MIN_MTU`).
 const IPV6_LEAST: u32 = 1280;
 
 /// Of a link whose kind is not known yet: the kernel has a signed number for it.
@@ -21,13 +22,16 @@ pub fn within(mtu: i64, bounds: &RangeInclusive<u32>, whose: &str) -> Result<u32
     fits.ok_or_else(|| Error::config(format!("\"mtu\": {mtu} is outside {least}-{most}{whose}")))
 }
 
-/// Refuses an IPv6 address on a link with an MTU that is too small for it; the kernel's default is not.
+/// Refuses an IPv6 address on a link with an MTU that is too small for it; the kernel's default is
+/// not.
 pub fn refuse_ipv6_below(mtu: Option<u32>, ips: &[IpConfig]) -> Result<(), Error> {
     let six = ips.iter().find(|ip| ip.address.addr().is_ipv6());
     match (six, mtu) {
-        (Some(IpConfig { address, .. }), Some(mtu)) if mtu < IPV6_LEAST => Err(Error::config(format!(
-            "IPv6 address {address} needs an MTU of {IPV6_LEAST} bytes, the link would have {mtu}"
-        ))),
+        (Some(IpConfig { address, .. }), Some(mtu)) if mtu < IPV6_LEAST => {
+            Err(Error::config(format!(
+                "IPv6 address {address} needs an MTU of {IPV6_LEAST} bytes, the link would have {mtu}"
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -55,12 +55,14 @@ pub trait Plugin: Debug {
         Vec::new()
     }
 
-    /// Changes what earlier plugins of the network are about to do in the same plan; says if it did.
+    /// Changes what earlier plugins of the network are about to do in the same plan; says if it
+    /// did.
     fn amend(&self, _call: &Call<'_>, _facts: &Facts, _earlier: &mut [Step]) -> bool {
         false
     }
 
-    /// The hardware address that it gives the interface which an earlier plugin made; none if it leaves that as it is.
+    /// The hardware address that it gives the interface which an earlier plugin made; none if it
+    /// leaves that as it is.
     fn mac(&self) -> Option<Mac> {
         None
     }
@@ -68,13 +70,14 @@ pub trait Plugin: Debug {
     /// Decides what to do.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// The reason why no DHCP server answers through the link that this makes; `None` where one may.
+    /// The reason why no DHCP server answers through the link that this makes; `None` where one
+    /// may.
     fn unserved(&self) -> Option<&'static str> {
         Some("it leads to this node alone")
     }
 
-    /// The plan without addresses, where they come through the link that this makes; [`Plugin::plan`] with them follows, and
-    /// its steps for the link must be the same.
+    /// The plan without addresses, where they come through the link that this makes;
+    /// [`Plugin::plan`] with them follows, and its steps for the link must be the same.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         self.plan(call, facts, None)
     }
@@ -92,7 +95,8 @@ pub trait Plugin: Debug {
         self.kind().is_some()
     }
 
-    /// True if configuration and result suffice to judge the attachment, also one that another plugin made.
+    /// True if configuration and result suffice to judge the attachment, also one that another
+    /// plugin made.
     fn is_told(&self) -> bool {
         true
     }

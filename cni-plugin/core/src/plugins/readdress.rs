@@ -1,5 +1,6 @@
-//! Routes and rules of an address that its lease loses, carried over to the next address. Plugins behind the IPAM have
-//! arranged them: `sbr` in a table of the address, with a rule for what it sends, `vrf` in the table of the VRF.
+//! Routes and rules of an address that its lease loses, carried over to the next address. Plugins
+//! behind the IPAM have arranged them: `sbr` in a table of the address, with a rule for what it
+//! sends, `vrf` in the table of the VRF.
 //!
 //! ```text
 //!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► Routing::arrive ─► steps that add
@@ -29,28 +30,39 @@ pub struct Routing {
     tables: Vec<u32>,
     /// Routes of the lease.
     leased: Vec<Route>,
-    /// Other routes from the address, to its network or through its gateway, but for the kernel's own.
+    /// Other routes from the address, to its network or through its gateway, but for the kernel's
+    /// own.
     others: Vec<Route>,
 }
 
 /// The facts needed before [`Routing::of`] and [`arrive`]; [`vrf_needs`] follow from them.
 pub fn needs(at: &LinkRef) -> Vec<Need> {
-    vec![Need::Link(at.clone()), Need::Routes(Ns::Pod), Need::Rules(Ns::Pod), Need::Vrfs]
+    vec![
+        Need::Link(at.clone()),
+        Need::Routes(Ns::Pod),
+        Need::Rules(Ns::Pod),
+        Need::Vrfs,
+    ]
 }
 
 /// The VRFs, one of which may be the link's.
 pub fn vrf_needs(facts: &Facts) -> Vec<Need> {
-    facts.vrfs.keys().map(|name| Need::Link(LinkRef::pod(name.clone()))).collect()
+    facts
+        .vrfs
+        .keys()
+        .map(|name| Need::Link(LinkRef::pod(name.clone())))
+        .collect()
 }
 
 /// The table in which the kernel makes the routes to the networks of the link's addresses.
 fn table_of(at: &LinkRef, facts: &Facts) -> u32 {
     let master = facts.link(at).and_then(|link| link.master);
     let is_master = |index: u32| master == Some(index);
-    let of_master = facts
-        .vrfs
-        .iter()
-        .find(|(name, _)| facts.link(&LinkRef::pod((*name).clone())).is_some_and(|vrf| is_master(vrf.index)));
+    let of_master = facts.vrfs.iter().find(|(name, _)| {
+        facts
+            .link(&LinkRef::pod((*name).clone()))
+            .is_some_and(|vrf| is_master(vrf.index))
+    });
     of_master.map_or(MAIN_TABLE, |(_, table)| *table)
 }
 
@@ -63,22 +75,46 @@ impl Routing {
     pub fn of(at: &LinkRef, ip: &IpConfig, routes: &[cni::Route], facts: &Facts) -> Self {
         let (net, gateway) = (ip.address, ip.gateway);
         let ips = std::slice::from_ref(ip);
-        let of_lease: Vec<Route> = routes.iter().map(|route| interface::program(at, route, ips)).collect();
-        let is_leased = |route: &Route| of_lease.iter().any(|of| of.dst == route.dst && of.gw == route.gw);
+        let of_lease: Vec<Route> = routes
+            .iter()
+            .map(|route| interface::program(at, route, ips))
+            .collect();
+        let is_leased = |route: &Route| {
+            of_lease
+                .iter()
+                .any(|of| of.dst == route.dst && of.gw == route.gw)
+        };
         let is_kernels = |route: &Route| is_to(route, &net) && route.table == table_of(at, facts);
         let is_about = |route: &Route| {
             let is_through = route.gw.is_some() && route.gw == gateway;
-            is_same_family(&route.dst, &net) && (route.src == Some(net.addr()) || is_to(route, &net) || is_through)
+            is_same_family(&route.dst, &net)
+                && (route.src == Some(net.addr()) || is_to(route, &net) || is_through)
         };
-        let (own, shown): (Vec<Route>, Vec<Route>) = facts.routes_through(at).into_iter().partition(is_kernels);
+        let (own, shown): (Vec<Route>, Vec<Route>) =
+            facts.routes_through(at).into_iter().partition(is_kernels);
         let (leased, others): (Vec<Route>, Vec<Route>) = shown.into_iter().partition(is_leased);
         let mut tables: Vec<u32> = leased.iter().map(|route| route.table).collect();
         tables.sort_unstable();
         tables.dedup();
         let from = Packets::From(IpNet::from(net.addr()));
-        let rules = facts.rules.get(&Ns::Pod).into_iter().flatten().filter(|rule| rule.of == from).cloned().collect();
+        let rules = facts
+            .rules
+            .get(&Ns::Pod)
+            .into_iter()
+            .flatten()
+            .filter(|rule| rule.of == from)
+            .cloned()
+            .collect();
         let others = others.into_iter().filter(is_about).collect();
-        Self { net, gateway, rules, has_own: !own.is_empty(), tables, leased, others }
+        Self {
+            net,
+            gateway,
+            rules,
+            has_own: !own.is_empty(),
+            tables,
+            leased,
+            others,
+        }
     }
 
     /// True if both are of the same family.
@@ -88,9 +124,19 @@ impl Routing {
 
     /// The steps that delete the address with its rules and routes.
     pub fn leave(&self, at: &LinkRef) -> Vec<Step> {
-        let routes = self.others.iter().chain(&self.leased).cloned().map(Step::del);
+        let routes = self
+            .others
+            .iter()
+            .chain(&self.leased)
+            .cloned()
+            .map(Step::del);
         let rules = self.rules.iter().cloned().map(Step::del);
-        let addr = Addr { at: at.clone(), net: self.net, no_prefix_route: false, no_dad: false };
+        let addr = Addr {
+            at: at.clone(),
+            net: self.net,
+            no_prefix_route: false,
+            no_dad: false,
+        };
         rules.chain(routes).chain([Step::del(addr)]).collect()
     }
 
@@ -101,14 +147,28 @@ impl Routing {
 
     /// A route of the lost address, for the next one; `None` if it makes no sense for that.
     fn follow(&self, route: &Route, ip: &IpConfig, at: &LinkRef) -> Option<Route> {
-        let src = if route.src == Some(self.net.addr()) { Some(ip.address.addr()) } else { route.src };
-        let dst = if is_to(route, &self.net) { ip.address.trunc() } else { route.dst };
+        let src = if route.src == Some(self.net.addr()) {
+            Some(ip.address.addr())
+        } else {
+            route.src
+        };
+        let dst = if is_to(route, &self.net) {
+            ip.address.trunc()
+        } else {
+            route.dst
+        };
         let gw = match route.gw {
             Some(gw) if Some(gw) == self.gateway => Some(ip.gateway?),
             Some(gw) if self.net.contains(&gw) && !ip.address.contains(&gw) => return None,
             gw => gw,
         };
-        Some(Route { at: at.clone(), dst, gw, src, ..route.clone() })
+        Some(Route {
+            at: at.clone(),
+            dst,
+            gw,
+            src,
+            ..route.clone()
+        })
     }
 }
 
@@ -117,37 +177,83 @@ fn is_to(route: &Route, net: &IpNet) -> bool {
     route.dst == net.trunc() && route.gw.is_none()
 }
 
-/// The steps that give the link `at` the addresses of a lease where `lost` ones were, or all of them if nothing is known of
-/// these.
-pub fn arrive(at: &LinkRef, ips: &[IpConfig], routes: &[cni::Route], lost: &[Routing], facts: &Facts) -> Vec<Step> {
-    let is_new = |net: &IpNet| lost.is_empty() || lost.iter().any(|routing| is_same_family(&routing.net, net));
-    let ips: Vec<IpConfig> = ips.iter().filter(|ip| is_new(&ip.address)).cloned().collect();
-    let routes: Vec<cni::Route> = routes.iter().filter(|route| is_new(&route.dst)).cloned().collect();
-    let routing_of = |net: &IpNet| lost.iter().find(|routing| is_same_family(&routing.net, net));
+/// The steps that give the link `at` the addresses of a lease where `lost` ones were, or all of
+/// them if nothing is known of these.
+pub fn arrive(
+    at: &LinkRef,
+    ips: &[IpConfig],
+    routes: &[cni::Route],
+    lost: &[Routing],
+    facts: &Facts,
+) -> Vec<Step> {
+    let is_new = |net: &IpNet| {
+        lost.is_empty() || lost.iter().any(|routing| is_same_family(&routing.net, net))
+    };
+    let ips: Vec<IpConfig> = ips
+        .iter()
+        .filter(|ip| is_new(&ip.address))
+        .cloned()
+        .collect();
+    let routes: Vec<cni::Route> = routes
+        .iter()
+        .filter(|route| is_new(&route.dst))
+        .cloned()
+        .collect();
+    let routing_of = |net: &IpNet| {
+        lost.iter()
+            .find(|routing| is_same_family(&routing.net, net))
+    };
     let mut steps = Vec::new();
     let mut leased: Vec<Route> = Vec::new();
     for step in interface::configure(at, &ips, &routes, Dad::Off) {
         if let Step::Add(Thing::Addr(addr)) = &step {
             let no_prefix_route = routing_of(&addr.net).is_some_and(Routing::is_moved);
-            steps.push(Step::add(Addr { no_prefix_route, ..addr.clone() }));
+            steps.push(Step::add(Addr {
+                no_prefix_route,
+                ..addr.clone()
+            }));
         } else if let Step::Add(Thing::Route(route)) = &step
             && route.table == MAIN_TABLE
         {
-            let tables = routing_of(&route.dst).map(|routing| routing.tables.clone()).unwrap_or_default();
-            let tables = if tables.is_empty() { vec![table_of(at, facts)] } else { tables };
-            leased.extend(tables.into_iter().map(|table| Route { table, ..route.clone() }));
+            let tables = routing_of(&route.dst)
+                .map(|routing| routing.tables.clone())
+                .unwrap_or_default();
+            let tables = if tables.is_empty() {
+                vec![table_of(at, facts)]
+            } else {
+                tables
+            };
+            leased.extend(tables.into_iter().map(|table| Route {
+                table,
+                ..route.clone()
+            }));
         } else {
             steps.push(step);
         }
     }
     let mut rules = Vec::new();
-    for (routing, ip) in ips.iter().filter_map(|ip| Some((routing_of(&ip.address)?, ip))) {
-        let followers = routing.others.iter().filter_map(|route| routing.follow(route, ip, at));
-        let is_leased = |route: &Route| leased.iter().any(|of| of.dst == route.dst && of.table == route.table);
+    for (routing, ip) in ips
+        .iter()
+        .filter_map(|ip| Some((routing_of(&ip.address)?, ip)))
+    {
+        let followers = routing
+            .others
+            .iter()
+            .filter_map(|route| routing.follow(route, ip, at));
+        let is_leased = |route: &Route| {
+            leased
+                .iter()
+                .any(|of| of.dst == route.dst && of.table == route.table)
+        };
         let new: Vec<Route> = followers.filter(|route| !is_leased(route)).collect();
         leased.extend(new);
         let of = Packets::From(IpNet::from(ip.address.addr()));
-        rules.extend(routing.rules.iter().map(|rule| Step::add(Rule { of, ..rule.clone() })));
+        rules.extend(
+            routing
+                .rules
+                .iter()
+                .map(|rule| Step::add(Rule { of, ..rule.clone() })),
+        );
     }
     // A gateway has to be on the link by the time that a route leads through it.
     leased.sort_by_key(|route| route.gw.is_some());

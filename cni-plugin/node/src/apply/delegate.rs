@@ -1,4 +1,5 @@
-//! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input and output.
+//! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input
+//! and output.
 
 use super::within;
 use crate::Doing;
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time that a plugin's file may be open for writing, as in libcni, which looks five times, a second apart.
+/// Longest time that a plugin's file may be open for writing, as in libcni, which looks five times,
+/// a second apart.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Environment of a call to a foreign plugin.
@@ -33,15 +35,21 @@ pub struct Call<'a> {
 /// The file of a plugin that a call for this owner runs: the first regular one named so in `path`.
 pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Error> {
     let (file, meta) = look_up(plugin, path)?;
-    is_itself(plugin, &file, &meta).or_else(|| is_under_way(plugin, &file, owner)).map_or(Ok(file), Err)
+    is_itself(plugin, &file, &meta)
+        .or_else(|| is_under_way(plugin, &file, owner))
+        .map_or(Ok(file), Err)
 }
 
-/// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun` with was another file
-/// than this program.
+/// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun`
+/// with was another file than this program.
 #[cold]
 pub fn circle(plugin: &str, path: &[PathBuf], owner: &Owner, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;
-    let itself = if is_begun { None } else { is_itself(plugin, &file, &meta) };
+    let itself = if is_begun {
+        None
+    } else {
+        is_itself(plugin, &file, &meta)
+    };
     itself.or_else(|| is_under_way(plugin, &file, owner))
 }
 
@@ -55,23 +63,42 @@ fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error>
     if path.is_empty() {
         return Err(Error::env("no paths provided"));
     }
-    let regular = |file: PathBuf| fs::metadata(&file).ok().filter(Metadata::is_file).map(|meta| (file, meta));
+    let regular = |file: PathBuf| {
+        fs::metadata(&file)
+            .ok()
+            .filter(Metadata::is_file)
+            .map(|meta| (file, meta))
+    };
     let found = path.iter().find_map(|dir| regular(dir.join(plugin)));
     found.ok_or_else(|| {
-        Error::internal(format!("failed to find plugin {:?} in path {}", shortened(plugin), text_of(path)))
+        Error::internal(format!(
+            "failed to find plugin {:?} in path {}",
+            shortened(plugin),
+            text_of(path)
+        ))
     })
 }
 
 fn is_itself(plugin: &str, file: &Path, meta: &Metadata) -> Option<Error> {
-    let sentence = || format!("type {plugin:?}: {} is braid itself, which has no plugin of this type", file.display());
+    let sentence = || {
+        format!(
+            "type {plugin:?}: {} is braid itself, which has no plugin of this type",
+            file.display()
+        )
+    };
     executable::is_own(file, meta).then(|| Error::internal(sentence()))
 }
 
 fn is_under_way(plugin: &str, file: &Path, owner: &Owner) -> Option<Error> {
-    let Owner { network, container_id, ifname } = owner;
+    let Owner {
+        network,
+        container_id,
+        ifname,
+    } = owner;
     let of = format!("network {network:?} container {container_id:?} interface {ifname:?}");
     let file = file.display();
-    let sentence = || format!("type {plugin:?}: {file} has called braid, which would run it again for {of}");
+    let sentence =
+        || format!("type {plugin:?}: {file} has called braid, which would run it again for {of}");
     within::runs(plugin, owner).then(|| Error::internal(sentence()))
 }
 
@@ -96,7 +123,8 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
+    let mut child =
+        start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
     let stdin = child.stdin.take();
     // A plugin may answer without reading its input: a broken pipe is no failure.
     if let Some(mut stdin) = stdin {
@@ -111,7 +139,8 @@ pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
     Err(refusal(&file, &output.stdout, said.trim()))
 }
 
-/// Starts the plugin, when nobody has its file open for writing any more: somebody may be installing it.
+/// Starts the plugin, when nobody has its file open for writing any more: somebody may be
+/// installing it.
 fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
     let end = Instant::now() + WRITER_TIMEOUT;
     let is_busy = |err: &io::Error| err.kind() == io::ErrorKind::ExecutableFileBusy;
@@ -122,7 +151,9 @@ fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
     let writers = Writers::watch(file)?;
     loop {
         match process.spawn() {
-            Err(err) if is_busy(&err) && writers.wait(end.saturating_duration_since(Instant::now()))? => {}
+            Err(err)
+                if is_busy(&err)
+                    && writers.wait(end.saturating_duration_since(Instant::now()))? => {}
             started => return started,
         }
     }
@@ -141,10 +172,17 @@ fn answer(file: &Path, stdout: &[u8]) -> Result<Json, Error> {
 
 fn refusal(file: &Path, stdout: &[u8], stderr: &str) -> Error {
     if stdout.trim_ascii().is_empty() {
-        return Error::internal(format!("plugin {} failed without a message: {stderr:?}", file.display()));
+        return Error::internal(format!(
+            "plugin {} failed without a message: {stderr:?}",
+            file.display()
+        ));
     }
     Error::from_stdout(stdout).unwrap_or_else(|_| {
         let said = String::from_utf8_lossy(stdout);
-        Error::internal(format!("plugin {} failed with an unreadable message: {:?}", file.display(), said.trim()))
+        Error::internal(format!(
+            "plugin {} failed with an unreadable message: {:?}",
+            file.display(),
+            said.trim()
+        ))
     })
 }

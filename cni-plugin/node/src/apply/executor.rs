@@ -31,10 +31,11 @@ pub struct Timing {
 /// Outcome of a list of steps.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Indexes of the steps that had an effect that is ours, or may have had one, in the order applied.
+    /// Indexes of the steps that had an effect that is ours, or may have had one, in the order
+    /// applied.
     pub applied: Vec<usize>,
-    /// Indexes of the failed steps, in the order tried, and why. The first entry is the reason the rest was not tried, unless all
-    /// were to be tried.
+    /// Indexes of the failed steps, in the order tried, and why. The first entry is the reason the
+    /// rest was not tried, unless all were to be tried.
     pub failed: Vec<(usize, Cause)>,
     /// The same as errors, neighbours that failed for one reason together.
     pub errors: Vec<Error>,
@@ -53,10 +54,21 @@ pub enum OnError {
 
 /// Applies `steps`; a shared thing that the facts already show is left alone.
 pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
-    let mut run = Run { kernel, steps, facts, on_error, queue: Vec::new(), report: Report::default() };
+    let mut run = Run {
+        kernel,
+        steps,
+        facts,
+        on_error,
+        queue: Vec::new(),
+        report: Report::default(),
+    };
     let mut at = 0;
     while let Some(step) = steps.get(at) {
-        at += if is_there_already(step, facts) { 1 } else { run.step(at, step) };
+        at += if is_there_already(step, facts) {
+            1
+        } else {
+            run.step(at, step)
+        };
         if run.is_over() {
             run.drop_queue();
             return run.end();
@@ -77,12 +89,21 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock for each send are a
-    /// hundredth of an ADD, so only who wants to know has them.
-    fn timed<T>(&mut self, first: usize, count: impl FnOnce(&T) -> usize, work: impl FnOnce(&mut Self) -> T) -> T {
+    /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock
+    /// for each send are a hundredth of an ADD, so only who wants to know has them.
+    fn timed<T>(
+        &mut self,
+        first: usize,
+        count: impl FnOnce(&T) -> usize,
+        work: impl FnOnce(&mut Self) -> T,
+    ) -> T {
         let start = self.kernel.is_timed().then(Instant::now);
         let result = work(self);
-        self.report.timings.extend(start.map(|start| Timing { first, count: count(&result), took: start.elapsed() }));
+        self.report.timings.extend(start.map(|start| Timing {
+            first,
+            count: count(&result),
+            took: start.elapsed(),
+        }));
         result
     }
 
@@ -92,9 +113,19 @@ impl Run<'_> {
     }
 
     fn end(mut self) -> Report {
-        let groups = self.report.failed.chunk_by(|(_, err), (_, next)| err == next);
-        let steps = |group: &[(usize, Cause)]| group.iter().map(|(at, _)| &self.steps[*at]).collect::<Vec<_>>();
-        self.report.errors = groups.map(|group| Error::of_steps(steps(group), group[0].1.clone())).collect();
+        let groups = self
+            .report
+            .failed
+            .chunk_by(|(_, err), (_, next)| err == next);
+        let steps = |group: &[(usize, Cause)]| {
+            group
+                .iter()
+                .map(|(at, _)| &self.steps[*at])
+                .collect::<Vec<_>>()
+        };
+        self.report.errors = groups
+            .map(|group| Error::of_steps(steps(group), group[0].1.clone()))
+            .collect();
         self.report
     }
 
@@ -102,19 +133,26 @@ impl Run<'_> {
     fn drop_queue(&mut self) {
         if let Some(last) = self.queue.pop() {
             // A socket that can't be had has nothing queued.
-            let _ = self.kernel.route(self.steps[last.start].ns()).map(Socket::drop_queue);
+            let _ = self
+                .kernel
+                .route(self.steps[last.start].ns())
+                .map(Socket::drop_queue);
         }
     }
 
     /// Does the step at `at`, perhaps with those behind it; returns how many.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
-            Step::Add(thing) | Step::Ensure(thing) => return self.carry(at, step, thing, Verb::Add),
+            Step::Add(thing) | Step::Ensure(thing) => {
+                return self.carry(at, step, thing, Verb::Add);
+            }
             Step::Del(thing) => return self.carry(at, step, thing, Verb::Del),
             Step::Set { .. } => return self.queue(at, step),
             Step::Wait(Event::Up(link)) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::Wait(Event::Dad(link)) => self.alone(at, |run| wait::dad(run.kernel, link)),
-            Step::Forget(kind, owner) => self.alone(at, |run| effect::forget(run.kernel, *kind, owner)),
+            Step::Forget(kind, owner) => {
+                self.alone(at, |run| effect::forget(run.kernel, *kind, owner));
+            }
             Step::Legacy(legacy) => self.alone(at, |run| effect::end_legacy(run.kernel, legacy)),
         }
         1
@@ -124,7 +162,9 @@ impl Run<'_> {
         let effect = effect::of(thing);
         match (effect.carrier(verb), verb) {
             (Carrier::Request, _) => self.queue(at, step),
-            (Carrier::Link(link), Verb::Add) => self.make_link(at, link, matches!(step, Step::Ensure(_))),
+            (Carrier::Link(link), Verb::Add) => {
+                self.make_link(at, link, matches!(step, Step::Ensure(_)))
+            }
             (Carrier::Link(_), Verb::Del) => self.del_links(at),
             (Carrier::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
             // It goes with its namespace.
@@ -136,14 +176,19 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the link of the step at `at`, with what the step behind it says of it; returns how many steps that is.
+    /// Makes the link of the step at `at`, with what the step behind it says of it; returns how
+    /// many steps that is.
     fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
-        let birth = make::Birth { shared, tx_queue_len: queue_len_of_new(&self.steps[at..]) };
+        let birth = make::Birth {
+            shared,
+            tx_queue_len: queue_len_of_new(&self.steps[at..]),
+        };
         let count = 1 + usize::from(birth.tx_queue_len.is_some());
         self.at_once(at, count, |run| make::link(run.kernel, link, birth))
     }
 
-    /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that is.
+    /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that
+    /// is.
     fn shape(&mut self, at: usize, shaping: &Shaping) -> usize {
         let redirect = redirect_with_shaping(&self.steps[at..]);
         let count = 1 + usize::from(redirect.is_some());
@@ -155,9 +200,15 @@ impl Run<'_> {
         self.at_once(at, 1, work);
     }
 
-    /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued before them; returns how many.
+    /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued
+    /// before them; returns how many.
     #[inline(never)] // Each `work` in a place of its own: a call has need of few.
-    fn at_once(&mut self, at: usize, count: usize, work: impl FnOnce(&mut Self) -> Result<(), Cause>) -> usize {
+    fn at_once(
+        &mut self,
+        at: usize,
+        count: usize,
+        work: impl FnOnce(&mut Self) -> Result<(), Cause>,
+    ) -> usize {
         self.flush();
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
             let result = match self.awaited(at) {
@@ -171,7 +222,11 @@ impl Run<'_> {
 
     /// The failed step that has to be done before the one at `at`.
     fn awaited(&self, at: usize) -> Option<&Step> {
-        let mut failed = self.report.failed.iter().map(|(failed, _)| &self.steps[*failed]);
+        let mut failed = self
+            .report
+            .failed
+            .iter()
+            .map(|(failed, _)| &self.steps[*failed]);
         failed.find(|failed| self.steps[at].waits_for(failed))
     }
 
@@ -182,10 +237,13 @@ impl Run<'_> {
             Ok(()) => self.report.applied.extend(range),
             Err(err) if steps.iter().all(|step| is_moot(step, &err, self.on_error)) => {}
             Err(err) => {
-                // Nobody knows whether it was done, or how much of it. Undoing what was not is success.
+                // Nobody knows whether it was done, or how much of it. Undoing what was not is
+                // success.
                 let is_unanswered = err.kernel().is_some_and(|said| said.unanswered);
                 let is_unknown = is_unanswered || steps.iter().any(is_several);
-                self.report.applied.extend(range.clone().filter(|_| is_unknown));
+                self.report
+                    .applied
+                    .extend(range.clone().filter(|_| is_unknown));
                 self.report.failed.extend(range.map(|at| (at, err.clone())));
             }
         }
@@ -194,7 +252,10 @@ impl Run<'_> {
     /// Queues a request behind others of the same namespace; returns how many steps it carries.
     fn queue(&mut self, at: usize, step: &Step) -> usize {
         let ns = step.ns();
-        let other_socket = self.queue.last().is_some_and(|last| self.steps[last.start].ns() != ns);
+        let other_socket = self
+            .queue
+            .last()
+            .is_some_and(|last| self.steps[last.start].ns() != ns);
         // An unknown index is asked for on the same socket, so what is queued has to go first.
         if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
             self.flush();
@@ -205,7 +266,9 @@ impl Run<'_> {
         let range = at..at + in_one_request(&self.steps[at..]);
         let queued = Request::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
             let body = |out: &mut Vec<u8>| out.extend(&request.body);
-            self.kernel.route(ns)?.push(request.kind, request.flags, body);
+            self.kernel
+                .route(ns)?
+                .push(request.kind, request.flags, body);
             Ok(())
         });
         let count = range.len();
@@ -219,18 +282,26 @@ impl Run<'_> {
     /// Sends what is queued and accounts for each step.
     fn flush(&mut self) {
         let queue = std::mem::take(&mut self.queue);
-        let (Some(first), Some(last)) = (queue.first(), queue.last()) else { return };
+        let (Some(first), Some(last)) = (queue.first(), queue.last()) else {
+            return;
+        };
         let (first, count) = (first.start, queue.iter().map(ExactSizeIterator::len).sum());
         let steps = self.steps;
         let ns = steps[last.start].ns();
-        let outcomes = self.timed(first, |_| count, |run| run.kernel.route(ns).and_then(|socket| Ok(socket.flush()?)));
+        let outcomes = self.timed(
+            first,
+            |_| count,
+            |run| run.kernel.route(ns).and_then(|socket| Ok(socket.flush()?)),
+        );
         match outcomes {
             Ok(outcomes) => {
                 for (range, outcome) in queue.into_iter().zip(outcomes) {
                     self.account(range, outcome.error.map_or(Ok(()), |err| Err(err.into())));
                 }
             }
-            Err(err) => queue.into_iter().for_each(|range| self.account(range, Err(err.clone()))),
+            Err(err) => queue
+                .into_iter()
+                .for_each(|range| self.account(range, Err(err.clone()))),
         }
     }
 
@@ -238,8 +309,13 @@ impl Run<'_> {
     fn del_links(&mut self, at: usize) -> usize {
         self.flush();
         let ns = self.steps[at].ns();
-        let links =
-            deleted(&self.steps[at..]).map_while(|thing| if let Thing::Link(link) = thing { Some(link) } else { None });
+        let links = deleted(&self.steps[at..]).map_while(|thing| {
+            if let Thing::Link(link) = thing {
+                Some(link)
+            } else {
+                None
+            }
+        });
         let links: Vec<&Link> = links.take_while(|link| link.at.ns == ns).collect();
         self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
@@ -254,7 +330,11 @@ impl Run<'_> {
 
     /// Does the step at `at` with some of those behind it; returns how many.
     #[inline(never)] // As above.
-    fn together(&mut self, at: usize, work: impl FnOnce(&mut Kernel) -> Vec<Result<(), Cause>>) -> usize {
+    fn together(
+        &mut self,
+        at: usize,
+        work: impl FnOnce(&mut Kernel) -> Vec<Result<(), Cause>>,
+    ) -> usize {
         let results = self.timed(at, Vec::len, |run| work(run.kernel));
         let count = results.len();
         for (place, result) in results.into_iter().enumerate() {
@@ -263,21 +343,33 @@ impl Run<'_> {
         count
     }
 
-    /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns how many.
+    /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns
+    /// how many.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
         self.flush();
         let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
-        let written = self.timed(at, |_| all.len(), |run| sysctl::write(run.kernel, ns, &all, run.facts));
+        let written = self.timed(
+            at,
+            |_| all.len(),
+            |run| sysctl::write(run.kernel, ns, &all, run.facts),
+        );
         match written {
-            Ok(results) => (at..).zip(results).for_each(|(at, result)| self.sysctl_written(at, result)),
-            Err(err) => self.report.failed.extend((at..at + all.len()).map(|at| (at, err.clone().into()))),
+            Ok(results) => (at..)
+                .zip(results)
+                .for_each(|(at, result)| self.sysctl_written(at, result)),
+            Err(err) => self
+                .report
+                .failed
+                .extend((at..at + all.len()).map(|at| (at, err.clone().into()))),
         }
         all.len()
     }
 
     fn sysctl_written(&mut self, at: usize, result: std::io::Result<bool>) {
-        let step @ (Step::Add(Thing::Sysctl(sysctl)) | Step::Ensure(Thing::Sysctl(sysctl))) = &self.steps[at] else {
+        let step @ (Step::Add(Thing::Sysctl(sysctl)) | Step::Ensure(Thing::Sysctl(sysctl))) =
+            &self.steps[at]
+        else {
             return;
         };
         let cause = match result {
@@ -293,7 +385,13 @@ impl Run<'_> {
 
 /// Things that the steps delete, up to the first step that does not.
 fn deleted(steps: &[Step]) -> impl Iterator<Item = &Thing> {
-    steps.iter().map_while(|step| if let Step::Del(thing) = step { Some(thing) } else { None })
+    steps.iter().map_while(|step| {
+        if let Step::Del(thing) = step {
+            Some(thing)
+        } else {
+            None
+        }
+    })
 }
 
 /// True if the step takes several requests, so a failure can leave it half done.
@@ -306,10 +404,19 @@ fn is_making(step: &Step) -> bool {
     !matches!(step, Step::Del(_) | Step::Forget(..) | Step::Legacy(_))
 }
 
-/// True if the refusal means that nothing is left to do: "not there" when deleting or cleaning up, "there" when ensuring.
+/// True if the refusal means that nothing is left to do: "not there" when deleting or cleaning up,
+/// "there" when ensuring.
 fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
-    const NOT_THERE: &[Errno] = &[Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO];
-    let Some(KernelError { errno, .. }) = cause.kernel() else { return false };
+    const NOT_THERE: &[Errno] = &[
+        Errno::ENOENT,
+        Errno::ENODEV,
+        Errno::EADDRNOTAVAIL,
+        Errno::ESRCH,
+        Errno::ENXIO,
+    ];
+    let Some(KernelError { errno, .. }) = cause.kernel() else {
+        return false;
+    };
     match step {
         Step::Del(thing) => effect::of(thing).is_gone(*errno),
         Step::Forget(..) => NOT_THERE.contains(errno),

@@ -1,4 +1,5 @@
-//! Features of this kernel, asked once per boot and feature: the answers are kept in `/run/braid/kernel`.
+//! Features of this kernel, asked once per boot and feature: the answers are kept in
+//! `/run/braid/kernel`.
 
 use super::probe::{Finding, PROBES, Probe, find};
 use crate::sys::private;
@@ -11,8 +12,8 @@ use std::path::Path;
 /// On tmpfs: an answer lasts as long as the kernel that gave it.
 const PATH: &str = "/run/braid/kernel";
 
-/// The answers so far. In the file: a line with the release, then one for each feature, with what the kernel said behind a
-/// tab where it has none.
+/// The answers so far. In the file: a line with the release, then one for each feature, with what
+/// the kernel said behind a tab where it has none.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
     /// The kernel that answered.
@@ -24,12 +25,15 @@ struct Known {
 impl Known {
     fn get(&self, feature: Feature) -> Option<&Option<String>> {
         let name = feature.name();
-        self.features.iter().find(|(known, _)| known == name).map(|(_, said)| said)
+        self.features
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, said)| said)
     }
 }
 
-/// Answers for the features of `wanted`: `None` where the kernel has one, otherwise its own words. One that can't be tried
-/// has no entry.
+/// Answers for the features of `wanted`: `None` where the kernel has one, otherwise its own words.
+/// One that can't be tried has no entry.
 pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
     if wanted.is_empty() {
         return Vec::new();
@@ -38,20 +42,28 @@ pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
     if wanted.iter().any(|feature| known.get(*feature).is_none()) {
         ask(&mut known, wanted);
     }
-    wanted.iter().filter_map(|feature| Some((*feature, known.get(*feature)?.clone()))).collect()
+    wanted
+        .iter()
+        .filter_map(|feature| Some((*feature, known.get(*feature)?.clone())))
+        .collect()
 }
 
 /// Asks for those that nothing is known of.
 #[cold]
 fn ask(known: &mut Known, wanted: &[Feature]) {
-    let unasked: Vec<_> = wanted.iter().copied().filter(|feature| known.get(*feature).is_none()).collect();
+    let unasked: Vec<_> = wanted
+        .iter()
+        .copied()
+        .filter(|feature| known.get(*feature).is_none())
+        .collect();
     match find(&unasked) {
         Ok(found) => note(known, &found),
         Err(err) => crate::tell!("ask the kernel for its features: {err}"),
     }
 }
 
-/// Asks for every feature, whatever is known. Where STATUS has asked before, it is told of modules installed meanwhile.
+/// Asks for every feature, whatever is known. Where STATUS has asked before, it is told of modules
+/// installed meanwhile.
 pub fn find_all() -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::NetNsError> {
     let all: Vec<Feature> = PROBES.iter().map(|probe| probe.feature).collect();
     let found = find(&all)?;
@@ -68,7 +80,9 @@ fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
         known.features.retain(|(known, _)| known != name);
         match finding {
             Finding::Present => known.features.push((name.to_owned(), None)),
-            Finding::Missing(said) => known.features.push((name.to_owned(), Some(said.replace('\n', " ")))),
+            Finding::Missing(said) => known
+                .features
+                .push((name.to_owned(), Some(said.replace('\n', " ")))),
             Finding::Unknown(_) => {}
         }
     }
@@ -77,7 +91,8 @@ fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
     }
 }
 
-/// Answers that this kernel gave to earlier calls; none where the file is missing, damaged or another kernel's.
+/// Answers that this kernel gave to earlier calls; none where the file is missing, damaged or
+/// another kernel's.
 fn load(path: &Path, release: String) -> Known {
     let text = fs::read_to_string(path).unwrap_or_default();
     let features = parse(&text, &release).unwrap_or_default();
@@ -109,9 +124,13 @@ fn store(path: &Path, known: &Known) -> io::Result<()> {
         }
         text.push('\n');
     }
-    // In place, by one call at a time: who finds half of it asks the kernel again, and a call that is killed leaves no other
-    // file. Another call writes the same.
-    let mut file = private::options().write(true).create(true).truncate(false).open(path)?;
+    // In place, by one call at a time: who finds half of it asks the kernel again, and a call that
+    // is killed leaves no other file. Another call writes the same.
+    let mut file = private::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
     if file.try_lock().is_err() {
         return Ok(());
     }
@@ -127,8 +146,14 @@ mod tests {
     fn answers_are_kept_for_one_kernel_only() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("braid/kernel");
-        let features = vec![("veth".to_owned(), None), ("fq".to_owned(), Some("EOPNOTSUPP".to_owned()))];
-        let known = Known { release: "6.1".to_owned(), features };
+        let features = vec![
+            ("veth".to_owned(), None),
+            ("fq".to_owned(), Some("EOPNOTSUPP".to_owned())),
+        ];
+        let known = Known {
+            release: "6.1".to_owned(),
+            features,
+        };
         store(&path, &known).expect("written");
         let of = |release: &str| load(&path, release.to_owned());
         assert_eq!(of("6.1"), known);
@@ -138,7 +163,10 @@ mod tests {
         for len in 0..text.len() {
             fs::write(&path, &text[..len]).expect("written");
             let found = of("6.1").features;
-            assert!(known.features.starts_with(&found) && found.len() < 2, "{found:?} at {len}");
+            assert!(
+                known.features.starts_with(&found) && found.len() < 2,
+                "{found:?} at {len}"
+            );
         }
         fs::write(&path, [0xff]).expect("written");
         assert!(of("6.1").features.is_empty());

@@ -49,13 +49,17 @@ pub trait Machine {
     fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error>;
 
     /// The same, with a time limit for all requests together.
-    fn source_within(&self, settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, cni::Error>;
+    fn source_within(
+        &self,
+        settings: &Settings,
+        limit: Duration,
+    ) -> Result<Box<dyn Source>, cni::Error>;
 
     /// Reads the files of a folder, or the one file of this path; none where there is nothing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Reads the plugins of a list that lie in this folder beside it; none where there is no such folder. Fails unless each can
-    /// be read: a pod must not start without one of them.
+    /// Reads the plugins of a list that lie in this folder beside it; none where there is no such
+    /// folder. Fails unless each can be read: a pod must not start without one of them.
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
     /// Asks the kubelet for the devices of a pod.
@@ -111,7 +115,11 @@ impl Machine for This {
         source::api(settings)
     }
 
-    fn source_within(&self, settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, cni::Error> {
+    fn source_within(
+        &self,
+        settings: &Settings,
+        limit: Duration,
+    ) -> Result<Box<dyn Source>, cni::Error> {
         source::api_within(settings, limit)
     }
 
@@ -160,7 +168,8 @@ pub trait Host: fmt::Debug {
     /// True if the container's namespace has links that an attachment may have made.
     fn has_pod_links(&mut self) -> bool;
 
-    /// The number that tells the container's namespace from all others since boot; `None` where it is not known.
+    /// The number that tells the container's namespace from all others since boot; `None` where it
+    /// is not known.
     fn pod_cookie(&mut self) -> Option<u64>;
 
     /// Goes on as if the container had no namespace.
@@ -169,7 +178,8 @@ pub trait Host: fmt::Debug {
     /// The path of the container's namespace where it is no other than the caller's own.
     fn own_netns(&self) -> Result<Option<&Path>, Error>;
 
-    /// Restores rules that somebody flushed, of the tables that these features need; what it could not.
+    /// Restores rules that somebody flushed, of the tables that these features need; what it could
+    /// not.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
 
     /// Opens what shut the way for forwarded packets of all attachments; what it could not.
@@ -246,7 +256,10 @@ impl Host for Kernel {
 
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
         let lack = |(feature, said): (Feature, Option<String>)| said.map(|said| (feature, said));
-        features::known(features).into_iter().filter_map(lack).collect()
+        features::known(features)
+            .into_iter()
+            .filter_map(lack)
+            .collect()
     }
 
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error> {

@@ -2,8 +2,8 @@
 
 use super::features;
 use crate::effect::{
-    addr, firewall, host_ports, link, mac_check, masquerade, moved, neigh, packet_guard, route, rule, shaping, sysctl,
-    vlan, vrf_member, xsk_guard,
+    addr, firewall, host_ports, link, mac_check, masquerade, moved, neigh, packet_guard, route,
+    rule, shaping, sysctl, vlan, vrf_member, xsk_guard,
 };
 use crate::kernel::Kernel;
 use crate::{Doing, Error};
@@ -64,9 +64,17 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
     }
 }
 
-fn read_boot_id_without(kernel: &mut Kernel, link: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
+fn read_boot_id_without(
+    kernel: &mut Kernel,
+    link: &LinkRef,
+    facts: &mut Facts,
+) -> Result<(), Error> {
     link::read(kernel, link, facts)?;
-    if facts.link(link).is_none_or(|fact| fact.mac.is_none()) { read_boot_id(facts) } else { Ok(()) }
+    if facts.link(link).is_none_or(|fact| fact.mac.is_none()) {
+        read_boot_id(facts)
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads a text file; one that does not exist has no entry.
@@ -74,7 +82,11 @@ fn read_boot_id_without(kernel: &mut Kernel, link: &LinkRef, facts: &mut Facts) 
 fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     match std::fs::read_to_string(path) {
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
-        read => drop(facts.files.insert(path.to_owned(), read.doing(format_args!("read {path}"))?)),
+        read => drop(
+            facts
+                .files
+                .insert(path.to_owned(), read.doing(format_args!("read {path}"))?),
+        ),
     }
     Ok(())
 }

@@ -9,15 +9,28 @@ use braid_core::name::{IfName, Mac};
 use braid_core::plan::step::{Kind, Legacy, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
-/// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held bridge ports whose
-/// owner's text `is_lost`.
-pub(crate) fn steps(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
+/// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held
+/// bridge ports whose owner's text `is_lost`.
+pub(crate) fn steps(
+    kernel: &mut Kernel,
+    is_lost: &dyn Fn(&str) -> bool,
+) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {
-        let Ok(name) = IfName::parse(&name) else { continue };
-        if fact.alias.strip_prefix(Owner::ALIAS_PREFIX).is_some_and(is_lost) {
+        let Ok(name) = IfName::parse(&name) else {
+            continue;
+        };
+        if fact
+            .alias
+            .strip_prefix(Owner::ALIAS_PREFIX)
+            .is_some_and(is_lost)
+        {
             let at = LinkRef::host(name);
-            let rules = Legacy::Rules { at: at.clone(), addrs: Vec::new(), table: None };
+            let rules = Legacy::Rules {
+                at: at.clone(),
+                addrs: Vec::new(),
+                table: None,
+            };
             steps.push(Step::Legacy(rules));
             steps.push(Step::del(Link::any(at)));
         }
@@ -26,16 +39,33 @@ pub(crate) fn steps(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Resu
     let mut forwarded = kernel.nft().and_then(addrs::owners).unwrap_or_default();
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
     let owners = [
-        (Kind::Masquerades, masqueraded.into_iter().map(|(_, owner)| owner).collect()),
-        (Kind::HostPorts, host_ports::owners(kernel).unwrap_or_default()),
+        (
+            Kind::Masquerades,
+            masqueraded.into_iter().map(|(_, owner)| owner).collect(),
+        ),
+        (
+            Kind::HostPorts,
+            host_ports::owners(kernel).unwrap_or_default(),
+        ),
         (Kind::Firewall, forwarded),
         (Kind::XskGuards, xsk_guard::owners().unwrap_or_default()),
     ];
     for (kind, owners) in owners {
-        steps.extend(owners.into_iter().filter(|owner| is_lost(owner)).map(|owner| Step::Forget(kind, owner)));
+        steps.extend(
+            owners
+                .into_iter()
+                .filter(|owner| is_lost(owner))
+                .map(|owner| Step::Forget(kind, owner)),
+        );
     }
     let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
     let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
-    steps.extend(lost.map(|(port, owner)| Step::del(MacCheck { port, mac: Mac([0; 6]), owner })));
+    steps.extend(lost.map(|(port, owner)| {
+        Step::del(MacCheck {
+            port,
+            mac: Mac([0; 6]),
+            owner,
+        })
+    }));
     Ok(steps)
 }

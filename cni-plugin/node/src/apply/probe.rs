@@ -1,6 +1,7 @@
 //! Features of this kernel, found out by using them in a network namespace that is thrown away.
 //!
-//! Nothing of the host is changed, except that the kernel may load the module that it is asked for, as at an ADD.
+//! Nothing of the host is changed, except that the kernel may load the module that it is asked for,
+//! as at an ADD.
 
 use crate::Cause;
 use crate::effect::firewall::addrs;
@@ -54,7 +55,8 @@ pub struct Probe {
 enum How {
     /// Make a link of this kind, with the kind's own attributes.
     Link(&'static str, Extra),
-    /// Make a netkit in this mode. In mode l2 it gets hardware addresses, which the first kernels with netkits refuse.
+    /// Make a netkit in this mode. In mode l2 it gets hardware addresses, which the first kernels
+    /// with netkits refuse.
     Netkit(NetkitMode),
     /// Make a bridge that filters; kernels without it pass over the attribute.
     Filtering,
@@ -80,7 +82,8 @@ enum Extra {
     None,
     /// A link below it.
     Parent,
-    /// A number without which the kind is refused, under attribute 1; the same in either byte order.
+    /// A number without which the kind is refused, under attribute 1; the same in either byte
+    /// order.
     Number(&'static [u8]),
     /// Both.
     ParentAndNumber(&'static [u8]),
@@ -97,26 +100,104 @@ const NEWTFILTER: u16 = 44;
 const ALL_PROTOCOLS: u16 = 3;
 const PARENT_NAME: &str = "probe0";
 
-const fn probe(feature: Feature, since: &'static str, needed_by: &'static str, cost: &'static str, how: How) -> Probe {
-    Probe { feature, since, needed_by, cost, how }
+const fn probe(
+    feature: Feature,
+    since: &'static str,
+    needed_by: &'static str,
+    cost: &'static str,
+    how: How,
+) -> Probe {
+    Probe {
+        feature,
+        since,
+        needed_by,
+        cost,
+        how,
+    }
 }
 
 const NO_INGRESS: &str = "no limit on what a pod sends, or what one without a veth receives";
 
 /// Every question, in the order in which people read the answers.
 pub const PROBES: &[Probe] = &[
-    probe(Feature::Veth, "", "bridge, ptp", "no bridge and no ptp attachment", How::Link("veth", Extra::None)),
-    probe(Feature::Bridge, "", "bridge", "no bridge attachment", How::Link("bridge", Extra::None)),
-    probe(Feature::VlanFiltering, "3.9", "bridge: vlan, vlanTrunk", "ports are not separated by VLAN", How::Filtering),
-    probe(Feature::Macvlan, "", "macvlan", "no macvlan attachment", How::Link("macvlan", Extra::Parent)),
-    probe(Feature::Ipvlan, "3.19", "ipvlan", "no ipvlan attachment", How::Link("ipvlan", Extra::Parent)),
-    probe(Feature::Vlan, "", "vlan", "no vlan attachment", How::Link("vlan", Extra::ParentAndNumber(&[1, 1]))),
-    probe(Feature::Dummy, "", "dummy", "no dummy attachment", How::Link("dummy", Extra::None)),
+    probe(
+        Feature::Veth,
+        "",
+        "bridge, ptp",
+        "no bridge and no ptp attachment",
+        How::Link("veth", Extra::None),
+    ),
+    probe(
+        Feature::Bridge,
+        "",
+        "bridge",
+        "no bridge attachment",
+        How::Link("bridge", Extra::None),
+    ),
+    probe(
+        Feature::VlanFiltering,
+        "3.9",
+        "bridge: vlan, vlanTrunk",
+        "ports are not separated by VLAN",
+        How::Filtering,
+    ),
+    probe(
+        Feature::Macvlan,
+        "",
+        "macvlan",
+        "no macvlan attachment",
+        How::Link("macvlan", Extra::Parent),
+    ),
+    probe(
+        Feature::Ipvlan,
+        "3.19",
+        "ipvlan",
+        "no ipvlan attachment",
+        How::Link("ipvlan", Extra::Parent),
+    ),
+    probe(
+        Feature::Vlan,
+        "",
+        "vlan",
+        "no vlan attachment",
+        How::Link("vlan", Extra::ParentAndNumber(&[1, 1])),
+    ),
+    probe(
+        Feature::Dummy,
+        "",
+        "dummy",
+        "no dummy attachment",
+        How::Link("dummy", Extra::None),
+    ),
     probe(Feature::Tun, "", "tap", "no tap attachment", How::Tap),
-    probe(Feature::Ifb, "", "bandwidth", NO_INGRESS, How::Link("ifb", Extra::None)),
-    probe(Feature::Vxlan, "3.7", "flannel", "no vxlan overlay", How::Link("vxlan", Extra::Number(&[0, 1, 1, 0]))),
-    probe(Feature::Vrf, "4.3", "vrf", "no vrf", How::Link("vrf", Extra::Number(&[0, 1, 1, 0]))),
-    probe(Feature::Netkit, "6.7", "netkit; ptp: device", "no netkit attachment", How::Netkit(NetkitMode::L3)),
+    probe(
+        Feature::Ifb,
+        "",
+        "bandwidth",
+        NO_INGRESS,
+        How::Link("ifb", Extra::None),
+    ),
+    probe(
+        Feature::Vxlan,
+        "3.7",
+        "flannel",
+        "no vxlan overlay",
+        How::Link("vxlan", Extra::Number(&[0, 1, 1, 0])),
+    ),
+    probe(
+        Feature::Vrf,
+        "4.3",
+        "vrf",
+        "no vrf",
+        How::Link("vrf", Extra::Number(&[0, 1, 1, 0])),
+    ),
+    probe(
+        Feature::Netkit,
+        "6.7",
+        "netkit; ptp: device",
+        "no netkit attachment",
+        How::Netkit(NetkitMode::L3),
+    ),
     probe(
         Feature::NetkitL2,
         "6.10",
@@ -124,8 +205,20 @@ pub const PROBES: &[Probe] = &[
         "a netkit is no port of a bridge",
         How::Netkit(NetkitMode::L2),
     ),
-    probe(Feature::Ipv6, "", "IPv6 addresses", "no IPv6 address", How::Sysctl("net/ipv6/conf/all/forwarding")),
-    probe(Feature::NfTables, "3.13", "ipMasq, portmap, firewall, macspoofchk", "none of those", How::Nft(nf_tables)),
+    probe(
+        Feature::Ipv6,
+        "",
+        "IPv6 addresses",
+        "no IPv6 address",
+        How::Sysctl("net/ipv6/conf/all/forwarding"),
+    ),
+    probe(
+        Feature::NfTables,
+        "3.13",
+        "ipMasq, portmap, firewall, macspoofchk",
+        "none of those",
+        How::Nft(nf_tables),
+    ),
     probe(
         Feature::Masquerade,
         "5.2",
@@ -133,16 +226,70 @@ pub const PROBES: &[Probe] = &[
         "pods keep their address when they leave the node",
         How::Nft(masqueraded),
     ),
-    probe(Feature::HostPorts, "5.2", "portmap", "no port of the node leads to a pod", How::Nft(led)),
-    probe(Feature::Forwarding, "4.1", "firewall", "pods stay behind the node's firewall", How::Nft(let_through)),
-    probe(Feature::MacCheck, "4.1", "macspoofchk", "a pod may send with any hardware address", How::Nft(mac_checked)),
+    probe(
+        Feature::HostPorts,
+        "5.2",
+        "portmap",
+        "no port of the node leads to a pod",
+        How::Nft(led),
+    ),
+    probe(
+        Feature::Forwarding,
+        "4.1",
+        "firewall",
+        "pods stay behind the node's firewall",
+        How::Nft(let_through),
+    ),
+    probe(
+        Feature::MacCheck,
+        "4.1",
+        "macspoofchk",
+        "a pod may send with any hardware address",
+        How::Nft(mac_checked),
+    ),
     // After nf_tables' masquerading, which loads it.
-    probe(Feature::Conntrack, "", "ipMasq", "no ipMasq", How::Sysctl("net/netfilter/nf_conntrack_max")),
-    probe(Feature::Clsact, "4.5", "bandwidth", "shaping by tbf only", How::Qdisc("clsact", CLSACT)),
-    probe(Feature::ClsBpf, "4.5", "bandwidth", "shaping by tbf only", How::Classifier("bpf")),
-    probe(Feature::Fq, "3.12", "bandwidth", "shaping by tbf, with more delay", How::Qdisc("fq", ROOT)),
-    probe(Feature::Htb, "", "bandwidth without fq", "no shapedSubnets, unshapedSubnets", How::Qdisc("htb", ROOT)),
-    probe(Feature::Tbf, "", "bandwidth without eBPF", "no shaping where eBPF is refused", How::Qdisc("tbf", ROOT)),
+    probe(
+        Feature::Conntrack,
+        "",
+        "ipMasq",
+        "no ipMasq",
+        How::Sysctl("net/netfilter/nf_conntrack_max"),
+    ),
+    probe(
+        Feature::Clsact,
+        "4.5",
+        "bandwidth",
+        "shaping by tbf only",
+        How::Qdisc("clsact", CLSACT),
+    ),
+    probe(
+        Feature::ClsBpf,
+        "4.5",
+        "bandwidth",
+        "shaping by tbf only",
+        How::Classifier("bpf"),
+    ),
+    probe(
+        Feature::Fq,
+        "3.12",
+        "bandwidth",
+        "shaping by tbf, with more delay",
+        How::Qdisc("fq", ROOT),
+    ),
+    probe(
+        Feature::Htb,
+        "",
+        "bandwidth without fq",
+        "no shapedSubnets, unshapedSubnets",
+        How::Qdisc("htb", ROOT),
+    ),
+    probe(
+        Feature::Tbf,
+        "",
+        "bandwidth without eBPF",
+        "no shaping where eBPF is refused",
+        How::Qdisc("tbf", ROOT),
+    ),
     probe(
         Feature::FqCodel,
         "3.5",
@@ -151,7 +298,13 @@ pub const PROBES: &[Probe] = &[
         How::Qdisc("fq_codel", ROOT),
     ),
     probe(Feature::Mirred, "", "bandwidth", NO_INGRESS, How::Redirect),
-    probe(Feature::Bpf, "5.12", "bandwidth", "shaping by tbf only", How::Bpf(|| Ok(bpf::load_classifier()?))),
+    probe(
+        Feature::Bpf,
+        "5.12",
+        "bandwidth",
+        "shaping by tbf only",
+        How::Bpf(|| Ok(bpf::load_classifier()?)),
+    ),
     probe(
         Feature::CgroupBpf,
         "5.14",
@@ -179,8 +332,12 @@ pub const PROBES: &[Probe] = &[
 pub fn find(wanted: &[Feature]) -> Result<Vec<(&'static Probe, Finding)>, NetNsError> {
     NetNs::throw_away()?.run(|| {
         let mut bench = Bench::new();
-        let asked = PROBES.iter().filter(|probe| wanted.contains(&probe.feature));
-        asked.map(|probe| (probe, judge(bench.ask(&probe.how)))).collect()
+        let asked = PROBES
+            .iter()
+            .filter(|probe| wanted.contains(&probe.feature));
+        asked
+            .map(|probe| (probe, judge(bench.ask(&probe.how))))
+            .collect()
     })
 }
 
@@ -193,7 +350,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let mut bench = Self { socket: Socket::route(), parent: None, made: 0 };
+        let mut bench = Self {
+            socket: Socket::route(),
+            parent: None,
+            made: 0,
+        };
         bench.parent = ["veth", "dummy", "bridge"].iter().find_map(|kind| {
             bench.new_link(kind, PARENT_NAME, Extra::None).ok()?;
             bench.link(PARENT_NAME).ok().map(|fact| fact.index)
@@ -214,29 +375,45 @@ impl Bench {
             How::Filtering => {
                 self.new_bridge(&name)?;
                 let filters = self.link(&name)?.vlan_filtering;
-                if filters { Ok(()) } else { Err(Cause::Lacking("vlan_filtering stays 0".to_owned())) }
+                if filters {
+                    Ok(())
+                } else {
+                    Err(Cause::Lacking("vlan_filtering stays 0".to_owned()))
+                }
             }
             How::Qdisc(kind, parent) => self.tc(NEWQDISC, kind, *parent, 0),
             How::Classifier(kind) => {
                 // The qdisc may be there already.
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                self.tc(NEWTFILTER, kind, INGRESS, 1 << 16 | u32::from(ALL_PROTOCOLS.to_be()))
+                self.tc(
+                    NEWTFILTER,
+                    kind,
+                    INGRESS,
+                    1 << 16 | u32::from(ALL_PROTOCOLS.to_be()),
+                )
             }
             How::Redirect => {
                 let index = self.parent()?;
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                self.socket()?.call(NEWTFILTER, CREATE, |out| redirect::request(Ns::Host, index, index, out))?;
+                self.socket()?.call(NEWTFILTER, CREATE, |out| {
+                    redirect::request(Ns::Host, index, index, out);
+                })?;
                 Ok(())
             }
-            How::Sysctl(key) => sysctl::read(key)?.map(drop).ok_or_else(|| Cause::Lacking(format!("no sysctl {key}"))),
+            How::Sysctl(key) => sysctl::read(key)?
+                .map(drop)
+                .ok_or_else(|| Cause::Lacking(format!("no sysctl {key}"))),
             How::Nft(send) => Ok(send(&mut Socket::netfilter()?)?),
             How::Tap => {
-                let made =
-                    IfName::parse(&name).or(Err(Errno::EINVAL)).map(|name| Tap::make(&name, &Options::default()))?;
+                let made = IfName::parse(&name)
+                    .or(Err(Errno::EINVAL))
+                    .map(|name| Tap::make(&name, &Options::default()))?;
                 match made.map_err(Cause::from) {
                     Ok(_) => Ok(()),
                     // There is a device file, and no driver behind it.
-                    Err(cause) if cause.is(&[Errno::ENODEV, Errno::ENXIO]) => Err(Cause::Lacking(cause.to_string())),
+                    Err(cause) if cause.is(&[Errno::ENODEV, Errno::ENXIO]) => {
+                        Err(Cause::Lacking(cause.to_string()))
+                    }
                     Err(cause) => Err(cause),
                 }
             }
@@ -249,14 +426,19 @@ impl Bench {
     }
 
     fn parent(&self) -> Result<u32, Cause> {
-        self.parent.ok_or_else(|| Cause::Refused("no link to try it on".to_owned()))
+        self.parent
+            .ok_or_else(|| Cause::Refused("no link to try it on".to_owned()))
     }
 
     fn link(&mut self, name: &str) -> Result<LinkFact, KernelError> {
         let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
-        let messages = self.socket()?.call(rtnl::GETLINK, 0, |out| link::by_name(&name, out))?;
+        let messages = self
+            .socket()?
+            .call(rtnl::GETLINK, 0, |out| link::by_name(&name, out))?;
         let found = messages.iter().find_map(|message| parse(&message.body));
-        found.map(|(_, fact)| fact).ok_or_else(|| Errno::ENODEV.into())
+        found
+            .map(|(_, fact)| fact)
+            .ok_or_else(|| Errno::ENODEV.into())
     }
 
     fn new_link(&mut self, kind: &str, name: &str, extra: Extra) -> Result<(), Cause> {
@@ -266,8 +448,14 @@ impl Bench {
             Extra::Number(number) => (false, Some(number)),
             Extra::ParentAndNumber(number) => (true, Some(number)),
         };
-        let parent = if needs_parent { Some(self.parent()?) } else { None };
-        let data = number.map(|number| attribute(1, number)).unwrap_or_default();
+        let parent = if needs_parent {
+            Some(self.parent()?)
+        } else {
+            None
+        };
+        let data = number
+            .map(|number| attribute(1, number))
+            .unwrap_or_default();
         Ok(self.make(kind, name, parent, &data)?)
     }
 
@@ -275,35 +463,68 @@ impl Bench {
     fn new_netkit(&mut self, name: &str, mode: NetkitMode) -> Result<(), Cause> {
         let mac = |last| Some(Mac([2, 0, 0, 0, 0, last])).filter(|_| mode == NetkitMode::L2);
         let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
-        let new = NewLink { name: Some(&name), mac: mac(1), ..NewLink::default() };
-        let kind = NewKind::Netkit(NewLink { mac: mac(2), ..NewLink::default() }, mode);
-        self.socket()?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&new, &kind, out))?;
+        let new = NewLink {
+            name: Some(&name),
+            mac: mac(1),
+            ..NewLink::default()
+        };
+        let kind = NewKind::Netkit(
+            NewLink {
+                mac: mac(2),
+                ..NewLink::default()
+            },
+            mode,
+        );
+        self.socket()?.call(rtnl::NEWLINK, CREATE | EXCL, |out| {
+            new_link(&new, &kind, out);
+        })?;
         Ok(())
     }
 
     fn new_bridge(&mut self, name: &str) -> Result<(), KernelError> {
         const IFLA_BR_VLAN_FILTERING: u16 = 7;
-        self.make("bridge", name, None, &attribute(IFLA_BR_VLAN_FILTERING, &[1]))
+        self.make(
+            "bridge",
+            name,
+            None,
+            &attribute(IFLA_BR_VLAN_FILTERING, &[1]),
+        )
     }
 
     /// `RTM_NEWLINK`: `struct ifinfomsg`, then name, parent, kind and the kind's own data.
-    fn make(&mut self, kind: &str, name: &str, parent: Option<u32>, data: &[u8]) -> Result<(), KernelError> {
+    fn make(
+        &mut self,
+        kind: &str,
+        name: &str,
+        parent: Option<u32>,
+        data: &[u8],
+    ) -> Result<(), KernelError> {
         let (ifname, link, link_info, info_kind, info_data) = (3, 5, 18, 1, 2);
         let mut info = attribute(info_kind, kind.as_bytes());
         info.extend(attribute(info_data, data));
         let mut body = vec![0; 16];
         body.extend(attribute(ifname, &[name.as_bytes(), &[0]].concat()));
-        body.extend(parent.map(|index| attribute(link, &index.to_ne_bytes())).unwrap_or_default());
+        body.extend(
+            parent
+                .map(|index| attribute(link, &index.to_ne_bytes()))
+                .unwrap_or_default(),
+        );
         body.extend(attribute(link_info, &info));
-        self.socket()?.call(rtnl::NEWLINK, CREATE | EXCL, |out| out.extend(body)).map(drop)
+        self.socket()?
+            .call(rtnl::NEWLINK, CREATE | EXCL, |out| out.extend(body))
+            .map(drop)
     }
 
-    /// `struct tcmsg`, then the kind. Without options a kind that needs some answers EINVAL, one that the kernel does not
-    /// know ENOENT.
+    /// `struct tcmsg`, then the kind. Without options a kind that needs some answers EINVAL, one
+    /// that the kernel does not know ENOENT.
     fn tc(&mut self, message: u16, kind: &str, parent: u32, info: u32) -> Result<(), Cause> {
         let index = self.parent()?;
         let mut body = vec![0; 4];
-        body.extend([index, 0, parent, info].iter().flat_map(|number| number.to_ne_bytes()));
+        body.extend(
+            [index, 0, parent, info]
+                .iter()
+                .flat_map(|number| number.to_ne_bytes()),
+        );
         body.extend(attribute(1, &[kind.as_bytes(), &[0]].concat()));
         match self.socket()?.call(message, CREATE, |out| out.extend(body)) {
             Err(err) if err.errno == Errno::EINVAL => Ok(()),
@@ -329,32 +550,83 @@ fn nf_tables(socket: &mut Socket) -> Result<(), KernelError> {
 fn masqueraded(socket: &mut Socket) -> Result<(), KernelError> {
     let source = Ipv4Addr::new(10, 0, 0, 1).into();
     let network = ipnet::IpNet::new(source, 24).or(Err(Errno::EINVAL))?;
-    masquerade::add(socket, &Masquerade { source, network, owner: String::new() })
+    masquerade::add(
+        socket,
+        &Masquerade {
+            source,
+            network,
+            owner: String::new(),
+        },
+    )
 }
 
 fn led(socket: &mut Socket) -> Result<(), KernelError> {
     let addr = Ipv4Addr::new(10, 0, 0, 1);
-    let at = Entrance { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80, conditional: false };
-    let port = HostPort { at, to: SocketAddr::new(addr.into(), 80) };
-    let target = Target { addr: addr.into(), rewrite: Rewrite::Own };
+    let at = Entrance {
+        addr: Ipv4Addr::UNSPECIFIED.into(),
+        protocol: Protocol::Tcp,
+        port: 80,
+        conditional: false,
+    };
+    let port = HostPort {
+        at,
+        to: SocketAddr::new(addr.into(), 80),
+    };
+    let target = Target {
+        addr: addr.into(),
+        rewrite: Rewrite::Own,
+    };
     let (ports, targets, owner) = (vec![port], vec![target], String::new());
-    nft::add(socket, &HostPorts { ports, targets, owner, ..HostPorts::default() })
+    nft::add(
+        socket,
+        &HostPorts {
+            ports,
+            targets,
+            owner,
+            ..HostPorts::default()
+        },
+    )
 }
 
 fn let_through(socket: &mut Socket) -> Result<(), KernelError> {
     let addrs = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
-    let gate = Gate::Chains { admin: String::new() };
-    addrs::add(socket, &Firewall { addrs, isolation: None, gate, legacy: Vec::new(), owner: String::new() })
+    let gate = Gate::Chains {
+        admin: String::new(),
+    };
+    addrs::add(
+        socket,
+        &Firewall {
+            addrs,
+            isolation: None,
+            gate,
+            legacy: Vec::new(),
+            owner: String::new(),
+        },
+    )
 }
 
 fn mac_checked(socket: &mut Socket) -> Result<(), KernelError> {
     let port = IfName::parse(PARENT_NAME).or(Err(Errno::EINVAL))?;
-    mac_check::add(socket, &MacCheck { port, mac: Mac([2, 0, 0, 0, 0, 1]), owner: String::new() })
+    mac_check::add(
+        socket,
+        &MacCheck {
+            port,
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            owner: String::new(),
+        },
+    )
 }
 
 fn packets_held(socket: &mut Socket) -> Result<(), KernelError> {
     let at = LinkRef::host(IfName::parse("lo").or(Err(Errno::EINVAL))?);
-    packet_guard::add(socket, &PacketGuard { at, limit: PacketLimit { rate: 1, burst: 1 }, subnets: None })
+    packet_guard::add(
+        socket,
+        &PacketGuard {
+            at,
+            limit: PacketLimit { rate: 1, burst: 1 },
+            subnets: None,
+        },
+    )
 }
 
 /// Only an answer that says "not known here" means that the kernel lacks it.
@@ -384,10 +656,16 @@ mod tests {
     fn only_not_known_here_counts_as_missing() {
         assert_eq!(judge(Ok(())), Finding::Present);
         for errno in [Errno::EOPNOTSUPP, Errno::ENOENT, Errno::EPROTONOSUPPORT] {
-            assert!(matches!(judge(Err(errno.into())), Finding::Missing(_)), "{errno}");
+            assert!(
+                matches!(judge(Err(errno.into())), Finding::Missing(_)),
+                "{errno}"
+            );
         }
         for errno in [Errno::EPERM, Errno::ENOMEM, Errno::EBUSY] {
-            assert!(matches!(judge(Err(errno.into())), Finding::Unknown(_)), "{errno}");
+            assert!(
+                matches!(judge(Err(errno.into())), Finding::Unknown(_)),
+                "{errno}"
+            );
         }
     }
 
@@ -402,6 +680,9 @@ mod tests {
 
     #[test]
     fn an_attribute_is_padded_and_its_length_is_not() {
-        assert_eq!(attribute(7, &[1]), [&5u16.to_ne_bytes()[..], &7u16.to_ne_bytes(), &[1, 0, 0, 0]].concat());
+        assert_eq!(
+            attribute(7, &[1]),
+            [&5u16.to_ne_bytes()[..], &7u16.to_ne_bytes(), &[1, 0, 0, 0]].concat()
+        );
     }
 }

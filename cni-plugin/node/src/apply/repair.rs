@@ -1,4 +1,5 @@
-//! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded anew.
+//! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded
+//! anew.
 
 use crate::effect::firewall::{self, gate};
 use crate::effect::host_ports::nft;
@@ -15,12 +16,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Features that need each table.
-const NEEDS: [(Table, &[Feature]); 2] =
-    [(Table::Inet, &[Feature::NfTables, Feature::Masquerade]), (Table::Bridge, &[Feature::MacCheck])];
+const NEEDS: [(Table, &[Feature]); 2] = [
+    (Table::Inet, &[Feature::NfTables, Feature::Masquerade]),
+    (Table::Bridge, &[Feature::MacCheck]),
+];
 
-/// Puts back what the records of all living attachments say is in nf_tables, where a table that these features need is not
-/// whole; says what it could not. What belongs to a container that a call is busy with is left to the next call.
-pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
+/// Puts back what the records of all living attachments say is in nf_tables, where a table that
+/// these features need is not whole; says what it could not. What belongs to a container that a
+/// call is busy with is left to the next call.
+pub fn rules(
+    kernel: &mut Kernel,
+    features: &[Feature],
+    is_alive: impl Fn(&Record) -> bool,
+) -> Vec<Error> {
     // A kernel without nf_tables: who needs it is told so by what fails then.
     match lost(kernel, features) {
         Ok(lost) if !lost.is_empty() => rebuild(kernel, features, is_alive),
@@ -29,7 +37,11 @@ pub fn rules(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Recor
 }
 
 #[cold]
-fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record) -> bool) -> Vec<Error> {
+fn rebuild(
+    kernel: &mut Kernel,
+    features: &[Feature],
+    is_alive: impl Fn(&Record) -> bool,
+) -> Vec<Error> {
     let mut errors = Vec::new();
     let all = Lock::Repair.hold().and_then(|_held| {
         const DOING: &str = "put back what somebody flushed";
@@ -37,7 +49,10 @@ fn rebuild(kernel: &mut Kernel, features: &[Feature], is_alive: impl Fn(&Record)
         let lost = lost(kernel, features).doing(DOING)?;
         for (table, state) in &lost {
             if *state == State::Broken {
-                kernel.nft().and_then(|socket| tables::delete(socket, *table)).doing(DOING)?;
+                kernel
+                    .nft()
+                    .and_then(|socket| tables::delete(socket, *table))
+                    .doing(DOING)?;
             }
         }
         let all_seen = record::each_idle(|record| {
@@ -71,8 +86,17 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     for step in record.steps() {
         let Step::Add(thing) = step else { continue };
         let is_gone = is_gone(kernel, thing, lost);
-        let made = is_gone.and_then(|is_gone| if is_gone { effect::of(thing).add(kernel) } else { Ok(()) });
-        errors.extend(made.err().map(|cause| Error::new("put back", Error::of_steps([step], cause))));
+        let made = is_gone.and_then(|is_gone| {
+            if is_gone {
+                effect::of(thing).add(kernel)
+            } else {
+                Ok(())
+            }
+        });
+        errors.extend(
+            made.err()
+                .map(|cause| Error::new("put back", Error::of_steps([step], cause))),
+        );
     }
     errors
 }
@@ -82,9 +106,13 @@ fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Resul
     let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
     Ok(match thing {
         Thing::MacCheck(_) => is_lost(Table::Bridge),
-        Thing::Masquerade(what) => is_lost(Table::Inet) && !masquerade::is_there(kernel.nft()?, what)?,
+        Thing::Masquerade(what) => {
+            is_lost(Table::Inet) && !masquerade::is_there(kernel.nft()?, what)?
+        }
         Thing::HostPorts(what) => is_lost(Table::Inet) && !nft::are_there(kernel.nft()?, what)?,
-        Thing::Firewall(what) => is_lost(Table::Inet) && !firewall::missing(kernel, what)?.is_empty(),
+        Thing::Firewall(what) => {
+            is_lost(Table::Inet) && !firewall::missing(kernel, what)?.is_empty()
+        }
         Thing::Link(_)
         | Thing::Moved(_)
         | Thing::Attr(_)
@@ -105,7 +133,8 @@ fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Resul
     })
 }
 
-/// Opens the gates of all attachments where others have shut them since: an own firewall that is loaded anew.
+/// Opens the gates of all attachments where others have shut them since: an own firewall that is
+/// loaded anew.
 pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     if !features.contains(&Feature::Forwarding) {
         return Vec::new();
@@ -113,9 +142,15 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     let mut gates: BTreeSet<(String, bool)> = BTreeSet::new();
     let mut note = |record: &Record| {
         for step in record.steps() {
-            let Step::Add(Thing::Firewall(what)) = step else { continue };
+            let Step::Add(Thing::Firewall(what)) = step else {
+                continue;
+            };
             if let Gate::Chains { admin } = &what.gate {
-                gates.extend(what.addrs.iter().map(|addr| (admin.clone(), addr.is_ipv4())));
+                gates.extend(
+                    what.addrs
+                        .iter()
+                        .map(|addr| (admin.clone(), addr.is_ipv4())),
+                );
             }
         }
     };
@@ -123,7 +158,11 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     for (admin, is_v4) in gates {
         // An address stands for its family.
         let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
-        errors.extend(open(kernel, addr, &admin).doing("open what drops forwarded packets").err());
+        errors.extend(
+            open(kernel, addr, &admin)
+                .doing("open what drops forwarded packets")
+                .err(),
+        );
     }
     errors
 }

@@ -15,7 +15,8 @@ use braid_core::plan::thing::Thing;
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
-    /// Number of parts that an earlier call of the same chain recorded; only a call of one attachment goes on from there.
+    /// Number of parts that an earlier call of the same chain recorded; only a call of one
+    /// attachment goes on from there.
     earlier: usize,
     /// The inverses of what was carried out.
     inverses: Vec<Step>,
@@ -30,22 +31,36 @@ pub struct Part {
     pub attachment: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// It goes on with the attachment's last part: the plugin's other steps are carried out already.
+    /// It goes on with the attachment's last part: the plugin's other steps are carried out
+    /// already.
     pub goes_on: bool,
 }
 
 impl Part {
     /// All steps of a plugin.
     pub fn new(attachment: usize, steps: Vec<Step>) -> Self {
-        Self { attachment, steps, goes_on: false }
+        Self {
+            attachment,
+            steps,
+            goes_on: false,
+        }
     }
 }
 
 impl<'a> Transaction<'a> {
     /// Starts from a record, which holds no step yet, or those of an earlier call.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
-        let earlier = record.attachments.first().map_or(0, |attached| attached.parts.len());
-        Self { folder, earlier, record, inverses: Vec::new(), timings: Vec::new() }
+        let earlier = record
+            .attachments
+            .first()
+            .map_or(0, |attached| attached.parts.len());
+        Self {
+            folder,
+            earlier,
+            record,
+            inverses: Vec::new(),
+            timings: Vec::new(),
+        }
     }
 
     /// Records the steps of each plugin and the results, then applies all steps.
@@ -66,31 +81,59 @@ impl<'a> Transaction<'a> {
         }
         self.note(results)?;
         let report = host.execute(&steps, facts, OnError::Stop);
-        self.inverses.extend(report.applied.into_iter().filter_map(|at| steps[at].inverse()));
+        self.inverses.extend(
+            report
+                .applied
+                .into_iter()
+                .filter_map(|at| steps[at].inverse()),
+        );
         for timing in report.timings {
-            let sent = steps.iter().skip(timing.first).take(timing.count).cloned().collect();
+            let sent = steps
+                .iter()
+                .skip(timing.first)
+                .take(timing.count)
+                .cloned()
+                .collect();
             self.timings.push((sent, timing));
         }
         report.errors.into_iter().next().map_or(Ok(()), Err)?;
         self.learn_moved(&steps, host)
     }
 
-    /// Records the index in the container of each link that was moved there: the container may change its name.
+    /// Records the index in the container of each link that was moved there: the container may
+    /// change its name.
     fn learn_moved(&mut self, steps: &[Step], host: &mut dyn Host) -> Result<(), Error> {
         let mut is_any = false;
         for step in steps {
-            let Step::Add(Thing::Moved(moved)) = step else { continue };
-            let fact = host.link(&moved.to).doing(format_args!("look up link {}", moved.to))?;
-            let Some(LinkFact { index, .. }) = fact else { continue };
-            let recorded = self.record.attachments.iter_mut().flat_map(|attached| attached.parts.iter_mut().flatten());
-            for known in recorded.chain(&mut self.inverses).filter_map(Step::as_moved_mut) {
+            let Step::Add(Thing::Moved(moved)) = step else {
+                continue;
+            };
+            let fact = host
+                .link(&moved.to)
+                .doing(format_args!("look up link {}", moved.to))?;
+            let Some(LinkFact { index, .. }) = fact else {
+                continue;
+            };
+            let recorded = self
+                .record
+                .attachments
+                .iter_mut()
+                .flat_map(|attached| attached.parts.iter_mut().flatten());
+            for known in recorded
+                .chain(&mut self.inverses)
+                .filter_map(Step::as_moved_mut)
+            {
                 if known.to == moved.to {
                     known.learn(index);
                     is_any = true;
                 }
             }
         }
-        if is_any { self.folder.store(&self.record) } else { Ok(()) }
+        if is_any {
+            self.folder.store(&self.record)
+        } else {
+            Ok(())
+        }
     }
 
     /// Records the results so far.
@@ -109,7 +152,10 @@ impl<'a> Transaction<'a> {
     /// Forgets recorded steps of attachments that a later step takes back.
     pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
         for (at, attached) in self.record.attachments.iter_mut().enumerate() {
-            attached.parts.iter_mut().for_each(|part| part.retain(|step| !is_gone(at, step)));
+            attached
+                .parts
+                .iter_mut()
+                .for_each(|part| part.retain(|step| !is_gone(at, step)));
         }
     }
 
@@ -129,20 +175,32 @@ impl<'a> Transaction<'a> {
     pub fn done(&self) -> Record {
         let mut done = self.record.clone();
         for (at, attached) in done.attachments.iter_mut().enumerate() {
-            attached.parts.drain(..if at == 0 { self.earlier } else { 0 });
+            attached
+                .parts
+                .drain(..if at == 0 { self.earlier } else { 0 });
             attached.keep(0..attached.parts.len(), &self.inverses);
         }
         done
     }
 
-    /// Goes back to the record before, with what is left of [`Transaction::done`] behind it where there were errors.
+    /// Goes back to the record before, with what is left of [`Transaction::done`] behind it where
+    /// there were errors.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
-        let Some(first) = self.record.attachments.first_mut().filter(|_| self.earlier > 0) else {
+        let Some(first) = self
+            .record
+            .attachments
+            .first_mut()
+            .filter(|_| self.earlier > 0)
+        else {
             return self.folder.settle(&left.key, Some(&left), errors);
         };
         first.parts.truncate(self.earlier);
         if !errors.is_empty() {
-            first.parts.extend(left.attachments.into_iter().flat_map(|attached| attached.parts));
+            first.parts.extend(
+                left.attachments
+                    .into_iter()
+                    .flat_map(|attached| attached.parts),
+            );
         }
         errors.extend(self.folder.store(&self.record).err().map(E::from));
         errors

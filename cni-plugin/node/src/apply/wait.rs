@@ -9,12 +9,14 @@ use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::link::LinkFact;
 use std::time::{Duration, Instant};
 
-/// Longest time for a link to come up. The reference plugin waits 2.55 s in all, which a busy node can exceed.
+/// Longest time for a link to come up. The reference plugin waits 2.55 s in all, which a busy node
+/// can exceed.
 const UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for duplicate address detection, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Of a link that has a carrier. To ask is enough in nearly every case; otherwise the kernel's notification ends the wait.
+/// Of a link that has a carrier. To ask is enough in nearly every case; otherwise the kernel's
+/// notification ends the wait.
 pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if carrier::is_up(kernel.route(at.ns)?, &at.name)? {
         return Ok(());
@@ -29,12 +31,16 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
         fact.is_some_and(|fact| fact.index == index && forwards(&fact))
     };
     let came_up = events.wait(UP_TIMEOUT, is_up)?;
-    let timed_out = || Cause::TimedOut { what: format!("{at} is not operationally up"), after: UP_TIMEOUT };
+    let timed_out = || Cause::TimedOut {
+        what: format!("{at} is not operationally up"),
+        after: UP_TIMEOUT,
+    };
     if came_up { Ok(()) } else { Err(timed_out()) }
 }
 
-/// True if what is sent through it goes on. The kernel may never call a bridge up that has had a carrier since it was set
-/// up: Linux 6.1 sees no change that it would tell (`net/core/link_watch.c`).
+/// True if what is sent through it goes on. The kernel may never call a bridge up that has had a
+/// carrier since it was set up: Linux 6.1 sees no change that it would tell
+/// (`net/core/link_watch.c`).
 fn forwards(link: &LinkFact) -> bool {
     link.oper_up || link.kind == "bridge" && link.running && link.carrier
 }
@@ -48,19 +54,28 @@ pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
         let addrs = addr::list(kernel.route(at.ns)?, index)?;
         let mut addrs = addrs.iter().map(|(_, fact)| fact);
         if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
-            return Err(Cause::Refused(format!("address {} of {at} is used by another host", failed.net)));
+            return Err(Cause::Refused(format!(
+                "address {} of {at} is used by another host",
+                failed.net
+            )));
         }
         if !addrs.any(|fact| fact.tentative) {
             return Ok(());
         }
         let left = end.saturating_duration_since(Instant::now());
-        if !events.wait(left, |message| addr::parse(&message.body).is_some_and(|(of, _)| of == index))? {
-            // Without a carrier nobody can be asked: as with the reference plugins, that is no failure.
+        if !events.wait(left, |message| {
+            addr::parse(&message.body).is_some_and(|(of, _)| of == index)
+        })? {
+            // Without a carrier nobody can be asked: as with the reference plugins, that is no
+            // failure.
             if kernel.link(at)?.is_some_and(|fact| !fact.oper_up) {
                 return Ok(());
             }
             let what = format!("an address of {at} is still tentative");
-            return Err(Cause::TimedOut { what, after: DAD_TIMEOUT });
+            return Err(Cause::TimedOut {
+                what,
+                after: DAD_TIMEOUT,
+            });
         }
     }
 }

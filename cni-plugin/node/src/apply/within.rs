@@ -1,20 +1,24 @@
 //! Foreign plugins that run this call, each for another call of braid: `BRAID_WITHIN`.
 //!
-//! A foreign plugin may call braid for the same container, to have an address or a bridge of it. That call must not wait
-//! for the one that waits for it. And it must not start that plugin again for the same attachment: it would have no end.
+//! A foreign plugin may call braid for the same container, to have an address or a bridge of it.
+//! That call must not wait for the one that waits for it. And it must not start that plugin again
+//! for the same attachment: it would have no end.
 
 use braid_core::cni::Owner;
 use std::env;
 use std::fmt::Write;
 
-/// Four fields of each plugin, outermost first, with a `/` behind each: the kernel and CNI allow none in any of them.
+/// Four fields of each plugin, outermost first, with a `/` behind each: the kernel and CNI allow
+/// none in any of them.
 const VARIABLE: &str = "BRAID_WITHIN";
 const FIELDS: usize = 4;
 
 /// True if a call that waits for one of them is for this container, and so has its folder locked.
 pub(crate) fn holds(container_id: &str) -> bool {
     let text = env::var(VARIABLE).unwrap_or_default();
-    text.split('/').step_by(FIELDS).any(|held| held == container_id)
+    text.split('/')
+        .step_by(FIELDS)
+        .any(|held| held == container_id)
 }
 
 /// True if `plugin` is one of them, run for the same attachment of the same network.
@@ -24,12 +28,17 @@ pub(crate) fn runs(plugin: &str, owner: &Owner) -> bool {
 
 fn is_in(text: &str, plugin: &str, owner: &Owner) -> bool {
     let fields: Vec<&str> = text.split('/').collect();
-    fields.chunks_exact(FIELDS).any(|fields| *fields == fields_of(plugin, owner))
+    fields
+        .chunks_exact(FIELDS)
+        .any(|fields| *fields == fields_of(plugin, owner))
 }
 
 /// The variable for `plugin`, run by a call for this owner.
 pub(crate) fn variable(plugin: &str, owner: &Owner) -> (&'static str, String) {
-    (VARIABLE, behind(env::var(VARIABLE).unwrap_or_default(), plugin, owner))
+    (
+        VARIABLE,
+        behind(env::var(VARIABLE).unwrap_or_default(), plugin, owner),
+    )
 }
 
 fn behind(mut text: String, plugin: &str, owner: &Owner) -> String {
@@ -54,10 +63,17 @@ mod tests {
 
     #[test]
     fn a_plugin_is_found_among_those_around_the_call() {
-        let text = behind(behind(String::new(), "vlan", &owner("a")), "flannel", &owner("b"));
+        let text = behind(
+            behind(String::new(), "vlan", &owner("a")),
+            "flannel",
+            &owner("b"),
+        );
         assert_eq!(text, "a/eth0/net/vlan/b/eth0/net/flannel/");
         let found = |plugin, id| is_in(&text, plugin, &owner(id));
         assert_eq!([found("vlan", "a"), found("flannel", "b")], [true; 2]);
-        assert_eq!([found("flannel", "a"), found("vlan", "b"), found("vlan", "")], [false; 3]);
+        assert_eq!(
+            [found("flannel", "a"), found("vlan", "b"), found("vlan", "")],
+            [false; 3]
+        );
     }
 }

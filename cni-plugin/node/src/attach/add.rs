@@ -32,21 +32,33 @@ pub struct Added {
     pub results: Vec<AddResult>,
     /// Duration of each send, with the steps that it carried.
     pub timings: Vec<(Vec<Step>, Timing)>,
-    /// The machine as the call opened it; none where it did not. Closing it takes time that a process which ends saves.
+    /// The machine as the call opened it; none where it did not. Closing it takes time that a
+    /// process which ends saves.
     pub host: Option<Box<dyn Host>>,
 }
 
-/// Hands over the result of each network, none where foreign plugins gave none, and the machine as the call opened it; returns
-/// what could not be told to others. A call whose result nobody has is taken back.
-pub type Deliver<'d> =
-    dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + 'static)>) -> Result<Option<Owed>, Error> + 'd;
+/// Hands over the result of each network, none where foreign plugins gave none, and the machine as
+/// the call opened it; returns what could not be told to others. A call whose result nobody has is
+/// taken back.
+pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + 'static)>) -> Result<Option<Owed>, Error>
+    + 'd;
 
 /// Attaches the container to all networks and delivers the result, or leaves everything as it was.
 #[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
-pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
+pub fn add(
+    call: &Invocation,
+    machine: &dyn Machine,
+    deliver: &mut Deliver<'_>,
+) -> Result<Added, Error> {
     for wanted in &call.wanted {
         let found = wanted.chain.find_foreign(&wanted.attachment);
-        found.map_err(|err| if call.wanted.len() > 1 { err.context(wanted.title()) } else { err })?;
+        found.map_err(|err| {
+            if call.wanted.len() > 1 {
+                err.context(wanted.title())
+            } else {
+                err
+            }
+        })?;
     }
     if let [wanted] = &call.wanted[..]
         && let Some(ipam) = wanted.chain.ipam_alone()
@@ -58,19 +70,38 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
     for err in host.restore(&call.features()) {
         host.warn(&err.to_string());
     }
-    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let folder = machine
+        .folder(&call.key.owner.container_id)
+        .map_err(Error::from)?;
     let record = start_record(call, &folder, (machine, &mut *host))?;
     let places = places(&call.wanted);
     let transaction = Transaction::new(&folder, record);
-    let mut run = Run { planner: Planner::new(&call.wanted), places, done: 0, transaction };
-    match run.all(&mut *host).and_then(|()| deliver(&run.planner.results, Some(&mut *host))) {
+    let mut run = Run {
+        planner: Planner::new(&call.wanted),
+        places,
+        done: 0,
+        transaction,
+    };
+    match run
+        .all(&mut *host)
+        .and_then(|()| deliver(&run.planner.results, Some(&mut *host)))
+    {
         Ok(owed) => {
             if let Some(Err(err)) = owed.map(|owed| run.transaction.owe(owed)) {
                 host.warn(&err.to_string());
             }
-            let results = run.planner.results.drain(..).map(Option::unwrap_or_default).collect();
+            let results = run
+                .planner
+                .results
+                .drain(..)
+                .map(Option::unwrap_or_default)
+                .collect();
             let timings = std::mem::take(&mut run.transaction.timings);
-            Ok(Added { results, timings, host: Some(host) })
+            Ok(Added {
+                results,
+                timings,
+                host: Some(host),
+            })
         }
         Err(error) => Err(run.fail(error, &mut *host)),
     }
@@ -78,19 +109,36 @@ pub fn add(call: &Invocation, machine: &dyn Machine, deliver: &mut Deliver<'_>) 
 
 /// ADD of an IPAM called by itself.
 #[cold]
-fn reserve_alone(wanted: &Wanted, ipam: &dyn Ipam, root: &Root, deliver: &mut Deliver<'_>) -> Result<Added, Error> {
-    let Wanted { attachment, chain, .. } = wanted;
+fn reserve_alone(
+    wanted: &Wanted,
+    ipam: &dyn Ipam,
+    root: &Root,
+    deliver: &mut Deliver<'_>,
+) -> Result<Added, Error> {
+    let Wanted {
+        attachment, chain, ..
+    } = wanted;
     let known = Known::of(root, chain.network());
     let host = known.host_of(attachment);
-    let results = [Some(AddResult::from(ipam.reserve(&chain.owner(attachment), host)?))];
+    let results = [Some(AddResult::from(
+        ipam.reserve(&chain.owner(attachment), host)?,
+    ))];
     deliver(&results, None).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), host);
     })?;
-    Ok(Added { results: results.into_iter().flatten().collect(), timings: Vec::new(), host: None })
+    Ok(Added {
+        results: results.into_iter().flatten().collect(),
+        timings: Vec::new(),
+        host: None,
+    })
 }
 
 /// The machine with the container's namespace, which must not be the plugin's own.
-pub fn open_host(attachment: &Attachment, may_be_own: bool, machine: &dyn Machine) -> Result<Box<dyn Host>, Error> {
+pub fn open_host(
+    attachment: &Attachment,
+    may_be_own: bool,
+    machine: &dyn Machine,
+) -> Result<Box<dyn Host>, Error> {
     let path = attachment.netns.as_deref().unwrap_or(Path::new(""));
     let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
     let host = machine.open(Some(netns)).map_err(Error::from)?;
@@ -108,18 +156,28 @@ pub fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String,
     }
 }
 
-/// The record to go on with: a new one, after what an interrupted ADD left is taken back; or, where the chain only
-/// changes an interface that others made, the one that an earlier call of the same chain began.
+/// The record to go on with: a new one, after what an interrupted ADD left is taken back; or, where
+/// the chain only changes an interface that others made, the one that an earlier call of the same
+/// chain began.
 fn start_record(
     call: &Invocation,
     folder: &Folder,
     (machine, host): (&dyn Machine, &mut dyn Host),
 ) -> Result<Record, Error> {
     let record = call.record(host.pod_cookie());
-    let earlier = if folder.is_new() { None } else { folder.load(&call.key).map_err(Error::from)? };
+    let earlier = if folder.is_new() {
+        None
+    } else {
+        folder.load(&call.key).map_err(Error::from)?
+    };
     let Some(earlier) = earlier else {
-        // What foreign programs kept across a reboot is given back, before they are asked for the same again.
-        let left = if record.is_foreign { folder.load_foreign(&call.key).map_err(Error::from)? } else { None };
+        // What foreign programs kept across a reboot is given back, before they are asked for the
+        // same again.
+        let left = if record.is_foreign {
+            folder.load_foreign(&call.key).map_err(Error::from)?
+        } else {
+            None
+        };
         if let Some(left) = left.filter(Record::is_of_earlier_boot) {
             end_elsewhere(left, call, (folder, machine))?;
         }
@@ -140,25 +198,41 @@ fn start_record(
     Ok(record)
 }
 
-/// Takes back what an earlier ADD of the container did in another namespace, unless it is attached there.
+/// Takes back what an earlier ADD of the container did in another namespace, unless it is attached
+/// there.
 #[cold]
-fn end_elsewhere(earlier: Record, call: &Invocation, (folder, machine): (&Folder, &dyn Machine)) -> Result<(), Error> {
-    let netns =
-        earlier.netns.as_deref().filter(|_| netns_of(&earlier) != Netns::Gone).and_then(|path| NetNs::open(path).ok());
+fn end_elsewhere(
+    earlier: Record,
+    call: &Invocation,
+    (folder, machine): (&Folder, &dyn Machine),
+) -> Result<(), Error> {
+    let netns = earlier
+        .netns
+        .as_deref()
+        .filter(|_| netns_of(&earlier) != Netns::Gone)
+        .and_then(|path| NetNs::open(path).ok());
     let mut host = machine.open(netns).map_err(Error::from)?;
     refuse_attached(call, earlier.netns.as_deref(), &mut *host)?;
-    let there = Attachment { netns: earlier.netns.clone().filter(|_| host.has_pod()), ..call.first().clone() };
+    let there = Attachment {
+        netns: earlier.netns.clone().filter(|_| host.has_pod()),
+        ..call.first().clone()
+    };
     del::take_back(earlier, &there, folder, &mut *host)
 }
 
 /// Refuses a container that has one of the interfaces already.
-fn refuse_attached(call: &Invocation, netns: Option<&Path>, host: &mut dyn Host) -> Result<(), Error> {
+fn refuse_attached(
+    call: &Invocation,
+    netns: Option<&Path>,
+    host: &mut dyn Host,
+) -> Result<(), Error> {
     for Wanted { attachment, .. } in &call.wanted {
         let pod = LinkRef::pod(attachment.ifname.clone());
         if host.link(&pod).ok().flatten().is_some() {
             let (id, name) = (&attachment.container_id, attachment.ifname.as_str());
             let netns = netns.unwrap_or(Path::new("")).display();
-            let sentence = format!("interface {name:?} of container {id} is already attached in {netns}");
+            let sentence =
+                format!("interface {name:?} of container {id} is already attached in {netns}");
             return Err(Error::internal(sentence));
         }
     }
@@ -197,106 +271,185 @@ impl Run<'_> {
         }
     }
 
-    /// Number of neighbouring native plugins from `at` on, up to one whose addresses come through its link: that must be there
-    /// before the others are planned.
+    /// Number of neighbouring native plugins from `at` on, up to one whose addresses come through
+    /// its link: that must be there before the others are planned.
     fn natives(&self, at: usize) -> usize {
         let wanted = self.planner.wanted;
-        let natives = self.places[at..].iter().take_while(|place| !is_foreign(wanted, **place));
+        let natives = self.places[at..]
+            .iter()
+            .take_while(|place| !is_foreign(wanted, **place));
         let item = |place: &Place| &wanted[place.wanted].chain.items[place.item];
-        let before = natives.clone().take_while(|place| !item(place).is_through_link()).count();
+        let before = natives
+            .clone()
+            .take_while(|place| !item(place).is_through_link())
+            .count();
         natives.count().min(before + 1)
     }
 
-    /// Writes the record, where DEL finds what the call is about to hold by nothing else: addresses of networks that are not in
-    /// its own configuration, and files; or before a foreign program may hold something. Then writes what is known of devices,
-    /// for plugins to read.
+    /// Writes the record, where DEL finds what the call is about to hold by nothing else: addresses
+    /// of networks that are not in its own configuration, and files; or before a foreign
+    /// program may hold something. Then writes what is known of devices, for plugins to read.
     fn begin(&mut self) -> Result<(), Error> {
         let wanted = self.planner.wanted;
-        let is_elsewhere = |wanted: &Wanted| wanted.object.is_some() || wanted.device_file.is_some();
+        let is_elsewhere =
+            |wanted: &Wanted| wanted.object.is_some() || wanted.device_file.is_some();
         if wanted.len() > 1 || wanted.iter().any(is_elsewhere) {
-            self.transaction.note(&self.planner.results).map_err(Error::from)?;
+            self.transaction
+                .note(&self.planner.results)
+                .map_err(Error::from)?;
         } else if wanted.iter().any(|wanted| wanted.chain.has_foreign()) {
             self.transaction.keep().map_err(Error::from)?;
         }
-        wanted.iter().filter_map(|wanted| wanted.device_file.as_ref()).try_for_each(DeviceFile::write)
+        wanted
+            .iter()
+            .filter_map(|wanted| wanted.device_file.as_ref())
+            .try_for_each(DeviceFile::write)
     }
 
     /// Moves the pod's default routes behind a foreign plugin, where a network asks for them.
     fn settle_routes(&mut self, host: &mut dyn Host) -> Result<(), Error> {
-        let Planner { wanted, results, .. } = &mut self.planner;
-        let Some(decided) = routes::decided(wanted, results) else { return Ok(()) };
+        let Planner {
+            wanted, results, ..
+        } = &mut self.planner;
+        let Some(decided) = routes::decided(wanted, results) else {
+            return Ok(());
+        };
         let mut parts = routes::of_kernel(&decided, wanted, host)?;
         routes::settle(&decided, wanted, &mut parts);
-        self.transaction.forget(|at, step| routes::is_default_of(step, decided[at].families()));
-        self.transaction.run(host, parts, &Facts::default(), &self.planner.results).map_err(Error::from)
+        self.transaction
+            .forget(|at, step| routes::is_default_of(step, decided[at].families()));
+        self.transaction
+            .run(host, parts, &Facts::default(), &self.planner.results)
+            .map_err(Error::from)
     }
 
     fn foreign(&mut self, at: usize) -> Result<(), Error> {
         let place = self.places[at];
-        let Wanted { chain, attachment, .. } = &self.planner.wanted[place.wanted];
-        self.transaction.will_delegate(place.wanted).map_err(Error::from)?;
+        let Wanted {
+            chain, attachment, ..
+        } = &self.planner.wanted[place.wanted];
+        self.transaction
+            .will_delegate(place.wanted)
+            .map_err(Error::from)?;
         self.done = at + 1;
         let plugin = &chain.items[place.item].conf.plugin;
         let result = &mut self.planner.results[place.wanted];
-        let own = chain.delegate(plugin, place.item, Command::Add, Some(attachment), result.as_ref())?;
+        let own = chain.delegate(
+            plugin,
+            place.item,
+            Command::Add,
+            Some(attachment),
+            result.as_ref(),
+        )?;
         *result = own.or(result.take());
         // A runtime keeps the first network's itself, but GC is not told it.
-        self.transaction.note(&self.planner.results).map_err(Error::from)
+        self.transaction
+            .note(&self.planner.results)
+            .map_err(Error::from)
     }
 
-    /// Plans neighbouring native plugins one after the other, then applies all their steps at once. Where the last one's
-    /// addresses come through its link, that is what is applied first.
+    /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
+    /// Where the last one's addresses come through its link, that is what is applied first.
     fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
-        let Self { planner, done, places, transaction } = self;
+        let Self {
+            planner,
+            done,
+            places,
+            transaction,
+        } = self;
         let (wanted, root, mut next) = (planner.wanted, host.root().clone(), at);
         let mut reserve = |ask: &Ask<'_>| {
             next += 1;
             lease(&wanted[ask.place.wanted], ask, &root, || *done = next)
         };
         let planned = planner.native(&places[at..at + count], host, &mut reserve);
-        planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
+        planner
+            .warnings
+            .drain(..)
+            .for_each(|warning| host.warn(&warning));
         let mut planned = planned?;
         let last = places[at + count - 1];
         let is_through_link = wanted[last.wanted].chain.items[last.item].is_through_link();
         if is_through_link {
-            transaction.run(host, planned.parts.clone(), &planned.observed, &planner.results).map_err(Error::from)?;
+            transaction
+                .run(
+                    host,
+                    planned.parts.clone(),
+                    &planned.observed,
+                    &planner.results,
+                )
+                .map_err(Error::from)?;
             // Whatever becomes of the question, who was asked may hold something.
             *done = at + count;
             let mut ask = |ask: &Ask<'_>| lease(&wanted[last.wanted], ask, &root, || {});
             planned = planner.addresses(last, host, planned, &mut ask)?;
-            planner.warnings.drain(..).for_each(|warning| host.warn(&warning));
+            planner
+                .warnings
+                .drain(..)
+                .for_each(|warning| host.warn(&warning));
         }
         if at + count == self.places.len()
             && let Some(decided) = routes::decided(wanted, &mut self.planner.results)
         {
             if at > 0 || is_through_link {
-                planned.parts.extend(routes::of_kernel(&decided, wanted, host)?);
-                self.transaction.forget(|at, step| routes::is_default_of(step, decided[at].families()));
+                planned
+                    .parts
+                    .extend(routes::of_kernel(&decided, wanted, host)?);
+                self.transaction
+                    .forget(|at, step| routes::is_default_of(step, decided[at].families()));
             }
             routes::settle(&decided, wanted, &mut planned.parts);
         }
-        self.transaction.run(host, planned.parts, &planned.observed, &self.planner.results).map_err(Error::from)
+        self.transaction
+            .run(
+                host,
+                planned.parts,
+                &planned.observed,
+                &self.planner.results,
+            )
+            .map_err(Error::from)
     }
 
     /// Takes everything back and says what went wrong, and what could not be taken back.
     #[cold]
     fn fail(self, error: Error, host: &mut dyn Host) -> Error {
-        let Self { planner: Planner { wanted, .. }, places, done, transaction } = self;
+        let Self {
+            planner: Planner { wanted, .. },
+            places,
+            done,
+            transaction,
+        } = self;
         let mut record = transaction.done();
         for (at, attached) in record.attachments.iter_mut().enumerate() {
             let held = places[..done].iter().filter(|place| place.wanted == at);
             attached.left = Some(held.map(|place| place.item).collect());
         }
-        let mut taking = TakeBack { wanted, record: Some(record), is_told: false };
+        let mut taking = TakeBack {
+            wanted,
+            record: Some(record),
+            is_told: false,
+        };
         let errors = taking.run(host);
-        let leftovers = taking.record.map_or(Vec::new(), |left| transaction.end(left, errors));
+        let leftovers = taking
+            .record
+            .map_or(Vec::new(), |left| transaction.end(left, errors));
         error.and_left_behind(&leftovers)
     }
 }
 
 /// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
-fn lease(wanted: &Wanted, ask: &Ask<'_>, root: &Root, mut holds: impl FnMut()) -> Result<Option<Lease>, Error> {
-    let Wanted { attachment, chain, claim, .. } = wanted;
+fn lease(
+    wanted: &Wanted,
+    ask: &Ask<'_>,
+    root: &Root,
+    mut holds: impl FnMut(),
+) -> Result<Option<Lease>, Error> {
+    let Wanted {
+        attachment,
+        chain,
+        claim,
+        ..
+    } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
         From::Nobody => return Ok(None),

@@ -1,11 +1,14 @@
-//! The plugins of one call, in order: done here, run as foreign programs, or an IPAM called by itself.
+//! The plugins of one call, in order: done here, run as foreign programs, or an IPAM called by
+//! itself.
 
 use super::flannel::Reader;
 use crate::apply::delegate;
 use crate::ipam::{self, Ipam};
 use crate::store::record::Key;
 use braid_core::cni::netconf_list::{Injected, set_valid_attachments};
-use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner, Version};
+use braid_core::cni::{
+    AddResult, Attachment, Command, Error, Json, NetConf, NetConfList, Owner, Version,
+};
 use braid_core::ipam::Lease;
 use braid_core::plan::Feature;
 use braid_core::plugins::{self, Addresses, Plugin};
@@ -36,7 +39,8 @@ pub struct Chain {
 pub struct Item {
     /// Its configuration, without a `prevResult` where it comes from a list.
     pub conf: NetConf,
-    /// Its place in the list, which has the configuration that it is called with; none where that was made of another's.
+    /// Its place in the list, which has the configuration that it is called with; none where that
+    /// was made of another's.
     listed: Option<usize>,
     /// Program that does the work.
     pub work: Work,
@@ -67,25 +71,56 @@ pub enum From {
 }
 
 impl Chain {
-    /// Reads the configuration of a call under the name `face`; `braid` itself does what `type` says.
+    /// Reads the configuration of a call under the name `face`; `braid` itself does what `type`
+    /// says.
     pub fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
         Self::read(face, conf, (args, path), Reading::Strict, None)
     }
 
     /// [`Chain::parse`] for DEL of what no longer parses: only what it takes to give back.
-    pub fn parse_for_release(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
+    pub fn parse_for_release(
+        face: &str,
+        conf: NetConf,
+        args: &str,
+        path: &[PathBuf],
+    ) -> Result<Self, Error> {
         Self::read(face, conf, (args, path), Reading::ForRelease, None)
     }
 
-    /// Reads the configuration of an attachment that is there; files that were written with it tell how it was made.
-    pub fn parse_told(face: &str, conf: NetConf, of: &Attachment, path: &[PathBuf]) -> Result<Self, Error> {
-        Self::read(face, conf, (&of.args, path), Reading::Strict, Some(&of.container_id))
+    /// Reads the configuration of an attachment that is there; files that were written with it tell
+    /// how it was made.
+    pub fn parse_told(
+        face: &str,
+        conf: NetConf,
+        of: &Attachment,
+        path: &[PathBuf],
+    ) -> Result<Self, Error> {
+        Self::read(
+            face,
+            conf,
+            (&of.args, path),
+            Reading::Strict,
+            Some(&of.container_id),
+        )
     }
 
-    /// [`Chain::parse_told`] for DEL without a record: only what it takes to give back, where this braid refuses it.
-    pub fn parse_left(face: &str, conf: &NetConf, of: &Attachment, path: &[PathBuf]) -> Result<Self, Error> {
-        let for_release =
-            || Self::read(face, conf.clone(), (&of.args, path), Reading::ForRelease, Some(&of.container_id));
+    /// [`Chain::parse_told`] for DEL without a record: only what it takes to give back, where this
+    /// braid refuses it.
+    pub fn parse_left(
+        face: &str,
+        conf: &NetConf,
+        of: &Attachment,
+        path: &[PathBuf],
+    ) -> Result<Self, Error> {
+        let for_release = || {
+            Self::read(
+                face,
+                conf.clone(),
+                (&of.args, path),
+                Reading::ForRelease,
+                Some(&of.container_id),
+            )
+        };
         Self::parse_told(face, conf.clone(), of, path).or_else(|_| for_release())
     }
 
@@ -97,23 +132,47 @@ impl Chain {
         container_id: Option<&str>,
     ) -> Result<Self, Error> {
         let face = Self::face_of(face, &conf).to_owned();
-        let list = if face == BRAID { Some(list_of(&conf)?) } else { None };
+        let list = if face == BRAID {
+            Some(list_of(&conf)?)
+        } else {
+            None
+        };
         let confs = match &list {
-            Some(list) => (0..list.plugins.len()).map(|at| list.plugin_conf(at, &injected(&conf, None)?)).collect(),
-            None => Ok(vec![NetConf { plugin: face.clone(), ..conf.clone() }]),
+            Some(list) => (0..list.plugins.len())
+                .map(|at| list.plugin_conf(at, &injected(&conf, None)?))
+                .collect(),
+            None => Ok(vec![NetConf {
+                plugin: face.clone(),
+                ..conf.clone()
+            }]),
         };
         let (mut items, mut unready) = (Vec::new(), None);
-        let mut reader = Reader { whole: &mut conf, args, reading, container_id };
+        let mut reader = Reader {
+            whole: &mut conf,
+            args,
+            reading,
+            container_id,
+        };
         for (at, conf) in confs?.into_iter().enumerate() {
             match reader.items(at, &conf)? {
                 Some(made) => {
                     items.extend(made.items);
                     unready = unready.or(made.unready);
                 }
-                None => items.push(Item { listed: Some(at), ..Item::parse(conf, args, reading)? }),
+                None => items.push(Item {
+                    listed: Some(at),
+                    ..Item::parse(conf, args, reading)?
+                }),
             }
         }
-        Ok(Self { face, items, list, unready, conf, path: path.to_vec() })
+        Ok(Self {
+            face,
+            items,
+            list,
+            unready,
+            conf,
+            path: path.to_vec(),
+        })
     }
 
     /// Says why no ADD can work now.
@@ -123,14 +182,22 @@ impl Chain {
 
     /// The network's name.
     pub fn network(&self) -> &str {
-        self.list.as_ref().map_or(&self.conf.name, |list| &list.name)
+        self.list
+            .as_ref()
+            .map_or(&self.conf.name, |list| &list.name)
     }
 
-    /// The IPAM that the call is for, if it is for nothing else. It has no business in the container's namespace, which
-    /// need not even be there.
+    /// The IPAM that the call is for, if it is for nothing else. It has no business in the
+    /// container's namespace, which need not even be there.
     pub fn ipam_alone(&self) -> Option<&dyn Ipam> {
         match self.items.as_slice() {
-            [Item { work: Work::Ipam, addresses: From::Ours(ipam), .. }] => Some(&**ipam),
+            [
+                Item {
+                    work: Work::Ipam,
+                    addresses: From::Ours(ipam),
+                    ..
+                },
+            ] => Some(&**ipam),
             _ => None,
         }
     }
@@ -151,7 +218,10 @@ impl Chain {
 
     /// True if its plugins know GC, by their version.
     pub fn knows_gc(&self) -> bool {
-        self.list.as_ref().map_or(self.conf.version, |list| list.version) >= Version::V1_1_0
+        self.list
+            .as_ref()
+            .map_or(self.conf.version, |list| list.version)
+            >= Version::V1_1_0
     }
 
     /// True if the list asks to leave GC out.
@@ -162,13 +232,24 @@ impl Chain {
     /// [`Chain::key`] of a configuration that need not parse.
     pub fn key_of(face: &str, conf: &NetConf, attachment: &Attachment) -> Key {
         let face = Self::face_of(face, conf);
-        let own = conf.json.get("network").filter(|_| face == BRAID).and_then(|network| network.get("name")?.as_str());
-        Key { owner: attachment.owner(own.unwrap_or(&conf.name)), plugin: face.to_owned() }
+        let own = conf
+            .json
+            .get("network")
+            .filter(|_| face == BRAID)
+            .and_then(|network| network.get("name")?.as_str());
+        Key {
+            owner: attachment.owner(own.unwrap_or(&conf.name)),
+            plugin: face.to_owned(),
+        }
     }
 
     /// The type that a call is for: `braid` itself does what the configuration says.
     pub fn face_of<'a>(face: &'a str, conf: &'a NetConf) -> &'a str {
-        let face = if face == BRAID { conf.plugin.as_str() } else { face };
+        let face = if face == BRAID {
+            conf.plugin.as_str()
+        } else {
+            face
+        };
         if face.is_empty() { BRAID } else { face }
     }
 
@@ -179,21 +260,28 @@ impl Chain {
 
     /// The key that the call is recorded under.
     pub fn key(&self, attachment: &Attachment) -> Key {
-        Key { owner: self.owner(attachment), plugin: self.face.clone() }
+        Key {
+            owner: self.owner(attachment),
+            plugin: self.face.clone(),
+        }
     }
 
     /// True if any plugin makes an interface of its own.
     pub fn makes_interface(&self) -> bool {
-        self.items.iter().any(|item| matches!(&item.work, Work::Native(plugin) if plugin.makes_interface()))
+        self.items
+            .iter()
+            .any(|item| matches!(&item.work, Work::Native(plugin) if plugin.makes_interface()))
     }
 
     /// The types of plugins and IPAMs that are other programs.
     fn foreign(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().filter_map(|item| match (&item.work, &item.addresses) {
-            (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
-            (_, From::Foreign(ipam)) => Some(ipam.as_str()),
-            _ => None,
-        })
+        self.items
+            .iter()
+            .filter_map(|item| match (&item.work, &item.addresses) {
+                (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
+                (_, From::Foreign(ipam)) => Some(ipam.as_str()),
+                _ => None,
+            })
     }
 
     /// True if any plugin or IPAM is another program.
@@ -201,11 +289,13 @@ impl Chain {
         self.foreign().next().is_some()
     }
 
-    /// Refuses a foreign plugin or IPAM that is not there, or would start this program again, before anything is changed.
+    /// Refuses a foreign plugin or IPAM that is not there, or would start this program again,
+    /// before anything is changed.
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         let owner = self.owner(attachment);
-        self.foreign().try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
+        self.foreign()
+            .try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
     }
 
     /// Says which foreign plugin or IPAM would only start this program again, for ever.
@@ -216,14 +306,21 @@ impl Chain {
     /// [`Chain::circle`] of any of them.
     pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
-        self.foreign().find_map(|plugin| self.circle(plugin, attachment, false)).map_or(Ok(()), Err)
+        self.foreign()
+            .find_map(|plugin| self.circle(plugin, attachment, false))
+            .map_or(Ok(()), Err)
     }
 
     /// The configuration that item `at` is called with as a foreign program.
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
-        let item = self.items.get(at).ok_or_else(|| Error::internal(format!("no plugin {at} in the chain")))?;
+        let item = self
+            .items
+            .get(at)
+            .ok_or_else(|| Error::internal(format!("no plugin {at} in the chain")))?;
         if let (Some(list), Some(listed)) = (&self.list, item.listed) {
-            return Ok(Rc::unwrap_or_clone(list.plugin_conf(listed, &injected(&self.conf, prev)?)?.json));
+            return Ok(Rc::unwrap_or_clone(
+                list.plugin_conf(listed, &injected(&self.conf, prev)?)?.json,
+            ));
         }
         let mut json = Json::clone(&item.conf.json);
         set_valid_attachments(&mut json, self.conf.valid_attachments.as_deref());
@@ -243,7 +340,9 @@ impl Chain {
         prev: Option<&AddResult>,
     ) -> Result<Option<AddResult>, Error> {
         let conf = self.conf_for(at, prev)?;
-        let netns = attachment.and_then(|a| a.netns.as_ref()).map(|path| path.display().to_string());
+        let netns = attachment
+            .and_then(|a| a.netns.as_ref())
+            .map(|path| path.display().to_string());
         let nobody = || Owner::new(self.network(), "", "");
         let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
         let call = delegate::Call {
@@ -255,7 +354,9 @@ impl Chain {
         };
         let result = delegate::run(plugin, &conf, &call)?;
         let is_result = command == Command::Add && !matches!(result, Json::Null);
-        is_result.then(|| AddResult::parse(&result, self.conf.version)).transpose()
+        is_result
+            .then(|| AddResult::parse(&result, self.conf.version))
+            .transpose()
     }
 }
 
@@ -266,8 +367,9 @@ pub fn ipam_alone_for_release(face: &str, conf: &NetConf) -> Result<Option<Box<d
 
 /// The list inside a `braid` configuration.
 fn list_of(conf: &NetConf) -> Result<NetConfList, Error> {
-    NetConfList::from_braid(conf)?
-        .ok_or_else(|| Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration"))
+    NetConfList::from_braid(conf)?.ok_or_else(|| {
+        Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration")
+    })
 }
 
 fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Injected<'a>, Error> {
@@ -311,7 +413,12 @@ impl Item {
 
     pub(super) fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
         if let Some(ipam) = reading.ipam(&conf.plugin, &conf, args)? {
-            return Ok(Self { conf, listed: Some(0), work: Work::Ipam, addresses: From::Ours(ipam) });
+            return Ok(Self {
+                conf,
+                listed: Some(0),
+                work: Work::Ipam,
+                addresses: From::Ours(ipam),
+            });
         }
         let Some(plugin) = reading.plugin(&conf, args)? else {
             return Ok(Self::foreign(conf, 0));
@@ -320,35 +427,56 @@ impl Item {
             (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
             (Addresses::Required, "") if reading == Reading::ForRelease => From::Nobody,
             (Addresses::Required, "") => {
-                return Err(Error::config(format!("\"ipam\": {} needs an IPAM type", conf.plugin)));
+                return Err(Error::config(format!(
+                    "\"ipam\": {} needs an IPAM type",
+                    conf.plugin
+                )));
             }
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
                     if let Some(why) = plugin.unserved().filter(|_| is_judged) {
-                        let asks = format!("{ipam:?} asks servers through the link of {}: {why}", conf.plugin);
+                        let asks = format!(
+                            "{ipam:?} asks servers through the link of {}: {why}",
+                            conf.plugin
+                        );
                         return Err(Error::config(format!("\"ipam\": type {asks}")));
                     }
                     From::Ours(ours)
                 }
                 None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
                 None if is_no_ipam(ipam) => {
-                    return Err(Error::config(format!("\"ipam\": type {ipam:?} is a plugin that gives no addresses")));
+                    return Err(Error::config(format!(
+                        "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
+                    )));
                 }
                 None => From::Foreign(ipam.to_owned()),
             },
         };
-        Ok(Self { conf, listed: Some(0), work: Work::Native(plugin), addresses })
+        Ok(Self {
+            conf,
+            listed: Some(0),
+            work: Work::Native(plugin),
+            addresses,
+        })
     }
 
     /// A plugin at `at` of a list that is another program.
     pub(super) fn foreign(conf: NetConf, at: usize) -> Self {
-        Self { conf, listed: Some(at), work: Work::Foreign, addresses: From::Nobody }
+        Self {
+            conf,
+            listed: Some(at),
+            work: Work::Foreign,
+            addresses: From::Nobody,
+        }
     }
 
     /// The same with a configuration that no list has.
     pub(super) fn made(self) -> Self {
-        Self { listed: None, ..self }
+        Self {
+            listed: None,
+            ..self
+        }
     }
 }
 
@@ -359,5 +487,9 @@ fn is_no_ipam(kind: &str) -> bool {
 
 /// Lease made of a foreign IPAM's result.
 pub fn lease_of(result: AddResult) -> Lease {
-    Lease { ips: result.ips, routes: result.routes, dns: result.dns }
+    Lease {
+        ips: result.ips,
+        routes: result.routes,
+        dns: result.dns,
+    }
 }

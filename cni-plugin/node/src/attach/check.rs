@@ -18,27 +18,42 @@ use braid_core::plugins::interface;
 /// Says what differs from what ADD made.
 #[inline(never)]
 pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
-    let Wanted { attachment, chain, .. } = &call.wanted[0];
+    let Wanted {
+        attachment, chain, ..
+    } = &call.wanted[0];
     if chain.disable_check() {
         return Ok(());
     }
     if chain.ipam_alone().is_some() {
         return check_others(&call.wanted[0], 0, machine.root());
     }
-    let folder = machine.folder(&attachment.container_id).map_err(Error::from)?;
+    let folder = machine
+        .folder(&attachment.container_id)
+        .map_err(Error::from)?;
     let record = folder.load(&call.key).map_err(Error::from)?;
     if let Some(record) = &record {
         let further = recorded::further(record, attachment).collect::<Result<Vec<_>, _>>()?;
-        further.into_iter().try_for_each(|wanted| call.push(wanted))?;
+        further
+            .into_iter()
+            .try_for_each(|wanted| call.push(wanted))?;
     }
     check_all(&call, record.as_ref(), machine)
 }
 
 /// Says what differs in any network of a call.
-pub fn check_all(call: &Invocation, record: Option<&Record>, machine: &dyn Machine) -> Result<(), Error> {
+pub fn check_all(
+    call: &Invocation,
+    record: Option<&Record>,
+    machine: &dyn Machine,
+) -> Result<(), Error> {
     let mut host = open_host(call.first(), call.netns_override, machine)?;
     let mut errors = Vec::new();
-    for (at, wanted) in call.wanted.iter().enumerate().filter(|(_, wanted)| !wanted.chain.disable_check()) {
+    for (at, wanted) in call
+        .wanted
+        .iter()
+        .enumerate()
+        .filter(|(_, wanted)| !wanted.chain.disable_check())
+    {
         for item in 0..wanted.chain.items.len() {
             errors.extend(check_others(wanted, item, host.root()).err());
         }
@@ -49,13 +64,28 @@ pub fn check_all(call: &Invocation, record: Option<&Record>, machine: &dyn Machi
 }
 
 /// Compares the host with what the native plugins of a network made, and returns the differences.
-fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Host) -> Result<Vec<Error>, Error> {
-    let Wanted { attachment, chain, .. } = wanted;
-    if !chain.items.iter().any(|item| matches!(item.work, Work::Native(_))) {
+fn check_natives(
+    wanted: &Wanted,
+    attached: Option<&Attached>,
+    host: &mut dyn Host,
+) -> Result<Vec<Error>, Error> {
+    let Wanted {
+        attachment, chain, ..
+    } = wanted;
+    if !chain
+        .items
+        .iter()
+        .any(|item| matches!(item.work, Work::Native(_)))
+    {
         return Ok(Vec::new());
     }
     let prev = chain.conf.prev_result.as_ref();
-    if prev.is_none() && chain.items.iter().any(|item| item.conf.plugin != "loopback") {
+    if prev.is_none()
+        && chain
+            .items
+            .iter()
+            .any(|item| item.conf.plugin != "loopback")
+    {
         return Err(Error::config("Required prevResult missing"));
     }
     let mut errors = Vec::new();
@@ -65,20 +95,39 @@ fn check_natives(wanted: &Wanted, attached: Option<&Attached>, host: &mut dyn Ho
         None => told::steps(wanted, prev.unwrap_or(&none), host),
     };
     let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
-    let facts = host.observe(&needs(&steps, attachment)).map_err(Error::from)?;
-    errors.extend(prev.and_then(|prev| check_result(wanted, prev, (&facts, attached.is_some())).err()));
-    let missing = steps.iter().enumerate().filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
+    let facts = host
+        .observe(&needs(&steps, attachment))
+        .map_err(Error::from)?;
+    errors.extend(
+        prev.and_then(|prev| check_result(wanted, prev, (&facts, attached.is_some())).err()),
+    );
+    let missing = steps
+        .iter()
+        .enumerate()
+        .filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
     let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());
-    errors.extend(missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))));
+    errors.extend(
+        missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))),
+    );
     Ok(errors)
 }
 
 /// Runs CHECK of item `at` where another program or the IPAM does it.
 fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
-    let Wanted { attachment, chain, .. } = wanted;
+    let Wanted {
+        attachment, chain, ..
+    } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
     if matches!(item.work, Work::Foreign) {
-        return chain.delegate(&item.conf.plugin, at, Command::Check, Some(attachment), prev).map(drop);
+        return chain
+            .delegate(
+                &item.conf.plugin,
+                at,
+                Command::Check,
+                Some(attachment),
+                prev,
+            )
+            .map(drop);
     }
     match &item.addresses {
         From::Nobody => Ok(()),
@@ -86,7 +135,9 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
             let known = Known::of(root, chain.network());
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
-        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Check, Some(attachment), prev).map(drop),
+        From::Foreign(ipam) => chain
+            .delegate(ipam, at, Command::Check, Some(attachment), prev)
+            .map(drop),
     }
 }
 
@@ -99,21 +150,36 @@ fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
 
 /// A later step of the same attachment gave the same thing another value.
 fn is_overwritten(step: &Step, later: &[Step]) -> bool {
-    later.iter().any(|other| match (step.attr(), other.attr(), step, other) {
-        (Some((at, to)), Some((other, new)), ..) => {
-            at == other && std::mem::discriminant(to) == std::mem::discriminant(new)
-        }
-        (_, _, Step::Add(Thing::Sysctl(one)), Step::Add(Thing::Sysctl(other))) => {
-            one.ns == other.ns && one.key == other.key
-        }
-        _ => false,
-    })
+    later
+        .iter()
+        .any(|other| match (step.attr(), other.attr(), step, other) {
+            (Some((at, to)), Some((other, new)), ..) => {
+                at == other && std::mem::discriminant(to) == std::mem::discriminant(new)
+            }
+            (_, _, Step::Add(Thing::Sysctl(one)), Step::Add(Thing::Sysctl(other))) => {
+                one.ns == other.ns && one.key == other.key
+            }
+            _ => false,
+        })
 }
 
-/// Compares the final result with the container: its interface, addresses and routes, wherever later plugins moved them.
-fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts, bool)) -> Result<(), Error> {
-    let Wanted { attachment, chain, .. } = wanted;
-    let kind = |item: &Item| if let Work::Native(plugin) = &item.work { plugin.kind() } else { None };
+/// Compares the final result with the container: its interface, addresses and routes, wherever
+/// later plugins moved them.
+fn check_result(
+    wanted: &Wanted,
+    prev: &AddResult,
+    (facts, is_recorded): (&Facts, bool),
+) -> Result<(), Error> {
+    let Wanted {
+        attachment, chain, ..
+    } = wanted;
+    let kind = |item: &Item| {
+        if let Work::Native(plugin) = &item.work {
+            plugin.kind()
+        } else {
+            None
+        }
+    };
     let kind = chain.items.iter().filter_map(kind).next_back();
     // A plugin that makes no interface checks what it did itself, if that is known.
     let is_made = chain.makes_interface();
@@ -122,26 +188,38 @@ fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts
     }
     let name = attachment.ifname.as_str();
     let sandbox = wanted.sandbox();
-    let own = prev.interfaces.iter().find(|interface| interface.name == name && interface.sandbox == sandbox);
+    let own = prev
+        .interfaces
+        .iter()
+        .find(|interface| interface.name == name && interface.sandbox == sandbox);
     if !is_made && own.is_none() {
         return Ok(());
     }
     let own = own.ok_or_else(|| {
-        Error::config(format!("Sandbox in prevResult doesn't match configured netns: {sandbox}, interface {name:?}"))
+        Error::config(format!(
+            "Sandbox in prevResult doesn't match configured netns: {sandbox}, interface {name:?}"
+        ))
     })?;
     let at = LinkRef::pod(attachment.ifname.clone());
     if is_made && kind.is_none() && own.mac.is_empty() && facts.link(&at).is_none() {
         // A program drives the device, and the addresses are its own.
         return Ok(());
     }
-    let fact = facts.link(&at).ok_or_else(|| Error::internal(format!("link {at} does not exist")))?;
+    let fact = facts
+        .link(&at)
+        .ok_or_else(|| Error::internal(format!("link {at} does not exist")))?;
     if let Some(kind) = kind.filter(|kind| fact.kind != *kind) {
-        return Err(Error::internal(format!("link {at} is of kind {:?}, not {kind}", fact.kind)));
+        return Err(Error::internal(format!(
+            "link {at} is of kind {:?}, not {kind}",
+            fact.kind
+        )));
     }
     if let (Some(expected), Some(found)) = (Mac::parse(&own.mac), fact.mac)
         && expected != found
     {
-        return Err(Error::internal(format!("link {at} has address {found}, not {expected}")));
+        return Err(Error::internal(format!(
+            "link {at} has address {found}, not {expected}"
+        )));
     }
     check_addresses(prev, &attachment.ifname, facts)?;
     check_routes(prev, facts)
@@ -149,10 +227,21 @@ fn check_result(wanted: &Wanted, prev: &AddResult, (facts, is_recorded): (&Facts
 
 fn check_addresses(prev: &AddResult, ifname: &IfName, facts: &Facts) -> Result<(), Error> {
     let at = LinkRef::pod(ifname.clone());
-    let is_elsewhere = |index: usize| prev.interfaces.get(index).is_some_and(|other| other.name != ifname.as_str());
-    for ip in prev.ips.iter().filter(|ip| !ip.interface.is_some_and(is_elsewhere)) {
+    let is_elsewhere = |index: usize| {
+        prev.interfaces
+            .get(index)
+            .is_some_and(|other| other.name != ifname.as_str())
+    };
+    for ip in prev
+        .ips
+        .iter()
+        .filter(|ip| !ip.interface.is_some_and(is_elsewhere))
+    {
         if !facts.addrs(&at).iter().any(|fact| fact.net == ip.address) {
-            return Err(Error::internal(format!("address {} is missing on {at}", ip.address)));
+            return Err(Error::internal(format!(
+                "address {} is missing on {at}",
+                ip.address
+            )));
         }
     }
     Ok(())
@@ -164,10 +253,15 @@ fn check_routes(prev: &AddResult, facts: &Facts) -> Result<(), Error> {
         let there = routes.iter().any(|fact| {
             fact.dst.trunc() == route.dst.trunc()
                 && interface::table(route).is_none_or(|table| fact.table == table)
-                && (route.next_hop().is_none() || route.dst.prefix_len() == 0 || fact.gw == route.next_hop())
+                && (route.next_hop().is_none()
+                    || route.dst.prefix_len() == 0
+                    || fact.gw == route.next_hop())
         });
         if !there {
-            return Err(Error::internal(format!("route {} is missing in the container", route.dst)));
+            return Err(Error::internal(format!(
+                "route {} is missing in the container",
+                route.dst
+            )));
         }
     }
     Ok(())

@@ -17,18 +17,35 @@ use braid_core::plan::undo::undo;
 
 /// Detaches the container. What is not there is already detached.
 ///
-/// The configuration is the one that the record remembers, which knows who gave the address; without a record the call's, as
-/// far as it can be read.
+/// The configuration is the one that the record remembers, which knows who gave the address;
+/// without a record the call's, as far as it can be read.
 #[inline(never)]
 pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Error> {
-    let Request { attachment, path, netns_override, conf, .. } = request;
+    let Request {
+        attachment,
+        path,
+        netns_override,
+        conf,
+        ..
+    } = request;
     let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
         let known = Known::of(machine.root(), &conf.name);
-        return ipam.release(&attachment.owner(&conf.name), known.host_of(&attachment)).map(drop);
+        return ipam
+            .release(&attachment.owner(&conf.name), known.host_of(&attachment))
+            .map(drop);
     }
     let key = Chain::key_of(face, &conf, &attachment);
-    detach(&Leaving { key, attachment, conf, path, netns_override }, machine)
+    detach(
+        &Leaving {
+            key,
+            attachment,
+            conf,
+            path,
+            netns_override,
+        },
+        machine,
+    )
 }
 
 /// Attachments of a call without a record, found by other means.
@@ -46,7 +63,11 @@ pub struct Unrecorded {
 pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
     detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
-        Ok(Unrecorded { wanted, record: None, is_more: folder.has_file(&call.key) })
+        Ok(Unrecorded {
+            wanted,
+            record: None,
+            is_more: folder.has_file(&call.key),
+        })
     })
 }
 
@@ -56,19 +77,35 @@ pub fn detach_or(
     machine: &dyn Machine,
     find: &dyn Fn(&Folder, &mut dyn Host) -> Result<Unrecorded, Error>,
 ) -> Result<(), Error> {
-    let mut host = machine.open(netns_of(&call.attachment)?).map_err(Error::from)?;
+    let mut host = machine
+        .open(netns_of(&call.attachment)?)
+        .map_err(Error::from)?;
     let is_own = !call.netns_override && host.own_netns().map_err(Error::from)?.is_some();
-    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let folder = machine
+        .folder(&call.key.owner.container_id)
+        .map_err(Error::from)?;
     let record = folder.load_left(&call.key).map_err(Error::from)?;
-    if let Some(netns) = record.as_ref().filter(|_| !host.has_pod()).and_then(|record| netns_of_moved(record, call)) {
+    if let Some(netns) = record
+        .as_ref()
+        .filter(|_| !host.has_pod())
+        .and_then(|record| netns_of_moved(record, call))
+    {
         host = machine.open(Some(netns)).map_err(Error::from)?;
     }
     let is_recorded = record.is_some();
-    let Unrecorded { mut wanted, record, is_more } = match record {
+    let Unrecorded {
+        mut wanted,
+        record,
+        is_more,
+    } = match record {
         Some(record) => {
             let wanted = recorded::wanted(Some(&record), call)?;
             let is_more = record.is_second() && folder.file(&call.key).exists();
-            Unrecorded { wanted, record: Some(record), is_more }
+            Unrecorded {
+                wanted,
+                record: Some(record),
+                is_more,
+            }
         }
         None if is_own => return refuse_own(&*host),
         None => find(&folder, &mut *host)?,
@@ -82,59 +119,104 @@ pub fn detach_or(
             wanted.attachment.netns = None;
         }
     }
-    let mut taking = TakeBack { wanted: &wanted, record, is_told: true };
+    let mut taking = TakeBack {
+        wanted: &wanted,
+        record,
+        is_told: true,
+    };
     let mut errors = taking.run(&mut *host);
-    // A record that can't be read would have named more networks. It stays until all of them are left.
+    // A record that can't be read would have named more networks. It stays until all of them are
+    // left.
     if is_more {
         errors.extend(forget(&call.key, &folder, machine));
     }
     Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
-    if is_recorded { folder.close().map_err(Error::from) } else { detach_names(folder, &call.key, machine) }
+    if is_recorded {
+        folder.close().map_err(Error::from)
+    } else {
+        detach_names(folder, &call.key, machine)
+    }
 }
 
-/// Detaches what the network has of the interface by other records: its configuration has become a list of type `braid` since,
-/// or is no such list any more. Then the plugin that makes the interface ends the record of the list.
+/// Detaches what the network has of the interface by other records: its configuration has become a
+/// list of type `braid` since, or is no such list any more. Then the plugin that makes the
+/// interface ends the record of the list.
 #[cold]
 pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
-    let makes_interface = |chain: &Chain| chain.items.first().is_some_and(|item| item.conf.plugin == key.plugin);
+    let makes_interface = |chain: &Chain| {
+        chain
+            .items
+            .first()
+            .is_some_and(|item| item.conf.plugin == key.plugin)
+    };
     let is_list = |record: &Record| {
-        record.key.plugin == BRAID && recorded::chains(record).any(|(_, chain)| makes_interface(&chain))
+        record.key.plugin == BRAID
+            && recorded::chains(record).any(|(_, chain)| makes_interface(&chain))
     };
     let mut others = folder.others(key).map_err(Error::from)?;
     others.retain(|record| key.plugin == BRAID || is_list(record));
     folder.close().map_err(Error::from)?;
-    let errors: Vec<Error> = others.iter().filter_map(|record| collect(record, machine).err()).collect();
+    let errors: Vec<Error> = others
+        .iter()
+        .filter_map(|record| collect(record, machine).err())
+        .collect();
     Error::joined(&errors)
 }
 
-/// Takes back what a record describes, for an ADD that begins again in a namespace, perhaps with other chains.
+/// Takes back what a record describes, for an ADD that begins again in a namespace, perhaps with
+/// other chains.
 #[cold]
-pub fn take_back(record: Record, attachment: &Attachment, folder: &Folder, host: &mut dyn Host) -> Result<(), Error> {
+pub fn take_back(
+    record: Record,
+    attachment: &Attachment,
+    folder: &Folder,
+    host: &mut dyn Host,
+) -> Result<(), Error> {
     let mut wanted = Vec::new();
     for (attached, chain) in recorded::chains(&record) {
         let netns = attachment.netns.clone();
-        let attachment = Attachment { netns, ..record.interface_of(attached) };
+        let attachment = Attachment {
+            netns,
+            ..record.interface_of(attached)
+        };
         wanted.push(recorded::as_wanted(attached, attachment, chain));
     }
     let key = record.key.clone();
-    let mut taking = TakeBack { wanted: &wanted, record: Some(record), is_told: false };
+    let mut taking = TakeBack {
+        wanted: &wanted,
+        record: Some(record),
+        is_told: false,
+    };
     let errors = taking.run(host);
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
-/// True if the path leads to another namespace than the recorded one. Asked only where something would be done there: to
-/// enter it takes as long as to delete a veth.
+/// True if the path leads to another namespace than the recorded one. Asked only where something
+/// would be done there: to enter it takes as long as to delete a veth.
 fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
-    let enters = || undo(&record.steps().cloned().collect::<Vec<_>>()).iter().any(|step| step.ns() == Ns::Pod);
+    let enters = || {
+        undo(&record.steps().cloned().collect::<Vec<_>>())
+            .iter()
+            .any(|step| step.ns() == Ns::Pod)
+    };
     let has_foreign = || wanted.iter().any(|wanted| wanted.chain.has_foreign());
-    host.has_pod() && (record.is_of_earlier_boot() || (has_foreign() || enters()) && !record.is_of(host.pod_cookie()))
+    host.has_pod()
+        && (record.is_of_earlier_boot()
+            || (has_foreign() || enters()) && !record.is_of(host.pod_cookie()))
 }
 
-/// The recorded namespace, where the runtime names none and the host is to get a link back from there, or may be.
+/// The recorded namespace, where the runtime names none and the host is to get a link back from
+/// there, or may be.
 fn netns_of_moved(record: &Record, call: &Leaving) -> Option<NetNs> {
-    let has_moved = || record.steps().any(|step| matches!(step, Step::Add(Thing::Moved(_))));
-    let path =
-        record.netns.as_deref().filter(|_| call.attachment.netns.is_none() && (record.is_second() || has_moved()))?;
+    let has_moved = || {
+        record
+            .steps()
+            .any(|step| matches!(step, Step::Add(Thing::Moved(_))))
+    };
+    let path = record
+        .netns
+        .as_deref()
+        .filter(|_| call.attachment.netns.is_none() && (record.is_second() || has_moved()))?;
     NetNs::open(path).ok()
 }
 
@@ -154,9 +236,20 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
         let first: &Attached = record.attachments.first().ok_or_else(lost)?;
         let conf = NetConf::from_json(Json::clone(&first.conf))?;
         let (key, path) = (record.key.clone(), record.path.clone());
-        Ok(Leaving { key, attachment: record.interface_of(first), conf, path, netns_override: false })
+        Ok(Leaving {
+            key,
+            attachment: record.interface_of(first),
+            conf,
+            path,
+            netns_override: false,
+        })
     };
-    call().and_then(|call| detach(&call, machine)).map_err(|err: Error| {
-        err.context(format!("container {} {}", record.key.owner.container_id, record.key.owner.ifname))
-    })
+    call()
+        .and_then(|call| detach(&call, machine))
+        .map_err(|err: Error| {
+            err.context(format!(
+                "container {} {}",
+                record.key.owner.container_id, record.key.owner.ifname
+            ))
+        })
 }

@@ -1,4 +1,5 @@
-//! The file by which an attachment's plugins are told of its device, and tell of it (device information, 1.1.0).
+//! The file by which an attachment's plugins are told of its device, and tell of it (device
+//! information, 1.1.0).
 
 use crate::source::files;
 use braid_core::cni::{Error, Json};
@@ -18,14 +19,16 @@ pub struct DeviceFile {
 }
 
 impl DeviceFile {
-    /// Writes what the device plugin says; where it says nothing, takes away what an earlier attempt may have left. A plugin that
-    /// is to write it finds its folder.
+    /// Writes what the device plugin says; where it says nothing, takes away what an earlier
+    /// attempt may have left. A plugin that is to write it finds its folder.
     pub fn write(&self) -> Result<(), Error> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
         made.map_err(|err| failed("make the folder of", &self.path, &err))?;
         match &self.content {
-            Some(content) => fs::write(&self.path, content).map_err(|err| failed("write", &self.path, &err)),
+            Some(content) => {
+                fs::write(&self.path, content).map_err(|err| failed("write", &self.path, &err))
+            }
             None => remove(&self.path),
         }
     }
@@ -33,7 +36,8 @@ impl DeviceFile {
 
 /// Reads what the plugins say of the device, if they do; what is no device information is an error.
 pub fn read(path: &Path) -> Result<Option<Json>, Error> {
-    let parsed = files::read(path).and_then(|files| files.first().map(|file| parse(&file.bytes)).transpose());
+    let parsed = files::read(path)
+        .and_then(|files| files.first().map(|file| parse(&file.bytes)).transpose());
     parsed.map_err(|err| err.context(path.display()))
 }
 

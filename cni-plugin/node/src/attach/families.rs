@@ -18,8 +18,13 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of these is reserved then.
-    pub fn lease(&self, ipam: &dyn Ipam, get: impl FnOnce(&dyn Ipam) -> Result<Lease, Error>) -> Result<Lease, Error> {
+    /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of
+    /// these is reserved then.
+    pub fn lease(
+        &self,
+        ipam: &dyn Ipam,
+        get: impl FnOnce(&dyn Ipam) -> Result<Lease, Error>,
+    ) -> Result<Lease, Error> {
         match &self.no_ipv6 {
             Some(why) => get(&*ipam.without_ipv6().ok_or_else(|| nothing_left(why))?),
             None => get(ipam),
@@ -29,14 +34,18 @@ impl Ask<'_> {
     /// The part of a claim that is left: the node may lack IPv6 that another one had.
     pub fn claim_of(&self, claim: &Claim) -> Claim {
         let mut claim = claim.clone();
-        claim.addresses.retain(|ip| ip.is_ipv4() || self.no_ipv6.is_none());
+        claim
+            .addresses
+            .retain(|ip| ip.is_ipv4() || self.no_ipv6.is_none());
         claim
     }
 
-    /// Takes IPv6 out of a lease where there is to be none, since an IPAM that is another program may have given it. Also
-    /// returns a warning for the operator.
+    /// Takes IPv6 out of a lease where there is to be none, since an IPAM that is another program
+    /// may have given it. Also returns a warning for the operator.
     pub fn left_of(&self, from: &From, mut lease: Lease) -> Result<(Lease, Option<String>), Error> {
-        let Some(why) = &self.no_ipv6 else { return Ok((lease, None)) };
+        let Some(why) = &self.no_ipv6 else {
+            return Ok((lease, None));
+        };
         let given = lease.ips.len();
         lease.ips.retain(|ip| ip.address.addr().is_ipv4());
         lease.routes.retain(|route| route.dst.addr().is_ipv4());
@@ -44,11 +53,15 @@ impl Ask<'_> {
             return Err(nothing_left(why));
         }
         let is_less = matches!(from, From::Ours(_)) || lease.ips.len() < given;
-        let warning = || format!("this node has no IPv6 ({why}): the container gets its IPv4 addresses alone");
+        let warning = || {
+            format!("this node has no IPv6 ({why}): the container gets its IPv4 addresses alone")
+        };
         Ok((lease, is_less.then(warning)))
     }
 }
 
 fn nothing_left(why: &str) -> Error {
-    Error::internal(format!("all addresses are IPv6, and this node has none ({why})"))
+    Error::internal(format!(
+        "all addresses are IPv6, and this node has none ({why})"
+    ))
 }

@@ -1,10 +1,14 @@
-//! Plugins of type `flannel` in a chain: each is the plugin that it stands for, and behind it the file that tells so.
+//! Plugins of type `flannel` in a chain: each is the plugin that it stands for, and behind it the
+//! file that tells so.
 //!
-//! The configuration made of flanneld's file stands in the call's configuration, and so in the record: DEL needs that file no more.
+//! The configuration made of flanneld's file stands in the call's configuration, and so in the
+//! record: DEL needs that file no more.
 
 use super::chain::{Item, Reading};
 use braid_core::cni::{Error, Json, NetConf};
-use braid_core::plugins::meta::flannel::{self, FLANNEL, data_file, delegate, delegate_for_release, subnet_file};
+use braid_core::plugins::meta::flannel::{
+    self, FLANNEL, data_file, delegate, delegate_for_release, subnet_file,
+};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::rc::Rc;
@@ -51,36 +55,59 @@ impl Reader<'_> {
         let made = known.and_then(|known| known.get(&at.to_string()));
         let is_others = made.is_none() && known.is_some_and(|known| known.fields().is_empty());
         if is_others {
-            return Ok(Some(Made { items: vec![Item::foreign(conf.clone(), at)], unready: None }));
+            return Ok(Some(Made {
+                items: vec![Item::foreign(conf.clone(), at)],
+                unready: None,
+            }));
         }
-        let made = made.cloned().or_else(|| self.told(conf)).map_or_else(|| delegate_now(conf), Ok);
+        let made = made
+            .cloned()
+            .or_else(|| self.told(conf))
+            .map_or_else(|| delegate_now(conf), Ok);
         let (made, unready) = match (made, delegate_for_release(conf)) {
             (Ok(made), _) => (made, None),
             (Err(err), Ok(known)) => (known, Some(err)),
             // No ADD had a use for it.
             (Err(_), Err(_)) if self.reading == Reading::ForRelease => {
-                return Ok(Some(Made { items: Vec::new(), unready: None }));
+                return Ok(Some(Made {
+                    items: Vec::new(),
+                    unready: None,
+                }));
             }
             (Err(_), Err(wrong)) => return Err(wrong),
         };
-        let reading = if unready.is_some() { Reading::ForRelease } else { self.reading };
+        let reading = if unready.is_some() {
+            Reading::ForRelease
+        } else {
+            self.reading
+        };
         if unready.is_none() {
             self.keep(at, &made);
         }
         let worker = Item::parse(NetConf::from_json(made.clone())?, self.args, reading)?;
         let file = Item::parse(flannel::with_made(conf, &made), self.args, reading)?;
-        Ok(Some(Made { items: vec![worker.made(), file.made()], unready }))
+        Ok(Some(Made {
+            items: vec![worker.made(), file.made()],
+            unready,
+        }))
     }
 
     /// The file's configuration of the container whose attachment goes.
     fn told(&self, conf: &NetConf) -> Option<Json> {
         let path = data_file(conf, self.container_id?).ok()?;
         let json = Json::parse(read(&path).ok()?.as_bytes(), &path).ok()?;
-        NetConf::from_json(json.clone()).is_ok_and(|conf| !conf.plugin.is_empty()).then_some(json)
+        NetConf::from_json(json.clone())
+            .is_ok_and(|conf| !conf.plugin.is_empty())
+            .then_some(json)
     }
 
     fn keep(&mut self, at: usize, made: &Json) {
-        let mut known = self.whole.json.get(MADE).cloned().unwrap_or_else(|| Json::object_of([]));
+        let mut known = self
+            .whole
+            .json
+            .get(MADE)
+            .cloned()
+            .unwrap_or_else(|| Json::object_of([]));
         known.set(&at.to_string(), made.clone());
         Rc::make_mut(&mut self.whole.json).set(MADE, known);
     }
@@ -89,7 +116,8 @@ impl Reader<'_> {
 /// Makes the configuration of what flanneld says now.
 fn delegate_now(conf: &NetConf) -> Result<Json, Error> {
     let path = subnet_file(conf)?;
-    let text = read(&path).map_err(|err| Error::because(format!("flannel: read {path}: {err}"), is_passing(&err)))?;
+    let text = read(&path)
+        .map_err(|err| Error::because(format!("flannel: read {path}: {err}"), is_passing(&err)))?;
     delegate(conf, &path, &text)
 }
 
@@ -104,6 +132,8 @@ fn read(path: &str) -> io::Result<String> {
         return Err(io::Error::other("it is no regular file"));
     }
     let mut text = String::new();
-    File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    File::open(path)?
+        .take(MAX_BYTES)
+        .read_to_string(&mut text)?;
     Ok(text)
 }

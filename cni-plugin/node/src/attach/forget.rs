@@ -1,6 +1,8 @@
-//! Containers of which a record can't be read: what they have in any network, found by names and owners.
+//! Containers of which a record can't be read: what they have in any network, found by names and
+//! owners.
 //!
-//! The record would have named the networks. The kernel shows the owner of each link and rule, and a lease names its own.
+//! The record would have named the networks. The kernel shows the owner of each link and rule, and
+//! a lease names its own.
 
 use super::leases::{folders, network_of};
 use super::liveness::Known;
@@ -11,7 +13,8 @@ use crate::ipam::liveness::owner_of;
 use crate::store::record::{self, Folder, Key, Record};
 use braid_core::cni::{Error, Owner};
 
-/// Takes back all that the container of a call has without a readable record, in each network; all errors.
+/// Takes back all that the container of a call has without a readable record, in each network; all
+/// errors.
 #[cold]
 pub(super) fn forget(key: &Key, folder: &Folder, machine: &dyn Machine) -> Vec<Error> {
     match folder.records() {
@@ -32,7 +35,10 @@ pub(super) struct Unowned<'a> {
 impl<'a> Unowned<'a> {
     /// Of a container with these readable records.
     pub(super) fn of(container_id: &'a str, records: &[Record]) -> Self {
-        Self { container_id, recorded: records.iter().flat_map(Record::owners).collect() }
+        Self {
+            container_id,
+            recorded: records.iter().flat_map(Record::owners).collect(),
+        }
     }
 
     fn has(&self, owner: &Owner) -> bool {
@@ -45,14 +51,20 @@ impl<'a> Unowned<'a> {
 
     /// True if the host has any of them: a link, a rule, a lease.
     pub(super) fn is_any(&self, host: &mut dyn Host, machine: &dyn Machine) -> Result<bool, Error> {
-        if !host.owned(&|text| self.has_text(text)).map_err(Error::from)?.is_empty() {
+        if !host
+            .owned(&|text| self.has_text(text))
+            .map_err(Error::from)?
+            .is_empty()
+        {
             return Ok(true);
         }
         let all = orphans::records(machine)?;
         Ok(folders(&all, machine.root()).iter().any(|folder| {
             let network = network_of(folder);
             let leases = host_local::read_leases(folder).unwrap_or_default();
-            leases.iter().any(|lease| owner_of(lease, &network).is_some_and(|owner| self.has(&owner)))
+            leases
+                .iter()
+                .any(|lease| owner_of(lease, &network).is_some_and(|owner| self.has(&owner)))
         }))
     }
 
@@ -70,15 +82,22 @@ impl<'a> Unowned<'a> {
         for folder in folders(&records, machine.root()) {
             let network = network_of(&folder);
             let known = Known::of(machine.root(), &network);
-            let is_its = |lease: &_| owner_of(lease, &network).is_some_and(|owner| self.has(&owner));
+            let is_its =
+                |lease: &_| owner_of(lease, &network).is_some_and(|owner| self.has(&owner));
             errors.extend(host_local::free(&folder, is_its, known.host()).err());
         }
         errors
     }
 }
 
-/// Does so for each container that has an unreadable record of this network and plugin, and is not listed; all errors.
-pub(super) fn forget_unlisted(network: &str, plugin: &str, listed: &[Owner], machine: &dyn Machine) -> Vec<Error> {
+/// Does so for each container that has an unreadable record of this network and plugin, and is not
+/// listed; all errors.
+pub(super) fn forget_unlisted(
+    network: &str,
+    plugin: &str,
+    listed: &[Owner],
+    machine: &dyn Machine,
+) -> Vec<Error> {
     let mut damaged = Vec::new();
     for folder in [record::ROOT, record::foreign::ROOT] {
         match record::damaged_in(&machine.root().at(folder)) {
@@ -86,8 +105,14 @@ pub(super) fn forget_unlisted(network: &str, plugin: &str, listed: &[Owner], mac
             Err(err) => return vec![err.into()],
         }
     }
-    let is_listed = |container_id: &str| listed.iter().any(|owner| owner.container_id == container_id);
-    let lost = damaged.into_iter().filter(|it| it.is_of(network, plugin) && !is_listed(&it.container_id));
+    let is_listed = |container_id: &str| {
+        listed
+            .iter()
+            .any(|owner| owner.container_id == container_id)
+    };
+    let lost = damaged
+        .into_iter()
+        .filter(|it| it.is_of(network, plugin) && !is_listed(&it.container_id));
     let mut errors = Vec::new();
     for damaged in lost {
         let folder = match machine.folder(&damaged.container_id) {

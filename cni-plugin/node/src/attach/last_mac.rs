@@ -1,5 +1,5 @@
-//! The hardware address that a later plugin gives the interface. A DHCP server leases to a hardware address, so the link has
-//! the last one before its addresses are requested.
+//! The hardware address that a later plugin gives the interface. A DHCP server leases to a hardware
+//! address, so the link has the last one before its addresses are requested.
 
 use super::chain::Work;
 use super::invocation::Wanted;
@@ -8,22 +8,41 @@ use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 use braid_core::plan::{Facts, Step};
 use braid_core::plugins::Planned;
 
-/// The address that the plugins behind `item` leave the interface with; `None` if none of them sets one.
+/// The address that the plugins behind `item` leave the interface with; `None` if none of them sets
+/// one.
 pub(super) fn behind(wanted: &Wanted, item: usize) -> Option<Mac> {
     let mut behind = wanted.chain.items.iter().skip(item + 1).rev();
-    behind.find_map(|item| if let Work::Native(plugin) = &item.work { plugin.mac() } else { None })
+    behind.find_map(|item| {
+        if let Work::Native(plugin) = &item.work {
+            plugin.mac()
+        } else {
+            None
+        }
+    })
 }
 
-/// Adds the step that sets the address to the plan of the link `at`, before the link comes up if it comes up by itself.
+/// Adds the step that sets the address to the plan of the link `at`, before the link comes up if it
+/// comes up by itself.
 pub(super) fn set(mac: Mac, at: &LinkRef, planned: &mut Planned, facts: &Facts) {
-    let before = facts.clone().after(&planned.steps).link(at).and_then(|link| link.mac);
+    let before = facts
+        .clone()
+        .after(&planned.steps)
+        .link(at)
+        .and_then(|link| link.mac);
     adopt(mac, at, planned);
     let (at, to) = (at.clone(), LinkAttr::Mac(mac));
-    let is_up =
-        |step: &Step| matches!(step, Step::Add(Thing::Attr(Attr { at: up, to: LinkAttr::Up(true) })) if *up == at);
-    let place = planned.steps.iter().position(is_up).unwrap_or(planned.steps.len());
+    let is_up = |step: &Step| matches!(step, Step::Add(Thing::Attr(Attr { at: up, to: LinkAttr::Up(true) })) if *up == at);
+    let place = planned
+        .steps
+        .iter()
+        .position(is_up)
+        .unwrap_or(planned.steps.len());
     let step = match before {
-        Some(before) => Step::Set { at, to, from: LinkAttr::Mac(before) },
+        Some(before) => Step::Set {
+            at,
+            to,
+            from: LinkAttr::Mac(before),
+        },
         None => Step::add(Attr { at, to }),
     };
     planned.steps.insert(place, step);
@@ -32,7 +51,10 @@ pub(super) fn set(mac: Mac, at: &LinkRef, planned: &mut Planned, facts: &Facts) 
 /// Changes the steps and the result of the link `at` that name its address.
 pub(super) fn adopt(mac: Mac, at: &LinkRef, planned: &mut Planned) {
     for step in &mut planned.steps {
-        if let Step::Add(Thing::Attr(Attr { at: named, to: LinkAttr::Announce(announced) })) = step
+        if let Step::Add(Thing::Attr(Attr {
+            at: named,
+            to: LinkAttr::Announce(announced),
+        })) = step
             && named == at
         {
             *announced = mac;
@@ -40,6 +62,11 @@ pub(super) fn adopt(mac: Mac, at: &LinkRef, planned: &mut Planned) {
             check.mac = mac;
         }
     }
-    let own = planned.result.interfaces.iter_mut().filter(|interface| !interface.sandbox.is_empty());
-    own.filter(|interface| interface.name == at.name.as_str()).for_each(|interface| interface.mac = mac.to_string());
+    let own = planned
+        .result
+        .interfaces
+        .iter_mut()
+        .filter(|interface| !interface.sandbox.is_empty());
+    own.filter(|interface| interface.name == at.name.as_str())
+        .for_each(|interface| interface.mac = mac.to_string());
 }

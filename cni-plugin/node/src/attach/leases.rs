@@ -13,9 +13,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of the default `dataDir`, and those that the records' configurations name; one is one network's.
+/// The folders of the default `dataDir`, and those that the records' configurations name; one is
+/// one network's.
 pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
-    let default = fs::read_dir(root.at(DEFAULT_DATA_DIR)).into_iter().flatten().flatten().map(|entry| entry.path());
+    let default = fs::read_dir(root.at(DEFAULT_DATA_DIR))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     let mut folders: BTreeSet<PathBuf> = default.filter(|path| path.is_dir()).collect();
     for (_, chain) in records.iter().flat_map(recorded::chains) {
         folders.extend(host_locals(&chain).map(|(_, config)| config.path()));
@@ -25,7 +30,11 @@ pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
 
 /// The network whose leases a folder holds.
 pub fn network_of(folder: &Path) -> String {
-    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    folder
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The leases of the dead in a folder.

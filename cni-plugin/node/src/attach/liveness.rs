@@ -1,4 +1,5 @@
-//! State of a container's namespace, as this node knows it: braid's records first, then libcni's cache.
+//! State of a container's namespace, as this node knows it: braid's records first, then libcni's
+//! cache.
 
 use super::recorded;
 use crate::Error;
@@ -6,7 +7,9 @@ use crate::apply::executor::{OnError, execute};
 use crate::ipam::Host;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
-use crate::ipam::liveness::{Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of};
+use crate::ipam::liveness::{
+    Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of,
+};
 use crate::kernel::Kernel;
 use crate::store::holder::is_alive;
 pub use crate::store::holder::netns_of;
@@ -28,7 +31,8 @@ pub struct Known {
     /// Folder of the lease index.
     index_at: PathBuf,
     cache: LibcniCache,
-    /// All of the node, read when somebody's death is first asked about: a full range asks about each of its owners.
+    /// All of the node, read when somebody's death is first asked about: a full range asks about
+    /// each of its owners.
     records: OnceCell<Vec<Record>>,
     is_quiet: bool,
 }
@@ -36,31 +40,56 @@ pub struct Known {
 impl Known {
     /// Of the network with this name.
     pub fn of(root: &Root, network: &str) -> Self {
-        let cache = LibcniCache { dir: root.at(LIBCNI_CACHE_DIR), network: network.to_owned() };
+        let cache = LibcniCache {
+            dir: root.at(LIBCNI_CACHE_DIR),
+            network: network.to_owned(),
+        };
         let [records_at, index_at] = [record::ROOT, STATE_DIR].map(|path| root.at(path));
-        Self { records_at, index_at, cache, records: OnceCell::new(), is_quiet: false }
+        Self {
+            records_at,
+            index_at,
+            cache,
+            records: OnceCell::new(),
+            is_quiet: false,
+        }
     }
 
     /// For a caller that tells of each lease itself.
     #[must_use]
     pub fn quiet(self) -> Self {
-        Self { is_quiet: true, ..self }
+        Self {
+            is_quiet: true,
+            ..self
+        }
     }
 
     /// Host that is lent to the IPAM verbs.
     pub fn host(&self) -> Host<'_> {
-        Host { state_dir: &self.index_at, liveness: self, attachment: None }
+        Host {
+            state_dir: &self.index_at,
+            liveness: self,
+            attachment: None,
+        }
     }
 
     /// The same for a verb that is about one container.
     pub fn host_of<'a>(&'a self, attachment: &'a Attachment) -> Host<'a> {
-        Host { attachment: Some(attachment), ..self.host() }
+        Host {
+            attachment: Some(attachment),
+            ..self.host()
+        }
     }
 
     fn recorded_netns(&self, owner: &Owner) -> Option<Netns> {
-        let records = self.records.get_or_init(|| record::list_in(&self.records_at).unwrap_or_default());
+        let records = self
+            .records
+            .get_or_init(|| record::list_in(&self.records_at).unwrap_or_default());
         let is_owners = |record: &&Record| record.owners().any(|its| its == *owner);
-        records.iter().filter(|record| record.netns.is_some()).find(is_owners).map(netns_of)
+        records
+            .iter()
+            .filter(|record| record.netns.is_some())
+            .find(is_owners)
+            .map(netns_of)
     }
 }
 
@@ -82,7 +111,11 @@ impl Liveness for Known {
             let mut leased = recorded::leased(record, self.network(), path);
             leased.retain(|(ip, _)| is_missing(*ip));
             if !leased.is_empty() && is_alive(record) {
-                missing.extend(leased.into_iter().map(|(ip, owner)| Recorded { ip, owner, is_idle }));
+                missing.extend(leased.into_iter().map(|(ip, owner)| Recorded {
+                    ip,
+                    owner,
+                    is_idle,
+                }));
             }
         });
         if let Err(err) = read {
@@ -93,18 +126,27 @@ impl Liveness for Known {
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {
         if !self.is_quiet {
-            crate::tell!("network {:?}: address {} was free again: {why}", self.network(), lease.ip);
+            crate::tell!(
+                "network {:?}: address {} was free again: {why}",
+                self.network(),
+                lease.ip
+            );
         }
-        for err in owner_of(lease, self.network()).map(|owner| end_rules(&owner)).unwrap_or_default() {
+        for err in owner_of(lease, self.network())
+            .map(|owner| end_rules(&owner))
+            .unwrap_or_default()
+        {
             crate::tell!("{err}");
         }
     }
 }
 
-/// Ends what the host's rules say of the address of a container that is gone: the next one to have it is not to be reached
-/// by its ports. The rest is left to its DEL or GC, which may hold locks that this call needs.
+/// Ends what the host's rules say of the address of a container that is gone: the next one to have
+/// it is not to be reached by its ports. The rest is left to its DEL or GC, which may hold locks
+/// that this call needs.
 fn end_rules(owner: &Owner) -> Vec<Error> {
-    let steps = [Kind::HostPorts, Kind::Masquerades, Kind::Firewall].map(|kind| Step::Forget(kind, owner.short()));
+    let steps = [Kind::HostPorts, Kind::Masquerades, Kind::Firewall]
+        .map(|kind| Step::Forget(kind, owner.short()));
     match Kernel::open(None) {
         Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
         Err(err) => vec![err],

@@ -1,4 +1,5 @@
-//! Each verb of CNI for all networks of a container, and all plugins of their chains, in one process.
+//! Each verb of CNI for all networks of a container, and all plugins of their chains, in one
+//! process.
 //!
 //! ```text
 //!  request ─► invocation: networks, each with its chain: items, native or foreign, each with its IPAM
@@ -47,7 +48,11 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 /// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
-pub fn answer(request: Request, face: &str, deliver: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+pub fn answer(
+    request: Request,
+    face: &str,
+    deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
     let machine = This { is_timed: false };
     if Chain::face_of(face, &request.conf) == BRAID
         && let Some(settings) = Settings::of(&request.conf)?
@@ -60,8 +65,10 @@ pub fn answer(request: Request, face: &str, deliver: &mut dyn FnMut(&str) -> Res
         Command::Add => {
             let version = request.conf.version;
             let call = ManuallyDrop::new(Invocation::of(request, face)?);
-            add::add(&call, &machine, &mut |results, _| deliver(&add::stdout(results, version)?).map(|()| None))
-                .map(std::mem::forget)
+            add::add(&call, &machine, &mut |results, _| {
+                deliver(&add::stdout(results, version)?).map(|()| None)
+            })
+            .map(std::mem::forget)
         }
         Command::Del => del::del(request, face, &machine),
         Command::Check => check::check(Invocation::of(request, face)?, &machine),
@@ -90,9 +97,14 @@ fn of_pods(
     }
 }
 
-/// Answers VERSION. A name that leads to this program and is none of its types serves no other verb.
+/// Answers VERSION. A name that leads to this program and is none of its types serves no other
+/// verb.
 pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
     let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
-    let circle = if is_ours { None } else { delegate::circle(face, path, &Owner::default(), false) };
+    let circle = if is_ours {
+        None
+    } else {
+        delegate::circle(face, path, &Owner::default(), false)
+    };
     circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }

@@ -15,7 +15,8 @@ pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
-/// Removes empty folders and temporary files of records that interrupted calls left; returns all errors.
+/// Removes empty folders and temporary files of records that interrupted calls left; returns all
+/// errors.
 pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
     [machine.sweep_empty(), foreign::sweep(machine.root())]
         .into_iter()
@@ -31,5 +32,10 @@ pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<
         Err(err) => return vec![err.into()],
     };
     let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
-    report.errors.into_iter().chain(host.sweep().err()).map(Error::from).collect()
+    report
+        .errors
+        .into_iter()
+        .chain(host.sweep().err())
+        .map(Error::from)
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run alike.
+//! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run
+//! alike.
 
 use super::chain::{From, Item, Work};
 use super::families::Ask;
@@ -42,13 +43,22 @@ impl Native {
     /// Takes over what was read.
     fn read(&mut self, facts: Facts) {
         self.observed.merge(facts);
-        self.ahead = self.parts.iter().fold(self.observed.clone(), |facts, part| facts.after(&part.steps));
+        self.ahead = self
+            .parts
+            .iter()
+            .fold(self.observed.clone(), |facts, part| {
+                facts.after(&part.steps)
+            });
     }
 
     /// Has a plugin change the steps of the ones before it in its network.
     fn amend(&mut self, attachment: usize, amend: impl Fn(&Facts, &mut [Step]) -> bool) {
         let mut is_changed = false;
-        for part in self.parts.iter_mut().filter(|part| part.attachment == attachment) {
+        for part in self
+            .parts
+            .iter_mut()
+            .filter(|part| part.attachment == attachment)
+        {
             is_changed |= amend(&self.ahead, &mut part.steps);
         }
         if is_changed {
@@ -58,9 +68,14 @@ impl Native {
 
     /// Takes over what a plugin will do, less what it shares with a network before.
     fn push(&mut self, mut part: Part) {
-        let before = || self.parts.iter().filter(|before| before.attachment != part.attachment);
-        let is_shared =
-            |step: &Step| matches!(step, Step::Ensure(_)) && before().any(|before| before.steps.contains(step));
+        let before = || {
+            self.parts
+                .iter()
+                .filter(|before| before.attachment != part.attachment)
+        };
+        let is_shared = |step: &Step| {
+            matches!(step, Step::Ensure(_)) && before().any(|before| before.steps.contains(step))
+        };
         part.steps.retain(|step| !is_shared(step));
         self.ahead = std::mem::take(&mut self.ahead).after(&part.steps);
         self.parts.push(part);
@@ -73,17 +88,31 @@ pub type Leases<'l> = dyn FnMut(&Ask<'_>) -> Result<Option<Lease>, Error> + 'l;
 impl<'a> Planner<'a> {
     /// Starts from the results of earlier calls, where there are some.
     pub fn new(wanted: &'a [Wanted]) -> Self {
-        let results = wanted.iter().map(|wanted| wanted.chain.conf.prev_result.clone()).collect();
+        let results = wanted
+            .iter()
+            .map(|wanted| wanted.chain.conf.prev_result.clone())
+            .collect();
         let sandbox = wanted.first().map(Wanted::sandbox).unwrap_or_default();
-        Self { wanted, results, warnings: Vec::new(), sandbox }
+        Self {
+            wanted,
+            results,
+            warnings: Vec::new(),
+            sandbox,
+        }
     }
 
-    /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will leave them.
+    /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will
+    /// leave them.
     ///
-    /// Refusals that need no addresses come before any are reserved: those of the first plugin of each network. One that lacks
-    /// a link which an earlier network may make is judged once that is planned. Where addresses come through the link, what is
-    /// planned is the link.
-    pub fn native(&mut self, places: &[Place], host: &mut dyn Host, leases: &mut Leases<'_>) -> Result<Native, Error> {
+    /// Refusals that need no addresses come before any are reserved: those of the first plugin of
+    /// each network. One that lacks a link which an earlier network may make is judged once
+    /// that is planned. Where addresses come through the link, what is planned is the link.
+    pub fn native(
+        &mut self,
+        places: &[Place],
+        host: &mut dyn Host,
+        leases: &mut Leases<'_>,
+    ) -> Result<Native, Error> {
         let mut native = Native::default();
         let waiting = self.refuse_first(places, host, &mut native)?;
         for place in places {
@@ -93,8 +122,10 @@ impl<'a> Planner<'a> {
             let planned = if self.wanted[place.wanted].chain.items[place.item].is_through_link() {
                 let (wanted, plugin) = self.plugin(*place)?;
                 native.prev.clone_from(&self.results[place.wanted]);
-                let mut planned =
-                    plugin.plan_link(&call(wanted, &self.sandbox, native.prev.as_ref()), &native.ahead)?;
+                let mut planned = plugin.plan_link(
+                    &call(wanted, &self.sandbox, native.prev.as_ref()),
+                    &native.ahead,
+                )?;
                 if let Some(mac) = last_mac::behind(wanted, place.item) {
                     let at = LinkRef::pod(wanted.attachment.ifname.clone());
                     last_mac::set(mac, &at, &mut planned, &native.ahead);
@@ -108,9 +139,14 @@ impl<'a> Planner<'a> {
         Ok(native)
     }
 
-    /// Has the first plugin of each network refuse. Returns the places of those to be judged again, since a link that they lack
-    /// may be made by an earlier network.
-    fn refuse_first(&self, places: &[Place], host: &mut dyn Host, native: &mut Native) -> Result<Vec<Place>, Error> {
+    /// Has the first plugin of each network refuse. Returns the places of those to be judged again,
+    /// since a link that they lack may be made by an earlier network.
+    fn refuse_first(
+        &self,
+        places: &[Place],
+        host: &mut dyn Host,
+        native: &mut Native,
+    ) -> Result<Vec<Place>, Error> {
         let (mut earlier, mut waiting) = (Vec::new(), Vec::new());
         for place in places.iter().filter(|place| place.item == 0) {
             let judged = self.refuse(*place, host, native);
@@ -119,8 +155,16 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let (wanted, plugin) = self.plugin(*place)?;
-            let needs = plugin.needs(&call(wanted, &self.sandbox, self.results[place.wanted].as_ref()));
-            if judged.is_err() && needs.iter().any(|need| native.observed.is_awaited(need, &earlier)) {
+            let needs = plugin.needs(&call(
+                wanted,
+                &self.sandbox,
+                self.results[place.wanted].as_ref(),
+            ));
+            if judged.is_err()
+                && needs
+                    .iter()
+                    .any(|need| native.observed.is_awaited(need, &earlier))
+            {
                 waiting.push(*place);
             } else {
                 judged?;
@@ -130,8 +174,8 @@ impl<'a> Planner<'a> {
         Ok(waiting)
     }
 
-    /// Plans the last of these plugins again: its link is there now, and addresses come through it. What is left to do goes on
-    /// with its part.
+    /// Plans the last of these plugins again: its link is there now, and addresses come through it.
+    /// What is left to do goes on with its part.
     pub fn addresses(
         &mut self,
         place: Place,
@@ -139,17 +183,27 @@ impl<'a> Planner<'a> {
         mut linked: Native,
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
-        let done = linked.parts.pop().map(|part| part.steps).unwrap_or_default();
+        let done = linked
+            .parts
+            .pop()
+            .map(|part| part.steps)
+            .unwrap_or_default();
         // The facts are those that the link was planned on, so the plan has the same steps for it.
         linked.read(Facts::default());
         self.results[place.wanted] = linked.prev.take();
         let mut planned = self.plan(place, host, &mut linked, leases)?;
         let wanted = &self.wanted[place.wanted];
         if let Some(mac) = last_mac::behind(wanted, place.item) {
-            last_mac::adopt(mac, &LinkRef::pod(wanted.attachment.ifname.clone()), &mut planned);
+            last_mac::adopt(
+                mac,
+                &LinkRef::pod(wanted.attachment.ifname.clone()),
+                &mut planned,
+            );
         }
         self.push(place, planned, &mut linked);
-        let Some(mut part) = linked.parts.pop() else { return Ok(linked) };
+        let Some(mut part) = linked.parts.pop() else {
+            return Ok(linked);
+        };
         part.steps.retain(|step| !done.contains(step));
         part.steps.extend(self.announce(place, &done, &part.steps));
         part.goes_on = true;
@@ -157,27 +211,53 @@ impl<'a> Planner<'a> {
         Ok(linked)
     }
 
-    /// Tells the link's other hosts of addresses that it was up before. An ipvlan has its parent's hardware address, which it
-    /// can't write.
+    /// Tells the link's other hosts of addresses that it was up before. An ipvlan has its parent's
+    /// hardware address, which it can't write.
     fn announce(&self, place: Place, done: &[Step], steps: &[Step]) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
-        let is_ipvlan =
-            |step: &Step| matches!(step, Step::Add(Thing::Link(Link { kind: LinkKind::Ipvlan { .. }, .. })));
+        let is_ipvlan = |step: &Step| {
+            matches!(
+                step,
+                Step::Add(Thing::Link(Link {
+                    kind: LinkKind::Ipvlan { .. },
+                    ..
+                }))
+            )
+        };
         if done.iter().any(is_ipvlan) {
             return None;
         }
-        let is_told = |step: &Step| matches!(step, Step::Add(Thing::Attr(Attr { to: LinkAttr::Announce(_), .. })));
-        let interfaces = self.results[place.wanted].iter().flat_map(|result| &result.interfaces);
-        let own =
-            interfaces.filter(|interface| !interface.sandbox.is_empty()).find(|own| own.name == at.name.as_str())?;
+        let is_told = |step: &Step| {
+            matches!(
+                step,
+                Step::Add(Thing::Attr(Attr {
+                    to: LinkAttr::Announce(_),
+                    ..
+                }))
+            )
+        };
+        let interfaces = self.results[place.wanted]
+            .iter()
+            .flat_map(|result| &result.interfaces);
+        let own = interfaces
+            .filter(|interface| !interface.sandbox.is_empty())
+            .find(|own| own.name == at.name.as_str())?;
         let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_told))?;
-        Some(Step::add(Attr { at, to: LinkAttr::Announce(mac) }))
+        Some(Step::add(Attr {
+            at,
+            to: LinkAttr::Announce(mac),
+        }))
     }
 
     /// Takes over what a plugin will do.
     fn push(&mut self, place: Place, planned: Planned, native: &mut Native) {
         let network = self.wanted[place.wanted].chain.network();
-        self.warnings.extend(planned.warnings.iter().map(|warning| format!("network {network:?}: {warning}")));
+        self.warnings.extend(
+            planned
+                .warnings
+                .iter()
+                .map(|warning| format!("network {network:?}: {warning}")),
+        );
         native.push(Part::new(place.wanted, planned.steps));
         self.results[place.wanted] = Some(planned.result);
     }
@@ -198,20 +278,38 @@ impl<'a> Planner<'a> {
         leases: &mut Leases<'_>,
     ) -> Result<Planned, Error> {
         let (wanted, plugin) = self.plugin(place)?;
-        let (item, prev) = (&wanted.chain.items[place.item], self.results[place.wanted].as_ref());
+        let (item, prev) = (
+            &wanted.chain.items[place.item],
+            self.results[place.wanted].as_ref(),
+        );
         let call = call(wanted, &self.sandbox, prev);
-        let ask = Ask { place, prev, no_ipv6: no_ipv6(host, item, &call, before)? };
-        let lease = leases(&ask)?.map(|lease| ask.left_of(&item.addresses, lease)).transpose()?;
-        let (lease, warning) = lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
-        let needs = lease.as_ref().map(|lease| plugin.needs_of(lease)).filter(|needs| !needs.is_empty());
+        let ask = Ask {
+            place,
+            prev,
+            no_ipv6: no_ipv6(host, item, &call, before)?,
+        };
+        let lease = leases(&ask)?
+            .map(|lease| ask.left_of(&item.addresses, lease))
+            .transpose()?;
+        let (lease, warning) =
+            lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
+        let needs = lease
+            .as_ref()
+            .map(|lease| plugin.needs_of(lease))
+            .filter(|needs| !needs.is_empty());
         if let Some(needs) = needs {
             read_more(host, needs, before)?;
         }
         let mut planned = plugin.plan(&call, &before.ahead, lease)?;
         // On the same facts: what is amended is not a reason to plan otherwise.
-        before.amend(place.wanted, |facts, steps| plugin.amend(&call, facts, steps));
+        before.amend(place.wanted, |facts, steps| {
+            plugin.amend(&call, facts, steps)
+        });
         planned.warnings.extend(warning);
-        planned.result.convertible(wanted.chain.conf.version).map(|()| planned)
+        planned
+            .result
+            .convertible(wanted.chain.conf.version)
+            .map(|()| planned)
     }
 
     fn plugin(&self, place: Place) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
@@ -219,21 +317,30 @@ impl<'a> Planner<'a> {
         let item = &wanted.chain.items[place.item];
         match &item.work {
             Work::Native(plugin) => Ok((wanted, &**plugin)),
-            Work::Ipam | Work::Foreign => {
-                Err(Error::config(format!("{:?} can't be part of a list: it is an IPAM", item.conf.plugin)))
-            }
+            Work::Ipam | Work::Foreign => Err(Error::config(format!(
+                "{:?} can't be part of a list: it is an IPAM",
+                item.conf.plugin
+            ))),
         }
     }
 }
 
-/// Reason why the item's container can't have IPv6, where its IPAM may give it and the node has none.
-fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Native) -> Result<Option<String>, Error> {
+/// Reason why the item's container can't have IPv6, where its IPAM may give it and the node has
+/// none.
+fn no_ipv6(
+    host: &mut dyn Host,
+    item: &Item,
+    call: &Call<'_>,
+    before: &mut Native,
+) -> Result<Option<String>, Error> {
     let may_give = match &item.addresses {
         From::Nobody => false,
         From::Ours(ipam) => ipam.has_ipv6(),
         From::Foreign(_) => true,
     };
-    let Work::Native(plugin) = &item.work else { return Ok(None) };
+    let Work::Native(plugin) = &item.work else {
+        return Ok(None);
+    };
     if !may_give {
         return Ok(None);
     }
@@ -244,14 +351,21 @@ fn no_ipv6(host: &mut dyn Host, item: &Item, call: &Call<'_>, before: &mut Nativ
     Ok(ipv6::off(at.as_ref(), &before.ahead))
 }
 
-/// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not there to be read.
+/// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not
+/// there to be read.
 fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
         let ahead = |at: &LinkRef| before.ahead.link(at);
         // Nobody shapes the bridge itself when its port can be.
-        let is_shaped =
-            |at: &LinkRef| ahead(at).is_none_or(|link| link.kind != "bridge" && before.observed.link(at).is_some());
-        needs.retain(|need| before.ahead.place_in(need).is_none_or(|at| ahead(&at).is_none()));
+        let is_shaped = |at: &LinkRef| {
+            ahead(at).is_none_or(|link| link.kind != "bridge" && before.observed.link(at).is_some())
+        };
+        needs.retain(|need| {
+            before
+                .ahead
+                .place_in(need)
+                .is_none_or(|at| ahead(&at).is_none())
+        });
         needs.retain(|need| !matches!(need, Need::Shaped(at) if !is_shaped(at)));
     }
     if !needs.is_empty() {

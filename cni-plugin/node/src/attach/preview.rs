@@ -27,37 +27,54 @@ pub enum Line {
 
 /// Changes that would be made, in order. Everything is looked at and stays as it is.
 pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
-    for Wanted { attachment, chain, .. } in &call.wanted {
+    for Wanted {
+        attachment, chain, ..
+    } in &call.wanted
+    {
         chain.refuse_circles(attachment)?;
     }
     if let [Wanted { chain, .. }] = &call.wanted[..]
         && let Some(ipam) = chain.ipam_alone()
     {
-        return Ok(addresses(&chain.face, chain, &ipam.peek(Known::of(host.root(), chain.network()).host())?));
+        return Ok(addresses(
+            &chain.face,
+            chain,
+            &ipam.peek(Known::of(host.root(), chain.network()).host())?,
+        ));
     }
     let mut planner = Planner::new(&call.wanted);
     let mut lines = Vec::new();
     let places = places(&call.wanted);
     let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
-    let is_known = |place: &&Place| !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place));
+    let is_known = |place: &&Place| {
+        !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place))
+    };
     let known = places.iter().take_while(is_known).count();
     // What follows a link that addresses come through depends on them.
-    let through = places[..known].iter().position(|place| item(place).is_through_link());
+    let through = places[..known]
+        .iter()
+        .position(|place| item(place).is_through_link());
     let (known, unknown) = places.split_at(through.map_or(known, |at| at + 1));
     natives(&mut planner, known, host, (unknown.is_empty(), &mut lines))?;
     lines.extend(planner.warnings.drain(..).map(Line::Note));
     if let Some(at) = through {
         let item = item(&places[at]);
         let (ipam, plugin) = (&item.conf.ipam, &item.conf.plugin);
-        lines
-            .push(Line::Note(format!("{ipam}: asked for the addresses of {plugin} here, through the link; not shown")));
+        lines.push(Line::Note(format!(
+            "{ipam}: asked for the addresses of {plugin} here, through the link; not shown"
+        )));
     }
-    lines.extend(unknown.iter().map(|place| Line::Note(not_planned(item(place)))));
+    lines.extend(
+        unknown
+            .iter()
+            .map(|place| Line::Note(not_planned(item(place)))),
+    );
     Ok(lines)
 }
 
 fn needs_foreign_addresses(item: &Item) -> bool {
-    let needs = matches!(&item.work, Work::Native(plugin) if plugin.addresses() == Addresses::Required);
+    let needs =
+        matches!(&item.work, Work::Native(plugin) if plugin.addresses() == Addresses::Required);
     needs && matches!(item.addresses, From::Foreign(_))
 }
 
@@ -83,32 +100,52 @@ fn natives(
     for part in planned.parts {
         lines.extend(notes.next().into_iter().flatten());
         let is_held = |step: &Step| is_there_already(step, &planned.observed);
-        let line = |step: Step| if is_held(&step) { Line::Held(step) } else { Line::Step(step) };
+        let line = |step: Step| {
+            if is_held(&step) {
+                Line::Held(step)
+            } else {
+                Line::Step(step)
+            }
+        };
         lines.extend(part.steps.into_iter().map(line));
     }
     Ok(())
 }
 
 /// Lease that the item's IPAM would give, and notes about it.
-fn look_up(chain: &Chain, item: &Item, ask: &Ask<'_>, root: &Root) -> Result<(Option<Lease>, Vec<Line>), Error> {
+fn look_up(
+    chain: &Chain,
+    item: &Item,
+    ask: &Ask<'_>,
+    root: &Root,
+) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
         From::Nobody => Ok((None, Vec::new())),
         From::Ours(ipam) => {
-            let lease = ask.lease(&**ipam, |ipam| ipam.peek(Known::of(root, chain.network()).host()))?;
+            let lease = ask.lease(&**ipam, |ipam| {
+                ipam.peek(Known::of(root, chain.network()).host())
+            })?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
         }
         From::Foreign(ipam) => {
             let plugin = &item.conf.plugin;
-            let note = format!("{ipam}: another program gives the addresses of {plugin}; they are not shown");
+            let note = format!(
+                "{ipam}: another program gives the addresses of {plugin}; they are not shown"
+            );
             Ok((None, vec![Line::Note(note)]))
         }
     }
 }
 
 fn addresses(ipam: &str, chain: &Chain, lease: &Lease) -> Vec<Line> {
-    let note =
-        |ip: &braid_core::cni::IpConfig| Line::Note(format!("{ipam}: {} of network {}", ip.address, chain.network()));
+    let note = |ip: &braid_core::cni::IpConfig| {
+        Line::Note(format!(
+            "{ipam}: {} of network {}",
+            ip.address,
+            chain.network()
+        ))
+    };
     lease.ips.iter().map(note).collect()
 }
 
@@ -117,7 +154,9 @@ fn not_planned(item: &Item) -> String {
     let plugin = &item.conf.plugin;
     match (&item.work, &item.addresses) {
         (Work::Foreign, _) => format!("{plugin}: another program, called here"),
-        (_, From::Foreign(ipam)) => format!("{plugin}: depends on the addresses that {ipam} gives, another program"),
+        (_, From::Foreign(ipam)) => {
+            format!("{plugin}: depends on the addresses that {ipam} gives, another program")
+        }
         _ => format!("{plugin}: depends on what the programs before it do"),
     }
 }

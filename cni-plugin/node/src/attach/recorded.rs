@@ -15,11 +15,18 @@ use std::path::{Path, PathBuf};
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
-/// The chains that ADD ran, which know who gave the addresses. The first gets the result that `call` brings along, if any;
-/// otherwise each gets the recorded one. Without a record it is the call's own chain: another configuration than ADD's would
-/// release an address at an IPAM that never gave it.
+/// The chains that ADD ran, which know who gave the addresses. The first gets the result that
+/// `call` brings along, if any; otherwise each gets the recorded one. Without a record it is the
+/// call's own chain: another configuration than ADD's would release an address at an IPAM that
+/// never gave it.
 pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Error> {
-    let Leaving { key, attachment, conf, path, .. } = call;
+    let Leaving {
+        key,
+        attachment,
+        conf,
+        path,
+        ..
+    } = call;
     let own = || {
         let chain = Chain::parse_left(&key.plugin, conf, attachment, path)?;
         Ok(vec![Wanted::new(attachment.clone(), chain)])
@@ -34,13 +41,20 @@ pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Er
         // No build wrote what can't be read.
         None => own(),
     };
-    first?.into_iter().map(Ok).chain(further(record, attachment)).collect()
+    first?
+        .into_iter()
+        .map(Ok)
+        .chain(further(record, attachment))
+        .collect()
 }
 
 /// The networks of a record behind the first, each told its result, in the namespace of `first`.
 pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Result<Wanted, Error>> {
     record.attachments.iter().skip(1).map(|attached| {
-        let attachment = Attachment { netns: first.netns.clone(), ..record.interface_of(attached) };
+        let attachment = Attachment {
+            netns: first.netns.clone(),
+            ..record.interface_of(attached)
+        };
         let chain = chain(attached, attached.result.as_ref(), &record.path)?;
         Ok(as_wanted(attached, attachment, chain))
     })
@@ -48,13 +62,24 @@ pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Resu
 
 /// An attachment as its ADD wanted it.
 pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> Wanted {
-    let claim = attached.claim.clone().map(|owner| Claim { owner, addresses: Vec::new() });
-    Wanted { claim, object: attached.object.clone(), ..Wanted::new(attachment, chain) }
+    let claim = attached.claim.clone().map(|owner| Claim {
+        owner,
+        addresses: Vec::new(),
+    });
+    Wanted {
+        claim,
+        object: attached.object.clone(),
+        ..Wanted::new(attachment, chain)
+    }
 }
 
 /// The chains of a record, as its ADD ran them.
 pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
-    let of = |attached| chain(attached, attached.result.as_ref(), &record.path).ok().map(|chain| (attached, chain));
+    let of = |attached| {
+        chain(attached, attached.result.as_ref(), &record.path)
+            .ok()
+            .map(|chain| (attached, chain))
+    };
     record.attachments.iter().filter_map(of)
 }
 
@@ -72,24 +97,36 @@ fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<C
 
 /// Reads a configuration; only what it takes to give back, where this braid refuses it.
 fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Chain, Error> {
-    Chain::parse(face, conf.clone(), args, path).or_else(|_| Chain::parse_for_release(face, conf, args, path))
+    Chain::parse(face, conf.clone(), args, path)
+        .or_else(|_| Chain::parse_for_release(face, conf, args, path))
 }
 
 /// The `host-local` configurations of a chain, each with its plugin's place.
 pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::Config)> {
-    chain.items.iter().enumerate().filter_map(|(at, item)| match &item.addresses {
-        From::Ours(ipam) => Some((at, ipam.as_host_local()?)),
-        From::Nobody | From::Foreign(_) => None,
-    })
+    chain
+        .items
+        .iter()
+        .enumerate()
+        .filter_map(|(at, item)| match &item.addresses {
+            From::Ours(ipam) => Some((at, ipam.as_host_local()?)),
+            From::Nobody | From::Foreign(_) => None,
+        })
 }
 
-/// The addresses that attachments of the network have of the data directory at `path`, each with its owner.
+/// The addresses that attachments of the network have of the data directory at `path`, each with
+/// its owner.
 pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner)> {
     let mut leased = Vec::new();
     for (attached, chain) in chains(record).filter(|(attached, _)| attached.network == network) {
         let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
         let steps = of_it.filter_map(|(at, _)| attached.parts.get(at)).flatten();
-        let addrs = steps.filter_map(|step| if let Step::Add(Thing::Addr(addr)) = step { Some(addr) } else { None });
+        let addrs = steps.filter_map(|step| {
+            if let Step::Add(Thing::Addr(addr)) = step {
+                Some(addr)
+            } else {
+                None
+            }
+        });
         let addrs = addrs.filter(|addr| addr.at.ns == Ns::Pod);
         leased.extend(addrs.map(|addr| (addr.net.addr(), record.lease_owner_of(attached))));
     }

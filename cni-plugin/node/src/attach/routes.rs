@@ -14,13 +14,23 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// The main routing table.
 const MAIN: u32 = 254;
 
-/// Decides each network's default routes and puts them into the results; `None` where no network asks for them.
-pub(super) fn decided(wanted: &[Wanted], results: &mut [Option<AddResult>]) -> Option<Vec<DefaultRoutes>> {
-    let asked: Vec<_> = wanted.iter().map(|wanted| wanted.default_route.as_deref()).collect();
+/// Decides each network's default routes and puts them into the results; `None` where no network
+/// asks for them.
+pub(super) fn decided(
+    wanted: &[Wanted],
+    results: &mut [Option<AddResult>],
+) -> Option<Vec<DefaultRoutes>> {
+    let asked: Vec<_> = wanted
+        .iter()
+        .map(|wanted| wanted.default_route.as_deref())
+        .collect();
     if asked.iter().all(Option::is_none) {
         return None;
     }
-    let own: Vec<Families> = results.iter().map(|result| result.as_ref().map(families).unwrap_or_default()).collect();
+    let own: Vec<Families> = results
+        .iter()
+        .map(|result| result.as_ref().map(families).unwrap_or_default())
+        .collect();
     let decided = decide(&asked, &own);
     for (decided, result) in decided.iter().zip(results) {
         if let Some(result) = result {
@@ -37,26 +47,52 @@ pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut V
         part.steps.retain(|step| !is_default_of(step, families));
     }
     for (attachment, decided) in decided.iter().enumerate() {
-        let DefaultRoutes::Via(gateways) = decided else { continue };
+        let DefaultRoutes::Via(gateways) = decided else {
+            continue;
+        };
         let at = LinkRef::pod(wanted[attachment].attachment.ifname.clone());
-        parts.push(Part::new(attachment, gateways.iter().map(|gateway| Step::add(route(&at, *gateway))).collect()));
+        parts.push(Part::new(
+            attachment,
+            gateways
+                .iter()
+                .map(|gateway| Step::add(route(&at, *gateway)))
+                .collect(),
+        ));
     }
 }
 
-/// The steps that delete default routes which the container has already, made by foreign plugins or before one ran.
-pub(super) fn of_kernel(decided: &[DefaultRoutes], wanted: &[Wanted], host: &mut dyn Host) -> Result<Vec<Part>, Error> {
-    let links = wanted.iter().map(|wanted| LinkRef::pod(wanted.attachment.ifname.clone()));
-    let needs = links.clone().map(Need::Link).chain([Need::Routes(Ns::Pod)]).collect::<Vec<_>>();
+/// The steps that delete default routes which the container has already, made by foreign plugins or
+/// before one ran.
+pub(super) fn of_kernel(
+    decided: &[DefaultRoutes],
+    wanted: &[Wanted],
+    host: &mut dyn Host,
+) -> Result<Vec<Part>, Error> {
+    let links = wanted
+        .iter()
+        .map(|wanted| LinkRef::pod(wanted.attachment.ifname.clone()));
+    let needs = links
+        .clone()
+        .map(Need::Link)
+        .chain([Need::Routes(Ns::Pod)])
+        .collect::<Vec<_>>();
     let facts = host.observe(&needs).map_err(Error::from)?;
     let routes = facts.routes.get(&Ns::Pod).map_or(&[][..], Vec::as_slice);
     let mut parts = Vec::new();
     for (attachment, (at, decided)) in links.zip(decided).enumerate() {
-        let Some(link) = facts.link(&at) else { continue };
+        let Some(link) = facts.link(&at) else {
+            continue;
+        };
         let is_its = |fact: &&RouteFact| {
-            let is_default = fact.dst.prefix_len() == 0 && fact.table == MAIN && fact.link == Some(link.index);
+            let is_default =
+                fact.dst.prefix_len() == 0 && fact.table == MAIN && fact.link == Some(link.index);
             is_default && decided.families().has(&fact.dst.addr())
         };
-        let steps: Vec<Step> = routes.iter().filter(is_its).map(|fact| Step::del(of_fact(&at, fact))).collect();
+        let steps: Vec<Step> = routes
+            .iter()
+            .filter(is_its)
+            .map(|fact| Step::del(of_fact(&at, fact)))
+            .collect();
         if !steps.is_empty() {
             parts.push(Part::new(attachment, steps));
         }
@@ -71,7 +107,11 @@ pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
 }
 
 fn route(at: &LinkRef, Gateway { address, metric }: Gateway) -> Route {
-    let dst: IpNet = if address.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() };
+    let dst: IpNet = if address.is_ipv4() {
+        Ipv4Net::default().into()
+    } else {
+        Ipv6Net::default().into()
+    };
     let priority = Some(metric).filter(|metric| *metric > 0);
     Route {
         at: at.clone(),
@@ -88,6 +128,24 @@ fn route(at: &LinkRef, Gateway { address, metric }: Gateway) -> Route {
 }
 
 fn of_fact(at: &LinkRef, fact: &RouteFact) -> Route {
-    let RouteFact { dst, gw, table, scope, priority, .. } = *fact;
-    Route { at: at.clone(), dst, gw, src: None, table, scope, priority, mtu: None, advmss: None, onlink: false }
+    let RouteFact {
+        dst,
+        gw,
+        table,
+        scope,
+        priority,
+        ..
+    } = *fact;
+    Route {
+        at: at.clone(),
+        dst,
+        gw,
+        src: None,
+        table,
+        scope,
+        priority,
+        mtu: None,
+        advmss: None,
+        onlink: false,
+    }
 }

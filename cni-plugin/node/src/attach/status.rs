@@ -14,13 +14,22 @@ use braid_core::cni::{Command, Error};
 /// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
 #[inline(never)]
 pub fn status(chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
-    let mut errors: Vec<Error> = machine.probe().map_err(|err| not_available(&err)).err().into_iter().collect();
+    let mut errors: Vec<Error> = machine
+        .probe()
+        .map_err(|err| not_available(&err))
+        .err()
+        .into_iter()
+        .collect();
     match machine.open(None) {
         Ok(mut host) => {
             errors.extend(lacks(chain, &mut *host));
             mend(&chain.features(), &mut *host);
             errors.extend(chain.ready().err().map(|err| Error::not_available(err.msg)));
-            let items = if errors.is_empty() { chain.items.len() } else { 0 };
+            let items = if errors.is_empty() {
+                chain.items.len()
+            } else {
+                0
+            };
             errors.extend((0..items).filter_map(|at| of_item(chain, at, &mut *host).err()));
         }
         Err(err) => errors.push(not_available(&err)),
@@ -36,10 +45,19 @@ pub(super) fn not_available(err: &crate::Error) -> Error {
 fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     for item in &chain.items {
-        let Work::Native(plugin) = &item.work else { continue };
+        let Work::Native(plugin) = &item.work else {
+            continue;
+        };
         for (feature, said) in host.lacks(&plugin.features()) {
-            let (network, plugin, feature, release) = (chain.network(), &item.conf.plugin, feature.name(), release());
-            let lack = format!("network {network:?}: {plugin} needs {feature}, which kernel {release} lacks");
+            let (network, plugin, feature, release) = (
+                chain.network(),
+                &item.conf.plugin,
+                feature.name(),
+                release(),
+            );
+            let lack = format!(
+                "network {network:?}: {plugin} needs {feature}, which kernel {release} lacks"
+            );
             errors.push(Error::not_available(format!("{lack}: {said}")));
         }
     }
@@ -49,9 +67,15 @@ fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
 fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     let item = &chain.items[at];
     match &item.work {
-        Work::Foreign => return chain.delegate(&item.conf.plugin, at, Command::Status, None, None).map(drop),
+        Work::Foreign => {
+            return chain
+                .delegate(&item.conf.plugin, at, Command::Status, None, None)
+                .map(drop);
+        }
         Work::Native(plugin) => {
-            let facts = host.observe(&plugin.status_needs()).map_err(|err| not_available(&err))?;
+            let facts = host
+                .observe(&plugin.status_needs())
+                .map_err(|err| not_available(&err))?;
             say(chain, plugin.status(&facts)?, host);
         }
         Work::Ipam => {}
@@ -62,7 +86,9 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
             let known = Known::of(host.root(), chain.network());
             ipam.status(known.host()).map(|note| say(chain, note, host))
         }
-        From::Foreign(ipam) => chain.delegate(ipam, at, Command::Status, None, None).map(drop),
+        From::Foreign(ipam) => chain
+            .delegate(ipam, at, Command::Status, None, None)
+            .map(drop),
     }
 }
 
@@ -84,8 +110,8 @@ pub fn full(records: &[Record], root: &Root) -> Vec<String> {
             }
             seen.push(pool);
             let network = chain.network();
-            let said =
-                host_local::full(config, Known::of(root, network).host()).unwrap_or_else(|err| Some(err.to_string()));
+            let said = host_local::full(config, Known::of(root, network).host())
+                .unwrap_or_else(|err| Some(err.to_string()));
             sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
         }
     }

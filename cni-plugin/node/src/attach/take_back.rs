@@ -1,4 +1,5 @@
-//! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the record, to be tried again.
+//! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the
+//! record, to be tried again.
 
 use super::chain::{From, Work};
 use super::device_file;
@@ -21,33 +22,50 @@ use std::ops::Range;
 pub struct TakeBack<'a> {
     /// The attachments, as the record has them.
     pub wanted: &'a [Wanted],
-    /// The record of what was done; less and less of it. Names alone say what there is to undo where there is none.
+    /// The record of what was done; less and less of it. Names alone say what there is to undo
+    /// where there is none.
     pub record: Option<Record>,
     /// Foreign plugins are told the result of the ADD.
     pub is_told: bool,
 }
 
 impl TakeBack<'_> {
-    /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever network they are of. Goes on
-    /// after each failure.
+    /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever
+    /// network they are of. Goes on after each failure.
     pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
         let all = places(self.wanted);
-        let owed: Vec<Place> = all.iter().copied().filter(|place| self.is_owed(*place)).collect();
+        let owed: Vec<Place> = all
+            .iter()
+            .copied()
+            .filter(|place| self.is_owed(*place))
+            .collect();
         let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), all.len());
         while end > 0 {
             let start = self.neighbours(&all, end);
             let is_owed = |place: &&Place| owed.contains(place);
             let mut early: Vec<(Place, Result<(), Error>)> = Vec::new();
-            for place in all[start..end].iter().rev().filter(is_owed).filter(|place| self.is_through_link(**place)) {
+            for place in all[start..end]
+                .iter()
+                .rev()
+                .filter(is_owed)
+                .filter(|place| self.is_through_link(**place))
+            {
                 self.take_off(*place, host, &mut errors);
                 early.push((*place, self.give_back(*place, host)));
             }
             let failed = self.undo_natives(&all[start..end], host, &mut errors);
             for place in all[start..end].iter().rev().filter(is_owed) {
-                let given = early.iter().position(|(given, _)| given == place).map(|at| early.swap_remove(at).1);
+                let given = early
+                    .iter()
+                    .position(|(given, _)| given == place)
+                    .map(|at| early.swap_remove(at).1);
                 // An address is given back only when no link carries it any more.
                 let is_carried = given.is_none() && self.has_link(*place, &failed);
-                let given = if is_carried { None } else { Some(given.unwrap_or_else(|| self.give_back(*place, host))) };
+                let given = if is_carried {
+                    None
+                } else {
+                    Some(given.unwrap_or_else(|| self.give_back(*place, host)))
+                };
                 if !matches!(given, Some(Ok(()))) {
                     left.push(*place);
                 }
@@ -55,11 +73,24 @@ impl TakeBack<'_> {
             }
             end = start;
         }
-        for (at, attached) in self.record.iter_mut().flat_map(|record| &mut record.attachments).enumerate() {
-            attached.left = Some(left.iter().filter(|place| place.wanted == at).map(|place| place.item).collect());
+        for (at, attached) in self
+            .record
+            .iter_mut()
+            .flat_map(|record| &mut record.attachments)
+            .enumerate()
+        {
+            attached.left = Some(
+                left.iter()
+                    .filter(|place| place.wanted == at)
+                    .map(|place| place.item)
+                    .collect(),
+            );
         }
-        let files =
-            self.record.iter().flat_map(|record| &record.attachments).filter_map(|one| one.device_file.as_ref());
+        let files = self
+            .record
+            .iter()
+            .flat_map(|record| &record.attachments)
+            .filter_map(|one| one.device_file.as_ref());
         errors.extend(files.filter_map(|path| device_file::remove(path).err()));
         errors
     }
@@ -68,30 +99,45 @@ impl TakeBack<'_> {
         self.wanted[place.wanted].chain.items[place.item].is_through_link()
     }
 
-    /// Takes the addresses at a place from its link, which has to stay until they are given back through it.
+    /// Takes the addresses at a place from its link, which has to stay until they are given back
+    /// through it.
     fn take_off(&self, place: Place, host: &mut dyn Host, errors: &mut Vec<Error>) {
-        let part = self.attached(place.wanted).and_then(|attached| attached.parts.get(place.item));
-        let is_own = |step: &&Step| matches!(step, Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod);
-        let steps: Vec<Step> = part.into_iter().flatten().filter(is_own).filter_map(Step::inverse).collect();
+        let part = self
+            .attached(place.wanted)
+            .and_then(|attached| attached.parts.get(place.item));
+        let is_own =
+            |step: &&Step| matches!(step, Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod);
+        let steps: Vec<Step> = part
+            .into_iter()
+            .flatten()
+            .filter(is_own)
+            .filter_map(Step::inverse)
+            .collect();
         if host.has_pod() && !steps.is_empty() {
             let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
             errors.extend(report.errors.into_iter().map(Error::from));
         }
     }
 
-    /// True if the record has all steps that are in effect. Otherwise names alone say what there is to undo. No step of an
-    /// earlier boot is in effect.
+    /// True if the record has all steps that are in effect. Otherwise names alone say what there is
+    /// to undo. No step of an earlier boot is in effect.
     fn knows_steps(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| !record.is_second() || record.is_of_earlier_boot())
+        self.record
+            .as_ref()
+            .is_some_and(|record| !record.is_second() || record.is_of_earlier_boot())
     }
 
     /// The recorded attachment.
     fn attached(&self, at: usize) -> Option<&Attached> {
-        self.record.as_ref().and_then(|record| record.attachments.get(at))
+        self.record
+            .as_ref()
+            .and_then(|record| record.attachments.get(at))
     }
 
     fn is_owed(&self, place: Place) -> bool {
-        let left = self.attached(place.wanted).and_then(|attached| attached.left.as_ref());
+        let left = self
+            .attached(place.wanted)
+            .and_then(|attached| attached.left.as_ref());
         left.is_none_or(|left| left.contains(&place.item))
     }
 
@@ -105,21 +151,40 @@ impl TakeBack<'_> {
         start
     }
 
-    /// Undoes the plugins at some places, by the record or by what their names say; returns the steps that failed.
-    fn undo_natives(&mut self, places: &[Place], host: &mut dyn Host, errors: &mut Vec<Error>) -> Vec<Step> {
+    /// Undoes the plugins at some places, by the record or by what their names say; returns the
+    /// steps that failed.
+    fn undo_natives(
+        &mut self,
+        places: &[Place],
+        host: &mut dyn Host,
+        errors: &mut Vec<Error>,
+    ) -> Vec<Step> {
         let parts = self.parts(places);
         let part = |(at, parts): &(usize, Range<usize>)| {
-            self.attached(*at).map_or(&[][..], |attached| &attached.parts[parts.clone()]).iter().flatten()
+            self.attached(*at)
+                .map_or(&[][..], |attached| &attached.parts[parts.clone()])
+                .iter()
+                .flatten()
         };
         // As they were carried out.
         let done = ordered(parts.iter().flat_map(part).cloned().collect());
-        let steps = if self.knows_steps() { undo(&done) } else { self.remnants(places) };
+        let steps = if self.knows_steps() {
+            undo(&done)
+        } else {
+            self.remnants(places)
+        };
         let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
-        let mut failed: Vec<Step> = report.failed.into_iter().map(|(at, _)| steps[at].clone()).collect();
+        let mut failed: Vec<Step> = report
+            .failed
+            .into_iter()
+            .map(|(at, _)| steps[at].clone())
+            .collect();
         if !host.has_pod() {
             for step in &done {
-                let Step::Add(Thing::Shaping(shaping)) = step else { continue };
+                let Step::Add(Thing::Shaping(shaping)) = step else {
+                    continue;
+                };
                 if let Err(err) = host.leave_shaping(shaping) {
                     errors.push(err.into());
                     failed.extend(step.inverse());
@@ -127,38 +192,61 @@ impl TakeBack<'_> {
             }
         }
         for (at, parts) in parts {
-            if let Some(attached) = self.record.as_mut().and_then(|record| record.attachments.get_mut(at)) {
+            if let Some(attached) = self
+                .record
+                .as_mut()
+                .and_then(|record| record.attachments.get_mut(at))
+            {
                 attached.keep(parts, &failed);
             }
         }
         failed
     }
 
-    /// The record's parts that belong to some neighbouring places, for each attachment. The runtime may have offered at ADD
-    /// what made a chain longer.
+    /// The record's parts that belong to some neighbouring places, for each attachment. The runtime
+    /// may have offered at ADD what made a chain longer.
     fn parts(&self, places: &[Place]) -> Vec<(usize, Range<usize>)> {
         let of = |places: &[Place]| {
-            let Place { wanted, item: start } = places[0];
-            let len = self.attached(wanted).map_or(0, |attached| attached.parts.len());
+            let Place {
+                wanted,
+                item: start,
+            } = places[0];
+            let len = self
+                .attached(wanted)
+                .map_or(0, |attached| attached.parts.len());
             let end = start + places.len();
-            let end = if end == self.wanted[wanted].chain.items.len() { len } else { end.min(len) };
+            let end = if end == self.wanted[wanted].chain.items.len() {
+                len
+            } else {
+                end.min(len)
+            };
             (wanted, start.min(end)..end)
         };
-        places.chunk_by(|one, other| one.wanted == other.wanted).map(of).collect()
+        places
+            .chunk_by(|one, other| one.wanted == other.wanted)
+            .map(of)
+            .collect()
     }
 
     fn remnants(&self, places: &[Place]) -> Vec<Step> {
         let mut steps = Vec::new();
         for Place { wanted, item } in places.iter().rev() {
             let wanted = &self.wanted[*wanted];
-            let Work::Native(plugin) = &wanted.chain.items[*item].work else { continue };
+            let Work::Native(plugin) = &wanted.chain.items[*item].work else {
+                continue;
+            };
             steps.extend(plugin.remnants(&call(wanted, "", self.prev(wanted))));
         }
         in_turn(steps)
     }
 
     fn prev<'w>(&self, wanted: &'w Wanted) -> Option<&'w AddResult> {
-        wanted.chain.conf.prev_result.as_ref().filter(|_| self.is_told)
+        wanted
+            .chain
+            .conf
+            .prev_result
+            .as_ref()
+            .filter(|_| self.is_told)
     }
 
     /// True if a link of the plugin at a place could not be deleted or given back.
@@ -166,17 +254,23 @@ impl TakeBack<'_> {
         match self.attached(place.wanted).filter(|_| self.knows_steps()) {
             Some(attached) => {
                 let left = attached.parts.get(place.item).into_iter().flatten();
-                left.into_iter().any(|step| matches!(step, Step::Add(Thing::Link(_) | Thing::Moved(_))))
+                left.into_iter()
+                    .any(|step| matches!(step, Step::Add(Thing::Link(_) | Thing::Moved(_))))
             }
-            None => failed.iter().any(|step| matches!(step, Step::Del(Thing::Link(_) | Thing::Moved(_)))),
+            None => failed
+                .iter()
+                .any(|step| matches!(step, Step::Del(Thing::Link(_) | Thing::Moved(_)))),
         }
     }
 
-    /// Gives back what the plugin at a place got from others: its addresses, or all that a foreign plugin made. One that would
-    /// start this program again has made nothing, unless an ADD had begun with it: it was another file then.
+    /// Gives back what the plugin at a place got from others: its addresses, or all that a foreign
+    /// plugin made. One that would start this program again has made nothing, unless an ADD had
+    /// begun with it: it was another file then.
     fn give_back(&self, place: Place, host: &mut dyn Host) -> Result<(), Error> {
         let wanted = &self.wanted[place.wanted];
-        let Wanted { chain, attachment, .. } = wanted;
+        let Wanted {
+            chain, attachment, ..
+        } = wanted;
         let item = &chain.items[place.item];
         let foreign = match (&item.work, &item.addresses) {
             (Work::Foreign, _) => &item.conf.plugin,
@@ -186,14 +280,29 @@ impl TakeBack<'_> {
             (_, From::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, From::Ours(ipam)) => {
                 let known = Known::of(host.root(), chain.network());
-                return ipam.release(&chain.owner(attachment), known.host_of(attachment)).map(drop);
+                return ipam
+                    .release(&chain.owner(attachment), known.host_of(attachment))
+                    .map(drop);
             }
         };
-        let is_begun = self.attached(place.wanted).is_some_and(|attached| place.item < attached.parts.len());
+        let is_begun = self
+            .attached(place.wanted)
+            .is_some_and(|attached| place.item < attached.parts.len());
         if let Some(circle) = chain.circle(foreign, attachment, is_begun) {
-            host.warn(&format!("network {:?}: nothing to take back: {circle}", chain.network()));
+            host.warn(&format!(
+                "network {:?}: nothing to take back: {circle}",
+                chain.network()
+            ));
             return Ok(());
         }
-        chain.delegate(foreign, place.item, Command::Del, Some(attachment), self.prev(wanted)).map(drop)
+        chain
+            .delegate(
+                foreign,
+                place.item,
+                Command::Del,
+                Some(attachment),
+                self.prev(wanted),
+            )
+            .map(drop)
     }
 }

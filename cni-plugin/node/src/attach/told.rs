@@ -1,7 +1,9 @@
-//! Steps of an attachment of which no record is left, as its configuration and its result tell them: for CHECK.
+//! Steps of an attachment of which no record is left, as its configuration and its result tell
+//! them: for CHECK.
 //!
-//! A reference plugin may have made it. So these are the steps that both make alike: links, the node's addresses and routes,
-//! sysctls. Rules and queues each makes in its own way, and the container's addresses and routes later plugins may have moved.
+//! A reference plugin may have made it. So these are the steps that both make alike: links, the
+//! node's addresses and routes, sysctls. Rules and queues each makes in its own way, and the
+//! container's addresses and routes later plugins may have moved.
 
 use super::chain::{From, Work};
 use super::invocation::{self, Wanted};
@@ -13,17 +15,26 @@ use braid_core::plan::step::{Event, Step};
 use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 
 /// The steps of the native plugins.
-pub(super) fn steps(wanted: &Wanted, prev: &AddResult, host: &mut dyn Host) -> Result<Vec<Step>, Error> {
-    let Wanted { attachment, chain, .. } = wanted;
+pub(super) fn steps(
+    wanted: &Wanted,
+    prev: &AddResult,
+    host: &mut dyn Host,
+) -> Result<Vec<Step>, Error> {
+    let Wanted {
+        attachment, chain, ..
+    } = wanted;
     let sandbox = wanted.sandbox();
     let call = invocation::call(wanted, &sandbox, Some(prev)).with_told_host_end();
     let mut steps = Vec::new();
     for item in &chain.items {
-        let Work::Native(plugin) = &item.work else { continue };
+        let Work::Native(plugin) = &item.work else {
+            continue;
+        };
         if !plugin.is_told() {
             continue;
         }
-        let lease = (!matches!(item.addresses, From::Nobody)).then(|| lease(prev, &attachment.ifname));
+        let lease =
+            (!matches!(item.addresses, From::Nobody)).then(|| lease(prev, &attachment.ifname));
         let mut needs = plugin.needs(&call);
         needs.extend(lease.iter().flat_map(|lease| plugin.needs_of(lease)));
         let facts = host.observe(&needs)?;
@@ -43,7 +54,11 @@ fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
         at.is_none_or(|interface| interface.name == ifname.as_str())
     };
     let ips = prev.ips.iter().filter(is_own).cloned().collect();
-    Lease { ips, routes: prev.routes.clone(), dns: prev.dns.clone() }
+    Lease {
+        ips,
+        routes: prev.routes.clone(),
+        dns: prev.dns.clone(),
+    }
 }
 
 fn is_alike(step: &Step) -> bool {
@@ -53,7 +68,13 @@ fn is_alike(step: &Step) -> bool {
     matches!(
         step,
         Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_) | Thing::VrfMember(_))
-            | Step::Ensure(Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_) | Thing::Sysctl(_))
+            | Step::Ensure(
+                Thing::Link(_)
+                    | Thing::Attr(_)
+                    | Thing::Vlan(_)
+                    | Thing::Addr(_)
+                    | Thing::Sysctl(_)
+            )
             | Step::Set { .. }
             | Step::Del(Thing::Vlan(_))
             | Step::Wait(Event::Up(_))
@@ -62,9 +83,15 @@ fn is_alike(step: &Step) -> bool {
 
 /// The hardware addresses that the result names on the host's side.
 fn host_macs(prev: &AddResult) -> impl Iterator<Item = Step> {
-    prev.interfaces.iter().filter(|interface| interface.sandbox.is_empty()).filter_map(|interface| {
-        let mac = Mac::parse(&interface.mac).filter(|mac| mac.0 != [0; 6])?;
-        let at = LinkRef::host(IfName::parse(&interface.name).ok()?);
-        Some(Step::add(Attr { at, to: LinkAttr::Mac(mac) }))
-    })
+    prev.interfaces
+        .iter()
+        .filter(|interface| interface.sandbox.is_empty())
+        .filter_map(|interface| {
+            let mac = Mac::parse(&interface.mac).filter(|mac| mac.0 != [0; 6])?;
+            let at = LinkRef::host(IfName::parse(&interface.name).ok()?);
+            Some(Step::add(Attr {
+                at,
+                to: LinkAttr::Mac(mac),
+            }))
+        })
 }

@@ -1,4 +1,5 @@
-//! Changes of a lease's link: it comes up, an address goes with its routes and rules, the next one comes.
+//! Changes of a lease's link: it comes up, an address goes with its routes and rules, the next one
+//! comes.
 
 use super::lease::Lease;
 use crate::apply::executor::{OnError, execute};
@@ -23,7 +24,8 @@ impl Lease {
         });
     }
 
-    /// Deletes an address from the link, with its routes and rules, and keeps these for the next one.
+    /// Deletes an address from the link, with its routes and rules, and keeps these for the next
+    /// one.
     pub(super) fn leave(&mut self, place: &Place, ip: &IpConfig, routes: &[Route]) {
         let mut left = None;
         self.on_link(place, |at, kernel| {
@@ -34,25 +36,38 @@ impl Lease {
             Ok(())
         });
         let Some(left) = left else { return };
-        self.stored.lost.retain(|other| !other.is_same_family(&left));
+        self.stored
+            .lost
+            .retain(|other| !other.is_same_family(&left));
         self.stored.lost.push(left);
     }
 
     /// Gives the link the lease's addresses in the place of those that went.
     pub(super) fn arrive(&mut self, place: &Place) {
-        let Ok(lease) = self.session.lease() else { return };
+        let Ok(lease) = self.session.lease() else {
+            return;
+        };
         self.on_link(place, |at, kernel| {
             let facts = facts(at, kernel)?;
-            self.apply(kernel, &readdress::arrive(at, &lease.ips, &lease.routes, &self.stored.lost, &facts));
+            self.apply(
+                kernel,
+                &readdress::arrive(at, &lease.ips, &lease.routes, &self.stored.lost, &facts),
+            );
             Ok(())
         });
         self.stored.lost.clear();
     }
 
-    fn on_link(&self, place: &Place, work: impl FnOnce(&LinkRef, &mut Kernel) -> Result<(), crate::Error>) {
+    fn on_link(
+        &self,
+        place: &Place,
+        work: impl FnOnce(&LinkRef, &mut Kernel) -> Result<(), crate::Error>,
+    ) {
         let at = LinkRef::pod(place.link.ifname.clone());
         let netns = NetNs::open(place.path()).map_err(crate::Error::from);
-        let done = netns.and_then(|netns| Kernel::open(Some(netns))).and_then(|mut kernel| work(&at, &mut kernel));
+        let done = netns
+            .and_then(|netns| Kernel::open(Some(netns)))
+            .and_then(|mut kernel| work(&at, &mut kernel));
         if let Err(err) = done {
             crate::tell!("{}: {err}", self.name());
         }

@@ -16,7 +16,11 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream, server: Server::default(), is_over: false }
+        Self {
+            stream,
+            server: Server::default(),
+            is_over: false,
+        }
     }
 
     /// Reads what has come, and returns the calls in it.
@@ -31,7 +35,9 @@ impl Connection {
                 Ok(len) => {
                     let (more, out) = self.server.read(&bytes[..len])?;
                     calls.extend(more);
-                    self.stream.write_all(&out).map_err(|err| format!("answer: {err}"))?;
+                    self.stream
+                        .write_all(&out)
+                        .map_err(|err| format!("answer: {err}"))?;
                 }
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(calls),
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
@@ -41,7 +47,13 @@ impl Connection {
     }
 
     /// Answers a call. An answer is short, so one that does not fit at once is to nobody who reads.
-    pub(super) fn answer(&mut self, seq: u64, method: &str, said: Result<Option<&Lease>, &str>) -> io::Result<()> {
-        self.stream.write_all(&self.server.answer(seq, method, said))
+    pub(super) fn answer(
+        &mut self,
+        seq: u64,
+        method: &str,
+        said: Result<Option<&Lease>, &str>,
+    ) -> io::Result<()> {
+        self.stream
+            .write_all(&self.server.answer(seq, method, said))
     }
 }

@@ -1,4 +1,5 @@
-//! One lease of the daemon: its session, its sockets while an answer may come, and who waits for it.
+//! One lease of the daemon: its session, its sockets while an answer may come, and who waits for
+//! it.
 
 use super::Settings;
 use crate::ipam::dhcp::store::{Store, Stored};
@@ -26,7 +27,9 @@ impl Socket {
     }
 
     pub(super) fn of_kind(kind: u64) -> Option<Self> {
-        [Self::V4, Self::V6].into_iter().find(|socket| socket.kind() == kind)
+        [Self::V4, Self::V6]
+            .into_iter()
+            .find(|socket| socket.kind() == kind)
     }
 }
 
@@ -47,7 +50,8 @@ pub(super) struct Lease {
     pub(super) waiting: Vec<Waiter>,
     /// A plugin was told the addresses, so they are on the link unless they were lost.
     pub(super) is_told: bool,
-    /// An address that the plugin was told is void, so the next one is the daemon's to put on the link.
+    /// An address that the plugin was told is void, so the next one is the daemon's to put on the
+    /// link.
     pub(super) is_lost: bool,
     v4: Option<PacketSocket>,
     v6: Option<ServersSocket>,
@@ -56,17 +60,34 @@ pub(super) struct Lease {
 impl Lease {
     pub(super) fn new(stored: Stored, session: Session) -> Self {
         let (is_told, is_lost) = (false, false);
-        Self { stored, session, waiting: Vec::new(), is_told, is_lost, v4: None, v6: None }
+        Self {
+            stored,
+            session,
+            waiting: Vec::new(),
+            is_told,
+            is_lost,
+            v4: None,
+            v6: None,
+        }
     }
 
     /// One of a daemon before.
     pub(super) fn resumed(stored: Stored, session: Session) -> Self {
         let is_lost = !session.is_bound();
-        Self { is_told: true, is_lost, ..Self::new(stored, session) }
+        Self {
+            is_told: true,
+            is_lost,
+            ..Self::new(stored, session)
+        }
     }
 
     /// Sends by a socket, which is opened where there is none, and from then on listened to.
-    pub(super) fn send(&mut self, events: &Events, id: u64, packet: Packet<'_>) -> Result<(), Errno> {
+    pub(super) fn send(
+        &mut self,
+        events: &Events,
+        id: u64,
+        packet: Packet<'_>,
+    ) -> Result<(), Errno> {
         let place = || match self.stored.place() {
             Some(Ok(place)) => Ok(place),
             Some(Err(_)) | None => Err(Errno::ENODEV),
@@ -78,7 +99,9 @@ impl Lease {
                     events.add(&socket, id << 2 | Socket::V4.kind())?;
                     self.v4 = Some(socket);
                 }
-                self.v4.as_ref().map_or(Ok(()), |socket| socket.send(bytes, to))
+                self.v4
+                    .as_ref()
+                    .map_or(Ok(()), |socket| socket.send(bytes, to))
             }
             Packet::V6(message) => {
                 if self.v6.is_none() {
@@ -86,7 +109,9 @@ impl Lease {
                     events.add(&socket, id << 2 | Socket::V6.kind())?;
                     self.v6 = Some(socket);
                 }
-                self.v6.as_ref().map_or(Ok(()), |socket| socket.send(message, v6::SERVER_PORT))
+                self.v6
+                    .as_ref()
+                    .map_or(Ok(()), |socket| socket.send(message, v6::SERVER_PORT))
             }
         }
     }
@@ -94,14 +119,20 @@ impl Lease {
     /// Receives from a socket: a packet's length and the hardware address that it came from.
     pub(super) fn receive(&self, socket: Socket, buffer: &mut [u8]) -> Option<(usize, Mac)> {
         match socket {
-            Socket::V4 => self.v4.as_ref().and_then(|socket| socket.receive(buffer).ok()?),
-            Socket::V6 => {
-                self.v6.as_ref().and_then(|socket| socket.receive(buffer).ok()?).map(|len| (len, Mac([0; 6])))
-            }
+            Socket::V4 => self
+                .v4
+                .as_ref()
+                .and_then(|socket| socket.receive(buffer).ok()?),
+            Socket::V6 => self
+                .v6
+                .as_ref()
+                .and_then(|socket| socket.receive(buffer).ok()?)
+                .map(|len| (len, Mac([0; 6]))),
         }
     }
 
-    /// Closes the sockets that no answer comes to any more: each would hold the container's namespace.
+    /// Closes the sockets that no answer comes to any more: each would hold the container's
+    /// namespace.
     pub(super) fn close_idle(&mut self) {
         if !self.session.listens4()
             && let Some(socket) = self.v4.take()
@@ -137,8 +168,22 @@ pub(super) enum Packet<'a> {
 }
 
 /// The session's link, as a server gets to know it.
-pub(super) fn session(stored: &Stored, config: &Config, settings: &Settings, dice: &mut dyn FnMut() -> u64) -> Session {
-    let link =
-        braid_core::ipam::dhcp::session::Link { owner: &stored.owner, mac: stored.mac, broadcast: settings.broadcast };
-    Session::new(config, link, stored.held.clone(), (settings.limits, crate::sys::events::now()), dice)
+pub(super) fn session(
+    stored: &Stored,
+    config: &Config,
+    settings: &Settings,
+    dice: &mut dyn FnMut() -> u64,
+) -> Session {
+    let link = braid_core::ipam::dhcp::session::Link {
+        owner: &stored.owner,
+        mac: stored.mac,
+        broadcast: settings.broadcast,
+    };
+    Session::new(
+        config,
+        link,
+        stored.held.clone(),
+        (settings.limits, crate::sys::events::now()),
+        dice,
+    )
 }

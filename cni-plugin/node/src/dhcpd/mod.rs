@@ -6,8 +6,8 @@
 //!                                   kept in files ◄──┴──► answers, addresses of the link
 //! ```
 //!
-//! A lease that is bound has no socket and no thread: it is a value, a file and a time. So a container's namespace is held by
-//! nobody here.
+//! A lease that is bound has no socket and no thread: it is a value, a file and a time. So a
+//! container's namespace is held by nobody here.
 
 mod change;
 mod connection;
@@ -59,24 +59,33 @@ const CONNECTION: u64 = 1;
 
 /// Serves until SIGTERM or SIGINT; leases stay, in their files.
 pub fn run(settings: Settings) -> io::Result<()> {
-    let fail = |doing: String| move |err: io::Error| io::Error::new(err.kind(), format!("{doing}: {err}"));
+    let fail =
+        |doing: String| move |err: io::Error| io::Error::new(err.kind(), format!("{doing}: {err}"));
     let socket = settings.reach(&settings.socket);
     let store = Store::of(&socket);
     let events = Events::open()?;
     events::raise_descriptors()?;
     let folder = socket.parent().unwrap_or(Path::new("/"));
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder);
     made.map_err(fail(format!("make folder {}", folder.display())))?;
-    // Whoever has it is the only daemon; calls that release a lease while there is none have it for a moment.
-    let lock = store.lock().map_err(fail(format!("lock the leases in {}", store.dir().display())))?;
+    // Whoever has it is the only daemon; calls that release a lease while there is none have it for
+    // a moment.
+    let lock = store.lock().map_err(fail(format!(
+        "lock the leases in {}",
+        store.dir().display()
+    )))?;
     if let Some(pidfile) = &settings.pidfile {
         fs::write(pidfile, std::process::id().to_string())
             .map_err(fail(format!("write pidfile {}", pidfile.display())))?;
     }
     let handed_over = activation::listener()?;
     let is_own = handed_over.is_none();
-    let listener =
-        handed_over.map_or_else(|| listen(&socket), Ok).map_err(fail(format!("listen on {}", socket.display())))?;
+    let listener = handed_over
+        .map_or_else(|| listen(&socket), Ok)
+        .map_err(fail(format!("listen on {}", socket.display())))?;
     listener.set_nonblocking(true)?;
     events.add(&listener, LISTENER)?;
     let pidfile = settings.pidfile.clone();
@@ -95,7 +104,9 @@ pub fn run(settings: Settings) -> io::Result<()> {
 /// A new socket, in the place of one that nobody serves.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(socket) {
-        Err(err) if err.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(socket).is_err() => {
+        Err(err)
+            if err.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(socket).is_err() =>
+        {
             fs::remove_file(socket)?;
             UnixListener::bind(socket)
         }
@@ -139,7 +150,8 @@ impl Daemon {
 
     fn serve(&mut self, listener: &UnixListener) -> io::Result<()> {
         loop {
-            self.events.set(self.timers.first().unwrap_or(Duration::MAX))?;
+            self.events
+                .set(self.timers.first().unwrap_or(Duration::MAX))?;
             for word in self.events.wait()? {
                 match word {
                     END => return Ok(()),
@@ -163,9 +175,11 @@ impl Daemon {
     fn accept(&mut self, listener: &UnixListener) {
         while let Ok((stream, _)) = listener.accept() {
             self.last += 1;
-            let opened = stream
-                .set_nonblocking(true)
-                .and_then(|()| self.events.add(&stream, self.last << 2 | CONNECTION).map_err(io::Error::from));
+            let opened = stream.set_nonblocking(true).and_then(|()| {
+                self.events
+                    .add(&stream, self.last << 2 | CONNECTION)
+                    .map_err(io::Error::from)
+            });
             match opened {
                 Ok(()) => drop(self.connections.insert(self.last, Connection::new(stream))),
                 Err(err) => crate::tell!("accept a call: {err}"),
@@ -174,7 +188,9 @@ impl Daemon {
     }
 
     fn read_connection(&mut self, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
         match connection.read() {
             Ok(calls) => {
                 let is_over = connection.is_over;
@@ -196,7 +212,11 @@ impl Daemon {
     fn resume(&mut self) {
         for stored in self.store.list() {
             let whole = stored.owner.whole();
-            let session = stored.session(self.settings.broadcast, self.settings.limits, &mut self.dice);
+            let session = stored.session(
+                self.settings.broadcast,
+                self.settings.limits,
+                &mut self.dice,
+            );
             match (session, stored.place()) {
                 // A link that can't be looked up now can be when the lease is due.
                 (Some(session), Some(_)) => {
@@ -204,8 +224,11 @@ impl Daemon {
                     self.insert(lease);
                 }
                 (session, _) => {
-                    let why =
-                        if session.is_none() { "its configuration has become unusable" } else { "its link is gone" };
+                    let why = if session.is_none() {
+                        "its configuration has become unusable"
+                    } else {
+                        "its link is gone"
+                    };
                     crate::tell!("{whole}: the lease is not gone on with: {why}");
                     let _ = self.store.remove(&stored.owner);
                 }

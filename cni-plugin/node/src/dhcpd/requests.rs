@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// Longest packet that is read, in bytes.
 const MOST: usize = 4096;
-/// Packets that are read of one link before the others have their turn: a container may send itself any number.
+/// Packets that are read of one link before the others have their turn: a container may send itself
+/// any number.
 const AT_ONCE: usize = 16;
 /// Pause before a link is looked up again that could not be.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -23,7 +24,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 impl Daemon {
     /// Answers a call, now or when there is a lease.
     pub(super) fn call(&mut self, connection: u64, call: &Call) {
-        let waiter = Waiter { connection, seq: call.seq, method: call.method.clone() };
+        let waiter = Waiter {
+            connection,
+            seq: call.seq,
+            method: call.method.clone(),
+        };
         let failed = match call.method.as_str() {
             ALLOCATE => self.allocate(call, waiter).err(),
             RELEASE => match owner_of(call) {
@@ -48,7 +53,11 @@ impl Daemon {
             Err(err) => return Err((waiter, err)),
         };
         if let Some(id) = self.owners.get(&owner.whole()).copied() {
-            if self.leases.get(&id).is_some_and(|lease| lease.stored.is_of(&place)) {
+            if self
+                .leases
+                .get(&id)
+                .is_some_and(|lease| lease.stored.is_of(&place))
+            {
                 if let Some(lease) = self.leases.get_mut(&id) {
                     lease.waiting.push(waiter);
                 }
@@ -91,11 +100,16 @@ impl Daemon {
     /// The link, the owner and the configuration that a call is about.
     fn asked(&self, call: &Call) -> Result<(Place, Owner, NetConf), String> {
         let (owner, conf) = owner_of(call)?;
-        let ifname = IfName::parse(&owner.ifname).map_err(|err| format!("interface {:?}: {err}", owner.ifname))?;
+        let ifname = IfName::parse(&owner.ifname)
+            .map_err(|err| format!("interface {:?}: {err}", owner.ifname))?;
         let path = self.settings.reach(Path::new(&call.args.netns));
         match Place::find(&path, &ifname) {
             Ok(Some(place)) => Ok((place, owner, conf)),
-            Ok(None) => Err(format!("error looking up {:?}: Link not found in {}", owner.ifname, path.display())),
+            Ok(None) => Err(format!(
+                "error looking up {:?}: Link not found in {}",
+                owner.ifname,
+                path.display()
+            )),
             Err(err) => Err(err.to_string()),
         }
     }
@@ -110,14 +124,20 @@ impl Daemon {
 
     /// Ends a lease: its addresses go from the link, then the servers get to know.
     fn release(&mut self, owner: &Owner) {
-        let Some(id) = self.owners.get(&owner.whole()).copied() else { return };
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(id) = self.owners.get(&owner.whole()).copied() else {
+            return;
+        };
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
         crate::tell!("{}: releasing lease", lease.name());
         let held = lease.session.lease().unwrap_or_default();
         if let Some(Ok(place)) = lease.stored.place() {
             let outputs = lease.session.release(&mut self.dice);
             if lease.is_told {
-                held.ips.iter().for_each(|ip| lease.leave(&place, ip, &held.routes));
+                held.ips
+                    .iter()
+                    .for_each(|ip| lease.leave(&place, ip, &held.routes));
             }
             if let Err(err) = place.send_all(&outputs) {
                 crate::tell!("{}: failed to release DHCP lease: {err}", lease.name());
@@ -129,7 +149,9 @@ impl Daemon {
 
     /// Forgets a lease, of which nothing is left.
     fn forget(&mut self, id: u64) {
-        let Some(lease) = self.leases.remove(&id) else { return };
+        let Some(lease) = self.leases.remove(&id) else {
+            return;
+        };
         self.owners.remove(&lease.name());
         self.timers.set(id, None);
         if let Err(err) = self.store.remove(&lease.stored.owner) {
@@ -139,11 +161,16 @@ impl Daemon {
 
     /// Does what it is time for. A lease whose link is gone ends.
     pub(super) fn tick(&mut self, id: u64) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
         match lease.stored.place() {
             Some(Ok(place)) => {
-                // Servers send to the hardware address that they know, which the link may have no more.
-                lease.session.set_broadcast(self.settings.broadcast || place.link.mac != lease.stored.mac);
+                // Servers send to the hardware address that they know, which the link may have no
+                // more.
+                lease
+                    .session
+                    .set_broadcast(self.settings.broadcast || place.link.mac != lease.stored.mac);
                 let outputs = lease.session.tick(now(), &mut self.dice);
                 self.carry_out(id, outputs);
             }
@@ -152,7 +179,11 @@ impl Daemon {
                 self.timers.set(id, Some(now() + AGAIN));
             }
             None => {
-                crate::tell!("{}: interface {} no longer exists", lease.name(), lease.stored.owner.ifname);
+                crate::tell!(
+                    "{}: interface {} no longer exists",
+                    lease.name(),
+                    lease.stored.owner.ifname
+                );
                 self.end(id);
             }
         }
@@ -167,8 +198,12 @@ impl Daemon {
     pub(super) fn hear(&mut self, id: u64, socket: Socket) {
         let mut buffer = [0; MOST];
         for _ in 0..AT_ONCE {
-            let Some(lease) = self.leases.get_mut(&id) else { return };
-            let Some((len, from)) = lease.receive(socket, &mut buffer) else { return };
+            let Some(lease) = self.leases.get_mut(&id) else {
+                return;
+            };
+            let Some((len, from)) = lease.receive(socket, &mut buffer) else {
+                return;
+            };
             let packet = &buffer[..len.min(MOST)];
             let outputs = match socket {
                 Socket::V4 => lease.session.take4(packet, from, now(), &mut self.dice),
@@ -180,10 +215,15 @@ impl Daemon {
 
     fn carry_out(&mut self, id: u64, outputs: Vec<Output>) {
         for output in outputs {
-            let Some(lease) = self.leases.get_mut(&id) else { return };
+            let Some(lease) = self.leases.get_mut(&id) else {
+                return;
+            };
             match output {
                 Output::Send4(packet) => {
-                    if lease.send(&self.events, id, Packet::V4(&packet.bytes, packet.to)).is_err() {
+                    if lease
+                        .send(&self.events, id, Packet::V4(&packet.bytes, packet.to))
+                        .is_err()
+                    {
                         lease.session.hold4(now());
                     }
                 }
@@ -208,7 +248,9 @@ impl Daemon {
 
     /// A lease was got or prolonged: it is kept, and told to who waits.
     fn bound(&mut self, id: u64) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
         lease.keep(&self.store);
         if lease.session.is_bound() && lease.is_lost {
             lease.is_lost = false;
@@ -222,8 +264,12 @@ impl Daemon {
     }
 
     fn lost(&mut self, id: u64, ip: Option<&IpConfig>, routes: &[Route], why: &str) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
-        let address = ip.map(|ip| ip.address.addr().to_string()).unwrap_or_default();
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
+        let address = ip
+            .map(|ip| ip.address.addr().to_string())
+            .unwrap_or_default();
         crate::tell!("{}: the lease of {address} is lost: {why}", lease.name());
         if lease.is_told {
             lease.is_lost = true;
@@ -244,18 +290,28 @@ impl Daemon {
 
     /// Answers those who wait, if there is a lease.
     fn tell(&mut self, id: u64) {
-        let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.session.is_bound()) else { return };
+        let Some(lease) = self
+            .leases
+            .get_mut(&id)
+            .filter(|lease| lease.session.is_bound())
+        else {
+            return;
+        };
         let said = lease.session.lease();
         lease.is_told |= said.is_ok() && !lease.waiting.is_empty();
         let is_useless = said.is_err();
         self.answer_all(id, &said.map_err(str::to_owned));
-        if is_useless && let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {
+        if is_useless
+            && let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone())
+        {
             self.release(&owner);
         }
     }
 
     fn answer_all(&mut self, id: u64, said: &Result<braid_core::ipam::Lease, String>) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
         for waiter in std::mem::take(&mut lease.waiting) {
             self.answer(&waiter, said.as_ref().map(Some).map_err(String::as_str));
         }
@@ -263,7 +319,9 @@ impl Daemon {
 
     fn answer(&mut self, waiter: &Waiter, said: Result<Option<&braid_core::ipam::Lease>, &str>) {
         // Who does not wait any more asks again, or has the lease given back.
-        let Some(connection) = self.connections.get_mut(&waiter.connection) else { return };
+        let Some(connection) = self.connections.get_mut(&waiter.connection) else {
+            return;
+        };
         if connection.answer(waiter.seq, &waiter.method, said).is_err() {
             self.connections.remove(&waiter.connection);
         }
@@ -272,6 +330,10 @@ impl Daemon {
 
 /// The owner and the configuration that a call is about.
 fn owner_of(call: &Call) -> Result<(Owner, NetConf), String> {
-    let conf = NetConf::parse(&call.args.stdin).map_err(|err| format!("error parsing netconf: {err}"))?;
-    Ok((Owner::new(&conf.name, &call.args.container_id, &call.args.ifname), conf))
+    let conf =
+        NetConf::parse(&call.args.stdin).map_err(|err| format!("error parsing netconf: {err}"))?;
+    Ok((
+        Owner::new(&conf.name, &call.args.container_id, &call.args.ifname),
+        conf,
+    ))
 }

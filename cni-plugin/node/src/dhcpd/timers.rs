@@ -47,6 +47,9 @@ mod tests {
         }
         timers.set(3, None);
         assert_eq!(timers.first(), Some(at(2)));
-        assert_eq!([timers.due(at(3)), timers.due(at(3)), timers.due(at(99))], [Some(1), Some(2), None]);
+        assert_eq!(
+            [timers.due(at(3)), timers.due(at(3)), timers.due(at(99))],
+            [Some(1), Some(2), None]
+        );
     }
 }

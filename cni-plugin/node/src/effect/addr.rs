@@ -39,11 +39,19 @@ impl Effect for Addr {
 fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     let mut message = AddressMessage::default();
     let ip = addr.net.addr();
-    message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.family = if ip.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     message.header.prefix_len = addr.net.prefix_len();
     message.header.index = index;
-    message.attributes.extend([AddressAttribute::Local(ip), AddressAttribute::Address(ip)]);
-    message.attributes.extend(addr.broadcast().map(AddressAttribute::Broadcast));
+    message
+        .attributes
+        .extend([AddressAttribute::Local(ip), AddressAttribute::Address(ip)]);
+    message
+        .attributes
+        .extend(addr.broadcast().map(AddressAttribute::Broadcast));
     let mut flags = AddressFlags::empty();
     flags.set(AddressFlags::Noprefixroute, addr.no_prefix_route);
     flags.set(AddressFlags::Nodad, addr.no_dad && ip.is_ipv6());
@@ -53,7 +61,8 @@ fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Lists addresses of the link with this index, of all links where it is 0; each with its link's index.
+/// Lists addresses of the link with this index, of all links where it is 0; each with its link's
+/// index.
 pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, KernelError> {
     let mut message = AddressMessage::default();
     message.header.index = index;
@@ -65,9 +74,17 @@ pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, Ker
 /// Reads the addresses of a link.
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     link::read(kernel, at, facts)?;
-    let Some(index) = facts.link(at).map(|fact| fact.index) else { return Ok(()) };
-    let addrs = kernel.route(at.ns).and_then(|socket| Ok(list(socket, index)?));
-    let addrs = addrs.doing(format_args!("list addresses of {at}"))?.into_iter().map(|(_, fact)| fact).collect();
+    let Some(index) = facts.link(at).map(|fact| fact.index) else {
+        return Ok(());
+    };
+    let addrs = kernel
+        .route(at.ns)
+        .and_then(|socket| Ok(list(socket, index)?));
+    let addrs = addrs
+        .doing(format_args!("list addresses of {at}"))?
+        .into_iter()
+        .map(|(_, fact)| fact)
+        .collect();
     facts.addrs.insert(at.clone(), addrs);
     Ok(())
 }

@@ -30,7 +30,11 @@ impl Effect for Attr {
 }
 
 /// Body of `RTM_NEWLINK` that sets attributes of the link with this index.
-pub(crate) fn set_attrs<'a>(index: u32, attrs: impl IntoIterator<Item = &'a LinkAttr>, out: &mut Vec<u8>) {
+pub(crate) fn set_attrs<'a>(
+    index: u32,
+    attrs: impl IntoIterator<Item = &'a LinkAttr>,
+    out: &mut Vec<u8>,
+) {
     let mut message = LinkMessage::default();
     message.header.index = index;
     for attr in attrs {
@@ -56,21 +60,32 @@ fn set_attr(message: &mut LinkMessage, attr: &LinkAttr) {
         LinkAttr::Up(on) => flag(LinkFlags::Up, *on),
         LinkAttr::Promisc(on) => flag(LinkFlags::Promisc, *on),
         LinkAttr::AllMulti(on) => flag(LinkFlags::Allmulti, *on),
-        LinkAttr::Mac(mac) | LinkAttr::Announce(mac) => message.attributes.push(LinkAttribute::Address(mac.0.to_vec())),
+        LinkAttr::Mac(mac) | LinkAttr::Announce(mac) => message
+            .attributes
+            .push(LinkAttribute::Address(mac.0.to_vec())),
         LinkAttr::Mtu(mtu) => message.attributes.push(LinkAttribute::Mtu(*mtu)),
         LinkAttr::TxQueueLen(len) => message.attributes.push(LinkAttribute::TxQueueLen(*len)),
         LinkAttr::GsoMaxSize(size) => message.attributes.push(LinkAttribute::GsoMaxSize(*size)),
-        LinkAttr::Alias(text) => message.attributes.push(LinkAttribute::IfAlias(text.clone())),
-        LinkAttr::Hairpin(on) => message.attributes.push(port(InfoBridgePort::HairpinMode(*on))),
-        LinkAttr::ArpNotify(on) => message.attributes.push(ipv4_devconf(ARP_NOTIFY, u32::from(*on))),
+        LinkAttr::Alias(text) => message
+            .attributes
+            .push(LinkAttribute::IfAlias(text.clone())),
+        LinkAttr::Hairpin(on) => message
+            .attributes
+            .push(port(InfoBridgePort::HairpinMode(*on))),
+        LinkAttr::ArpNotify(on) => message
+            .attributes
+            .push(ipv4_devconf(ARP_NOTIFY, u32::from(*on))),
         LinkAttr::Isolated(on) => message.attributes.push(port(InfoBridgePort::Isolated(*on))),
     }
 }
 
-/// `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then `IFLA_INET_CONF`, then the value.
+/// `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then
+/// `IFLA_INET_CONF`, then the value.
 fn ipv4_devconf(which: u16, value: u32) -> LinkAttribute {
     const INET_CONF: u16 = 1;
     let mut spec = Vec::new();
-    nest(AF_INET, &mut spec, |out| nest(INET_CONF, out, |out| attr(which, &value.to_ne_bytes(), out)));
+    nest(AF_INET, &mut spec, |out| {
+        nest(INET_CONF, out, |out| attr(which, &value.to_ne_bytes(), out));
+    });
     LinkAttribute::Other(DefaultNla::new(link::ifla::AF_SPEC, spec))
 }

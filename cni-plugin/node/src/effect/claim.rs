@@ -1,4 +1,5 @@
-//! Elements of nf_tables that belong to a container's address or link, and are taken over from whoever had them before.
+//! Elements of nf_tables that belong to a container's address or link, and are taken over from
+//! whoever had them before.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -20,8 +21,8 @@ pub(super) trait Claim {
     fn clear(&self, kernel: &mut Kernel) -> Result<(), Cause>;
 }
 
-/// Adds what belongs to a container's address or link. Who has the same is dead, since the address or the link is this
-/// container's now.
+/// Adds what belongs to a container's address or link. Who has the same is dead, since the address
+/// or the link is this container's now.
 pub(super) fn claim(kernel: &mut Kernel, what: &impl Claim) -> Result<(), Cause> {
     match what.claim(kernel) {
         Err(err) if err.is(&[Errno::EEXIST]) => {

@@ -83,7 +83,8 @@ pub fn owner(socket: &mut Socket, port: &IfName) -> Result<Option<String>, Kerne
     Ok(element(socket, FAMILY, CHECKED, &name(port))?.map(|element| element.comment))
 }
 
-/// Lets go of the port that is held to this address and still this owner's; whatever else it is held to is searched for.
+/// Lets go of the port that is held to this address and still this owner's; whatever else it is
+/// held to is searched for.
 pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     if owner(socket, &what.port)?.is_none_or(|owner| owner != what.owner) {
         return Ok(());
@@ -103,7 +104,12 @@ pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError
 pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
     let mut held = Vec::new();
     for set in [CHECKED, ALLOWED] {
-        let found = elements(socket, FAMILY, set)?.into_iter().map(|element| Spot { set, key: element.key });
+        let found = elements(socket, FAMILY, set)?
+            .into_iter()
+            .map(|element| Spot {
+                set,
+                key: element.key,
+            });
         held.extend(found.filter(|spot| spot.key.starts_with(&name(port))));
     }
     del_all_in(socket, FAMILY, &held)
@@ -111,19 +117,35 @@ pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
 
 /// All ports that are held, and to which address.
 fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
-    let parse = |element: Element| Some((ifname(&element.key)?, Mac(*element.key.get(IFNAME_LEN..)?.first_chunk()?)));
-    Ok(elements(socket, FAMILY, ALLOWED)?.into_iter().filter_map(parse).collect())
+    let parse = |element: Element| {
+        Some((
+            ifname(&element.key)?,
+            Mac(*element.key.get(IFNAME_LEN..)?.first_chunk()?),
+        ))
+    };
+    Ok(elements(socket, FAMILY, ALLOWED)?
+        .into_iter()
+        .filter_map(parse)
+        .collect())
 }
 
 /// All ports that are held and whose they are.
 pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError> {
     let parse = |element: Element| Some((ifname(&element.key)?, element.comment));
-    Ok(elements(socket, FAMILY, CHECKED)?.into_iter().filter_map(parse).collect())
+    Ok(elements(socket, FAMILY, CHECKED)?
+        .into_iter()
+        .filter_map(parse)
+        .collect())
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    facts.mac_checks.extend(kernel.nft().and_then(list).doing("list checked bridge ports")?);
+    facts.mac_checks.extend(
+        kernel
+            .nft()
+            .and_then(list)
+            .doing("list checked bridge ports")?,
+    );
     Ok(())
 }
 
@@ -132,16 +154,29 @@ fn spots(what: &MacCheck) -> [Spot; 2] {
     let port = name(&what.port);
     // Each part of a concatenation is padded to four bytes.
     let pair = [&port[..], &what.mac.0, &[0; 2]].concat();
-    [Spot { set: CHECKED, key: port.to_vec() }, Spot { set: ALLOWED, key: pair }]
+    [
+        Spot {
+            set: CHECKED,
+            key: port.to_vec(),
+        },
+        Spot {
+            set: ALLOWED,
+            key: pair,
+        },
+    ]
 }
 
 fn add_base(batch: &mut Batch) {
     batch.table();
-    batch.set(CHECKED, &[IFNAME]).set(ALLOWED, &[IFNAME, ETHER_ADDR]);
+    batch
+        .set(CHECKED, &[IFNAME])
+        .set(ALLOWED, &[IFNAME, ETHER_ADDR]);
     batch.base_chain(BASE_CHAIN, "filter", HOOK_PREROUTING, PRIORITY);
     batch.rule(BASE_CHAIN, |rule| {
         rule.meta(META_IIFNAME, REG_1).lookup(CHECKED, REG_1, false);
-        rule.meta(META_IIFNAME, REG_1).payload(LINK_HEADER, ETHER_SOURCE, 6, REG_2).lookup(ALLOWED, REG_1, true);
+        rule.meta(META_IIFNAME, REG_1)
+            .payload(LINK_HEADER, ETHER_SOURCE, 6, REG_2)
+            .lookup(ALLOWED, REG_1, true);
         rule.decide(Verdict::Drop);
     });
 }

@@ -1,4 +1,5 @@
-//! Masquerading: table `inet braid`, one map element for each source address, one chain for each pod network.
+//! Masquerading: table `inet braid`, one map element for each source address, one chain for each
+//! pod network.
 //!
 //! ```text
 //! table inet braid {
@@ -23,7 +24,9 @@ use crate::sys::nft::batch::{Batch, Family, Means};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::{Element, elements};
-use crate::sys::nft::{Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those};
+use crate::sys::nft::{
+    Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those,
+};
 use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Masquerade, Verb};
@@ -72,7 +75,10 @@ impl Claim for Masquerade {
 }
 
 fn spot(source: IpAddr) -> Spot {
-    Spot { set: Ip::of(source).one(MAPS), key: bytes(source) }
+    Spot {
+        set: Ip::of(source).one(MAPS),
+        key: bytes(source),
+    }
 }
 
 /// The chain of a pod network. `nft` takes no colon in a name.
@@ -80,7 +86,8 @@ fn chain(network: &IpNet) -> String {
     format!("outside-{}", network.trunc()).replace(':', "_")
 }
 
-/// Makes the source masqueraded; `EEXIST` where it is, for a dead owner and perhaps by another network's chain.
+/// Makes the source masqueraded; `EEXIST` where it is, for a dead owner and perhaps by another
+/// network's chain.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     let all = |has_network: bool, has_base: bool| {
         batch(|b| {
@@ -94,7 +101,12 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
             b.add_element(set, &key, &Means::Goto(chain(&what.network)), &what.owner);
         })
     };
-    first_that_fits(socket, &[&|| all(false, false), &|| all(true, false), &|| all(true, true)])
+    first_that_fits(
+        socket,
+        &[&|| all(false, false), &|| all(true, false), &|| {
+            all(true, true)
+        }],
+    )
 }
 
 /// For whom the source is masqueraded; none where it is not.
@@ -127,14 +139,23 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
     let mut found = Vec::new();
     for map in MAPS {
         let of = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
-        found.extend(elements(socket, Family::Inet, map)?.into_iter().filter_map(of));
+        found.extend(
+            elements(socket, Family::Inet, map)?
+                .into_iter()
+                .filter_map(of),
+        );
     }
     Ok(found)
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    facts.masquerades.extend(kernel.nft().and_then(list).doing("list masqueraded sources")?);
+    facts.masquerades.extend(
+        kernel
+            .nft()
+            .and_then(list)
+            .doing("list masqueraded sources")?,
+    );
     Ok(())
 }
 
@@ -142,9 +163,15 @@ fn add_network(batch: &mut Batch, network: &IpNet) {
     let name = chain(network);
     let ip = Ip::of(network.addr());
     batch.chain(&name);
-    for stays in [Some(network.trunc()), ip.one(MULTICAST).parse().ok()].into_iter().flatten() {
+    for stays in [Some(network.trunc()), ip.one(MULTICAST).parse().ok()]
+        .into_iter()
+        .flatten()
+    {
         batch.rule(&name, |rule| {
-            rule.only(ip).destination(ip, REG_1).within(&stays).decide(Verdict::Return);
+            rule.only(ip)
+                .destination(ip, REG_1)
+                .within(&stays)
+                .decide(Verdict::Return);
         });
     }
     batch.rule(&name, |rule| {
@@ -160,7 +187,9 @@ fn add_base(batch: &mut Batch) {
     batch.base_chain(BASE_CHAIN, "nat", HOOK_POSTROUTING, PRIORITY_SRCNAT);
     for ip in Ip::BOTH {
         batch.rule(BASE_CHAIN, |rule| {
-            rule.only(ip).source(ip, REG_1).lookup_verdict(ip.one(MAPS), REG_1);
+            rule.only(ip)
+                .source(ip, REG_1)
+                .lookup_verdict(ip.one(MAPS), REG_1);
         });
     }
 }

@@ -1,4 +1,5 @@
-//! The effect of each kind of thing on the kernel: how it comes, how it goes, and how it is carried there.
+//! The effect of each kind of thing on the kernel: how it comes, how it goes, and how it is carried
+//! there.
 //!
 //! A new kind is a file here and a line in [`of`].
 
@@ -80,13 +81,35 @@ pub(crate) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(),
 /// Has go what a reference plugin made.
 pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cause> {
     match legacy {
-        Legacy::Masquerade { network, container_id, ifname } => {
-            let of = reference::Of { network, container_id, ifname: ifname.as_str() };
+        Legacy::Masquerade {
+            network,
+            container_id,
+            ifname,
+        } => {
+            let of = reference::Of {
+                network,
+                container_id,
+                ifname: ifname.as_str(),
+            };
             Ok(reference::del_masquerade(kernel.nft()?, of)?)
         }
-        Legacy::MacCheck { container_id, ifname } => Ok(reference::del_mac_check(kernel.nft()?, container_id, ifname)?),
-        Legacy::HostPorts { network, container_id } => {
-            let of = reference::Of { network, container_id, ifname: "" };
+        Legacy::MacCheck {
+            container_id,
+            ifname,
+        } => Ok(reference::del_mac_check(
+            kernel.nft()?,
+            container_id,
+            ifname,
+        )?),
+        Legacy::HostPorts {
+            network,
+            container_id,
+        } => {
+            let of = reference::Of {
+                network,
+                container_id,
+                ifname: "",
+            };
             Ok(reference::del_ports(kernel.nft()?, of)?)
         }
         Legacy::Firewall { addrs, zone } => firewall::del_reference(kernel, addrs, zone),

@@ -10,7 +10,9 @@ use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{LinkRef, Neigh, Verb};
 use netlink_packet_core::Parseable;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
 use std::net::IpAddr;
 
 const NEWNEIGH: u16 = 28;
@@ -35,8 +37,12 @@ impl Effect for Neigh {
         message.header.family = family;
         message.header.ifindex = index;
         message.header.state = NeighbourState::Permanent;
-        message.attributes.push(NeighbourAttribute::Destination(addr));
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(self.mac.0.to_vec()));
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(addr));
+        message
+            .attributes
+            .push(NeighbourAttribute::LinkLayerAddress(self.mac.0.to_vec()));
         emit(&message, body);
         Some(verb.word((NEWNEIGH, CREATE | EXCL), (DELNEIGH, 0)))
     }
@@ -45,11 +51,18 @@ impl Effect for Neigh {
 /// Reads the permanent neighbours at a link; what this code does not know is passed over.
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
-    let Some(index) = link.map(|fact| fact.index) else { return Ok(()) };
+    let Some(index) = link.map(|fact| fact.index) else {
+        return Ok(());
+    };
     let all = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);
-    let messages = kernel.route(at.ns).and_then(|socket| Ok(socket.dump(GETNEIGH, all)?));
+    let messages = kernel
+        .route(at.ns)
+        .and_then(|socket| Ok(socket.dump(GETNEIGH, all)?));
     let messages = messages.doing(format_args!("list neighbours at {at}"))?;
-    let neighs = messages.iter().filter_map(|message| parse(at, index, &message.body)).collect();
+    let neighs = messages
+        .iter()
+        .filter_map(|message| parse(at, index, &message.body))
+        .collect();
     facts.neighs.insert(at.clone(), neighs);
     Ok(())
 }
@@ -61,7 +74,10 @@ fn parse(at: &LinkRef, index: u32, body: &[u8]) -> Option<Neigh> {
     }
     let (mut addr, mut mac) = (None, None);
     for attribute in message.attributes {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel adds more of them")]
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "the kernel adds more of them"
+        )]
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => addr = Some(ip.into()),
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => addr = Some(ip.into()),
@@ -69,5 +85,9 @@ fn parse(at: &LinkRef, index: u32, body: &[u8]) -> Option<Neigh> {
             _ => {}
         }
     }
-    Some(Neigh { at: at.clone(), addr: addr?, mac: mac? })
+    Some(Neigh {
+        at: at.clone(),
+        addr: addr?,
+        mac: mac?,
+    })
 }

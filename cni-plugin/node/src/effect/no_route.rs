@@ -35,7 +35,8 @@ impl Effect for NoRoute {
         }
     }
 
-    /// It is no loss that a route does not come back which leads nowhere any more: its link is down, or lost the address.
+    /// It is no loss that a route does not come back which leads nowhere any more: its link is
+    /// down, or lost the address.
     fn is_gone(&self, errno: Errno) -> bool {
         const NOT_NEEDED: &[Errno] = &[
             Errno::ENODEV,

@@ -16,14 +16,23 @@ impl Effect for Note {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.doing(format_args!("make folder {}", folder.display()))?;
-        let open = || File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+        let open = || {
+            File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(path)
+        };
         let written = open().and_then(|mut file| file.write_all(self.text.as_bytes()));
         Ok(written.doing(format_args!("write {}", self.path))?)
     }
 
     fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         match fs::remove_file(&self.path) {
-            Err(err) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&err.kind()) => Ok(()),
+            Err(err) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&err.kind()) => {
+                Ok(())
+            }
             removed => Ok(removed.doing(format_args!("remove {}", self.path))?),
         }
     }

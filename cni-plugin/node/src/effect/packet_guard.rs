@@ -1,4 +1,5 @@
-//! Limit on what packet sockets send through a link of the container: a table for each link, in the container's namespace.
+//! Limit on what packet sockets send through a link of the container: a table for each link, in the
+//! container's namespace.
 //!
 //! ```text
 //! table netdev braid-eth0 {
@@ -9,10 +10,11 @@
 //! }
 //! ```
 //!
-//! A packet socket may pass queue and filters of a link by (`PACKET_QDISC_BYPASS`), but not this hook (Linux 5.16, `net/packet/
-//! af_packet.c`, `packet_direct_xmit()`). Only what the IP stack sends has a route, whose realm can be asked for, and
-//! it passes the queue in any case. So all that is held here is what packet sockets send, and what a bridge or a virtual
-//! machine in the container does: at a tenth more than the rate, so that it is the queue that they meet.
+//! A packet socket may pass queue and filters of a link by (`PACKET_QDISC_BYPASS`), but not this
+//! hook (Linux 5.16, `net/packet/ af_packet.c`, `packet_direct_xmit()`). Only what the IP stack
+//! sends has a route, whose realm can be asked for, and it passes the queue in any case. So all
+//! that is held here is what packet sockets send, and what a bridge or a virtual machine in the
+//! container does: at a tenth more than the rate, so that it is the queue that they meet.
 
 use super::Effect;
 use crate::kernel::Kernel;
@@ -50,11 +52,19 @@ impl Effect for PacketGuard {
 
     /// A kernel without nf_tables has none.
     fn is_gone(&self, errno: Errno) -> bool {
-        [Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT, Errno::ENOENT, Errno::ENODEV, Errno::ENXIO].contains(&errno)
+        [
+            Errno::EOPNOTSUPP,
+            Errno::EPROTONOSUPPORT,
+            Errno::ENOENT,
+            Errno::ENODEV,
+            Errno::ENXIO,
+        ]
+        .contains(&errno)
     }
 }
 
-/// Limits what packet sockets send through a link that is not limited yet; what a killed call left there goes before.
+/// Limits what packet sockets send through a link that is not limited yet; what a killed call left
+/// there goes before.
 pub fn add(socket: &mut Socket, guard: &PacketGuard) -> Result<(), KernelError> {
     match batch(guard).send(socket) {
         Err(err) if err.errno == Errno::EEXIST => {
@@ -75,21 +85,36 @@ pub fn del(socket: &mut Socket, link: &IfName) -> Result<(), KernelError> {
 /// Limit on the link's packet sockets; `None` where there is none.
 pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact>, KernelError> {
     let table = table(link);
-    if !rules(socket, FAMILY, &table, BASE_CHAIN)?.iter().any(|rule| rule.jumps_to.as_deref() == Some(HELD)) {
+    if !rules(socket, FAMILY, &table, BASE_CHAIN)?
+        .iter()
+        .any(|rule| rule.jumps_to.as_deref() == Some(HELD))
+    {
         return Ok(None);
     }
     let fact = |rule: &Rule| {
         let (rate, burst) = rule.limit?;
-        Some(PacketGuardFact { limit: PacketLimit { rate, burst }, dropped: rule.counted })
+        Some(PacketGuardFact {
+            limit: PacketLimit { rate, burst },
+            dropped: rule.counted,
+        })
     };
-    Ok(rules(socket, FAMILY, &table, HELD)?.iter().filter(|rule| rule.is(Verdict::Drop)).find_map(fact))
+    Ok(rules(socket, FAMILY, &table, HELD)?
+        .iter()
+        .filter(|rule| rule.is(Verdict::Drop))
+        .find_map(fact))
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.nft_of(at.ns).and_then(|socket| Ok(find(socket, &at.name)?));
-    let found = found.doing(format_args!("look what packet sockets may send through {at}"))?;
-    facts.packet_guards.extend(found.map(|fact| (at.clone(), fact)));
+    let found = kernel
+        .nft_of(at.ns)
+        .and_then(|socket| Ok(find(socket, &at.name)?));
+    let found = found.doing(format_args!(
+        "look what packet sockets may send through {at}"
+    ))?;
+    facts
+        .packet_guards
+        .extend(found.map(|fact| (at.clone(), fact)));
     Ok(())
 }
 
@@ -100,21 +125,35 @@ fn table(link: &IfName) -> String {
 fn batch(guard: &PacketGuard) -> Batch {
     let mut batch = Batch::new(FAMILY, table(&guard.at.name));
     batch.table().chain(HELD).rule(HELD, |rule| {
-        rule.limit((guard.limit.rate, guard.limit.burst)).count().decide(Verdict::Drop);
+        rule.limit((guard.limit.rate, guard.limit.burst))
+            .count()
+            .decide(Verdict::Drop);
     });
     batch.device_chain(BASE_CHAIN, HOOK_EGRESS, PRIORITY, &guard.at.name);
     batch.rule(BASE_CHAIN, |rule| {
         rule.has_route(REG_1).decide(Verdict::Accept);
     });
-    let (only, nets) = guard.subnets.as_ref().map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
+    let (only, nets) = guard
+        .subnets
+        .as_ref()
+        .map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
     for net in nets {
         batch.rule(BASE_CHAIN, |rule| {
             if !only {
-                // Whatever bytes look like an address, only those of an IP packet are one. Where a packet socket passes the
-                // queue by, 6.18 does not know where this header is, and the packet is held; 6.12 does.
-                rule.ether_type(if net.addr().is_ipv4() { ETH_P_IP } else { ETH_P_IPV6 });
+                // Whatever bytes look like an address, only those of an IP packet are one. Where a
+                // packet socket passes the queue by, 6.18 does not know where this
+                // header is, and the packet is held; 6.12 does.
+                rule.ether_type(if net.addr().is_ipv4() {
+                    ETH_P_IP
+                } else {
+                    ETH_P_IPV6
+                });
             }
-            rule.is_for(net).decide(if only { Verdict::Goto(HELD) } else { Verdict::Accept });
+            rule.is_for(net).decide(if only {
+                Verdict::Goto(HELD)
+            } else {
+                Verdict::Accept
+            });
         });
     }
     if only {
@@ -141,29 +180,38 @@ impl Batch {
     fn has_route(&mut self, register: u32) -> &mut Self {
         const META_RTCLASSID: u32 = 13;
         const CMP_GTE: u32 = 5;
-        self.meta(META_RTCLASSID, register).compare(register, CMP_GTE, &[0; 4])
+        self.meta(META_RTCLASSID, register)
+            .compare(register, CMP_GTE, &[0; 4])
     }
 
     fn ether_type(&mut self, kind: u16) -> &mut Self {
         const LINK_HEADER: u32 = 0;
         const ETHER_TYPE: u32 = 12;
-        self.payload(LINK_HEADER, ETHER_TYPE, 2, REG_1).equals(REG_1, &kind.to_be_bytes())
+        self.payload(LINK_HEADER, ETHER_TYPE, 2, REG_1)
+            .equals(REG_1, &kind.to_be_bytes())
     }
 
     /// Goes on only if what lies behind the link's header begins as an IP header of this version.
     fn has_version(&mut self, version: u8) -> &mut Self {
-        self.payload(NETWORK_HEADER, 0, 1, REG_1).mask(REG_1, &[0xf0]).equals(REG_1, &[version])
+        self.payload(NETWORK_HEADER, 0, 1, REG_1)
+            .mask(REG_1, &[0xf0])
+            .equals(REG_1, &[version])
     }
 
-    /// Goes on only if what lies behind the link's header begins as an IP packet for this subnet, whatever its sender says
-    /// that it is.
+    /// Goes on only if what lies behind the link's header begins as an IP packet for this subnet,
+    /// whatever its sender says that it is.
     fn is_for(&mut self, net: &IpNet) -> &mut Self {
         let [v4, v6] = VERSIONS;
-        let (version, offset) = if net.addr().is_ipv4() { (v4, 16) } else { (v6, 24) };
+        let (version, offset) = if net.addr().is_ipv4() {
+            (v4, 16)
+        } else {
+            (v6, 24)
+        };
         self.has_version(version);
         // As `nft` does it: no more bytes than the prefix has.
         let len = net.prefix_len().div_ceil(8);
-        let [addr, mask] = [net.network(), net.netmask()].map(|of| bytes(of)[..usize::from(len)].to_vec());
+        let [addr, mask] =
+            [net.network(), net.netmask()].map(|of| bytes(of)[..usize::from(len)].to_vec());
         if len == 0 {
             return self;
         }

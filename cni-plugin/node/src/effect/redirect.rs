@@ -18,7 +18,9 @@ impl Effect for Redirect {
     }
 
     fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
-        shaping::detach(kernel, &self.from, |index, out| filter(self.from.ns, index, out))
+        shaping::detach(kernel, &self.from, |index, out| {
+            filter(self.from.ns, index, out);
+        })
     }
 
     fn is_several(&self) -> bool {
@@ -36,7 +38,8 @@ fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), Caus
     led(kernel, from)
 }
 
-/// Nothing else that hangs at the link of the host may send past the queue to which what comes in is led now.
+/// Nothing else that hangs at the link of the host may send past the queue to which what comes in
+/// is led now.
 pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), Cause> {
     if from.ns == Ns::Pod {
         return Ok(());
@@ -45,8 +48,8 @@ pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), Cause> {
     ebpf::shape(kernel, index)
 }
 
-/// Body of `RTM_NEWTFILTER`: what comes in leaves through the link with index `to`, both of this namespace. The filter is a
-/// classic program, since not every kernel has `cls_matchall`.
+/// Body of `RTM_NEWTFILTER`: what comes in leaves through the link with index `to`, both of this
+/// namespace. The filter is a classic program, since not every kernel has `cls_matchall`.
 pub(crate) fn request(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
     const ACT: u16 = 1;
     const OPS_LEN: u16 = 4;
@@ -54,8 +57,18 @@ pub(crate) fn request(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
     let program = thing::filter(ns);
     filter(ns, index, out);
     nest(TCA_OPTIONS, out, |out| {
-        attr(OPS_LEN, &u16::try_from(program.len()).unwrap_or(u16::MAX).to_ne_bytes(), out);
-        nest(OPS, out, |out| program.iter().for_each(|of| instruction(*of, out)));
+        attr(
+            OPS_LEN,
+            &u16::try_from(program.len())
+                .unwrap_or(u16::MAX)
+                .to_ne_bytes(),
+            out,
+        );
+        nest(OPS, out, |out| {
+            for of in program {
+                instruction(*of, out);
+            }
+        });
         nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
     });
 }
@@ -67,7 +80,8 @@ fn instruction(of: Instruction, out: &mut Vec<u8>) {
     out.extend_from_slice(&of.value.to_ne_bytes());
 }
 
-/// An action that takes a packet and sends it through another link (`include/uapi/linux/tc_act/tc_mirred.h`).
+/// An action that takes a packet and sends it through another link
+/// (`include/uapi/linux/tc_act/tc_mirred.h`).
 fn mirred(to: u32, out: &mut Vec<u8>) {
     const ACT_KIND: u16 = 1;
     const ACT_OPTIONS: u16 = 2;
@@ -76,7 +90,9 @@ fn mirred(to: u32, out: &mut Vec<u8>) {
     const EGRESS_REDIR: u32 = 1;
     attr(ACT_KIND, b"mirred\0", out);
     nest(ACT_OPTIONS, out, |out| {
-        nest(PARMS, out, |out| numbers([0, 0, STOLEN, 0, 0, EGRESS_REDIR, to], out));
+        nest(PARMS, out, |out| {
+            numbers([0, 0, STOLEN, 0, 0, EGRESS_REDIR, to], out);
+        });
     });
 }
 

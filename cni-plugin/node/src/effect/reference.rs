@@ -1,12 +1,16 @@
-//! Rules that the reference plugins made, so that braid can delete an attachment of theirs. Two layouts of each:
+//! Rules that the reference plugins made, so that braid can delete an attachment of theirs. Two
+//! layouts of each:
 //!
-//! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two hashes, or a chain `CNI-…`
-//!   in the `nat` table of either family with a jump to it from `POSTROUTING` (iptables on nf_tables);
-//! - `portmap`: rules in the chains of `cni_hostport` of either family whose comment is the container's id, or a chain
-//!   `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
+//! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two
+//!   hashes, or a chain `CNI-…` in the `nat` table of either family with a jump to it from
+//!   `POSTROUTING` (iptables on nf_tables);
+//! - `portmap`: rules in the chains of `cni_hostport` of either family whose comment is the
+//!   container's id, or a chain `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older
+//!   versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
 //!
-//! Of `macspoofchk` a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`, and another that it jumps
-//! to, both named after the attachment. And `firewall`'s rules for an address in `CNI-FORWARD` of the `filter` table, which name nobody.
+//! Of `macspoofchk` a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`,
+//! and another that it jumps to, both named after the attachment. And `firewall`'s rules for an
+//! address in `CNI-FORWARD` of the `filter` table, which name nobody.
 
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family};
@@ -26,7 +30,10 @@ const PREROUTING: &str = "PREROUTING";
 const PORTS: &str = "cni_hostport";
 const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 /// Chains of `portmap` on iptables: what the jump comes from, and what a container's starts with.
-const PORT_JUMPS: [(&str, &str); 2] = [("CNI-HOSTPORT-DNAT", "CNI-DN-"), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
+const PORT_JUMPS: [(&str, &str); 2] = [
+    ("CNI-HOSTPORT-DNAT", "CNI-DN-"),
+    ("CNI-HOSTPORT-SNAT", "CNI-SN-"),
+];
 
 /// Table in which `firewall` puts two rules for each address.
 const FILTER: &str = "filter";
@@ -55,7 +62,8 @@ impl Of<'_> {
         format!("CNI-{}", hash(&[self.network, self.container_id], 24))
     }
 
-    /// A chain of `portmap`, which together with what it starts with is as long as iptables lets it be.
+    /// A chain of `portmap`, which together with what it starts with is as long as iptables lets it
+    /// be.
     fn port_chain(&self, start: &str) -> String {
         format!("{start}{}", hash(&[self.network, self.container_id], 21))
     }
@@ -75,12 +83,20 @@ fn hash(parts: &[&str], len: usize) -> String {
 /// Deletes both layouts of an attachment's masquerading; success where neither is there.
 pub(super) fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     let comment = of.comment();
-    del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| rule.comment.starts_with(&comment))?;
-    [Family::Ip, Family::Ip6].into_iter().try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
+    del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| {
+        rule.comment.starts_with(&comment)
+    })?;
+    [Family::Ip, Family::Ip6]
+        .into_iter()
+        .try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
 }
 
 /// Deletes the hardware address check of an attachment; success where there is none.
-pub(super) fn del_mac_check(socket: &mut Socket, container_id: &str, ifname: &IfName) -> Result<(), KernelError> {
+pub(super) fn del_mac_check(
+    socket: &mut Socket,
+    container_id: &str,
+    ifname: &IfName,
+) -> Result<(), KernelError> {
     let of_port = format!("cni-br-iface-{container_id}-{ifname}");
     let of_mac = format!("{of_port}-mac");
     del_chain(socket, Family::Bridge, PREROUTING, &of_port)?;
@@ -91,7 +107,9 @@ pub(super) fn del_mac_check(socket: &mut Socket, container_id: &str, ifname: &If
 pub(super) fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     for family in [Family::Ip, Family::Ip6] {
         for chain in PORT_CHAINS {
-            del_rules(socket, family, PORTS, chain, |rule| rule.comment == of.container_id)?;
+            del_rules(socket, family, PORTS, chain, |rule| {
+                rule.comment == of.container_id
+            })?;
         }
         for (from, start) in PORT_JUMPS {
             del_chain(socket, family, from, &of.port_chain(start))?;
@@ -100,11 +118,18 @@ pub(super) fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelErr
     Ok(())
 }
 
-/// Deletes the rules that let the addresses through, in the chain of iptables where `firewall` puts them.
+/// Deletes the rules that let the addresses through, in the chain of iptables where `firewall` puts
+/// them.
 pub(super) fn del_forwarding(socket: &mut Socket, addrs: &[IpAddr]) -> Result<(), KernelError> {
     for addr in addrs {
-        let family = if addr.is_ipv4() { Family::Ip } else { Family::Ip6 };
-        del_rules(socket, family, FILTER, FORWARD, |rule| rule.compares.contains(&bytes(*addr)))?;
+        let family = if addr.is_ipv4() {
+            Family::Ip
+        } else {
+            Family::Ip6
+        };
+        del_rules(socket, family, FILTER, FORWARD, |rule| {
+            rule.compares.contains(&bytes(*addr))
+        })?;
     }
     Ok(())
 }
@@ -116,7 +141,10 @@ fn del_rules(
     chain: &str,
     is_own: impl Fn(&Rule) -> bool,
 ) -> Result<(), KernelError> {
-    let own: Vec<Rule> = rules(socket, family, table, chain)?.into_iter().filter(is_own).collect();
+    let own: Vec<Rule> = rules(socket, family, table, chain)?
+        .into_iter()
+        .filter(is_own)
+        .collect();
     if own.is_empty() {
         return Ok(());
     }
@@ -128,9 +156,17 @@ fn del_rules(
 }
 
 /// Deletes a chain, and the jumps to it from another.
-fn del_chain(socket: &mut Socket, family: Family, from: &str, chain: &str) -> Result<(), KernelError> {
+fn del_chain(
+    socket: &mut Socket,
+    family: Family,
+    from: &str,
+    chain: &str,
+) -> Result<(), KernelError> {
     let jumps = rules(socket, family, NAT, from)?;
-    let jumps: Vec<Rule> = jumps.into_iter().filter(|rule| rule.jumps_to.as_deref() == Some(chain)).collect();
+    let jumps: Vec<Rule> = jumps
+        .into_iter()
+        .filter(|rule| rule.jumps_to.as_deref() == Some(chain))
+        .collect();
     if jumps.is_empty() && rules(socket, family, NAT, chain)?.is_empty() {
         return Ok(());
     }
@@ -148,11 +184,23 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_reference_plugins() {
-        let of = Of { network: "test", container_id: "1234", ifname: "eth0" };
+        let of = Of {
+            network: "test",
+            container_id: "1234",
+            ifname: "eth0",
+        };
         assert_eq!(of.chain(), "CNI-2bbe0c48b91a7d1b8a6753a8");
-        let of = Of { network: "unit-test", container_id: "one", ifname: "eth0" };
+        let of = Of {
+            network: "unit-test",
+            container_id: "one",
+            ifname: "eth0",
+        };
         assert_eq!(of.comment(), "6fd94d501e58f0aa-287fc69eff0574a2");
-        let of = Of { network: "dbnet", container_id: "c1", ifname: "eth0" };
+        let of = Of {
+            network: "dbnet",
+            container_id: "c1",
+            ifname: "eth0",
+        };
         assert_eq!(of.port_chain("CNI-DN-"), "CNI-DN-1383eeb27000e215038bb");
     }
 }

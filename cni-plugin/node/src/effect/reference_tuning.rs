@@ -1,4 +1,5 @@
-//! Backup that the reference `tuning` made before it changed an interface: `<dataDir>/<container>_<ifname>.json`.
+//! Backup that the reference `tuning` made before it changed an interface:
+//! `<dataDir>/<container>_<ifname>.json`.
 
 use super::attr::set_attrs;
 use crate::kernel::Kernel;
@@ -24,14 +25,21 @@ struct Backup {
 impl Backup {
     fn attrs(&self) -> impl Iterator<Item = LinkAttr> {
         let mac = self.mac.as_deref().and_then(Mac::parse).map(LinkAttr::Mac);
-        let flags = [self.promisc.map(LinkAttr::Promisc), self.allmulti.map(LinkAttr::AllMulti)];
-        let sizes = [self.mtu.map(LinkAttr::Mtu), self.tx_queue_len.map(LinkAttr::TxQueueLen)];
+        let flags = [
+            self.promisc.map(LinkAttr::Promisc),
+            self.allmulti.map(LinkAttr::AllMulti),
+        ];
+        let sizes = [
+            self.mtu.map(LinkAttr::Mtu),
+            self.tx_queue_len.map(LinkAttr::TxQueueLen),
+        ];
         sizes.into_iter().chain([mac]).chain(flags).flatten()
     }
 }
 
-/// Restores what `file` notes and removes it. What the kernel refuses is told and no failure, as with the plugin that
-/// wrote the file: an interface that cannot go back must not keep its container from going.
+/// Restores what `file` notes and removes it. What the kernel refuses is told and no failure, as
+/// with the plugin that wrote the file: an interface that cannot go back must not keep its
+/// container from going.
 pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(), Cause> {
     let noted = match std::fs::read(file) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
@@ -40,7 +48,9 @@ pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(
     let backup: Backup = serde_json::from_slice(&noted).unwrap_or_default();
     if let Ok(index) = kernel.index(at) {
         for attr in backup.attrs() {
-            let set = kernel.route(at.ns)?.call(rtnl::NEWLINK, 0, |out| set_attrs(index, [&attr], out));
+            let set = kernel
+                .route(at.ns)?
+                .call(rtnl::NEWLINK, 0, |out| set_attrs(index, [&attr], out));
             if let Err(err) = set {
                 crate::tell!("give {at} back {attr:?}, noted in {file}: {err}");
             }

@@ -16,17 +16,28 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The request that does all of `steps`, which [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
+    /// The request that does all of `steps`, which
+    /// [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
     pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, Cause> {
         let mut body = Vec::with_capacity(64);
         if let Some((at, _)) = steps[0].attr() {
-            attr::set_attrs(kernel.index(at)?, steps.iter().filter_map(Step::attr).map(|(_, to)| to), &mut body);
-            return Ok(Self { kind: rtnl::NEWLINK, flags: 0, body });
+            attr::set_attrs(
+                kernel.index(at)?,
+                steps.iter().filter_map(Step::attr).map(|(_, to)| to),
+                &mut body,
+            );
+            return Ok(Self {
+                kind: rtnl::NEWLINK,
+                flags: 0,
+                body,
+            });
         }
         let (effect, verb) = carried(&steps[0]).ok_or(Errno::EOPNOTSUPP)?;
         // What is at no link carries no index.
         let index = effect.link().map_or(Ok(0), |at| kernel.index(at))?;
-        let (kind, flags) = effect.request(verb, index, &mut body).ok_or(Errno::EOPNOTSUPP)?;
+        let (kind, flags) = effect
+            .request(verb, index, &mut body)
+            .ok_or(Errno::EOPNOTSUPP)?;
         Ok(Self { kind, flags, body })
     }
 }

@@ -11,8 +11,8 @@ use braid_core::plan::thing::{LinkRef, Route, Verb};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
+    RouteProtocol, RouteScope, RouteType,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,8 @@ const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const RTA_EXPIRES: u16 = 23;
 const RTA_NH_ID: u16 = 30;
-/// Hop is on the link, whatever its address (`RTNH_F_ONLINK`): the only flag of a route that a request may have.
+/// Hop is on the link, whatever its address (`RTNH_F_ONLINK`): the only flag of a route that a
+/// request may have.
 const ONLINK: u8 = 4;
 /// Ticks of a second in `struct rta_cacheinfo` (`USER_HZ`).
 const TICKS: u32 = 100;
@@ -52,36 +53,58 @@ impl Effect for Route {
         Some(&self.at)
     }
 
-    /// As with the reference plugins: without `EXCL` two routes to one destination both stay, and without `APPEND` the kernel
-    /// takes the newest one of IPv4. It spreads packets over those of IPv6 either way.
+    /// As with the reference plugins: without `EXCL` two routes to one destination both stay, and
+    /// without `APPEND` the kernel takes the newest one of IPv4. It spreads packets over those
+    /// of IPv6 either way.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         write(index, self, RouteProtocol::Boot, body);
         Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
     }
 }
 
-/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`; the kernel deletes only what the same protocol made, and of `Unspec` any.
+/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`; the kernel deletes only what the same protocol made,
+/// and of `Unspec` any.
 pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mut Vec<u8>) {
     let mut message = RouteMessage::default();
     let header = &mut message.header;
-    header.address_family = if route.dst.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    header.address_family = if route.dst.addr().is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     header.destination_prefix_length = route.dst.prefix_len();
     header.table = u8::try_from(route.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
     header.protocol = protocol;
     header.scope = RouteScope::from(route.scope);
     header.kind = RouteType::Unicast;
-    header.flags = if route.onlink { RouteFlags::Onlink } else { RouteFlags::empty() };
+    header.flags = if route.onlink {
+        RouteFlags::Onlink
+    } else {
+        RouteFlags::empty()
+    };
     let attributes = &mut message.attributes;
     if route.dst.prefix_len() > 0 {
         attributes.push(RouteAttribute::Destination(route.dst.network().into()));
     }
     attributes.push(RouteAttribute::Oif(index));
     attributes.push(RouteAttribute::Table(route.table));
-    attributes.extend(route.gw.map(|gw| RouteAttribute::Gateway(RouteAddress::from(gw))));
-    attributes.extend(route.src.map(|src| RouteAttribute::PrefSource(RouteAddress::from(src))));
+    attributes.extend(
+        route
+            .gw
+            .map(|gw| RouteAttribute::Gateway(RouteAddress::from(gw))),
+    );
+    attributes.extend(
+        route
+            .src
+            .map(|src| RouteAttribute::PrefSource(RouteAddress::from(src))),
+    );
     attributes.extend(route.priority.map(RouteAttribute::Priority));
-    let metrics: Vec<RouteMetric> =
-        route.mtu.map(RouteMetric::Mtu).into_iter().chain(route.advmss.map(RouteMetric::Advmss)).collect();
+    let metrics: Vec<RouteMetric> = route
+        .mtu
+        .map(RouteMetric::Mtu)
+        .into_iter()
+        .chain(route.advmss.map(RouteMetric::Advmss))
+        .collect();
     if !metrics.is_empty() {
         attributes.push(RouteAttribute::Metrics(metrics));
     }
@@ -93,11 +116,22 @@ pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError
     dump(socket, v4, parse)
 }
 
-fn dump(socket: &mut Socket, v4: bool, parse: impl Fn(&[u8]) -> Vec<RouteFact>) -> Result<Vec<RouteFact>, KernelError> {
+fn dump(
+    socket: &mut Socket,
+    v4: bool,
+    parse: impl Fn(&[u8]) -> Vec<RouteFact>,
+) -> Result<Vec<RouteFact>, KernelError> {
     let mut message = RouteMessage::default();
-    message.header.address_family = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.address_family = if v4 {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     let messages = socket.dump(rtnl::GETROUTE, |out| emit(&message, out))?;
-    Ok(messages.iter().flat_map(|message| parse(&message.body)).collect())
+    Ok(messages
+        .iter()
+        .flat_map(|message| parse(&message.body))
+        .collect())
 }
 
 /// Reads all routes of a namespace.
@@ -105,22 +139,32 @@ fn dump(socket: &mut Socket, v4: bool, parse: impl Fn(&[u8]) -> Vec<RouteFact>) 
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     // Plugins delete routes of the container alone, and a node may have very many.
     let parse = if ns == Ns::Pod { parse_whole } else { parse };
-    let list = |socket: &mut Socket| Ok([dump(socket, true, parse)?, dump(socket, false, parse)?].concat());
+    let list = |socket: &mut Socket| {
+        Ok([dump(socket, true, parse)?, dump(socket, false, parse)?].concat())
+    };
     let routes = kernel.route(ns).and_then(list);
-    facts.routes.insert(ns, routes.doing(format_args!("list routes of {ns}"))?);
+    facts
+        .routes
+        .insert(ns, routes.doing(format_args!("list routes of {ns}"))?);
     Ok(())
 }
 
 /// The link of the first default route, IPv4 before IPv6, main table.
 #[cold]
-pub(crate) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read_default_link(
+    kernel: &mut Kernel,
+    ns: Ns,
+    facts: &mut Facts,
+) -> Result<(), Error> {
     for v4 in [true, false] {
         let routes = kernel.route(ns).and_then(|socket| Ok(list(socket, v4)?));
         let routes = routes.doing(format_args!("list routes of {ns}"))?;
         let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
         if let Some(index) = routes.into_iter().filter(is_default).find_map(|r| r.link) {
             let name = link::name_of(kernel, ns, index);
-            let name = name.doing(format_args!("look up the link of the default route of {ns}"))?;
+            let name = name.doing(format_args!(
+                "look up the link of the default route of {ns}"
+            ))?;
             facts.default_links.insert(ns, name.clone());
             return link::read(kernel, &LinkRef { ns, name }, facts);
         }
@@ -128,24 +172,35 @@ pub(crate) fn read_default_link(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) 
     Ok(())
 }
 
-/// Reads `RTM_NEWROUTE`: a route for each next hop, since the kernel makes one of several IPv6 routes to one destination;
-/// none for what is no unicast route.
+/// Reads `RTM_NEWROUTE`: a route for each next hop, since the kernel makes one of several IPv6
+/// routes to one destination; none for what is no unicast route.
 fn parse(body: &[u8]) -> Vec<RouteFact> {
-    let Some((route, hops)) = parse_all(body) else { return Vec::new() };
+    let Some((route, hops)) = parse_all(body) else {
+        return Vec::new();
+    };
     if hops.is_empty() {
         return vec![route];
     }
     hops.iter()
-        .map(|hop| RouteFact { gw: hop.gw, link: hop.link, onlink: hop.flags & ONLINK != 0, ..route.clone() })
+        .map(|hop| RouteFact {
+            gw: hop.gw,
+            link: hop.link,
+            onlink: hop.flags & ONLINK != 0,
+            ..route.clone()
+        })
         .collect()
 }
 
 /// [`parse`] with the request that makes each route again.
 fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     let mut routes = parse(body);
-    let hops =
-        body.get(INFO_LEN..).and_then(|attributes| find(RTA_MULTIPATH, attributes)).map(hops).unwrap_or_default();
-    // The hops of other links are not this link's to delete. IPv6 has an object for each hop, IPv4 one for all.
+    let hops = body
+        .get(INFO_LEN..)
+        .and_then(|attributes| find(RTA_MULTIPATH, attributes))
+        .map(hops)
+        .unwrap_or_default();
+    // The hops of other links are not this link's to delete. IPv6 has an object for each hop, IPv4
+    // one for all.
     let is_one = hops.iter().all(|hop| hop.link == hops[0].link);
     for (at, route) in routes.iter_mut().enumerate() {
         route.request = match route.dst {
@@ -157,15 +212,21 @@ fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     routes
 }
 
-/// Body of the request that makes a shown route again, with one of its hops or all: the message less what the kernel adds.
+/// Body of the request that makes a shown route again, with one of its hops or all: the message
+/// less what the kernel adds.
 fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
-    let Some((head, attributes)) = body.split_first_chunk::<INFO_LEN>() else { return Vec::new() };
+    let Some((head, attributes)) = body.split_first_chunk::<INFO_LEN>() else {
+        return Vec::new();
+    };
     let has_object = find(RTA_NH_ID, attributes).is_some();
     let mut out = head.to_vec();
     let flags = hop.map_or(head[8], |hop| hop.flags) & ONLINK;
     out[8..].copy_from_slice(&u32::from(flags).to_ne_bytes());
     for (kind, value) in attributes_of(attributes) {
-        let is_of_object = matches!(kind, RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP);
+        let is_of_object = matches!(
+            kind,
+            RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP
+        );
         match kind {
             RTA_CACHEINFO => {
                 let ticks = value.get(8..).and_then(u32_of).unwrap_or_default();
@@ -178,7 +239,12 @@ fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
             _ => attr(kind, value, &mut out),
         }
     }
-    if let Some(Hop { link: Some(link), attributes, .. }) = hop.filter(|_| !has_object) {
+    if let Some(Hop {
+        link: Some(link),
+        attributes,
+        ..
+    }) = hop.filter(|_| !has_object)
+    {
         attr(RTA_OIF, &link.to_ne_bytes(), &mut out);
         attributes_of(attributes).for_each(|(kind, value)| attr(kind, value, &mut out));
     }
@@ -200,9 +266,16 @@ fn hops(mut bytes: &[u8]) -> Vec<Hop<'_>> {
     let mut hops = Vec::new();
     while let Some(&[low, high, flags, ..]) = bytes.first_chunk::<HEAD_LEN>() {
         let len = usize::from(u16::from_ne_bytes([low, high]));
-        let Some(attributes) = bytes.get(HEAD_LEN..len) else { break };
+        let Some(attributes) = bytes.get(HEAD_LEN..len) else {
+            break;
+        };
         let gw = find(RTA_GATEWAY, attributes).and_then(ip_of);
-        hops.push(Hop { flags, link: bytes.get(4..).and_then(u32_of), gw, attributes });
+        hops.push(Hop {
+            flags,
+            link: bytes.get(4..).and_then(u32_of),
+            gw,
+            attributes,
+        });
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     hops
@@ -213,8 +286,11 @@ fn parse_all(body: &[u8]) -> Option<(RouteFact, Vec<Hop<'_>>)> {
     if head[7] != RTN_UNICAST {
         return None;
     }
-    let unspecified: IpAddr =
-        if head[0] == AF_INET { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let unspecified: IpAddr = if head[0] == AF_INET {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
     let mut fact = RouteFact {
         dst: IpNet::new(unspecified, 0).ok()?,
         gw: None,

@@ -27,21 +27,37 @@ impl Effect for Rule {
     fn request(&self, verb: Verb, _index: u32, body: &mut Vec<u8>) -> Option<Head> {
         let mut message = RuleMessage::default();
         let (Packets::From(net) | Packets::To(net)) = self.of;
-        message.header.family = if net.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.family = if net.addr().is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        };
         message.header.action = RuleAction::ToTable;
         message.attributes.push(RuleAttribute::Table(self.table));
-        message.attributes.extend(self.priority.map(RuleAttribute::Priority));
-        message.attributes.extend(self.iif.as_ref().map(|iif| RuleAttribute::Iifname(iif.to_string())));
-        message.attributes.extend(self.suppress.map(RuleAttribute::SuppressPrefixLen));
+        message
+            .attributes
+            .extend(self.priority.map(RuleAttribute::Priority));
+        message.attributes.extend(
+            self.iif
+                .as_ref()
+                .map(|iif| RuleAttribute::Iifname(iif.to_string())),
+        );
+        message
+            .attributes
+            .extend(self.suppress.map(RuleAttribute::SuppressPrefixLen));
         let len = net.prefix_len();
         match self.of {
             Packets::From(net) => {
                 message.header.src_len = len;
-                message.attributes.push(RuleAttribute::Source(net.network()));
+                message
+                    .attributes
+                    .push(RuleAttribute::Source(net.network()));
             }
             Packets::To(net) => {
                 message.header.dst_len = len;
-                message.attributes.push(RuleAttribute::Destination(net.network()));
+                message
+                    .attributes
+                    .push(RuleAttribute::Destination(net.network()));
             }
         }
         emit(&message, body);
@@ -52,32 +68,60 @@ impl Effect for Rule {
 /// Reads the rules of a namespace; what this code does not know is passed over.
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
     let all = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
-    let messages = kernel.route(ns).and_then(|socket| Ok(socket.dump(GETRULE, all)?));
+    let messages = kernel
+        .route(ns)
+        .and_then(|socket| Ok(socket.dump(GETRULE, all)?));
     let messages = messages.doing(format_args!("list rules of {ns}"))?;
-    facts.rules.insert(ns, messages.iter().filter_map(|message| parse(ns, &message.body)).collect());
+    facts.rules.insert(
+        ns,
+        messages
+            .iter()
+            .filter_map(|message| parse(ns, &message.body))
+            .collect(),
+    );
     Ok(())
 }
 
 fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
     let message = RuleMessage::parse(body).ok()?;
-    let unspecified: [(AddressFamily, IpAddr); 2] =
-        [(AddressFamily::Inet, Ipv4Addr::UNSPECIFIED.into()), (AddressFamily::Inet6, Ipv6Addr::UNSPECIFIED.into())];
-    let (_, any) = unspecified.into_iter().find(|(family, _)| *family == message.header.family)?;
+    let unspecified: [(AddressFamily, IpAddr); 2] = [
+        (AddressFamily::Inet, Ipv4Addr::UNSPECIFIED.into()),
+        (AddressFamily::Inet6, Ipv6Addr::UNSPECIFIED.into()),
+    ];
+    let (_, any) = unspecified
+        .into_iter()
+        .find(|(family, _)| *family == message.header.family)?;
     let everywhere = Packets::From(IpNet::new(any, 0).ok()?);
     let (mut of, mut table) = (everywhere, u32::from(message.header.table));
     let (mut priority, mut iif, mut suppress) = (None, None, None);
     for attribute in message.attributes {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel adds more of them")]
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "the kernel adds more of them"
+        )]
         match attribute {
-            RuleAttribute::Source(ip) => of = Packets::From(IpNet::new(ip, message.header.src_len).ok()?),
-            RuleAttribute::Destination(ip) => of = Packets::To(IpNet::new(ip, message.header.dst_len).ok()?),
+            RuleAttribute::Source(ip) => {
+                of = Packets::From(IpNet::new(ip, message.header.src_len).ok()?);
+            }
+            RuleAttribute::Destination(ip) => {
+                of = Packets::To(IpNet::new(ip, message.header.dst_len).ok()?);
+            }
             RuleAttribute::Table(number) => table = number,
             RuleAttribute::Priority(number) => priority = Some(number),
             RuleAttribute::Iifname(name) => iif = IfName::parse(&name).ok(),
             // All bits set stand for none.
-            RuleAttribute::SuppressPrefixLen(len) => suppress = Some(len).filter(|len| *len != u32::MAX),
+            RuleAttribute::SuppressPrefixLen(len) => {
+                suppress = Some(len).filter(|len| *len != u32::MAX);
+            }
             _ => {}
         }
     }
-    Some(Rule { ns, of, table, iif, suppress, priority })
+    Some(Rule {
+        ns,
+        of,
+        table,
+        iif,
+        suppress,
+        priority,
+    })
 }

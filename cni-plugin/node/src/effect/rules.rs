@@ -1,4 +1,5 @@
-//! Rules of policy routing of which no record is left, found by the link or the addresses that they are about.
+//! Rules of policy routing of which no record is left, found by the link or the addresses that they
+//! are about.
 
 use super::{Effect, addr, link, rule};
 use crate::Cause;
@@ -11,9 +12,14 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// Deletes every rule for `table` about one of the addresses or one of the link at `at`, or about what comes in there. A link
-/// that is gone has no addresses.
-pub(super) fn del(kernel: &mut Kernel, at: &LinkRef, addrs: &[IpAddr], table: Option<u32>) -> Result<(), Cause> {
+/// Deletes every rule for `table` about one of the addresses or one of the link at `at`, or about
+/// what comes in there. A link that is gone has no addresses.
+pub(super) fn del(
+    kernel: &mut Kernel,
+    at: &LinkRef,
+    addrs: &[IpAddr],
+    table: Option<u32>,
+) -> Result<(), Cause> {
     if at.ns == Ns::Pod && !kernel.has_pod() {
         return Ok(());
     }
@@ -39,8 +45,13 @@ fn is_about(rule: &Rule, addrs: &[IpAddr]) -> bool {
 
 fn del_one(kernel: &mut Kernel, rule: &Rule) -> Result<(), Cause> {
     let mut body = Vec::new();
-    let Some((kind, flags)) = rule.request(Verb::Del, 0, &mut body) else { return Ok(()) };
-    match kernel.route(rule.ns)?.call(kind, flags, |out| out.extend(body)) {
+    let Some((kind, flags)) = rule.request(Verb::Del, 0, &mut body) else {
+        return Ok(());
+    };
+    match kernel
+        .route(rule.ns)?
+        .call(kind, flags, |out| out.extend(body))
+    {
         Err(err) if err.errno != Errno::ENOENT => Err(err.into()),
         Ok(_) | Err(_) => Ok(()),
     }

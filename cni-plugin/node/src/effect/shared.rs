@@ -4,13 +4,16 @@ use braid_core::plan::facts::Facts;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
 
-/// True if the facts show a shared thing as the step wants it. A sysctl may be one that is not judged.
+/// True if the facts show a shared thing as the step wants it. A sysctl may be one that is not
+/// judged.
 pub(crate) fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
-        Step::Ensure(Thing::Sysctl(sysctl)) => facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value),
-        Step::Ensure(thing @ (Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_))) => {
-            thing.state().holds(facts).is_ok()
+        Step::Ensure(Thing::Sysctl(sysctl)) => {
+            facts.sysctl_is(sysctl.ns, &sysctl.key, &sysctl.value)
         }
+        Step::Ensure(
+            thing @ (Thing::Link(_) | Thing::Attr(_) | Thing::Vlan(_) | Thing::Addr(_)),
+        ) => thing.state().holds(facts).is_ok(),
         Step::Add(_)
         | Step::Ensure(_)
         | Step::Del(_)

@@ -21,14 +21,18 @@ impl Effect for Sysctl {
     }
 }
 
-/// Writes the sysctls of `steps`, all of them of `ns`. What became of each: `false` where the kernel has no such sysctl.
+/// Writes the sysctls of `steps`, all of them of `ns`. What became of each: `false` where the
+/// kernel has no such sysctl.
 pub(crate) fn write(
     kernel: &mut Kernel,
     ns: Ns,
     steps: &[&Step],
     facts: &Facts,
 ) -> Result<Vec<io::Result<bool>>, Error> {
-    let held: Vec<bool> = steps.iter().map(|step| is_there_already(step, facts) || is_held(kernel, step)).collect();
+    let held: Vec<bool> = steps
+        .iter()
+        .map(|step| is_there_already(step, facts) || is_held(kernel, step))
+        .collect();
     let one = |(step, held): (&&Step, &bool)| match step {
         Step::Add(Thing::Sysctl(sysctl)) if !held => sysctl::write(&sysctl.key, &sysctl.value),
         Step::Ensure(Thing::Sysctl(sysctl)) if !held => sysctl::ensure(&sysctl.key, &sysctl.value),
@@ -41,23 +45,32 @@ pub(crate) fn write(
         | Step::Legacy(_) => Ok(true),
     };
     let all = || steps.iter().zip(&held).map(one).collect();
-    if held.iter().all(|held| *held) { Ok(all()) } else { kernel.run_in(ns, all) }
+    if held.iter().all(|held| *held) {
+        Ok(all())
+    } else {
+        kernel.run_in(ns, all)
+    }
 }
 
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
     let value = kernel.run_in(ns, || read_here(key))??;
-    facts.sysctls.extend(value.map(|value| ((ns, key.to_owned()), value)));
+    facts
+        .sysctls
+        .extend(value.map(|value| ((ns, key.to_owned()), value)));
     Ok(())
 }
 
 /// True if the step is about forwarding, which is on already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
-    let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else { return false };
+    let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else {
+        return false;
+    };
     value == "1" && forwards(kernel, *ns, key) == Some(true)
 }
 
-/// True if the sysctl `key` has a namespace forward, which a message tells in a third of the time that a file takes. `None`
-/// where no message tells it, or none in good time: before Linux 6.9 it waits for the lock on all networks.
+/// True if the sysctl `key` has a namespace forward, which a message tells in a third of the time
+/// that a file takes. `None` where no message tells it, or none in good time: before Linux 6.9 it
+/// waits for the lock on all networks.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     let family = match key {
         Sysctl::IPV4_FORWARD => netconf::AF_INET,
@@ -67,8 +80,11 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     if !is_at_least(6, 9) {
         return None;
     }
-    let ask = |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
-    ask(kernel.route(ns).ok()?).ok().map(|message| netconf::forwards(&message.body))
+    let ask =
+        |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
+    ask(kernel.route(ns).ok()?)
+        .ok()
+        .map(|message| netconf::forwards(&message.body))
 }
 
 /// Reads whether the host forwards IPv6, and if not, its links that accept router advertisements.
@@ -78,7 +94,11 @@ pub(crate) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Re
         None => read_here(Sysctl::IPV6_FORWARD)?.map(|value| value == "1"),
     };
     match is_on {
-        Some(true) => drop(facts.sysctls.insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned())),
+        Some(true) => drop(
+            facts
+                .sysctls
+                .insert((Ns::Host, Sysctl::IPV6_FORWARD.to_owned()), "1".to_owned()),
+        ),
         Some(false) => facts.advertised = advertised(kernel)?,
         None => {}
     }
@@ -96,12 +116,27 @@ fn advertised(kernel: &mut Kernel) -> Result<Vec<Advertised>, Error> {
     let routes = route::list(kernel.host(), false).doing("list IPv6 routes of the host")?;
     let mut advertised = Vec::new();
     for (name, fact) in links {
-        let Ok(name) = IfName::parse(&name) else { continue };
-        let accept = [(Sysctl::accept_ra(name.as_str()), "1"), (format!("net/ipv6/conf/{name}/forwarding"), "0")];
-        if accept.iter().all(|(key, value)| read_here(key).is_ok_and(|found| found.as_deref() == Some(*value))) {
-            let has_route = routes.iter().any(|route| route.from_router && route.link == Some(fact.index));
+        let Ok(name) = IfName::parse(&name) else {
+            continue;
+        };
+        let accept = [
+            (Sysctl::accept_ra(name.as_str()), "1"),
+            (format!("net/ipv6/conf/{name}/forwarding"), "0"),
+        ];
+        if accept
+            .iter()
+            .all(|(key, value)| read_here(key).is_ok_and(|found| found.as_deref() == Some(*value)))
+        {
+            let has_route = routes
+                .iter()
+                .any(|route| route.from_router && route.link == Some(fact.index));
             let (at, is_port) = (LinkRef::host(name), fact.master.is_some());
-            advertised.push(Advertised { at, kind: fact.kind, is_port, has_route });
+            advertised.push(Advertised {
+                at,
+                kind: fact.kind,
+                is_port,
+                has_route,
+            });
         }
     }
     Ok(advertised)

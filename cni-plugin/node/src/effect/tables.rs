@@ -4,8 +4,8 @@
 //! table inet braid { chain whole { return } }
 //! ```
 //!
-//! That chain says that what records know of is there. A call that finds the table gone makes what it needs itself, but not
-//! the chain, so that the next call looks for the rest.
+//! That chain says that what records know of is there. A call that finds the table gone makes what
+//! it needs itself, but not the chain, so that the next call looks for the rest.
 
 use super::firewall::{addrs, isolation};
 use super::host_ports::nft;
@@ -53,7 +53,13 @@ impl Table {
     /// The chains that belong together, of which none is without rules.
     fn groups(self) -> &'static [&'static [&'static str]] {
         match self {
-            Self::Inet => &[masquerade::CHAINS, nft::CHAINS, nft::CONDITIONAL_CHAINS, addrs::CHAINS, isolation::CHAINS],
+            Self::Inet => &[
+                masquerade::CHAINS,
+                nft::CHAINS,
+                nft::CONDITIONAL_CHAINS,
+                addrs::CHAINS,
+                isolation::CHAINS,
+            ],
             Self::Bridge => &[mac_check::CHAINS],
         }
     }
@@ -63,7 +69,11 @@ impl Table {
 pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
     let there = chains_with_rules(socket, table.family())?;
     let count = |group: &[&str]| group.iter().filter(|chain| there.contains(**chain)).count();
-    if table.groups().iter().any(|group| ![0, group.len()].contains(&count(group))) {
+    if table
+        .groups()
+        .iter()
+        .any(|group| ![0, group.len()].contains(&count(group)))
+    {
         return Ok(State::Broken);
     }
     if there.contains(MARKER) {
@@ -73,11 +83,17 @@ pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
         return Ok(State::Incomplete);
     }
     // Without any rule, chains of a flushed table may still be in the way.
-    Ok(if is_there(socket, table)? { State::Broken } else { State::Missing })
+    Ok(if is_there(socket, table)? {
+        State::Broken
+    } else {
+        State::Missing
+    })
 }
 
 fn is_there(socket: &mut Socket, table: Table) -> Result<bool, KernelError> {
-    match socket.call(SUBSYS | GETTABLE, 0, |out| about(out, table.family(), &[TABLE])) {
+    match socket.call(SUBSYS | GETTABLE, 0, |out| {
+        about(out, table.family(), &[TABLE]);
+    }) {
         Err(err) if err.errno == Errno::ENOENT => Ok(false),
         other => other.map(|_| true),
     }
@@ -90,7 +106,8 @@ pub fn delete(socket: &mut Socket, table: Table) -> Result<(), KernelError> {
     gone_is_fine(batch.send(socket))
 }
 
-/// Notes that all is there, in a table of its own if nobody needed one yet: or each call would look through all records.
+/// Notes that all is there, in a table of its own if nobody needed one yet: or each call would look
+/// through all records.
 pub fn note_whole(socket: &mut Socket, table: Table) -> Result<(), KernelError> {
     let mut batch = Batch::new(table.family(), TABLE);
     batch.table().empty_chain(MARKER).rule(MARKER, |rule| {

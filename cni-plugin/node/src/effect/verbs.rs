@@ -1,4 +1,5 @@
-//! The interface between the executor and a kind of thing: creation, deletion, and the way of its requests.
+//! The interface between the executor and a kind of thing: creation, deletion, and the way of its
+//! requests.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -64,7 +65,14 @@ pub(crate) trait Effect {
 
     /// True if a refusal means that it is gone.
     fn is_gone(&self, errno: Errno) -> bool {
-        [Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL, Errno::ESRCH, Errno::ENXIO].contains(&errno)
+        [
+            Errno::ENOENT,
+            Errno::ENODEV,
+            Errno::EADDRNOTAVAIL,
+            Errno::ESRCH,
+            Errno::ENXIO,
+        ]
+        .contains(&errno)
     }
 }
 

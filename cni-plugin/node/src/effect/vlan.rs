@@ -40,18 +40,32 @@ fn write(index: u32, vlan: Vlan, out: &mut Vec<u8>) {
     let mut flags = BridgeVlanInfoFlags::empty();
     flags.set(BridgeVlanInfoFlags::Pvid, vlan.pvid);
     flags.set(BridgeVlanInfoFlags::Untagged, vlan.untagged);
-    let info = AfSpecBridge::VlanInfo(BridgeVlanInfo { vid: vlan.id, flags });
-    message.attributes.push(LinkAttribute::AfSpecBridge(vec![info]));
+    let info = AfSpecBridge::VlanInfo(BridgeVlanInfo {
+        vid: vlan.id,
+        flags,
+    });
+    message
+        .attributes
+        .push(LinkAttribute::AfSpecBridge(vec![info]));
     emit(&message, out);
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let messages = kernel.host().dump(rtnl::GETLINK, dump).doing("list VLANs of bridge ports")?;
+    let messages = kernel
+        .host()
+        .dump(rtnl::GETLINK, dump)
+        .doing("list VLANs of bridge ports")?;
     for message in &messages {
-        let Some((_, vlans)) = parse(&message.body) else { continue };
-        let Some((name, _)) = link::parse(&message.body) else { continue };
-        facts.vlans.extend(IfName::parse(&name).ok().map(|name| (name, vlans)));
+        let Some((_, vlans)) = parse(&message.body) else {
+            continue;
+        };
+        let Some((name, _)) = link::parse(&message.body) else {
+            continue;
+        };
+        facts
+            .vlans
+            .extend(IfName::parse(&name).ok().map(|name| (name, vlans)));
     }
     Ok(())
 }
@@ -60,7 +74,9 @@ pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
 fn dump(out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
-    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]));
+    message
+        .attributes
+        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]));
     emit(&message, out);
 }
 
@@ -73,7 +89,11 @@ fn parse(body: &[u8]) -> Option<(u32, Vec<Vlan>)> {
         .filter(|(kind, _)| *kind == BRIDGE_VLAN_INFO)
         .filter_map(|(_, value)| {
             let (flags, id) = (u16_of(value)?, u16_of(value.get(2..)?)?);
-            Some(Vlan { id, pvid: flags & PVID != 0, untagged: flags & UNTAGGED != 0 })
+            Some(Vlan {
+                id,
+                pvid: flags & PVID != 0,
+                untagged: flags & UNTAGGED != 0,
+            })
         })
         .collect();
     Some((u32_of(&head[4..8])?, vlans))

@@ -17,28 +17,59 @@ impl Effect for VrfMember {
         let at = self.vrf();
         if kernel.link(&at)?.is_none() {
             let kind = LinkKind::Vrf { table: self.table };
-            let vrf = Link { at: at.clone(), mac: None, mtu: None, up: true, master: None, kind };
-            make::link(kernel, &vrf, Birth { shared: true, tx_queue_len: None })?;
+            let vrf = Link {
+                at: at.clone(),
+                mac: None,
+                mtu: None,
+                up: true,
+                master: None,
+                kind,
+            };
+            make::link(
+                kernel,
+                &vrf,
+                Birth {
+                    shared: true,
+                    tx_queue_len: None,
+                },
+            )?;
         }
         let (master, index) = (kernel.index(&at)?, kernel.index(&self.at)?);
         let socket = kernel.route(self.at.ns)?;
-        Ok(socket.call(rtnl::NEWLINK, 0, |out| set_master(index, master, out)).map(drop)?)
+        Ok(socket
+            .call(rtnl::NEWLINK, 0, |out| set_master(index, master, out))
+            .map(drop)?)
     }
 
-    /// The VRF lets its members go where it goes. It may be without any: its members go with their namespaces and peers.
+    /// The VRF lets its members go where it goes. It may be without any: its members go with their
+    /// namespaces and peers.
     fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         let at = self.vrf();
-        let Some(vrf) = kernel.link(&at)?.filter(|vrf| vrf.kind == VRF) else { return Ok(()) };
+        let Some(vrf) = kernel.link(&at)?.filter(|vrf| vrf.kind == VRF) else {
+            return Ok(());
+        };
         let socket = kernel.route(self.at.ns)?;
-        let members: Vec<(String, LinkFact)> =
-            link::list(socket)?.into_iter().filter(|(_, fact)| fact.master == Some(vrf.index)).collect();
-        if members.iter().all(|(name, _)| name == self.at.name.as_str()) {
+        let members: Vec<(String, LinkFact)> = link::list(socket)?
+            .into_iter()
+            .filter(|(_, fact)| fact.master == Some(vrf.index))
+            .collect();
+        if members
+            .iter()
+            .all(|(name, _)| name == self.at.name.as_str())
+        {
             kernel.forget(&at);
             let socket = kernel.route(self.at.ns)?;
-            return Ok(socket.call(rtnl::DELLINK, 0, |out| by_index(vrf.index, out)).map(drop)?);
+            return Ok(socket
+                .call(rtnl::DELLINK, 0, |out| by_index(vrf.index, out))
+                .map(drop)?);
         }
-        match members.iter().find(|(name, _)| name == self.at.name.as_str()) {
-            Some((_, own)) => Ok(socket.call(rtnl::NEWLINK, 0, |out| set_master(own.index, 0, out)).map(drop)?),
+        match members
+            .iter()
+            .find(|(name, _)| name == self.at.name.as_str())
+        {
+            Some((_, own)) => Ok(socket
+                .call(rtnl::NEWLINK, 0, |out| set_master(own.index, 0, out))
+                .map(drop)?),
             None => Ok(()),
         }
     }
@@ -50,9 +81,13 @@ impl Effect for VrfMember {
 
 /// Reads the tables of the container's VRFs.
 pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let links = kernel.route(Ns::Pod).and_then(|socket| Ok(link::list(socket)?));
+    let links = kernel
+        .route(Ns::Pod)
+        .and_then(|socket| Ok(link::list(socket)?));
     for (name, fact) in links.doing(format_args!("list links of {}", Ns::Pod))? {
-        let vrf = fact.vrf_table.and_then(|table| Some((IfName::parse(&name).ok()?, table)));
+        let vrf = fact
+            .vrf_table
+            .and_then(|table| Some((IfName::parse(&name).ok()?, table)));
         facts.vrfs.extend(vrf);
     }
     Ok(())

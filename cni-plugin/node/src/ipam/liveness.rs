@@ -69,16 +69,19 @@ pub struct Recorded {
     pub is_idle: bool,
 }
 
-/// The caller's knowledge of the host. Asked only when no address is free, or when it is in doubt which are.
+/// The caller's knowledge of the host. Asked only when no address is free, or when it is in doubt
+/// which are.
 pub trait Liveness {
     /// The network that it knows the containers of.
     fn network(&self) -> &str;
 
-    /// State of the namespace of `owner`, who got an address at `leased`. An answer from before that moment is about an
-    /// earlier container of the same name and must be [`Netns::Unknown`].
+    /// State of the namespace of `owner`, who got an address at `leased`. An answer from before
+    /// that moment is about an earlier container of the same name and must be
+    /// [`Netns::Unknown`].
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
 
-    /// The leases of the data directory at `path` that are missing there, of owners who are not known to be gone.
+    /// The leases of the data directory at `path` that are missing there, of owners who are not
+    /// known to be gone.
     fn recorded(&self, _path: &Path, _is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         Vec::new()
     }
@@ -97,10 +100,11 @@ pub trait Liveness {
 pub struct Clock {
     /// `CLOCK_REALTIME`.
     pub now: SystemTime,
-    /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it could not be read.
+    /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it
+    /// could not be read.
     pub since_boot: Option<Duration>,
-    /// Time at which `/run` was made, by the clock of that moment. Where that is no tmpfs, or one that does not know (before
-    /// Linux 6.0), the time at which the kernel made `/dev/null`.
+    /// Time at which `/run` was made, by the clock of that moment. Where that is no tmpfs, or one
+    /// that does not know (before Linux 6.0), the time at which the kernel made `/dev/null`.
     pub run_born: Option<SystemTime>,
 }
 
@@ -115,15 +119,20 @@ impl Clock {
         Self {
             now: SystemTime::now(),
             since_boot: seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-            run_born: born("/run").or_else(|| fs::metadata("/dev/null").and_then(|meta| meta.modified()).ok()),
+            run_born: born("/run").or_else(|| {
+                fs::metadata("/dev/null")
+                    .and_then(|meta| meta.modified())
+                    .ok()
+            }),
         }
     }
 
-    /// A moment that was certainly before anything this boot wrote, by whichever clock it was written: `None` if that
-    /// cannot be said.
+    /// A moment that was certainly before anything this boot wrote, by whichever clock it was
+    /// written: `None` if that cannot be said.
     ///
-    /// After a step of the clock forward, files keep the old, early times: the birth of `/run`, which is as early, guards
-    /// them. After a step back, it is the start as counted from now that is early enough. So both must be known.
+    /// After a step of the clock forward, files keep the old, early times: the birth of `/run`,
+    /// which is as early, guards them. After a step back, it is the start as counted from now
+    /// that is early enough. So both must be known.
     pub fn boot_began(&self) -> Option<SystemTime> {
         let counted = self.now.checked_sub(self.since_boot?)?;
         counted.min(self.run_born?).checked_sub(Self::MARGIN)
@@ -132,13 +141,18 @@ impl Clock {
 
 /// Time at which a folder was created, on a file system that is created at each boot.
 fn born(path: &str) -> Option<SystemTime> {
-    statfs(path).ok().filter(|fs| fs.filesystem_type() == TMPFS_MAGIC)?;
+    statfs(path)
+        .ok()
+        .filter(|fs| fs.filesystem_type() == TMPFS_MAGIC)?;
     birth::born(Path::new(path)).ok().flatten()
 }
 
-/// The owner that a lease of this network names; `None` for what has no `ifname`, or for a text that is no plugin's.
+/// The owner that a lease of this network names; `None` for what has no `ifname`, or for a text
+/// that is no plugin's.
 pub fn owner_of(lease: &LeaseFile, network: &str) -> Option<Owner> {
-    let Holder::Key(key) = &lease.holder else { return None };
+    let Holder::Key(key) = &lease.holder else {
+        return None;
+    };
     let (container_id, ifname) = key.split_once("\r\n")?;
     is_identifier(container_id).then(|| Owner::new(network, container_id, ifname))
 }
@@ -148,25 +162,31 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
     let known = match &lease.holder {
         Holder::Broken => return Some(Death::Broken),
         Holder::Other => return None,
-        // An administrator's note that keeps an address out of use is no container id. A claim outlives every container, and
-        // every boot.
-        Holder::Key(key) if !key.lines().next().is_some_and(is_identifier) || uid_of_owner(key).is_some() => {
+        // An administrator's note that keeps an address out of use is no container id. A claim
+        // outlives every container, and every boot.
+        Holder::Key(key)
+            if !key.lines().next().is_some_and(is_identifier) || uid_of_owner(key).is_some() =>
+        {
             return None;
         }
-        Holder::Key(_) => {
-            owner_of(lease, liveness.network()).map_or(Netns::Unknown, |owner| liveness.netns_of(&owner, lease.written))
-        }
+        Holder::Key(_) => owner_of(lease, liveness.network()).map_or(Netns::Unknown, |owner| {
+            liveness.netns_of(&owner, lease.written)
+        }),
     };
     match known {
         Netns::Alive => None,
         Netns::Gone => Some(Death::NetnsGone),
-        Netns::Unknown => clock.boot_began().filter(|&began| lease.written < began).map(|_| Death::EarlierBoot),
+        Netns::Unknown => clock
+            .boot_began()
+            .filter(|&began| lease.written < began)
+            .map(|_| Death::EarlierBoot),
     }
 }
 
 /// libcni's own record of a network's ADDs: `<dir>/<network>-<container id>-<ifname>`, JSON.
 ///
-/// It must be asked in the runtime's mount namespace: in another one every namespace path looks dead.
+/// It must be asked in the runtime's mount namespace: in another one every namespace path looks
+/// dead.
 #[derive(Debug, Clone)]
 pub struct LibcniCache {
     /// Normally [`LIBCNI_CACHE_DIR`].
@@ -181,16 +201,22 @@ impl Liveness for LibcniCache {
     }
 
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns {
-        let Some((path, written)) = self.netns_path(owner, leased) else { return Netns::Unknown };
+        let Some((path, written)) = self.netns_path(owner, leased) else {
+            return Netns::Unknown;
+        };
         let is_another = || mounted_at(&path).is_some_and(|since| since > written + Clock::MARGIN);
         let known = netns_at(&path);
-        if known == Netns::Alive && is_another() { Netns::Gone } else { known }
+        if known == Netns::Alive && is_another() {
+            Netns::Gone
+        } else {
+            known
+        }
     }
 }
 
 impl LibcniCache {
-    /// The path that `owner` was added with, and when that was written, if the record is about that ADD: it is written
-    /// after the lease.
+    /// The path that `owner` was added with, and when that was written, if the record is about that
+    /// ADD: it is written after the lease.
     fn netns_path(&self, owner: &Owner, leased: SystemTime) -> Option<(PathBuf, SystemTime)> {
         let name = format!("{}-{}-{}", self.network, owner.container_id, owner.ifname);
         if name.contains(['/', '\0']) {
@@ -207,7 +233,10 @@ impl LibcniCache {
         let is_ours = says("networkName", &self.network)
             && says("containerId", &owner.container_id)
             && says("ifName", &owner.ifname);
-        let netns = record.get("netns")?.as_str().filter(|n| is_ours && n.starts_with('/'))?;
+        let netns = record
+            .get("netns")?
+            .as_str()
+            .filter(|n| is_ours && n.starts_with('/'))?;
         Some((PathBuf::from(netns), written))
     }
 }
@@ -224,11 +253,16 @@ pub fn netns_at(path: &Path) -> Netns {
     }
 }
 
-/// Time at which the network namespace that is mounted at `path` was made. The kernel makes the inode with the namespace's
-/// first use, and a mount keeps it; behind a link, as those of /proc are, it may be made anew for each who looks.
+/// Time at which the network namespace that is mounted at `path` was made. The kernel makes the
+/// inode with the namespace's first use, and a mount keeps it; behind a link, as those of /proc
+/// are, it may be made anew for each who looks.
 fn mounted_at(path: &Path) -> Option<SystemTime> {
     let meta = fs::symlink_metadata(path).ok()?;
-    if meta.is_file() { meta.modified().ok() } else { None }
+    if meta.is_file() {
+        meta.modified().ok()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -246,12 +280,24 @@ mod tests {
     }
 
     fn clock(now: u64, since_boot: u64, run_born: u64) -> Clock {
-        Clock { now: at(now), since_boot: Some(Duration::from_secs(since_boot)), run_born: Some(at(run_born)) }
+        Clock {
+            now: at(now),
+            since_boot: Some(Duration::from_secs(since_boot)),
+            run_born: Some(at(run_born)),
+        }
     }
 
     fn lease(content: &str, written: u64) -> LeaseFile {
-        let holder = if content.is_empty() { Holder::Broken } else { Holder::Key(content.to_owned()) };
-        LeaseFile { ip: Ipv4Addr::LOCALHOST.into(), holder, written: at(written) }
+        let holder = if content.is_empty() {
+            Holder::Broken
+        } else {
+            Holder::Key(content.to_owned())
+        };
+        LeaseFile {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            holder,
+            written: at(written),
+        }
     }
 
     /// Says the same of everybody.
@@ -269,7 +315,8 @@ mod tests {
 
     /// True if a lease written at that second counts as one of an earlier boot.
     fn is_old(written: u64, clock: Clock) -> bool {
-        death_of(&lease("c1\r\neth0", written), &clock, &All(Netns::Unknown)) == Some(Death::EarlierBoot)
+        death_of(&lease("c1\r\neth0", written), &clock, &All(Netns::Unknown))
+            == Some(Death::EarlierBoot)
     }
 
     #[test]
@@ -277,7 +324,10 @@ mod tests {
         let clock = clock(56 * YEAR, 10 * DAY, 56 * YEAR - 10 * DAY);
         assert!(is_old(56 * YEAR - 11 * DAY, clock));
         assert!(!is_old(56 * YEAR - 9 * DAY, clock));
-        assert!(!is_old(56 * YEAR - 10 * DAY, clock), "the very second of the boot");
+        assert!(
+            !is_old(56 * YEAR - 10 * DAY, clock),
+            "the very second of the boot"
+        );
     }
 
     #[test]
@@ -286,12 +336,16 @@ mod tests {
         let clock = clock(56 * YEAR, 600, 5);
         assert!(!is_old(60, clock), "written before the step");
         assert!(!is_old(56 * YEAR - 10, clock), "written after it");
-        assert!(!is_old(55 * YEAR, clock), "of an earlier boot, but who could tell");
+        assert!(
+            !is_old(55 * YEAR, clock),
+            "of an earlier boot, but who could tell"
+        );
     }
 
     #[test]
     fn a_clock_stepped_back_makes_no_lease_of_this_boot_old() {
-        // A node whose clock is four years fast starts, gives out addresses, and then learns the time.
+        // A node whose clock is four years fast starts, gives out addresses, and then learns the
+        // time.
         let clock = clock(56 * YEAR, 600, 60 * YEAR - 10);
         assert!(!is_old(60 * YEAR, clock), "written before the step");
         assert!(!is_old(56 * YEAR - 300, clock), "written after it");
@@ -302,8 +356,20 @@ mod tests {
     fn unless_both_facts_are_known_nothing_is_old() {
         let known = clock(10 * DAY, DAY, 9 * DAY);
         assert!(is_old(8 * DAY, known));
-        assert!(!is_old(8 * DAY, Clock { run_born: None, ..known }));
-        assert!(!is_old(8 * DAY, Clock { since_boot: None, ..known }));
+        assert!(!is_old(
+            8 * DAY,
+            Clock {
+                run_born: None,
+                ..known
+            }
+        ));
+        assert!(!is_old(
+            8 * DAY,
+            Clock {
+                since_boot: None,
+                ..known
+            }
+        ));
     }
 
     #[test]
@@ -328,10 +394,17 @@ mod tests {
         let death = |content: &str| death_of(&lease(content, DAY), &clock, &All(Netns::Gone));
         assert_eq!(death(""), Some(Death::Broken));
         assert_eq!(death("c1\r\neth0"), Some(Death::NetnsGone));
-        assert_eq!(death("c1"), Some(Death::EarlierBoot), "the id alone names no interface to ask about");
+        assert_eq!(
+            death("c1"),
+            Some(Death::EarlierBoot),
+            "the id alone names no interface to ask about"
+        );
         assert_eq!(death("kept for the printer"), None);
         assert_eq!(death("../x\r\neth0"), None);
-        let other = LeaseFile { holder: Holder::Other, ..lease("x", DAY) };
+        let other = LeaseFile {
+            holder: Holder::Other,
+            ..lease("x", DAY)
+        };
         assert_eq!(death_of(&other, &clock, &All(Netns::Gone)), None);
     }
 
@@ -350,7 +423,10 @@ mod tests {
     #[test]
     fn libcnis_record_tells_where_the_namespace_was() {
         let dir = TempDir::new().unwrap();
-        let cache = LibcniCache { dir: dir.path().to_owned(), network: "n-a".to_owned() };
+        let cache = LibcniCache {
+            dir: dir.path().to_owned(),
+            network: "n-a".to_owned(),
+        };
         let write = |id: &str, netns: &str| {
             let text = format!(
                 r#"{{"kind":"cniCacheV1","containerId":"{id}","ifName":"eth0","networkName":"n-a","netns":"{netns}"}}"#

@@ -1,4 +1,5 @@
-//! Addresses: which ones an attachment gets, and who remembers it. Configurations and ranges are in braid-core.
+//! Addresses: which ones an attachment gets, and who remembers it. Configurations and ranges are in
+//! braid-core.
 //!
 //! ```text
 //!  host_local::Config ─► host_local::{book, store, index}: files ─┐
@@ -35,16 +36,28 @@ pub trait Ipam: Debug {
     /// ADD: what `owner` gets. On an error nothing is held.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error>;
 
-    /// ADD for a claim, which holds what it gets until it is deleted. One that keeps no leases has nothing to do with claims.
-    fn reserve_claimed(&self, _claim: &Claim, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+    /// ADD for a claim, which holds what it gets until it is deleted. One that keeps no leases has
+    /// nothing to do with claims.
+    fn reserve_claimed(
+        &self,
+        _claim: &Claim,
+        owner: &Owner,
+        host: Host<'_>,
+    ) -> Result<Lease, Error> {
         self.reserve(owner, host)
     }
 
-    /// The dry run: what [`Ipam::reserve`] would give a new owner now. Nothing is written, and nothing is held.
+    /// The dry run: what [`Ipam::reserve`] would give a new owner now. Nothing is written, and
+    /// nothing is held.
     fn peek(&self, host: Host<'_>) -> Result<Lease, Error>;
 
     /// CHECK: whether what ADD gave is still so.
-    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error>;
+    fn check(
+        &self,
+        owner: &Owner,
+        prev_result: Option<&AddResult>,
+        host: Host<'_>,
+    ) -> Result<(), Error>;
 
     /// DEL: frees what `owner` holds and says what that was. Holding nothing is success.
     fn release(&self, _owner: &Owner, _host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
@@ -56,7 +69,8 @@ pub trait Ipam: Debug {
         Ok(Vec::new())
     }
 
-    /// STATUS: whether an ADD could be served, as far as the host has a part in it; what is full is said and is no failure.
+    /// STATUS: whether an ADD could be served, as far as the host has a part in it; what is full is
+    /// said and is no failure.
     fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
         Ok(None)
     }
@@ -103,7 +117,11 @@ impl Ipam for static_ip::Config {
         let mut config = self.clone();
         config.addresses.retain(|ip| ip.address.addr().is_ipv4());
         config.routes.retain(|route| route.dst.addr().is_ipv4());
-        if config.addresses.is_empty() { None } else { Some(Box::new(config)) }
+        if config.addresses.is_empty() {
+            None
+        } else {
+            Some(Box::new(config))
+        }
     }
 
     fn reserve(&self, _owner: &Owner, _host: Host<'_>) -> Result<Lease, Error> {
@@ -114,7 +132,12 @@ impl Ipam for static_ip::Config {
         Ok(self.lease())
     }
 
-    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, _host: Host<'_>) -> Result<(), Error> {
+    fn check(
+        &self,
+        owner: &Owner,
+        prev_result: Option<&AddResult>,
+        _host: Host<'_>,
+    ) -> Result<(), Error> {
         self.check_gateways(prev_result, &owner.ifname)
     }
 }

@@ -47,7 +47,8 @@ const IFF_RUNNING: u32 = 0x40;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
-/// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt with its first one.
+/// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt
+/// with its first one.
 const OPER_UP: u8 = 6;
 /// Length of `struct ifinfomsg`.
 pub(crate) const INFO_LEN: usize = 16;
@@ -63,7 +64,10 @@ pub(crate) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFac
 /// Lists all links by their names.
 pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError> {
     let messages = socket.dump(rtnl::GETLINK, link_dump)?;
-    Ok(messages.iter().filter_map(|message| parse(&message.body)).collect())
+    Ok(messages
+        .iter()
+        .filter_map(|message| parse(&message.body))
+        .collect())
 }
 
 /// Reads `RTM_NEWLINK`: the link's name and what is known of it.
@@ -86,7 +90,9 @@ pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::MIN_MTU => fact.mtus = u32_of(value)?..=*fact.mtus.end(),
             // 0 is no bound but that of the kernel's signed number.
             ifla::MAX_MTU => {
-                let most = u32_of(value).filter(|most| *most > 0).unwrap_or(i32::MAX.unsigned_abs());
+                let most = u32_of(value)
+                    .filter(|most| *most > 0)
+                    .unwrap_or(i32::MAX.unsigned_abs());
                 fact.mtus = *fact.mtus.start()..=most;
             }
             ifla::LINK => fact.parent = u32_of(value),
@@ -112,16 +118,24 @@ fn alt_names(list: &[u8]) -> Vec<String> {
     names.map(|(_, name)| text_of(name)).collect()
 }
 
-/// By `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF` (include/uapi/linux/ipv6.h): as `/proc/sys/net/ipv6/conf/<link>` has it.
+/// By `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF` (include/uapi/linux/ipv6.h): as
+/// `/proc/sys/net/ipv6/conf/<link>` has it.
 fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
     const INET6_CONF: u16 = 2;
     const DISABLE_IPV6: usize = 26;
     let values = find(INET6_CONF, find(AF_INET6, spec)?)?;
-    values.get(4 * DISABLE_IPV6..).and_then(u32_of).map(|value| value == 0)
+    values
+        .get(4 * DISABLE_IPV6..)
+        .and_then(u32_of)
+        .map(|value| value == 0)
 }
 
 fn mac_of(value: &[u8]) -> Option<Mac> {
-    value.try_into().ok().filter(|bytes| *bytes != [0; 6]).map(Mac)
+    value
+        .try_into()
+        .ok()
+        .filter(|bytes| *bytes != [0; 6])
+        .map(Mac)
 }
 
 fn link_info(info: &[u8], fact: &mut LinkFact) {
@@ -144,7 +158,11 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         // `IFLA_TUN_TYPE`.
         "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
         "vlan" => fact.vlan_id = first.and_then(u16_of),
-        "netkit" => fact.mode = find(ifla::NETKIT_MODE, data).and_then(u32_of).and_then(netkit_mode),
+        "netkit" => {
+            fact.mode = find(ifla::NETKIT_MODE, data)
+                .and_then(u32_of)
+                .and_then(netkit_mode);
+        }
         "vrf" => fact.vrf_table = find(ifla::VRF_TABLE, data).and_then(u32_of),
         "bridge" => {
             for (kind, value) in attributes_of(data) {
@@ -153,7 +171,9 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
                     ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
                     // Two bytes of priority stand before it.
                     ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
-                    ifla::BR_VLAN_DEFAULT_PVID => fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid),
+                    ifla::BR_VLAN_DEFAULT_PVID => {
+                        fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid);
+                    }
                     _ => {}
                 }
             }
@@ -161,7 +181,9 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         _ => {}
     }
     if port_kind == "bridge" {
-        let is_on = |option| attributes_of(port).any(|(kind, value)| kind == option && value.first() == Some(&1));
+        let is_on = |option| {
+            attributes_of(port).any(|(kind, value)| kind == option && value.first() == Some(&1))
+        };
         fact.hairpin = is_on(ifla::BRPORT_MODE);
         fact.isolated = is_on(ifla::BRPORT_ISOLATED);
     }
@@ -179,7 +201,9 @@ fn macvlan_mode(mode: u32) -> Option<&'static str> {
 }
 
 fn tun_mode(kind: u8) -> Option<&'static str> {
-    ["tun", "tap"].get(usize::from(kind).checked_sub(1)?).copied()
+    ["tun", "tap"]
+        .get(usize::from(kind).checked_sub(1)?)
+        .copied()
 }
 
 fn netkit_mode(mode: u32) -> Option<&'static str> {

@@ -1,4 +1,5 @@
-//! The sockets of one call: one for the host, one for the container, one of nf_tables for each when it is needed.
+//! The sockets of one call: one for the host, one for the container, one of nf_tables for each when
+//! it is needed.
 
 pub mod link;
 
@@ -16,13 +17,16 @@ use link::{list, parse};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
-/// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`, include/net/flow.h).
+/// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`,
+/// include/net/flow.h).
 const LOOPBACK: u32 = 1;
 
-/// Links that the kernel makes in each network namespace: `lo`, and those of loaded modules of tunnels
-/// (`net.core.fb_tunnels_only_for_init_net`).
-const EVERYWHERE: [&str; 10] =
-    ["lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"];
+/// Links that the kernel makes in each network namespace: `lo`, and those of loaded modules of
+/// tunnels (`net.core.fb_tunnels_only_for_init_net`).
+const EVERYWHERE: [&str; 10] = [
+    "lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0",
+    "ip6gre0",
+];
 
 /// The kernel as one call sees it.
 #[derive(Debug)]
@@ -72,9 +76,20 @@ impl Pod {
 impl Kernel {
     /// Opens the host's socket; `netns` is the container's namespace, where it has one.
     pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
-        let pod = netns.map(|netns| Pod { netns, socket: None, nft: None });
+        let pod = netns.map(|netns| Pod {
+            netns,
+            socket: None,
+            nft: None,
+        });
         let host = Socket::route().doing("open a netlink socket in host")?;
-        Ok(Self { host, pod, nft: None, indexes: BTreeMap::new(), holders: BTreeMap::new(), is_timed: false })
+        Ok(Self {
+            host,
+            pod,
+            nft: None,
+            indexes: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            is_timed: false,
+        })
     }
 
     /// Has the time of each send noted.
@@ -89,7 +104,10 @@ impl Kernel {
 
     /// Container behind an owner. Asked once for all that the owner has.
     pub(crate) fn holder(&mut self, owner: &str) -> Holder {
-        self.holders.entry(owner.to_owned()).or_insert_with(|| holder::of(owner)).clone()
+        self.holders
+            .entry(owner.to_owned())
+            .or_insert_with(|| holder::of(owner))
+            .clone()
     }
 
     /// Has it asked again.
@@ -116,28 +134,36 @@ impl Kernel {
 
     /// The container's namespace where it is no other than the one that this process is in.
     pub fn own_netns(&self) -> Result<Option<&NetNs>, Error> {
-        let Some(Pod { netns, .. }) = &self.pod else { return Ok(None) };
+        let Some(Pod { netns, .. }) = &self.pod else {
+            return Ok(None);
+        };
         netns.set_home(&self.host)?;
         Ok(netns.is_own()?.then_some(netns))
     }
 
-    /// The number that tells the container's namespace from all others since boot; `None` where it has none or can't be
-    /// entered, and before Linux 5.14.
+    /// The number that tells the container's namespace from all others since boot; `None` where it
+    /// has none or can't be entered, and before Linux 5.14.
     pub fn pod_cookie(&mut self) -> Option<u64> {
         netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
     }
 
-    /// The number by which the container's namespace knows the host's; `None` where nothing there led to it yet.
+    /// The number by which the container's namespace knows the host's; `None` where nothing there
+    /// led to it yet.
     pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, Cause> {
         let home = netns::of_socket(&self.host).doing("open the host's network namespace")?;
-        let answer = self.route(Ns::Pod)?.get(rtnl::GETNSID, |out| rtnl::nsid::get(&home, out))?;
+        let answer = self
+            .route(Ns::Pod)?
+            .get(rtnl::GETNSID, |out| rtnl::nsid::get(&home, out))?;
         Ok(rtnl::nsid::parse(&answer.body))
     }
 
-    /// The number by which the host's namespace knows the container's; `None` where nothing of the host led there yet.
+    /// The number by which the host's namespace knows the container's; `None` where nothing of the
+    /// host led there yet.
     pub fn pod_seen_from_host(&mut self) -> Result<Option<i32>, Cause> {
         let Pod { netns, .. } = self.pod.as_ref().ok_or(Errno::ENOENT)?;
-        let answer = self.host.get(rtnl::GETNSID, |out| rtnl::nsid::get(netns, out))?;
+        let answer = self
+            .host
+            .get(rtnl::GETNSID, |out| rtnl::nsid::get(netns, out))?;
         Ok(rtnl::nsid::parse(&answer.body))
     }
 
@@ -169,8 +195,9 @@ impl Kernel {
         Ok(self.nft.insert(socket))
     }
 
-    /// The nf_tables socket of a namespace. It stays open as long as the call's others: who closes it waits a grace period
-    /// for what a transaction took away, and the links that go after it take several.
+    /// The nf_tables socket of a namespace. It stays open as long as the call's others: who closes
+    /// it waits a grace period for what a transaction took away, and the links that go after it
+    /// take several.
     pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(self.nft()?),
@@ -183,14 +210,18 @@ impl Kernel {
         match (ns, &self.pod) {
             (Ns::Host, _) => Ok(work()),
             (Ns::Pod, Some(pod)) => pod.run(&self.host, work),
-            (Ns::Pod, None) => Err(Error::new("enter the container's network namespace", Errno::ENOENT)),
+            (Ns::Pod, None) => Err(Error::new(
+                "enter the container's network namespace",
+                Errno::ENOENT,
+            )),
         }
     }
 
     /// Opens a socket that hears a multicast group of a namespace.
     pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
         let open = || Socket::route().and_then(|socket| socket.join(group).map(|()| socket));
-        self.run_in(ns, open)?.doing(format_args!("listen to rtnetlink group {group}"))
+        self.run_in(ns, open)?
+            .doing(format_args!("listen to rtnetlink group {group}"))
     }
 
     /// One link; `None` where it does not exist.
@@ -210,7 +241,11 @@ impl Kernel {
     }
 
     /// Looks up the link with this name or alternative name; returns its own name as well.
-    pub fn named_link(&mut self, ns: Ns, name: &LinkName) -> Result<Option<(IfName, LinkFact)>, Cause> {
+    pub fn named_link(
+        &mut self,
+        ns: Ns,
+        name: &LinkName,
+    ) -> Result<Option<(IfName, LinkFact)>, Cause> {
         let short = name.short();
         let socket = self.route(ns)?;
         if let Some(short) = short.as_ref().filter(|_| ns == Ns::Pod)
@@ -225,12 +260,22 @@ impl Kernel {
         });
         let found = match answer {
             // Before Linux 5.5 no link has a name that is longer.
-            Err(err) if err.errno == Errno::ENODEV || short.is_none() && err.errno == Errno::EINVAL => None,
+            Err(err)
+                if err.errno == Errno::ENODEV || short.is_none() && err.errno == Errno::EINVAL =>
+            {
+                None
+            }
             answer => parse(&answer?.body),
         };
         let found = found.and_then(|(own, fact)| IfName::parse(&own).ok().map(|own| (own, fact)));
         if let Some((own, fact)) = &found {
-            self.learn(LinkRef { ns, name: own.clone() }, fact.index);
+            self.learn(
+                LinkRef {
+                    ns,
+                    name: own.clone(),
+                },
+                fact.index,
+            );
         }
         Ok(found)
     }
@@ -253,7 +298,10 @@ impl Kernel {
         if let Some(index) = self.indexes.get(at) {
             return Ok(*index);
         }
-        let index = self.route(at.ns)?.index_of(at.name.as_str())?.ok_or(Errno::ENODEV)?;
+        let index = self
+            .route(at.ns)?
+            .index_of(at.name.as_str())?
+            .ok_or(Errno::ENODEV)?;
         self.learn(at.clone(), index);
         Ok(index)
     }

@@ -13,15 +13,17 @@ use std::time::{Duration, Instant};
 /// Largest file that is read, in bytes; others are none of a network's.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The files of a folder, or the one file of this path; none where there is nothing. One that can't be read is left out: it
-/// may be another network's.
+/// The files of a folder, or the one file of this path; none where there is nothing. One that can't
+/// be read is left out: it may be another network's.
 pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |err: io::Error| Error::io(format!("read {}: {err}", path.display()));
     let paths = match fs::metadata(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(err) => return Err(fail(err)),
         Ok(meta) if meta.is_dir() => {
-            let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(fail)?;
+            let entries = fs::read_dir(path)
+                .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+                .map_err(fail)?;
             entries.into_iter().map(|entry| entry.path()).collect()
         }
         Ok(_) => vec![path.to_owned()],
@@ -33,8 +35,8 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(paths.iter().filter_map(file).collect())
 }
 
-/// The content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder, whose reading might not end, and
-/// for a file that is too large.
+/// The content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder, whose
+/// reading might not end, and for a file that is too large.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let meta = fs::metadata(path)?;
     if !meta.is_file() || meta.len() > MAX_BYTES {
@@ -44,12 +46,18 @@ pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// The plugins in a folder beside their list, by libcni's rule: all files of that ending, each of which has to be readable.
+/// The plugins in a folder beside their list, by libcni's rule: all files of that ending, each of
+/// which has to be readable.
 pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |path: &Path, err: &io::Error| Error::io(format!("read {}: {err}", path.display()));
     // Opened at once: an ordinary call finds no such folder.
     let entries = match fs::read_dir(folder) {
-        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(err)
+            if matches!(
+                err.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
             return Ok(Vec::new());
         }
         Err(err) => return Err(fail(folder, &err)),
@@ -58,12 +66,17 @@ pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|err| fail(folder, &err))?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         let path = entry.path();
         if !name.ends_with(PLUGIN) || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        files.push(DiskFile { name, bytes: bytes(&path).map_err(|err| fail(&path, &err))? });
+        files.push(DiskFile {
+            name,
+            bytes: bytes(&path).map_err(|err| fail(&path, &err))?,
+        });
     }
     Ok(files)
 }
@@ -75,8 +88,14 @@ pub fn wait(file: &Path, limit: Duration) -> bool {
     }
     let end = Instant::now() + limit;
     // Its folder may not be there either; then the nearest one that is shows that something came.
-    let folder = file.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-    let Ok(inotify) = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK) else { return false };
+    let folder = file
+        .ancestors()
+        .skip(1)
+        .find(|folder| folder.is_dir())
+        .unwrap_or(Path::new("/"));
+    let Ok(inotify) = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK) else {
+        return false;
+    };
     let events = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
     if inotify.add_watch(folder, events).is_err() {
         return false;
@@ -84,7 +103,12 @@ pub fn wait(file: &Path, limit: Duration) -> bool {
     while !file.exists() {
         let left = end.saturating_duration_since(Instant::now());
         let mut fds = [PollFd::new(inotify.as_fd(), PollFlags::POLLIN)];
-        if left.is_zero() || poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) == Ok(0) {
+        if left.is_zero()
+            || poll(
+                &mut fds,
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+            ) == Ok(0)
+        {
             return file.exists();
         }
         let _ = inotify.read_events();

@@ -38,7 +38,10 @@ pub struct Manifests {
 impl Manifests {
     /// A cluster of these objects.
     pub fn new(objects: Objects) -> Self {
-        Self { objects: Rc::new(objects), written: Rc::default() }
+        Self {
+            objects: Rc::new(objects),
+            written: Rc::default(),
+        }
     }
 
     /// Its objects.
@@ -53,22 +56,49 @@ impl Manifests {
 }
 
 impl Source for Manifests {
-    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError> {
-        let found = self.objects.pods.iter().find(|there| there.name == *pod).cloned();
-        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
+    fn pod(
+        &mut self,
+        pod: &ObjectName,
+        nads: &[ObjectName],
+    ) -> Result<(Pod, Vec<Nad>), SourceError> {
+        let found = self
+            .objects
+            .pods
+            .iter()
+            .find(|there| there.name == *pod)
+            .cloned();
+        let found = found.ok_or_else(|| SourceError::NotFound {
+            what: format!("pod {pod}"),
+        })?;
         Ok((found, self.nads(nads)?))
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        let of = |name: &ObjectName| self.objects.nads.iter().find(|nad| nad.name == *name).cloned();
+        let of = |name: &ObjectName| {
+            self.objects
+                .nads
+                .iter()
+                .find(|nad| nad.name == *name)
+                .cloned()
+        };
         Ok(names.iter().filter_map(of).collect())
     }
 
-    fn annotate(&mut self, pod: &ObjectName, _uid: &str, edit: &Edit<'_>) -> Result<(), SourceError> {
+    fn annotate(
+        &mut self,
+        pod: &ObjectName,
+        _uid: &str,
+        edit: &Edit<'_>,
+    ) -> Result<(), SourceError> {
         let found = self.objects.pods.iter().find(|there| there.name == *pod);
-        let now = found.and_then(|pod| pod.annotations.get(edit.key)).map(String::as_str);
+        let now = found
+            .and_then(|pod| pod.annotations.get(edit.key))
+            .map(String::as_str);
         if let Some(value) = (edit.value)(now) {
-            self.written.borrow_mut().annotations.push((edit.key.to_owned(), value));
+            self.written
+                .borrow_mut()
+                .annotations
+                .push((edit.key.to_owned(), value));
         }
         Ok(())
     }
@@ -79,16 +109,31 @@ impl Source for Manifests {
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
-        let found = self.objects.claims.iter().find(|claim| claim.name == *name).cloned();
-        found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {name}") })
+        let found = self
+            .objects
+            .claims
+            .iter()
+            .find(|claim| claim.name == *name)
+            .cloned();
+        found.ok_or_else(|| SourceError::NotFound {
+            what: format!("IPAMClaim {name}"),
+        })
     }
 
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
-        Ok(self.objects.claims.iter().map(|claim| claim.uid.clone()).collect())
+        Ok(self
+            .objects
+            .claims
+            .iter()
+            .map(|claim| claim.uid.clone())
+            .collect())
     }
 
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
-        self.written.borrow_mut().claims.push((claim.name.clone(), claim.ips.clone()));
+        self.written
+            .borrow_mut()
+            .claims
+            .push((claim.name.clone(), claim.ips.clone()));
         Ok(())
     }
 

@@ -19,11 +19,21 @@ pub fn api(settings: &Settings) -> Result<Box<dyn Source>, Error> {
 
 /// The same, asked for so long at most, all requests together.
 pub fn api_within(settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, Error> {
-    api_with(settings, Limits { attempt: limit, call: limit, process: limit, event: limit })
+    api_with(
+        settings,
+        Limits {
+            attempt: limit,
+            call: limit,
+            process: limit,
+            event: limit,
+        },
+    )
 }
 
 fn api_with(settings: &Settings, limits: Limits) -> Result<Box<dyn Source>, Error> {
-    let kubeconfig =
-        settings.kubeconfig.clone().ok_or_else(|| Error::config("\"kubeconfig\" is needed to ask the API"))?;
+    let kubeconfig = settings
+        .kubeconfig
+        .clone()
+        .ok_or_else(|| Error::config("\"kubeconfig\" is needed to ask the API"))?;
     Ok(Box::new(Api::new(Access::Kubeconfig(kubeconfig), limits)))
 }

@@ -1,7 +1,8 @@
 //! The runtime of tokio on the calling thread, without its panics.
 //!
-//! tokio panics if the kernel refuses it a pair of sockets (for its signal driver, which kube links) or a thread of its pool.
-//! Limits on descriptors and tasks are passing conditions, so here each is an error.
+//! tokio panics if the kernel refuses it a pair of sockets (for its signal driver, which kube
+//! links) or a thread of its pool. Limits on descriptors and tasks are passing conditions, so here
+//! each is an error.
 
 use nix::errno::Errno;
 use std::io;
@@ -22,11 +23,15 @@ pub fn is_starting() -> bool {
 /// Starts a runtime; an error names the operation and the kernel's words.
 pub fn start() -> Result<Runtime, String> {
     let failed = |doing: &str, err: &io::Error| format!("start tokio: {doing}: {}", reason(err));
-    // tokio has four other descriptors by the time that it makes its pair, which it does once a process.
+    // tokio has four other descriptors by the time that it makes its pair, which it does once a
+    // process.
     let probe: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
     probe.map(drop).map_err(|err| failed("socketpair", &err))?;
     IS_STARTING.store(true, Ordering::Relaxed);
-    let started = Builder::new_current_thread().enable_io().enable_time().build();
+    let started = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build();
     IS_STARTING.store(false, Ordering::Relaxed);
     started.map_err(|err| failed("epoll_create1, eventfd or dup", &err))
 }
@@ -36,15 +41,21 @@ pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = oneshot::channel();
     let asked = host.clone();
     let work = move || drop(tell.send((asked.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
-    let refused = |err: io::Error| io::Error::new(err.kind(), format!("start a thread: {}", reason(&err)));
+    let refused =
+        |err: io::Error| io::Error::new(err.kind(), format!("start a thread: {}", reason(&err)));
     std::thread::Builder::new().spawn(work).map_err(refused)?;
-    let found = told.await.unwrap_or_else(|_| Err(io::Error::other("the look-up ended without an answer")));
+    let found = told
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the look-up ended without an answer")));
     found.map_err(|err| io::Error::new(err.kind(), format!("look up {host}: {err}")))
 }
 
 /// An error as the kernel names it.
 fn reason(err: &io::Error) -> String {
-    err.raw_os_error().map_or_else(|| err.to_string(), |errno| Errno::from_raw(errno).to_string())
+    err.raw_os_error().map_or_else(
+        || err.to_string(),
+        |errno| Errno::from_raw(errno).to_string(),
+    )
 }
 
 #[cfg(test)]
@@ -54,9 +65,13 @@ mod tests {
     #[test]
     fn a_name_is_looked_up_and_a_name_of_nobody_is_named_in_the_error() {
         let runtime = start().expect("a runtime");
-        let found = runtime.block_on(look_up("127.0.0.7".to_owned())).expect("an address");
+        let found = runtime
+            .block_on(look_up("127.0.0.7".to_owned()))
+            .expect("an address");
         assert_eq!(found, ["127.0.0.7:0".parse().expect("an address")]);
-        let err = runtime.block_on(look_up("not a name".to_owned())).expect_err("no such name");
+        let err = runtime
+            .block_on(look_up("not a name".to_owned()))
+            .expect_err("no such name");
         assert!(err.to_string().starts_with("look up not a name: "), "{err}");
         assert!(!is_starting());
     }

@@ -1,14 +1,17 @@
-//! The locks that calls for different containers share: one purpose and one file each, below `/run/braid/lock`.
+//! The locks that calls for different containers share: one purpose and one file each, below
+//! `/run/braid/lock`.
 //!
-//! Others lie with what they guard: a container's folder (`record`), the program's slots (`slot`) and a network's leases
-//! (`ipam::host_local::store`). A call takes them in this order, each at most once:
+//! Others lie with what they guard: a container's folder (`record`), the program's slots (`slot`)
+//! and a network's leases (`ipam::host_local::store`). A call takes them in this order, each at
+//! most once:
 //!
 //! ```text
 //!  Repair ─► a container's folder ─► leases ─► a dead container's folder (`holder`) ─► Rules ─► Ebpf
 //!                                └─► slots, Links: nothing is locked behind them
 //! ```
 //!
-//! Two containers' folders may be asked for in both orders, if each is the other's dead one: both calls give up after 4 s.
+//! Two containers' folders may be asked for in both orders, if each is the other's dead one: both
+//! calls give up after 4 s.
 
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::private;
@@ -24,9 +27,11 @@ const FOLDER: &str = "/run/braid/lock";
 pub(crate) enum Lock {
     /// Putting back what somebody flushed.
     Repair,
-    /// Rules that several attachments share or contend for: ports that are taken over, gates, isolated bridges.
+    /// Rules that several attachments share or contend for: ports that are taken over, gates,
+    /// isolated bridges.
     Rules,
-    /// Programs and maps of eBPF for the whole node: they come with the first one's need and go with the last one's.
+    /// Programs and maps of eBPF for the whole node: they come with the first one's need and go
+    /// with the last one's.
     Ebpf,
     /// Taking links of the host away. Who waits for it in vain does so alone.
     Links,
@@ -58,6 +63,10 @@ impl Lock {
 
     fn wait(self, file: &File) -> io::Result<()> {
         // On a busy node the kernel takes a second or two to take links away.
-        if self == Self::Links { wait_for(file, 4) } else { wait(file) }
+        if self == Self::Links {
+            wait_for(file, 4)
+        } else {
+            wait(file)
+        }
     }
 }

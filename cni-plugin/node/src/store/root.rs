@@ -31,6 +31,9 @@ mod tests {
     #[test]
     fn a_path_is_below_its_root() {
         assert_eq!(NODE.at("/run/braid"), Path::new("/run/braid"));
-        assert_eq!(Root::below(Path::new("/tmp/x")).at("/run/braid"), Path::new("/tmp/x/run/braid"));
+        assert_eq!(
+            Root::below(Path::new("/tmp/x")).at("/run/braid"),
+            Path::new("/tmp/x/run/braid")
+        );
     }
 }

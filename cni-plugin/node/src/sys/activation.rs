@@ -11,17 +11,24 @@ const FIRST: i32 = 3;
 
 /// The socket that this process was started for; `None` where it was not.
 pub fn listener() -> io::Result<Option<UnixListener>> {
-    let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse::<u32>().ok());
+    let number = |key: &str| {
+        std::env::var(key)
+            .ok()
+            .and_then(|value| value.parse::<u32>().ok())
+    };
     if number("LISTEN_PID") != Some(std::process::id()) {
         return Ok(None);
     }
     match number("LISTEN_FDS") {
         None | Some(0) => Ok(None),
         Some(1) => {
-            // SAFETY: by its variables systemd has opened it for this process, and nobody else takes it.
+            // SAFETY: by its variables systemd has opened it for this process, and nobody else
+            // takes it.
             let fd = unsafe { OwnedFd::from_raw_fd(FIRST) };
             Ok(Some(UnixListener::from(fd)))
         }
-        Some(count) => Err(io::Error::other(format!("Too many ({count}) FDs passed through socket activation"))),
+        Some(count) => Err(io::Error::other(format!(
+            "Too many ({count}) FDs passed through socket activation"
+        ))),
     }
 }

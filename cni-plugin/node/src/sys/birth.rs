@@ -8,16 +8,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Time at which the file at `path` was created; `None` where its file system keeps no such time (tmpfs before Linux 6.0).
-/// Errors are those of statx(2): `ENOSYS` before Linux 4.11.
-#[expect(unsafe_code, reason = "a system call that nix does not wrap, and Debian 12's musl does not have")]
+/// Time at which the file at `path` was created; `None` where its file system keeps no such time
+/// (tmpfs before Linux 6.0). Errors are those of statx(2): `ENOSYS` before Linux 4.11.
+#[expect(
+    unsafe_code,
+    reason = "a system call that nix does not wrap, and Debian 12's musl does not have"
+)]
 pub fn born(path: &Path) -> io::Result<Option<SystemTime>> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let mut answer = MaybeUninit::<libc::statx>::zeroed();
     let (flags, mask) = (libc::AT_STATX_SYNC_AS_STAT, libc::STATX_BTIME);
     // SAFETY: `name` is a C string and `answer` a statx, and both live until the call returns.
-    let done =
-        unsafe { libc::syscall(libc::SYS_statx, libc::AT_FDCWD, name.as_ptr(), flags, mask, answer.as_mut_ptr()) };
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            libc::AT_FDCWD,
+            name.as_ptr(),
+            flags,
+            mask,
+            answer.as_mut_ptr(),
+        )
+    };
     Errno::result(done)?;
     // SAFETY: all bytes are zero or the kernel's, and each value of the fields is valid.
     let answer = unsafe { answer.assume_init() };
@@ -26,7 +37,9 @@ pub fn born(path: &Path) -> io::Result<Option<SystemTime>> {
     }
     let (seconds, nanoseconds) = (answer.stx_btime.tv_sec, answer.stx_btime.tv_nsec);
     // A clock that was wrong at boot may have said a time before 1970.
-    let since = u64::try_from(seconds).ok().map(|seconds| Duration::new(seconds, nanoseconds));
+    let since = u64::try_from(seconds)
+        .ok()
+        .map(|seconds| Duration::new(seconds, nanoseconds));
     Ok(since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)))
 }
 
@@ -37,7 +50,9 @@ mod tests {
 
     #[test]
     fn a_file_on_tmpfs_was_born_when_it_was_made_whatever_its_times_say() {
-        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            return;
+        };
         let path = dir.path().join("file");
         let before = SystemTime::now() - Duration::from_secs(1);
         let file = fs::File::create(&path).expect("a file");

@@ -44,7 +44,8 @@ struct Load {
     attach_btf_id: u32,
 }
 
-/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx, and a descriptor for a cgroup.
+/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx, and a
+/// descriptor for a cgroup.
 #[repr(C)]
 #[derive(Default)]
 struct Query {
@@ -65,9 +66,11 @@ struct Query {
 // `query` of `union bpf_attr` as of Linux 6.6.
 const _: () = assert!(size_of::<Query>() == 4 * 4 + 8 + 2 * 4 + 4 * 8);
 
-/// Loads a classifier of the shortest kind: an atomic exchange (Linux 5.12), as the shaping program needs it, and out.
+/// Loads a classifier of the shortest kind: an atomic exchange (Linux 5.12), as the shaping program
+/// needs it, and out.
 pub(crate) fn load_classifier() -> Result<(), Errno> {
-    // r1 = 0; *(r10-8) = r1; r1 = xchg(r10-8, r1); r0 = 0; exit, as struct bpf_insn: code, registers, offset, immediate.
+    // r1 = 0; *(r10-8) = r1; r1 = xchg(r10-8, r1); r0 = 0; exit, as struct bpf_insn: code,
+    // registers, offset, immediate.
     const PROGRAM: [[u8; 8]; 5] = [
         [0xb7, 0x01, 0, 0, 0, 0, 0, 0],
         [0x7b, 0x1a, 0xf8, 0xff, 0, 0, 0, 0],
@@ -93,7 +96,15 @@ fn fd_of(returned: libc::c_long) -> Result<OwnedFd, Errno> {
 }
 
 fn call<T>(command: libc::c_long, attr: &mut T) -> Result<libc::c_long, Errno> {
-    // SAFETY: pointer and size describe `attr`, a `repr(C)` struct of integers that is ours alone until the call returns,
-    // and so is what its addresses point to. What the kernel writes back are integers within that size.
-    Errno::result(unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) })
+    // SAFETY: pointer and size describe `attr`, a `repr(C)` struct of integers that is ours alone
+    // until the call returns, and so is what its addresses point to. What the kernel writes
+    // back are integers within that size.
+    Errno::result(unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<T>(),
+        )
+    })
 }

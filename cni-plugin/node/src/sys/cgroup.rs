@@ -1,8 +1,9 @@
 //! The root of cgroup2, where this host has it mounted.
 //!
-//! A mount of braid's own (`fsopen()`) would need no looking for, but in the first namespace of cgroups its options become
-//! those of all mounts of cgroup2 (`apply_cgroup_root_flags()` in kernel/cgroup/cgroup.c): the node would lose `nsdelegate`
-//! and `memory_recursiveprot`, which systemd gives it.
+//! A mount of braid's own (`fsopen()`) would need no looking for, but in the first namespace of
+//! cgroups its options become those of all mounts of cgroup2 (`apply_cgroup_root_flags()` in
+//! kernel/cgroup/cgroup.c): the node would lose `nsdelegate` and `memory_recursiveprot`, which
+//! systemd gives it.
 
 use nix::errno::Errno;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
@@ -14,10 +15,19 @@ use std::path::Path;
 const USUAL: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// The root, as this process's namespace of cgroups has it; `EOPNOTSUPP` where it is mounted nowhere.
+/// The root, as this process's namespace of cgroups has it; `EOPNOTSUPP` where it is mounted
+/// nowhere.
 pub fn root() -> Result<OwnedFd, Errno> {
-    let elsewhere = || mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default()).into_iter().find_map(open);
-    USUAL.into_iter().find_map(open).or_else(elsewhere).ok_or(Errno::EOPNOTSUPP)
+    let elsewhere = || {
+        mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default())
+            .into_iter()
+            .find_map(open)
+    };
+    USUAL
+        .into_iter()
+        .find_map(open)
+        .or_else(elsewhere)
+        .ok_or(Errno::EOPNOTSUPP)
 }
 
 /// None where something else is.
@@ -27,8 +37,8 @@ fn open(path: impl AsRef<Path>) -> Option<OwnedFd> {
     is_it.then(|| folder.into())
 }
 
-/// Mount points of cgroup2 as a whole, by `/proc/self/mountinfo`. Root and mount point are the fourth and fifth of the words
-/// before the dash, the type is the one behind it.
+/// Mount points of cgroup2 as a whole, by `/proc/self/mountinfo`. Root and mount point are the
+/// fourth and fifth of the words before the dash, the type is the one behind it.
 fn mount_points(mountinfo: &str) -> Vec<String> {
     let of_line = |line: &str| {
         let (mount, of) = line.split_once(" - ")?;
@@ -55,6 +65,9 @@ mod tests {
     #[test]
     fn the_root_is_found() {
         let root = root().expect("cgroup2 is mounted");
-        assert_eq!(fstatfs(&root).expect("a file system").filesystem_type(), CGROUP2_SUPER_MAGIC);
+        assert_eq!(
+            fstatfs(&root).expect("a file system").filesystem_type(),
+            CGROUP2_SUPER_MAGIC
+        );
     }
 }

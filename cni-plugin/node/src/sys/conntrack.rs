@@ -26,19 +26,29 @@ const HEAD_LEN: usize = 4;
 const V4_DST: u16 = 2;
 const V6_DST: u16 = 4;
 
-/// Forgets the connections of UDP to these ports of this host, wherever they were led: their clients' next packets are led
-/// anew. An unspecified address stands for all of its family.
+/// Forgets the connections of UDP to these ports of this host, wherever they were led: their
+/// clients' next packets are led anew. An unspecified address stands for all of its family.
 ///
-/// The kernel goes through all that it keeps track of, of all namespaces, each time that it is asked: 20 ms. So it is asked
-/// once for each family, and shows only what goes to the port if that is one, or else all of UDP.
-pub fn forget_udp(socket: &mut Socket, ports: impl Iterator<Item = (IpAddr, u16)>) -> Result<(), KernelError> {
+/// The kernel goes through all that it keeps track of, of all namespaces, each time that it is
+/// asked: 20 ms. So it is asked once for each family, and shows only what goes to the port if that
+/// is one, or else all of UDP.
+pub fn forget_udp(
+    socket: &mut Socket,
+    ports: impl Iterator<Item = (IpAddr, u16)>,
+) -> Result<(), KernelError> {
     let (v4, v6) = ports.partition(|(addr, _)| addr.is_ipv4());
     forget_of(socket, libc::AF_INET, &v4)?;
     forget_of(socket, libc::AF_INET6, &v6)
 }
 
-fn forget_of(socket: &mut Socket, family: i32, ports: &BTreeSet<(IpAddr, u16)>) -> Result<(), KernelError> {
-    let Some((_, first)) = ports.first() else { return Ok(()) };
+fn forget_of(
+    socket: &mut Socket,
+    family: i32,
+    ports: &BTreeSet<(IpAddr, u16)>,
+) -> Result<(), KernelError> {
+    let Some((_, first)) = ports.first() else {
+        return Ok(());
+    };
     let head = [u8::try_from(family).unwrap_or_default(), 0, 0, 0];
     let is_one = ports.iter().all(|(_, port)| port == first);
     let request = |out: &mut Vec<u8>| {
@@ -50,7 +60,9 @@ fn forget_of(socket: &mut Socket, family: i32, ports: &BTreeSet<(IpAddr, u16)>) 
             });
         });
         let flags = BY_PROTOCOL | if is_one { BY_PORT } else { 0 };
-        nest(NESTED | FILTER, out, |out| attr(FILTER_ORIG_FLAGS, &flags.to_ne_bytes(), out));
+        nest(NESTED | FILTER, out, |out| {
+            attr(FILTER_ORIG_FLAGS, &flags.to_ne_bytes(), out);
+        });
     };
     let is_wanted = |body: &[u8]| original(body).is_some_and(|tuple| is_to(tuple, ports));
     let found = match socket.dump_those(GET, request, is_wanted) {
@@ -79,10 +91,20 @@ fn original(body: &[u8]) -> Option<&[u8]> {
 /// True if the tuple is one of UDP to one of the ports.
 fn is_to(tuple: &[u8], ports: &BTreeSet<(IpAddr, u16)>) -> bool {
     let protocol = find(TUPLE_PROTO, tuple).unwrap_or_default();
-    let port = find(PROTO_DST_PORT, protocol).and_then(|port| Some(u16::from_be_bytes(*port.first_chunk()?)));
-    let (Some(port), Some(addr)) = (port, destination(tuple)) else { return false };
-    let all = if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    find(PROTO_NUM, protocol) == Some(&[UDP]) && [addr, all].iter().any(|addr| ports.contains(&(*addr, port)))
+    let port = find(PROTO_DST_PORT, protocol)
+        .and_then(|port| Some(u16::from_be_bytes(*port.first_chunk()?)));
+    let (Some(port), Some(addr)) = (port, destination(tuple)) else {
+        return false;
+    };
+    let all = if addr.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    find(PROTO_NUM, protocol) == Some(&[UDP])
+        && [addr, all]
+            .iter()
+            .any(|addr| ports.contains(&(*addr, port)))
 }
 
 fn destination(tuple: &[u8]) -> Option<IpAddr> {
@@ -98,9 +120,11 @@ mod tests {
 
     fn tuple(to: &str, protocol: u8, port: u16) -> Vec<u8> {
         let mut out = Vec::new();
-        nest(TUPLE_IP, &mut out, |out| match to.parse().expect("an address") {
-            IpAddr::V4(addr) => attr(V4_DST, &addr.octets(), out),
-            IpAddr::V6(addr) => attr(V6_DST, &addr.octets(), out),
+        nest(TUPLE_IP, &mut out, |out| {
+            match to.parse().expect("an address") {
+                IpAddr::V4(addr) => attr(V4_DST, &addr.octets(), out),
+                IpAddr::V6(addr) => attr(V6_DST, &addr.octets(), out),
+            }
         });
         nest(TUPLE_PROTO, &mut out, |out| {
             attr(PROTO_NUM, &[protocol], out);
@@ -110,7 +134,10 @@ mod tests {
     }
 
     fn is_to(tuple: &[u8], ports: &[(&str, u16)]) -> bool {
-        let ports = ports.iter().map(|(addr, port)| (addr.parse().expect("an address"), *port)).collect();
+        let ports = ports
+            .iter()
+            .map(|(addr, port)| (addr.parse().expect("an address"), *port))
+            .collect();
         super::is_to(tuple, &ports)
     }
 
@@ -119,7 +146,10 @@ mod tests {
         let at = tuple("192.0.2.1", UDP, 53);
         assert!(is_to(&at, &[("0.0.0.0", 53)]));
         assert!(is_to(&at, &[("192.0.2.2", 53), ("192.0.2.1", 53)]));
-        assert!(!is_to(&at, &[("192.0.2.2", 53), ("192.0.2.1", 54), ("::", 53)]));
+        assert!(!is_to(
+            &at,
+            &[("192.0.2.2", 53), ("192.0.2.1", 54), ("::", 53)]
+        ));
         assert!(is_to(&tuple("fd00::1", UDP, 53), &[("::", 53)]));
         assert!(!is_to(&tuple("fd00::1", 6, 53), &[("::", 53)]));
         assert!(!is_to(&[], &[("0.0.0.0", 53)]));

@@ -1,8 +1,8 @@
 //! Calls of methods on the system bus, as the D-Bus Specification 0.43 has them.
 //!
-//! By hand, because the libraries bring threads or an async runtime for what is one message and its answer. `rustbus` does
-//! not, but a bus that closes the connection while it authenticates keeps it in an endless loop (0.19.3), and it cannot be
-//! told a limit before.
+//! By hand, because the libraries bring threads or an async runtime for what is one message and its
+//! answer. `rustbus` does not, but a bus that closes the connection while it authenticates keeps it
+//! in an endless loop (0.19.3), and it cannot be told a limit before.
 
 use base16ct::lower::encode_string;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -41,8 +41,11 @@ pub struct Object {
     pub interface: &'static str,
 }
 
-const BUS: Object =
-    Object { destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus" };
+const BUS: Object = Object {
+    destination: "org.freedesktop.DBus",
+    path: "/org/freedesktop/DBus",
+    interface: "org.freedesktop.DBus",
+};
 
 /// The body of a method's answer, or name and sentence of the error that it ended with.
 pub type Answer = Result<Vec<u8>, String>;
@@ -58,10 +61,18 @@ impl Bus {
     /// Connects; `None` where there is no bus.
     pub fn connect() -> io::Result<Option<Self>> {
         let address = std::env::var(ADDRESS).unwrap_or_default();
-        let path =
-            address.strip_prefix("unix:path=").map_or(SOCKET, |path| path.split([',', ';']).next().unwrap_or(path));
+        let path = address
+            .strip_prefix("unix:path=")
+            .map_or(SOCKET, |path| path.split([',', ';']).next().unwrap_or(path));
         let stream = match UnixStream::connect(path) {
-            Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+            Err(err)
+                if matches!(
+                    err.kind(),
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                ) =>
+            {
+                return Ok(None);
+            }
             connected => connected?,
         };
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -75,7 +86,8 @@ impl Bus {
     fn authenticate(&mut self) -> io::Result<()> {
         let uid = nix::unistd::geteuid().to_string();
         let hex = encode_string(uid.as_bytes());
-        self.stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
+        self.stream
+            .write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
         // Behind its line the bus says nothing until it is answered.
         let mut line = String::new();
         BufReader::new(&self.stream).read_line(&mut line)?;
@@ -88,19 +100,30 @@ impl Bus {
 
     /// True if somebody has this name.
     pub fn has_owner(&mut self, name: &str) -> io::Result<bool> {
-        self.call(BUS, "NameHasOwner", &[name])?.map(|body| is_true(&body)).map_err(io::Error::other)
+        self.call(BUS, "NameHasOwner", &[name])?
+            .map(|body| is_true(&body))
+            .map_err(io::Error::other)
     }
 
-    /// Calls a method with strings as arguments and returns the body of its answer. Nobody is started for it.
+    /// Calls a method with strings as arguments and returns the body of its answer. Nobody is
+    /// started for it.
     pub fn call(&mut self, object: Object, member: &str, arguments: &[&str]) -> io::Result<Answer> {
         self.serial += 1;
-        self.stream.write_all(&method_call(self.serial, object, member, arguments))?;
+        self.stream
+            .write_all(&method_call(self.serial, object, member, arguments))?;
         loop {
-            let Message { kind, answers, error_name, body } = Message::read(&mut self.stream)?;
+            let Message {
+                kind,
+                answers,
+                error_name,
+                body,
+            } = Message::read(&mut self.stream)?;
             match kind {
                 METHOD_RETURN if answers == self.serial => return Ok(Ok(body)),
                 ERROR if answers == self.serial => {
-                    let text = string_at(&body, 0).map(|(text, _)| text).unwrap_or_default();
+                    let text = string_at(&body, 0)
+                        .map(|(text, _)| text)
+                        .unwrap_or_default();
                     return Ok(Err(format!("{error_name}: {text}")));
                 }
                 // A signal.
@@ -181,21 +204,37 @@ impl Message {
     fn read(stream: &mut impl Read) -> io::Result<Self> {
         let mut head = [0; HEAD_LEN];
         stream.read_exact(&mut head)?;
-        let bad = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("a message of the system bus {what}"));
-        // Who is asked in one byte order answers in it: dbus-daemon and dbus-broker hand messages on as they are.
+        let bad = |what: &str| {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!("a message of the system bus {what}"),
+            )
+        };
+        // Who is asked in one byte order answers in it: dbus-daemon and dbus-broker hand messages
+        // on as they are.
         if head[0] != b'l' {
             return Err(bad("is not little-endian"));
         }
-        let number = |at| number_at(&head, at).and_then(|len| usize::try_from(len).ok()).unwrap_or(usize::MAX);
+        let number = |at| {
+            number_at(&head, at)
+                .and_then(|len| usize::try_from(len).ok())
+                .unwrap_or(usize::MAX)
+        };
         let (body_len, fields_len) = (number(4), number(12));
         if body_len > LONGEST || fields_len > LONGEST {
             return Err(bad("is too long"));
         }
         let mut fields = vec![0; fields_len.next_multiple_of(8)];
         stream.read_exact(&mut fields)?;
-        let mut message = Self { kind: head[1], body: vec![0; body_len], ..Self::default() };
+        let mut message = Self {
+            kind: head[1],
+            body: vec![0; body_len],
+            ..Self::default()
+        };
         stream.read_exact(&mut message.body)?;
-        message.parse(&fields[..fields_len]).ok_or_else(|| bad("has a field that can't be read"))?;
+        message
+            .parse(&fields[..fields_len])
+            .ok_or_else(|| bad("has a field that can't be read"))?;
         Ok(message)
     }
 
@@ -232,7 +271,11 @@ impl Message {
 }
 
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u32::from_le_bytes)
 }
 
 /// A string, and where it ends with its NUL.
@@ -249,15 +292,28 @@ mod tests {
 
     #[test]
     fn a_call_is_laid_out_as_the_specification_says() {
-        let object = Object { destination: "a.b", path: "/a", interface: "a.b.c" };
+        let object = Object {
+            destination: "a.b",
+            path: "/a",
+            interface: "a.b.c",
+        };
         let bytes = method_call(7, object, "Do", &["x", "yz"]);
         assert_eq!(bytes[..12], [b'l', 1, 2, 1, 15, 0, 0, 0, 7, 0, 0, 0]);
         let fields_len = number_at(&bytes, 12).expect("a length") as usize;
         let body = HEAD_LEN + fields_len.next_multiple_of(8);
-        assert_eq!(bytes[HEAD_LEN..HEAD_LEN + 11], [1, 1, b'o', 0, 2, 0, 0, 0, b'/', b'a', 0]);
-        assert_eq!(bytes[body..], [1, 0, 0, 0, b'x', 0, 0, 0, 2, 0, 0, 0, b'y', b'z', 0]);
+        assert_eq!(
+            bytes[HEAD_LEN..HEAD_LEN + 11],
+            [1, 1, b'o', 0, 2, 0, 0, 0, b'/', b'a', 0]
+        );
+        assert_eq!(
+            bytes[body..],
+            [1, 0, 0, 0, b'x', 0, 0, 0, 2, 0, 0, 0, b'y', b'z', 0]
+        );
         let sent = Message::read(&mut bytes.as_slice()).expect("a message");
-        assert_eq!((sent.kind, sent.answers, sent.body.len()), (METHOD_CALL, 0, 15));
+        assert_eq!(
+            (sent.kind, sent.answers, sent.body.len()),
+            (METHOD_CALL, 0, 15)
+        );
     }
 
     #[test]
@@ -273,8 +329,14 @@ mod tests {
         pad(&mut bytes, 8);
         bytes.extend(&body);
         let message = Message::read(&mut bytes.as_slice()).expect("a message");
-        assert_eq!((message.kind, message.answers, message.error_name.as_str()), (ERROR, 7, "a.Error"));
-        assert_eq!(string_at(&message.body, 0).expect("a string").0, "NOT_ENABLED");
+        assert_eq!(
+            (message.kind, message.answers, message.error_name.as_str()),
+            (ERROR, 7, "a.Error")
+        );
+        assert_eq!(
+            string_at(&message.body, 0).expect("a string").0,
+            "NOT_ENABLED"
+        );
         for len in 0..bytes.len() {
             assert!(Message::read(&mut &bytes[..len]).is_err(), "{len}");
         }

@@ -30,13 +30,20 @@ impl Events {
     pub fn open() -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         // It goes on while the machine sleeps, as leases do.
-        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        let timer = TimerFd::new(
+            ClockId::CLOCK_BOOTTIME,
+            TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+        )?;
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGINT);
         ends.add(Signal::SIGTERM);
         ends.thread_block()?;
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let events = Self { epoll, timer, signals };
+        let events = Self {
+            epoll,
+            timer,
+            signals,
+        };
         events.add(&events.timer, TIME)?;
         events.add(&events.signals, END)?;
         Ok(events)
@@ -44,15 +51,20 @@ impl Events {
 
     /// Waits for what can be read from a descriptor as well, until that is closed.
     pub fn add(&self, of: &impl AsFd, word: u64) -> Result<(), Errno> {
-        self.epoll.add(of, EpollEvent::new(EpollFlags::EPOLLIN, word))
+        self.epoll
+            .add(of, EpollEvent::new(EpollFlags::EPOLLIN, word))
     }
 
     /// Sets the time, since boot, that is waited for.
     pub fn set(&self, at: Duration) -> Result<(), Errno> {
         // A time of zero would be none, and one far away more than the kernel counts.
-        let at = at.clamp(Duration::from_nanos(1), Duration::from_hours(24 * 365 * 100));
+        let at = at.clamp(
+            Duration::from_nanos(1),
+            Duration::from_hours(24 * 365 * 100),
+        );
         let expiration = Expiration::OneShot(TimeSpec::from_duration(at));
-        self.timer.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+        self.timer
+            .set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 
     /// Waits; returns the words of what has come.
@@ -66,7 +78,8 @@ impl Events {
     }
 }
 
-/// Lets this process have as many descriptors as it may: by default 1024, and a lease that is asked for takes two.
+/// Lets this process have as many descriptors as it may: by default 1024, and a lease that is asked
+/// for takes two.
 pub fn raise_descriptors() -> Result<(), Errno> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)
@@ -74,7 +87,9 @@ pub fn raise_descriptors() -> Result<(), Errno> {
 
 /// The time since boot, sleep included.
 pub fn now() -> Duration {
-    clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+    clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+        .map(Duration::from)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The file that this process runs, and the other files that start it: links, copies, and scripts of one line.
+//! The file that this process runs, and the other files that start it: links, copies, and scripts
+//! of one line.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -9,10 +10,12 @@ use std::path::{Path, PathBuf};
 
 /// This program, also where its file was replaced meanwhile.
 pub const OWN: &str = "/proc/self/exe";
-/// Longest first line of a script that the kernel reads, with its end (`BINPRM_BUF_SIZE`), in bytes.
+/// Longest first line of a script that the kernel reads, with its end (`BINPRM_BUF_SIZE`), in
+/// bytes.
 const MAX_FIRST_LINE: usize = 256;
 
-/// The script that starts the program at `path` under the script's name; `None` where the kernel could not read its line.
+/// The script that starts the program at `path` under the script's name; `None` where the kernel
+/// could not read its line.
 pub fn script(path: &Path) -> Option<Vec<u8>> {
     let text = [b"#!", path.as_os_str().as_bytes(), b"\n"].concat();
     (text.len() <= MAX_FIRST_LINE && interpreter(&text).as_deref() == Some(path)).then_some(text)
@@ -20,32 +23,45 @@ pub fn script(path: &Path) -> Option<Vec<u8>> {
 
 /// The absolute path in a script's first line, if it has no argument.
 fn interpreter(script: &[u8]) -> Option<PathBuf> {
-    let line = script.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii();
+    let line = script
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?
+        .trim_ascii();
     let is_path = line.first() == Some(&b'/') && !line.iter().any(|byte| b" \t\0".contains(byte));
     is_path.then(|| PathBuf::from(OsStr::from_bytes(line)))
 }
 
-/// The program that the script at `file` starts; `None` for any other file. It reads no more than the kernel does.
+/// The program that the script at `file` starts; `None` for any other file. It reads no more than
+/// the kernel does.
 pub fn interpreter_of(file: &Path) -> io::Result<Option<PathBuf>> {
     let mut head = Vec::with_capacity(MAX_FIRST_LINE);
-    File::open(file)?.take(MAX_FIRST_LINE as u64).read_to_end(&mut head)?;
+    File::open(file)?
+        .take(MAX_FIRST_LINE as u64)
+        .read_to_end(&mut head)?;
     Ok(interpreter(&head))
 }
 
-/// True if a file is this program: by another name, a copy of it, or a script that starts it. Of any other file only the
-/// first line is read, and a file as long as this program.
+/// True if a file is this program: by another name, a copy of it, or a script that starts it. Of
+/// any other file only the first line is read, and a file as long as this program.
 pub fn is_own(file: &Path, meta: &Metadata) -> bool {
-    let Ok(own) = fs::metadata(OWN) else { return false };
+    let Ok(own) = fs::metadata(OWN) else {
+        return false;
+    };
     if is_program(&own, file, meta) {
         return true;
     }
-    let Ok(Some(program)) = interpreter_of(file) else { return false };
+    let Ok(Some(program)) = interpreter_of(file) else {
+        return false;
+    };
     fs::metadata(&program).is_ok_and(|meta| is_program(&own, &program, &meta))
 }
 
 fn is_program(own: &Metadata, file: &Path, meta: &Metadata) -> bool {
     let is_same = (own.dev(), own.ino()) == (meta.dev(), meta.ino());
-    is_same || own.len() == meta.len() && matches!((fs::read(OWN), fs::read(file)), (Ok(own), Ok(its)) if own == its)
+    is_same
+        || own.len() == meta.len()
+            && matches!((fs::read(OWN), fs::read(file)), (Ok(own), Ok(its)) if own == its)
 }
 
 #[cfg(test)]
@@ -60,11 +76,19 @@ mod tests {
         symlink(OWN, at("link")).expect("linked");
         let mut bytes = fs::read(OWN).expect("read");
         fs::write(at("copy"), &bytes).expect("written");
-        let scripts = [("script", at("copy")), ("link-script", at("link")), ("other-script", "/bin/sh".into())];
+        let scripts = [
+            ("script", at("copy")),
+            ("link-script", at("link")),
+            ("other-script", "/bin/sh".into()),
+        ];
         for (name, program) in scripts {
             fs::write(at(name), script(&program).expect("a script")).expect("written");
         }
-        fs::write(at("longer"), [&script(&at("copy")).expect("a script")[..], b"exit 1\n"].concat()).expect("written");
+        fs::write(
+            at("longer"),
+            [&script(&at("copy")).expect("a script")[..], b"exit 1\n"].concat(),
+        )
+        .expect("written");
         fs::write(at("gone"), script(&at("nothing")).expect("a script")).expect("written");
         *bytes.last_mut().expect("not empty") ^= 1;
         fs::write(at("other"), &bytes).expect("written");
@@ -76,10 +100,20 @@ mod tests {
 
     #[test]
     fn a_script_has_one_path_that_the_kernel_reads_whole() {
-        assert_eq!(script(Path::new("/opt/cni/bin/braid")).as_deref(), Some(&b"#!/opt/cni/bin/braid\n"[..]));
+        assert_eq!(
+            script(Path::new("/opt/cni/bin/braid")).as_deref(),
+            Some(&b"#!/opt/cni/bin/braid\n"[..])
+        );
         let of_len = |len: usize| format!("/{}", "x".repeat(len - 1));
         assert!(script(Path::new(&of_len(253))).is_some());
-        for path in ["opt/braid", "", "/with blank/braid", "/with\ttab/braid", "/with\nend/braid", &of_len(254)] {
+        for path in [
+            "opt/braid",
+            "",
+            "/with blank/braid",
+            "/with\ttab/braid",
+            "/with\nend/braid",
+            &of_len(254),
+        ] {
             assert_eq!(script(Path::new(path)), None, "{path}");
         }
         for (text, path) in [
@@ -91,7 +125,11 @@ mod tests {
             ("\x7fELF", None),
             ("", None),
         ] {
-            assert_eq!(interpreter(text.as_bytes()), path.map(PathBuf::from), "{text:?}");
+            assert_eq!(
+                interpreter(text.as_bytes()),
+                path.map(PathBuf::from),
+                "{text:?}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! firewalld's zones: which of them the packets of an address belong to (its D-Bus interface, `firewalld.dbus(5)`).
+//! firewalld's zones: which of them the packets of an address belong to (its D-Bus interface,
+//! `firewalld.dbus(5)`).
 
 use super::dbus::{Answer, Bus, Object, is_true};
 use std::io::{self, ErrorKind};
@@ -6,12 +7,17 @@ use std::net::IpAddr;
 
 /// Its name on the bus.
 const NAME: &str = "org.fedoraproject.FirewallD1";
-const ZONES: Object =
-    Object { destination: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
+const ZONES: Object = Object {
+    destination: NAME,
+    path: "/org/fedoraproject/FirewallD1",
+    interface: "org.fedoraproject.FirewallD1.zone",
+};
 
 /// True if it runs.
 pub fn is_there() -> io::Result<bool> {
-    Bus::connect().and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME))).map_err(|err| broken(&err))
+    Bus::connect()
+        .and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME)))
+        .map_err(|err| broken(&err))
 }
 
 /// Puts the address into the zone, if it is not there.
@@ -26,7 +32,8 @@ pub fn add_source(zone: &str, addr: IpAddr) -> io::Result<()> {
 pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     match call("removeSource", zone, addr) {
         Err(err) if err.kind() != ErrorKind::NotFound => Err(broken(&err)),
-        // firewalld's own word that it is not there, or the bus's that nobody has its name, or no bus.
+        // firewalld's own word that it is not there, or the bus's that nobody has its name, or no
+        // bus.
         _ => Ok(()),
     }
 }
@@ -34,13 +41,17 @@ pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
 /// True if the address is in the zone.
 pub fn has_source(zone: &str, addr: IpAddr) -> io::Result<bool> {
     let answer = call("querySource", zone, addr).map_err(|err| broken(&err))?;
-    answer.map(|body| is_true(&body)).map_err(|said| refused(&said))
+    answer
+        .map(|body| is_true(&body))
+        .map_err(|said| refused(&said))
 }
 
 fn call(member: &str, zone: &str, addr: IpAddr) -> io::Result<Answer> {
     let no_bus = || io::Error::new(ErrorKind::NotFound, "there is no system bus");
     let source = format!("{addr}/{}", if addr.is_ipv4() { 32 } else { 128 });
-    Bus::connect()?.ok_or_else(no_bus)?.call(ZONES, member, &[zone, &source])
+    Bus::connect()?
+        .ok_or_else(no_bus)?
+        .call(ZONES, member, &[zone, &source])
 }
 
 fn refused(said: &str) -> io::Error {

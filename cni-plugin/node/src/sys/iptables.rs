@@ -1,7 +1,8 @@
 //! Tables of the older iptables, which nf_tables does not show, read as its own program does.
 //!
-//! A table is a row of entries, chain by chain, each with its matches and a target behind it; the last entry of a chain of
-//! the kernel's is its policy (`include/uapi/linux/netfilter/x_tables.h`, `netfilter_ipv4/ip_tables.h` and its like for IPv6).
+//! A table is a row of entries, chain by chain, each with its matches and a target behind it; the
+//! last entry of a chain of the kernel's is its policy (`include/uapi/linux/netfilter/x_tables.h`,
+//! `netfilter_ipv4/ip_tables.h` and its like for IPv6).
 
 #![expect(unsafe_code, reason = "an option's value is handed over as a pointer")]
 
@@ -15,11 +16,13 @@ const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
 /// Length of a table's name.
 const NAME_LEN: usize = 32;
-/// Length of `struct ipt_getinfo`: name, valid hooks, for each of five hooks its first entry and its policy, number and size.
+/// Length of `struct ipt_getinfo`: name, valid hooks, for each of five hooks its first entry and
+/// its policy, number and size.
 const INFO_LEN: usize = NAME_LEN + 4 + 4 * 5 + 4 * 5 + 4 + 4;
 /// `NF_INET_FORWARD`.
 const FORWARD: usize = 2;
-/// Length of the head of `struct ipt_get_entries`, before the entries: name and size, aligned for their counters.
+/// Length of the head of `struct ipt_get_entries`, before the entries: name and size, aligned for
+/// their counters.
 const ENTRIES_HEAD: usize = 40;
 /// Chains that are followed into each other; the kernel allows more.
 const MOST_JUMPS: u8 = 8;
@@ -39,29 +42,54 @@ struct Layout {
     mark: u32,
 }
 
-const V4: Layout = Layout { family: AddressFamily::Inet, level: libc::IPPROTO_IP, ip_len: 84, entry_len: 112, mark: 0 };
-const V6: Layout =
-    Layout { family: AddressFamily::Inet6, level: libc::IPPROTO_IPV6, ip_len: 136, entry_len: 168, mark: 0 };
+const V4: Layout = Layout {
+    family: AddressFamily::Inet,
+    level: libc::IPPROTO_IP,
+    ip_len: 84,
+    entry_len: 112,
+    mark: 0,
+};
+const V6: Layout = Layout {
+    family: AddressFamily::Inet6,
+    level: libc::IPPROTO_IPV6,
+    ip_len: 136,
+    entry_len: 168,
+    mark: 0,
+};
 
-/// Treatment that a FORWARD chain gives packets that nobody decided about, and those that are let through by their mark.
+/// Treatment that a FORWARD chain gives packets that nobody decided about, and those that are let
+/// through by their mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
-    /// Number of the rule, from 1, before which a rule comes in time: the first one that drops all, or one more than all if
-    /// the policy drops. None where nothing is dropped in that way.
+    /// Number of the rule, from 1, before which a rule comes in time: the first one that drops
+    /// all, or one more than all if the policy drops. None where nothing is dropped in that
+    /// way.
     pub dropper: Option<usize>,
     /// A rule before that accepts what has the mark.
     pub passes_mark: bool,
 }
 
-/// Reads the FORWARD chain of a table that is there, asking about packets with `mark`; `None` where the table has no such
-/// chain.
+/// Reads the FORWARD chain of a table that is there, asking about packets with `mark`; `None` where
+/// the table has no such chain.
 pub fn forward(is_ipv4: bool, table: &str, mark: u32) -> Result<Option<Forward>, Errno> {
-    let layout = Layout { mark, ..if is_ipv4 { V4 } else { V6 } };
-    let socket = socket(layout.family, SockType::Raw, SockFlag::SOCK_CLOEXEC, nix::sys::socket::SockProtocol::Raw)?;
+    let layout = Layout {
+        mark,
+        ..if is_ipv4 { V4 } else { V6 }
+    };
+    let socket = socket(
+        layout.family,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        nix::sys::socket::SockProtocol::Raw,
+    )?;
     let mut info = named(table, INFO_LEN);
     get(&socket, &layout, GET_INFO, &mut info)?;
     let number = |at: usize| word(&info, at).map_or(0, |bytes| u32::from_ne_bytes(bytes) as usize);
-    let (hooks, first, policy) = (number(32), number(36 + 4 * FORWARD), number(56 + 4 * FORWARD));
+    let (hooks, first, policy) = (
+        number(32),
+        number(36 + 4 * FORWARD),
+        number(56 + 4 * FORWARD),
+    );
     if hooks & (1 << FORWARD) == 0 {
         return Ok(None);
     }
@@ -80,8 +108,15 @@ fn named(table: &str, len: usize) -> Vec<u8> {
 fn get(socket: &OwnedFd, layout: &Layout, option: i32, value: &mut [u8]) -> Result<(), Errno> {
     let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
     // SAFETY: the kernel reads and writes as many bytes as `len` says, which are there, or refuses.
-    let done =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), layout.level, option, value.as_mut_ptr().cast(), &raw mut len) };
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            layout.level,
+            option,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
     Errno::result(done).map(drop)
 }
 
@@ -90,7 +125,10 @@ fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<usize> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes).into())
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|bytes| u16::from_ne_bytes(*bytes).into())
 }
 
 /// The entries from the one at `at` to the policy.
@@ -112,9 +150,15 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
 
 /// True if nothing passes the rule, by itself or in the chain to which it sends everything.
 fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
-    let chain = || entry.verdict.and_then(|verdict| usize::try_from(verdict).ok()).filter(|_| jumps > 0);
+    let chain = || {
+        entry
+            .verdict
+            .and_then(|verdict| usize::try_from(verdict).ok())
+            .filter(|_| jumps > 0)
+    };
     let is_end = entry.rejects || entry.verdict == Some(DROP);
-    entry.is_for_all && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
+    entry.is_for_all
+        && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
 }
 
 /// True if a rule of the chain at `at` drops everything before one ends it.
@@ -143,15 +187,27 @@ struct Entry {
 impl Entry {
     fn read(entry: &[u8], layout: &Layout) -> Option<Self> {
         // `target_offset` and `next_offset`, behind a word of the kernel's own.
-        let (target, len) = (short(entry, layout.ip_len + 4)?, short(entry, layout.ip_len + 6)?);
+        let (target, len) = (
+            short(entry, layout.ip_len + 4)?,
+            short(entry, layout.ip_len + 6)?,
+        );
         let matches = entry.get(layout.entry_len..target)?;
         let is_standard = name(entry, target) == b"";
         // A target begins with its size, 29 bytes of name and a revision.
-        let verdict = word(entry, target + 32).map(i32::from_ne_bytes).filter(|_| is_standard);
-        let is_for_all = matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
+        let verdict = word(entry, target + 32)
+            .map(i32::from_ne_bytes)
+            .filter(|_| is_standard);
+        let is_for_all =
+            matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
         let rejects = name(entry, target) == b"REJECT";
         let is_next = len > 0;
-        is_next.then(|| Self { len, is_for_all, asks_mark: asks_mark(matches, layout.mark), rejects, verdict })
+        is_next.then(|| Self {
+            len,
+            is_for_all,
+            asks_mark: asks_mark(matches, layout.mark),
+            rejects,
+            verdict,
+        })
     }
 }
 

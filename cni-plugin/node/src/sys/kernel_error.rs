@@ -25,6 +25,10 @@ impl std::error::Error for KernelError {}
 
 impl From<Errno> for KernelError {
     fn from(errno: Errno) -> Self {
-        Self { errno, ext_ack: None, unanswered: false }
+        Self {
+            errno,
+            ext_ack: None,
+            unanswered: false,
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! A blocking netlink socket: many requests in one send, one acknowledgement, the kernel's own sentence on errors.
+//! A blocking netlink socket: many requests in one send, one acknowledgement, the kernel's own
+//! sentence on errors.
 
 #![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
 
@@ -8,8 +9,8 @@ pub use super::kernel_error::KernelError;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
-    sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    setsockopt, socket, sockopt,
 };
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,10 +23,11 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// The kernel fills a dump datagram up to 32 KiB when the reader offers it (`net/netlink/af_netlink.c`).
+/// The kernel fills a dump datagram up to 32 KiB when the reader offers it
+/// (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
-/// Number of times that a dump is repeated because the table changed under it. Eight were too few for a hundred calls at
-/// once on two processors; `nft` and `ip` go on without end.
+/// Number of times that a dump is repeated because the table changed under it. Eight were too few
+/// for a hundred calls at once on two processors; `nft` and `ip` go on without end.
 pub const DUMP_TRIES: usize = 100;
 
 /// Sets creation flags of a request: make it.
@@ -66,7 +68,12 @@ impl Socket {
     }
 
     fn open(protocol: SockProtocol) -> Result<Self, KernelError> {
-        let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        let fd = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            protocol,
+        )?;
         let socket = Self {
             fd,
             last_seq: 0,
@@ -84,10 +91,17 @@ impl Socket {
 
     fn set(&self, option: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
         let len = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
-        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length describe `value`, which
-        // lives until the call returns.
-        let result =
-            unsafe { libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), len) };
+        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length
+        // describe `value`, which lives until the call returns.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_NETLINK,
+                option,
+                (&raw const value).cast(),
+                len,
+            )
+        };
         Errno::result(result).map(drop)
     }
 
@@ -96,14 +110,15 @@ impl Socket {
         // A socket without a port of its own hears nothing: the kernel takes it for the sender.
         bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         let group = libc::c_int::try_from(group).unwrap_or_default();
-        self.set(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(KernelError::from)
+        self.set(libc::NETLINK_ADD_MEMBERSHIP, group)
+            .map_err(KernelError::from)
     }
 
     /// Index of a link of the socket's namespace; `None` where there is no link of that name.
     ///
-    /// To be bound to a link takes none of the locks that a request waits for, so the usual answer before a link is made is
-    /// had at once. `SIOCGIFINDEX` would do as well, but where there is no such link it has the kernel load a module of
-    /// that name first (v6.12 `dev_load()`).
+    /// To be bound to a link takes none of the locks that a request waits for, so the usual answer
+    /// before a link is made is had at once. `SIOCGIFINDEX` would do as well, but where there
+    /// is no such link it has the kernel load a module of that name first (v6.12 `dev_load()`).
     pub fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         const SO_BINDTOIFINDEX: libc::c_int = 62;
         let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
@@ -113,9 +128,17 @@ impl Socket {
         }
         let (mut index, mut len) = (0_u32, 4);
         let place = (&raw mut index).cast();
-        // SAFETY: the descriptor is open, and the kernel writes no more than the four bytes that `len` says (Linux 5.0).
-        let answer =
-            unsafe { libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, SO_BINDTOIFINDEX, place, &raw mut len) };
+        // SAFETY: the descriptor is open, and the kernel writes no more than the four bytes that
+        // `len` says (Linux 5.0).
+        let answer = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_BINDTOIFINDEX,
+                place,
+                &raw mut len,
+            )
+        };
         // Requests reach the kernel from a bound socket as well.
         let _ = bind("");
         Errno::result(answer).map(|_| Some(index))
@@ -128,7 +151,8 @@ impl Socket {
         }
         self.last_seq += 1;
         let start = self.queued.len();
-        self.queued.extend_from_slice(&request(kind, flags, self.last_seq));
+        self.queued
+            .extend_from_slice(&request(kind, flags, self.last_seq));
         body(&mut self.queued);
         let len = u32::try_from(self.queued.len() - start).unwrap_or(u32::MAX);
         self.queued[start..start + 4].copy_from_slice(&len.to_ne_bytes());
@@ -143,13 +167,17 @@ impl Socket {
 
     /// Number of queued requests.
     pub fn queued(&self) -> usize {
-        if self.queued.is_empty() { 0 } else { (self.last_seq + 1 - self.first_seq) as usize }
+        if self.queued.is_empty() {
+            0
+        } else {
+            (self.last_seq + 1 - self.first_seq) as usize
+        }
     }
 
     /// Sends what is queued and returns what became of each request, in order.
     ///
-    /// The kernel goes on after a refused request. Only the last one asks for an acknowledgement: refusals come
-    /// unasked, so silence before it means that all went well.
+    /// The kernel goes on after a refused request. Only the last one asks for an acknowledgement:
+    /// refusals come unasked, so silence before it means that all went well.
     pub fn flush(&mut self) -> Result<Vec<Outcome>, KernelError> {
         let count = self.queued();
         if count == 0 {
@@ -164,14 +192,20 @@ impl Socket {
         while !answered {
             self.receive(|header, body| {
                 // A stranger's notification, or an answer to an earlier call that was given up.
-                let Some(outcome) = header.seq.checked_sub(first).and_then(|i| outcomes.get_mut(i as usize)) else {
+                let Some(outcome) = header
+                    .seq
+                    .checked_sub(first)
+                    .and_then(|i| outcomes.get_mut(i as usize))
+                else {
                     return;
                 };
                 if header.kind == NLMSG_ERROR {
                     outcome.error = refusal(header, body);
                     answered |= header.seq == last;
                 } else {
-                    outcome.messages.push(Message { body: body.to_vec() });
+                    outcome.messages.push(Message {
+                        body: body.to_vec(),
+                    });
                 }
             })?;
         }
@@ -190,8 +224,13 @@ impl Socket {
         outcome.error.map_or(Ok(outcome.messages), Err)
     }
 
-    /// Asks for one thing: the answer is the thing or a refusal, so no acknowledgement is asked for.
-    pub fn get(&mut self, kind: u16, body: impl FnOnce(&mut Vec<u8>)) -> Result<Message, KernelError> {
+    /// Asks for one thing: the answer is the thing or a refusal, so no acknowledgement is asked
+    /// for.
+    pub fn get(
+        &mut self,
+        kind: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Message, KernelError> {
         self.push(kind, 0, body);
         self.send()?;
         let seq = self.last_seq;
@@ -199,10 +238,14 @@ impl Socket {
         while answer.is_none() {
             self.receive(|header, body| {
                 if header.seq == seq {
-                    answer = Some(match refusal(header, body).filter(|_| header.kind == NLMSG_ERROR) {
-                        Some(error) => Err(error),
-                        None => Ok(Message { body: body.to_vec() }),
-                    });
+                    answer = Some(
+                        match refusal(header, body).filter(|_| header.kind == NLMSG_ERROR) {
+                            Some(error) => Err(error),
+                            None => Ok(Message {
+                                body: body.to_vec(),
+                            }),
+                        },
+                    );
                 }
             })?;
         }
@@ -214,7 +257,8 @@ impl Socket {
     /// `last_seq` is the sequence number of the request that asks for the acknowledgement.
     pub fn transact(&mut self, batch: &[u8], last_seq: u32) -> Result<(), KernelError> {
         self.send_whole(batch)?;
-        // Where each of many changes is refused, the refusals that don't fit are lost; the first one is there.
+        // Where each of many changes is refused, the refusals that don't fit are lost; the first
+        // one is there.
         self.is_lossy = true;
         let answer = self.answer_to_batch(last_seq);
         self.is_lossy = false;
@@ -228,7 +272,8 @@ impl Socket {
             self.receive(|header, body| {
                 if header.kind == NLMSG_ERROR {
                     let refused = refusal(header, body);
-                    // A refused request ends the batch: nothing after it is acknowledged (net/netfilter/nfnetlink.c).
+                    // A refused request ends the batch: nothing after it is acknowledged
+                    // (net/netfilter/nfnetlink.c).
                     answered |= header.seq == last_seq || refused.is_some();
                     first_refusal = first_refusal.take().or(refused);
                 }
@@ -239,7 +284,11 @@ impl Socket {
     }
 
     /// Lists a table of the kernel; starts again when it changed meanwhile.
-    pub fn dump(&mut self, kind: u16, body: impl Fn(&mut Vec<u8>)) -> Result<Vec<Message>, KernelError> {
+    pub fn dump(
+        &mut self,
+        kind: u16,
+        body: impl Fn(&mut Vec<u8>),
+    ) -> Result<Vec<Message>, KernelError> {
         self.dump_those(kind, body, |_| true)
     }
 
@@ -254,7 +303,8 @@ impl Socket {
             self.push(kind, NLM_F_DUMP, &body);
             self.send()?;
             let seq = self.last_seq;
-            let (mut messages, mut done, mut interrupted, mut error) = (Vec::new(), false, false, None);
+            let (mut messages, mut done, mut interrupted, mut error) =
+                (Vec::new(), false, false, None);
             while !done {
                 self.receive(|header, body| {
                     if header.seq != seq {
@@ -267,7 +317,9 @@ impl Socket {
                             error = refusal(header, body);
                             done = true;
                         }
-                        _ if is_wanted(body) => messages.push(Message { body: body.to_vec() }),
+                        _ if is_wanted(body) => messages.push(Message {
+                            body: body.to_vec(),
+                        }),
                         _ => {}
                     }
                 })?;
@@ -282,7 +334,11 @@ impl Socket {
     }
 
     /// Waits for a notification that `found` accepts; `false` when `timeout` passes first.
-    pub fn wait(&mut self, timeout: Duration, mut found: impl FnMut(&Message) -> bool) -> Result<bool, KernelError> {
+    pub fn wait(
+        &mut self,
+        timeout: Duration,
+        mut found: impl FnMut(&Message) -> bool,
+    ) -> Result<bool, KernelError> {
         let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -296,7 +352,9 @@ impl Socket {
             }
             let mut seen = false;
             self.receive(|_, body| {
-                seen |= found(&Message { body: body.to_vec() });
+                seen |= found(&Message {
+                    body: body.to_vec(),
+                });
             })?;
             if seen {
                 return Ok(true);
@@ -310,12 +368,15 @@ impl Socket {
         sent.map_err(KernelError::from)
     }
 
-    /// Sends in one piece, however long it is: the kernel takes no more at once than the socket's buffer is said to hold
-    /// (v6.12 `netlink_sendmsg()`), 208 KiB unless somebody asks for more.
+    /// Sends in one piece, however long it is: the kernel takes no more at once than the socket's
+    /// buffer is said to hold (v6.12 `netlink_sendmsg()`), 208 KiB unless somebody asks for
+    /// more.
     fn send_whole(&self, bytes: &[u8]) -> Result<(), Errno> {
         let send = || send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()).map(drop);
         match send() {
-            Err(Errno::EMSGSIZE) => setsockopt(&self.fd, sockopt::SndBufForce, &bytes.len()).and_then(|()| send()),
+            Err(Errno::EMSGSIZE) => {
+                setsockopt(&self.fd, sockopt::SndBufForce, &bytes.len()).and_then(|()| send())
+            }
             sent => sent,
         }
     }
@@ -333,22 +394,31 @@ impl Socket {
         let result = received.map(|()| each_message(&buffer, see));
         self.buffer = buffer;
         if result.is_err() {
-            // What was not read must not be taken for the answer to a later request, or keep a dump open.
+            // What was not read must not be taken for the answer to a later request, or keep a dump
+            // open.
             let _ = self.drain();
         }
         result.map_err(unanswered)
     }
 
-    /// Puts one datagram into `buffer`, whose memory is not touched beyond it: in a process that lives for a
-    /// millisecond, a page that nobody touched costs nothing.
+    /// Puts one datagram into `buffer`, whose memory is not touched beyond it: in a process that
+    /// lives for a millisecond, a page that nobody touched costs nothing.
     fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         buffer.clear();
         buffer.reserve(RECEIVE_LEN);
-        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length describe memory that
-        // `buffer` owns and nothing else looks at meanwhile.
-        let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.capacity(), 0) };
+        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length
+        // describe memory that `buffer` owns and nothing else looks at meanwhile.
+        let received = unsafe {
+            libc::recv(
+                self.fd.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.capacity(),
+                0,
+            )
+        };
         let len = usize::try_from(Errno::result(received)?).unwrap_or(0);
-        // SAFETY: the kernel has just written the first `len` bytes, and without MSG_TRUNC says no more than it wrote.
+        // SAFETY: the kernel has just written the first `len` bytes, and without MSG_TRUNC says no
+        // more than it wrote.
         unsafe { buffer.set_len(len) };
         Ok(())
     }
@@ -367,7 +437,10 @@ impl Socket {
 }
 
 fn unanswered(errno: Errno) -> KernelError {
-    KernelError { unanswered: true, ..errno.into() }
+    KernelError {
+        unanswered: true,
+        ..errno.into()
+    }
 }
 
 impl AsFd for Socket {
@@ -403,7 +476,9 @@ mod tests {
         let mut socket = Socket::route().expect("a socket");
         for _ in 0..20_000 {
             // RTM_SETLINK of lo that changes nothing: struct ifinfomsg with ifi_index = 1.
-            socket.push(19, 0, |out| out.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+            socket.push(19, 0, |out| {
+                out.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            });
         }
         let outcomes = socket.flush().expect("sent and answered");
         assert!(outcomes.len() == 20_000 && outcomes.iter().all(|outcome| outcome.error.is_none()));
@@ -417,7 +492,9 @@ mod tests {
             assert_eq!(socket.index_of("lo"), Ok(Some(1)));
         }
         // RTM_GETLINK of lo: struct ifinfomsg with ifi_index = 1.
-        let lo = socket.get(18, |out| out.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+        let lo = socket.get(18, |out| {
+            out.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        });
         assert!(lo.is_ok(), "{lo:?}");
     }
 }

@@ -1,6 +1,9 @@
 //! Network namespaces: opening one by path, comparing two, and running something inside one.
 
-#![expect(unsafe_code, reason = "what shows a socket's namespace has no safe wrapper")]
+#![expect(
+    unsafe_code,
+    reason = "what shows a socket's namespace has no safe wrapper"
+)]
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -50,7 +53,9 @@ impl fmt::Display for NetNsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone(path) => write!(f, "network namespace {} does not exist", path.display()),
-            Self::Io { op, path, source } => write!(f, "{op} network namespace {}: {source}", path.display()),
+            Self::Io { op, path, source } => {
+                write!(f, "{op} network namespace {}: {source}", path.display())
+            }
         }
     }
 }
@@ -60,17 +65,30 @@ impl std::error::Error for NetNsError {}
 impl NetNs {
     /// Opens the namespace at `path`.
     pub fn open(path: &Path) -> Result<Self, NetNsError> {
-        let fail = |op, source| NetNsError::Io { op, path: path.to_owned(), source };
+        let fail = |op, source| NetNsError::Io {
+            op,
+            path: path.to_owned(),
+            source,
+        };
         let file = match File::open(path) {
             Ok(file) => file,
-            Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(err)
+                if matches!(
+                    err.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
                 return Err(NetNsError::Gone(path.to_owned()));
             }
             Err(err) => return Err(fail("open", err)),
         };
         let stat = fstatfs(&file).map_err(|errno| fail("inspect", errno.into()))?;
         if stat.filesystem_type() == FsType(NSFS_MAGIC.into()) {
-            Ok(Self { file, path: path.to_owned(), home: OnceCell::new() })
+            Ok(Self {
+                file,
+                path: path.to_owned(),
+                home: OnceCell::new(),
+            })
         } else {
             Err(NetNsError::Gone(path.to_owned()))
         }
@@ -81,18 +99,31 @@ impl NetNs {
         Self::open(Path::new(OWN))
     }
 
-    /// A new, empty namespace, which is gone when the value is dropped and nothing inside it is left open.
+    /// A new, empty namespace, which is gone when the value is dropped and nothing inside it is
+    /// left open.
     pub fn throw_away() -> Result<Self, NetNsError> {
         born_inside(Self::current)
     }
 
-    /// A new, empty namespace that stays, mounted at `path` as `ip netns add` does it. Folders above are made.
+    /// A new, empty namespace that stays, mounted at `path` as `ip netns add` does it. Folders
+    /// above are made.
     pub fn make_at(path: &Path) -> Result<Self, NetNsError> {
-        let fail = |op, source| NetNsError::Io { op, path: path.to_owned(), source };
-        std::fs::create_dir_all(path.parent().unwrap_or(path)).map_err(|err| fail("make a folder for", err))?;
+        let fail = |op, source| NetNsError::Io {
+            op,
+            path: path.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(path.parent().unwrap_or(path))
+            .map_err(|err| fail("make a folder for", err))?;
         File::create_new(path).map_err(|err| fail("make a mount point for", err))?;
         let mounted = born_inside(|| {
-            let mounted = mount(Some(OWN), path, None::<&str>, MsFlags::MS_BIND, None::<&str>);
+            let mounted = mount(
+                Some(OWN),
+                path,
+                None::<&str>,
+                MsFlags::MS_BIND,
+                None::<&str>,
+            );
             mounted.map_err(|errno| fail("mount", errno.into()))
         });
         mounted.and_then(|()| Self::open(path)).inspect_err(|_| {
@@ -102,7 +133,11 @@ impl NetNs {
 
     /// Unmounts and removes what [`NetNs::make_at`] made; missing is success.
     pub fn remove_at(path: &Path) -> Result<(), NetNsError> {
-        let fail = |op, source| NetNsError::Io { op, path: path.to_owned(), source };
+        let fail = |op, source| NetNsError::Io {
+            op,
+            path: path.to_owned(),
+            source,
+        };
         match umount2(path, MntFlags::MNT_DETACH) {
             // EINVAL: the mount is gone, and a plain file is left.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
@@ -119,12 +154,14 @@ impl NetNs {
         &self.path
     }
 
-    /// Its inode, which another namespace may have once this one is gone; 0 if the kernel does not say.
+    /// Its inode, which another namespace may have once this one is gone; 0 if the kernel does not
+    /// say.
     pub fn inode(&self) -> u64 {
         self.file.metadata().map_or(0, |of| of.ino())
     }
 
-    /// Says that the thread is where `socket` was opened, which takes half the time of asking by a new one, and once only.
+    /// Says that the thread is where `socket` was opened, which takes half the time of asking by a
+    /// new one, and once only.
     pub fn set_home(&self, socket: &impl AsFd) -> Result<(), NetNsError> {
         if self.home.get().is_none() {
             let _ = self.home.set(of_socket(socket).map_err(at_home("open"))?);
@@ -134,19 +171,29 @@ impl NetNs {
 
     /// True if it is the namespace to which [`NetNs::run`] will come back.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
-        let fail = |source| NetNsError::Io { op: "inspect", path: self.path.clone(), source };
+        let fail = |source| NetNsError::Io {
+            op: "inspect",
+            path: self.path.clone(),
+            source,
+        };
         let this = self.file.metadata().map_err(fail)?;
-        let own = self.with_home(File::metadata)?.map_err(at_home("inspect"))?;
+        let own = self
+            .with_home(File::metadata)?
+            .map_err(at_home("inspect"))?;
         Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
-    /// Runs `work` in the namespace and comes back, whatever becomes of `work`: to where [`NetNs::set_home`] said that the
-    /// thread is, otherwise to where it is.
+    /// Runs `work` in the namespace and comes back, whatever becomes of `work`: to where
+    /// [`NetNs::set_home`] said that the thread is, otherwise to where it is.
     ///
-    /// It is the calling thread that goes: a thread of its own would cost 25 system calls more. A thread that can't
-    /// come back would do host work in a container, so then the process ends.
+    /// It is the calling thread that goes: a thread of its own would cost 25 system calls more. A
+    /// thread that can't come back would do host work in a container, so then the process ends.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
-        let fail = |errno: Errno| NetNsError::Io { op: "enter", path: self.path.clone(), source: errno.into() };
+        let fail = |errno: Errno| NetNsError::Io {
+            op: "enter",
+            path: self.path.clone(),
+            source: errno.into(),
+        };
         self.with_home(|home| {
             setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(fail)?;
             let _home = Home(home);
@@ -164,11 +211,15 @@ impl NetNs {
 }
 
 fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
-    move |source| NetNsError::Io { op, path: OWN.into(), source }
+    move |source| NetNsError::Io {
+        op,
+        path: OWN.into(),
+        source,
+    }
 }
 
-/// The namespace that `socket` was opened in: to look up that of a thread by its name in /proc, the kernel would make
-/// all folders on the way there, for a process that ends in a millisecond.
+/// The namespace that `socket` was opened in: to look up that of a thread by its name in /proc, the
+/// kernel would make all folders on the way there, for a process that ends in a millisecond.
 pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
     // SAFETY: the request takes no argument, and `socket` is open.
@@ -177,9 +228,11 @@ pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// The number by which eBPF tells the namespace of this thread from all that ever were since boot (Linux 5.14).
+/// The number by which eBPF tells the namespace of this thread from all that ever were since boot
+/// (Linux 5.14).
 pub fn cookie() -> Result<u64, Errno> {
-    let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let socket = UnixDatagram::unbound()
+        .map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     cookie_of(&socket)
 }
 
@@ -190,7 +243,15 @@ pub fn cookie_of(socket: &impl AsFd) -> Result<u64, Errno> {
     let socket = socket.as_fd().as_raw_fd();
     let place = (&raw mut cookie).cast();
     // SAFETY: `socket` is open, and the kernel writes no more than the eight bytes that `len` says.
-    let answer = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, place, &raw mut len) };
+    let answer = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            place,
+            &raw mut len,
+        )
+    };
     Errno::result(answer).map(|_| cookie)
 }
 
@@ -207,13 +268,21 @@ impl Drop for Home<'_> {
 }
 
 /// Runs `work` in a new namespace, on a thread that is born for it and ends after it.
-fn born_inside<T: Send>(work: impl FnOnce() -> Result<T, NetNsError> + Send) -> Result<T, NetNsError> {
-    let fail = |source| NetNsError::Io { op: "unshare", path: PathBuf::from(OWN), source };
+fn born_inside<T: Send>(
+    work: impl FnOnce() -> Result<T, NetNsError> + Send,
+) -> Result<T, NetNsError> {
+    let fail = |source| NetNsError::Io {
+        op: "unshare",
+        path: PathBuf::from(OWN),
+        source,
+    };
     std::thread::scope(|scope| {
-        let inside = std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, || {
-            unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| fail(errno.into()))?;
-            work()
-        });
+        let inside = std::thread::Builder::new()
+            .stack_size(256 * 1024)
+            .spawn_scoped(scope, || {
+                unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| fail(errno.into()))?;
+                work()
+            });
         match inside.map_err(fail)?.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -237,7 +306,10 @@ mod tests {
         let plain = dir.path().join("left-over");
         std::fs::write(&plain, "").expect("a file");
         for path in [plain.as_path(), &dir.path().join("missing")] {
-            assert!(matches!(NetNs::open(path), Err(NetNsError::Gone(_))), "{path:?}");
+            assert!(
+                matches!(NetNs::open(path), Err(NetNsError::Gone(_))),
+                "{path:?}"
+            );
         }
     }
 

@@ -20,17 +20,26 @@ pub struct Ended {
 /// Waits for the end of a program whose outputs are pipes, also if they can't be read.
 pub fn wait(mut child: Child) -> io::Result<Ended> {
     let pipes = child.stdout.take().zip(child.stderr.take());
-    let read = pipes.map_or(Ok((Vec::new(), Vec::new())), |(stdout, stderr)| both(stdout, stderr));
+    let read = pipes.map_or(Ok((Vec::new(), Vec::new())), |(stdout, stderr)| {
+        both(stdout, stderr)
+    });
     let status = child.wait()?;
     let (stdout, stderr) = read?;
-    Ok(Ended { status, stdout, stderr })
+    Ok(Ended {
+        status,
+        stdout,
+        stderr,
+    })
 }
 
 fn both(one: impl Read + AsFd, other: impl Read + AsFd) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let (mut texts, mut chunk) = ((Vec::new(), Vec::new()), [0; 8192]);
     let (mut one, mut other) = (Some(one), Some(other));
     while let (Some(first), Some(second)) = (&one, &other) {
-        let mut fds = [PollFd::new(first.as_fd(), PollFlags::POLLIN), PollFd::new(second.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [
+            PollFd::new(first.as_fd(), PollFlags::POLLIN),
+            PollFd::new(second.as_fd(), PollFlags::POLLIN),
+        ];
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
             polled => polled?,
@@ -80,9 +89,20 @@ mod tests {
         ] {
             let mut command = Command::new("/bin/sh");
             let child = command.args(["-c", &format!("{text}; {end}; exit 3")]);
-            let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+            let child = child
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("started");
             let ended = wait(child).expect("read");
-            assert_eq!(([ended.stdout.len(), ended.stderr.len()], ended.status.code()), (lens, Some(3)), "{end}");
+            assert_eq!(
+                (
+                    [ended.stdout.len(), ended.stderr.len()],
+                    ended.status.code()
+                ),
+                (lens, Some(3)),
+                "{end}"
+            );
         }
     }
 }

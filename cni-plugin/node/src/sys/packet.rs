@@ -1,12 +1,16 @@
-//! Sockets of a DHCP client: packets of IPv4 on a link that has no address yet, and messages to the DHCPv6 servers of a link.
+//! Sockets of a DHCP client: packets of IPv4 on a link that has no address yet, and messages to the
+//! DHCPv6 servers of a link.
 
-#![expect(unsafe_code, reason = "a link's address and a packet filter have no safe wrapper")]
+#![expect(
+    unsafe_code,
+    reason = "a link's address and a packet filter have no safe wrapper"
+)]
 
 use braid_core::name::Mac;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, SockaddrLike, bind, recv,
-    recvfrom, sendto, setsockopt, socket, sockopt,
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, SockaddrLike,
+    bind, recv, recvfrom, sendto, setsockopt, socket, sockopt,
 };
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -24,17 +28,25 @@ impl PacketSocket {
     pub fn open(index: u32, port: u16) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol it hears nothing until it is bound to one.
-        let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
+        let fd = socket(
+            AddressFamily::Packet,
+            SockType::Datagram,
+            flags,
+            None::<SockProtocol>,
+        )?;
         filter(&fd, port)?;
         bind(fd.as_raw_fd(), &address(index, None)?)?;
         Ok(Self { fd, index })
     }
 
-    /// Closes it without a wait: the kernel makes who closes a packet socket wait for an RCU grace period
-    /// (v6.12 `net/packet/af_packet.c`, `packet_release()`). A thread that lives as long does that.
+    /// Closes it without a wait: the kernel makes who closes a packet socket wait for an RCU grace
+    /// period (v6.12 `net/packet/af_packet.c`, `packet_release()`). A thread that lives as long
+    /// does that.
     pub fn close(self) {
         // Where there can be no thread, it is closed here.
-        let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(self));
+        let _ = std::thread::Builder::new()
+            .stack_size(64 << 10)
+            .spawn(move || drop(self));
     }
 
     /// Sends a packet to a host of the link, to all where none is named.
@@ -43,10 +55,14 @@ impl PacketSocket {
         sendto(self.fd.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT).map(drop)
     }
 
-    /// Receives a packet: its length and the hardware address that it came from; `None` where none waits.
+    /// Receives a packet: its length and the hardware address that it came from; `None` where none
+    /// waits.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<(usize, Mac)>, Errno> {
         match recvfrom::<LinkAddr>(self.fd.as_raw_fd(), buffer) {
-            Ok((len, from)) => Ok(Some((len, Mac(from.and_then(|from| from.addr()).unwrap_or_default())))),
+            Ok((len, from)) => Ok(Some((
+                len,
+                Mac(from.and_then(|from| from.addr()).unwrap_or_default()),
+            ))),
             Err(Errno::EAGAIN) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -78,14 +94,23 @@ fn address(index: u32, mac: Option<Mac>) -> Result<LinkAddr, Errno> {
         sll_addr: bytes,
     };
     let size = libc::socklen_t::try_from(size_of_val(&raw)).unwrap_or_default();
-    // SAFETY: the pointer and the length are those of `raw`, which is a whole address of its family.
+    // SAFETY: the pointer and the length are those of `raw`, which is a whole address of its
+    // family.
     unsafe { LinkAddr::from_raw((&raw const raw).cast(), Some(size)) }.ok_or(Errno::EINVAL)
 }
 
 /// Has the kernel drop all but unfragmented UDP to `port`: the link may carry a lot besides.
 fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
-    use libc::{BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_RET};
-    let op = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k };
+    use libc::{
+        BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX,
+        BPF_MSH, BPF_RET,
+    };
+    let op = |code: u32, jt, jf, k| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    };
     let mut program = [
         op(BPF_LD | BPF_B | BPF_ABS, 0, 0, 9),
         op(BPF_JMP | BPF_JEQ | BPF_K, 0, 6, 17),
@@ -98,12 +123,23 @@ fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
         op(BPF_RET | BPF_K, 0, 0, 0),
     ];
     let len = u16::try_from(program.len()).unwrap_or_default();
-    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
     let size = libc::socklen_t::try_from(size_of_val(&program)).unwrap_or_default();
     let place = (&raw const program).cast();
-    // SAFETY: the descriptor is open, and pointer and length are those of a program whose instructions live until the call
-    // returns.
-    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, place, size) };
+    // SAFETY: the descriptor is open, and pointer and length are those of a program whose
+    // instructions live until the call returns.
+    let answer = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            place,
+            size,
+        )
+    };
     Errno::result(answer).map(drop)
 }
 
@@ -118,7 +154,12 @@ impl ServersSocket {
     /// Opens a socket on a link, with this port of a client.
     pub fn open(link: &str, index: u32, port: u16) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None::<SockProtocol>)?;
+        let fd = socket(
+            AddressFamily::Inet6,
+            SockType::Datagram,
+            flags,
+            None::<SockProtocol>,
+        )?;
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
         setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         setsockopt(&fd, sockopt::BindToDevice, &OsString::from(link))?;
@@ -127,7 +168,8 @@ impl ServersSocket {
         Ok(Self { fd, index })
     }
 
-    /// Sends a message to all servers, at this port. EADDRNOTAVAIL before the link has a usable address of its own.
+    /// Sends a message to all servers, at this port. EADDRNOTAVAIL before the link has a usable
+    /// address of its own.
     pub fn send(&self, message: &[u8], port: u16) -> Result<(), Errno> {
         // All_DHCP_Relay_Agents_and_Servers (RFC 8415 §7.1).
         let servers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
@@ -179,7 +221,10 @@ mod tests {
                 sender.send_to(b"ours", "127.0.0.1:68").expect("sent");
                 let mut buffer = [0; 100];
                 // The loopback link has handed them over before the sender went on.
-                let (len, _) = heard.receive(&mut buffer).expect("an answer").expect("a packet");
+                let (len, _) = heard
+                    .receive(&mut buffer)
+                    .expect("an answer")
+                    .expect("a packet");
                 assert_eq!(&buffer[28..len], b"ours");
             })
             .expect("entered");

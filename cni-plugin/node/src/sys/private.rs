@@ -1,5 +1,5 @@
-//! Folders and files of braid's own state. They are root's alone: a network's configuration may have secrets in it, and who can
-//! open a lock can hold it.
+//! Folders and files of braid's own state. They are root's alone: a network's configuration may
+//! have secrets in it, and who can open a lock can hold it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +16,10 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Makes a folder and those above it, as far as they are missing.
 pub fn make_folders(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(path)
 }
 
 /// Options to open a file, with its mode where it is made.
@@ -28,5 +31,10 @@ pub fn options() -> OpenOptions {
 
 /// Writes a file anew.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    options().write(true).create(true).truncate(true).open(path)?.write_all(content)
+    options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?
+        .write_all(content)
 }

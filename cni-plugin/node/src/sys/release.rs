@@ -4,7 +4,9 @@ use nix::sys::utsname::uname;
 
 /// The release; empty where the kernel does not tell it.
 pub fn release() -> String {
-    uname().map(|names| names.release().to_string_lossy().into_owned()).unwrap_or_default()
+    uname()
+        .map(|names| names.release().to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 /// True if the kernel is of this version or a later one.

@@ -1,4 +1,5 @@
-//! Sentences for the operator on standard error, which may be closed or full: that is no reason to fail.
+//! Sentences for the operator on standard error, which may be closed or full: that is no reason to
+//! fail.
 
 use std::fmt::Arguments;
 use std::io::{Write, stderr};

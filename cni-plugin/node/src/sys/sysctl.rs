@@ -21,7 +21,11 @@ pub fn read(key: &str) -> io::Result<Option<String>> {
     // One read gets the whole value: proc hands it out in one piece.
     let mut value = [0; VALUE_LEN];
     let len = file.read(&mut value)?;
-    Ok(Some(String::from_utf8_lossy(&value[..len]).trim_end_matches('\n').to_owned()))
+    Ok(Some(
+        String::from_utf8_lossy(&value[..len])
+            .trim_end_matches('\n')
+            .to_owned(),
+    ))
 }
 
 /// Writes `net/…` unless it has the value; `false` where the kernel has no such sysctl.

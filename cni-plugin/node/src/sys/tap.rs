@@ -1,4 +1,5 @@
-//! Taps, which no request of rtnetlink makes: `/dev/net/tun` does, in the namespace of the thread that opens it.
+//! Taps, which no request of rtnetlink makes: `/dev/net/tun` does, in the namespace of the thread
+//! that opens it.
 
 #![expect(unsafe_code, reason = "the driver is asked by ioctl")]
 
@@ -46,12 +47,21 @@ impl Tap {
             | set(libc::IFF_MULTI_QUEUE, options.multi_queue)
             | set(libc::IFF_VNET_HDR, options.vnet_hdr);
         let flags = u16::try_from(flags).unwrap_or_default();
-        let mut request = Request { name: [0; _], flags, _rest: [0; 22] };
+        let mut request = Request {
+            name: [0; _],
+            flags,
+            _rest: [0; 22],
+        };
         let name = name.as_str().as_bytes();
         request.name[..name.len()].copy_from_slice(name);
         // SAFETY: the descriptor is open, and the request lives until the call returns.
-        Errno::result(unsafe { libc::ioctl(tap.0.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
-        for (what, id) in [(libc::TUNSETOWNER, options.owner), (libc::TUNSETGROUP, options.group)] {
+        Errno::result(unsafe {
+            libc::ioctl(tap.0.as_raw_fd(), libc::TUNSETIFF, &raw mut request)
+        })?;
+        for (what, id) in [
+            (libc::TUNSETOWNER, options.owner),
+            (libc::TUNSETGROUP, options.group),
+        ] {
             id.map_or(Ok(()), |id| tap.set(what, id.into()))?;
         }
         Ok(tap)

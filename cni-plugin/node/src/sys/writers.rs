@@ -23,7 +23,10 @@ impl Writers {
     /// Waits until somebody has closed it; false where nobody did in time.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut file, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) {
+        match poll(
+            &mut file,
+            PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX),
+        ) {
             Ok(0) => Ok(false),
             // A signal: whoever waits looks again.
             Err(Errno::EINTR) => Ok(true),

@@ -1,4 +1,5 @@
-//! Checks of mounts, switches, installed programs and writable folders. Only looked at: nothing is made.
+//! Checks of mounts, switches, installed programs and writable folders. Only looked at: nothing is
+//! made.
 
 use super::{Check, State};
 use crate::cli::install;
@@ -15,12 +16,28 @@ use std::path::Path;
 
 /// Everything about the host that is no feature of the kernel.
 pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<Check> {
-    let Folders { plugins, networks, why } = detect::folders(&Root::new(Path::new("/")));
+    let Folders {
+        plugins,
+        networks,
+        why,
+    } = detect::folders(&Root::new(Path::new("/")));
     vec![
         forwarding("ip_forward", Sysctl::IPV4_FORWARD),
         forwarding("ipv6 forwarding", Sysctl::IPV6_FORWARD),
-        mounted("/run", "tmpfs", statfs::TMPFS_MAGIC, "records", "records of attachments outlive a reboot"),
-        mounted("/sys/fs/bpf", "bpffs", statfs::BPF_FS_MAGIC, "pinned maps", "no map is shared between calls"),
+        mounted(
+            "/run",
+            "tmpfs",
+            statfs::TMPFS_MAGIC,
+            "records",
+            "records of attachments outlive a reboot",
+        ),
+        mounted(
+            "/sys/fs/bpf",
+            "bpffs",
+            statfs::BPF_FS_MAGIC,
+            "pinned maps",
+            "no map is shared between calls",
+        ),
         cgroup2(),
         writable("records", record::ROOT),
         writable("leases", DEFAULT_DATA_DIR),
@@ -34,7 +51,15 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
 
 fn check(name: &str, state: State, detail: String) -> Check {
     let name = name.to_owned();
-    Check { name, state, essential: false, since: "", needed_by: "", without_it: "", detail }
+    Check {
+        name,
+        state,
+        essential: false,
+        since: "",
+        needed_by: "",
+        without_it: "",
+        detail,
+    }
 }
 
 fn forwarding(name: &str, key: &str) -> Check {
@@ -44,16 +69,29 @@ fn forwarding(name: &str, key: &str) -> Check {
         Ok(None) => "the kernel has no such sysctl".to_owned(),
         Err(err) => err.to_string(),
     };
-    Check { needed_by: "isGateway, ptp", ..check(name, State::Note, detail) }
+    Check {
+        needed_by: "isGateway, ptp",
+        ..check(name, State::Note, detail)
+    }
 }
 
-fn mounted(path: &str, name: &str, magic: FsType, needed_by: &'static str, without_it: &'static str) -> Check {
+fn mounted(
+    path: &str,
+    name: &str,
+    magic: FsType,
+    needed_by: &'static str,
+    without_it: &'static str,
+) -> Check {
     let (state, detail) = match statfs(path) {
         Ok(stat) if stat.filesystem_type() == magic => (State::Ok, String::new()),
         Ok(_) => (State::Missing, format!("{path} is another file system")),
         Err(errno) => (State::Missing, format!("{path}: {errno}")),
     };
-    Check { needed_by, without_it, ..check(&format!("{name} on {path}"), state, detail) }
+    Check {
+        needed_by,
+        without_it,
+        ..check(&format!("{name} on {path}"), state, detail)
+    }
 }
 
 /// Wherever it is: beside the hierarchies of cgroup1 it has a folder of its own.
@@ -63,37 +101,78 @@ fn cgroup2() -> Check {
         Err(_) => (State::Missing, "it is mounted nowhere".to_owned()),
     };
     let without_it = "the node's own clients reach no pod by [::1]";
-    Check { needed_by: "portmap at [::1]", without_it, ..check("cgroup2", state, detail) }
+    Check {
+        needed_by: "portmap at [::1]",
+        without_it,
+        ..check("cgroup2", state, detail)
+    }
 }
 
 /// Checks that `path`, or the folder that it would be made in, can be written.
 fn writable(what: &str, path: &str) -> Check {
     let path = Path::new(path);
-    let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(path);
+    let existing = path
+        .ancestors()
+        .find(|folder| folder.exists())
+        .unwrap_or(path);
     let (state, detail) = match room::for_a_file(existing) {
         Ok(()) => (State::Ok, String::new()),
-        Err(errno) => (State::Missing, format!("write to {}: {errno}", existing.display())),
+        Err(errno) => (
+            State::Missing,
+            format!("write to {}: {errno}", existing.display()),
+        ),
     };
     let name = format!("{what} in {}", path.display());
-    Check { essential: true, needed_by: "every attachment", without_it: "no attachment", ..check(&name, state, detail) }
+    Check {
+        essential: true,
+        needed_by: "every attachment",
+        without_it: "no attachment",
+        ..check(&name, state, detail)
+    }
 }
 
 fn folder(what: &str, path: &Path, why: &str) -> Check {
-    let state = if path.is_dir() { State::Ok } else { State::Missing };
+    let state = if path.is_dir() {
+        State::Ok
+    } else {
+        State::Missing
+    };
     let name = format!("{what} in {}", path.display());
-    Check { needed_by: "runtimes", without_it: "not made yet", ..check(&name, state, why.to_owned()) }
+    Check {
+        needed_by: "runtimes",
+        without_it: "not made yet",
+        ..check(&name, state, why.to_owned())
+    }
 }
 
 /// Under which names runtimes find this program.
 fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     let entry = |name: &str| bin.entry(name).unwrap_or(Entry::None);
     let has_program = bin.has_program();
-    let (ours, others): (Vec<&str>, Vec<&str>) = names.partition(|name| has_program && entry(name).is_own());
-    let others: Vec<&str> = others.into_iter().filter(|name| entry(name) != Entry::None).collect();
-    let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+    let (ours, others): (Vec<&str>, Vec<&str>) =
+        names.partition(|name| has_program && entry(name).is_own());
+    let others: Vec<&str> = others
+        .into_iter()
+        .filter(|name| entry(name) != Entry::None)
+        .collect();
+    let list = |names: &[&str]| {
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(" ")
+        }
+    };
     let detail = format!("braid: {}; other programs: {}", list(&ours), list(&others));
-    let state = if has_program { State::Ok } else { State::Missing };
-    Check { needed_by: "runtimes", without_it: "see braid install", ..check("drop-in names", state, detail) }
+    let state = if has_program {
+        State::Ok
+    } else {
+        State::Missing
+    };
+    Check {
+        needed_by: "runtimes",
+        without_it: "see braid install",
+        ..check("drop-in names", state, detail)
+    }
 }
 
 /// Names that another installer has taken since.
@@ -104,24 +183,42 @@ fn lost() -> Check {
         Err(err) => (State::Unknown, err.to_string()),
     };
     let without_it = "that plugin attaches pods again";
-    Check { needed_by: "runtimes", without_it, ..check("names kept", state, detail) }
+    Check {
+        needed_by: "runtimes",
+        without_it,
+        ..check("names kept", state, detail)
+    }
 }
 
-/// Configurations that Cilium has renamed: with `cni.exclusive`, its default, it does so with every other one.
+/// Configurations that Cilium has renamed: with `cni.exclusive`, its default, it does so with every
+/// other one.
 fn set_aside(folder: &Path) -> Check {
     const END: &str = ".cilium_bak";
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     names.retain(|name| name.ends_with(END));
     names.sort_unstable();
-    let state = if names.is_empty() { State::Ok } else { State::Missing };
+    let state = if names.is_empty() {
+        State::Ok
+    } else {
+        State::Missing
+    };
     let detail = if names.is_empty() {
         String::new()
     } else {
-        format!("set cni.exclusive=false in Cilium, and rename {}", names.join(" "))
+        format!(
+            "set cni.exclusive=false in Cilium, and rename {}",
+            names.join(" ")
+        )
     };
     let without_it = "Cilium attaches pods alone";
-    Check { needed_by: "runtimes", without_it, ..check("configurations kept", state, detail) }
+    Check {
+        needed_by: "runtimes",
+        without_it,
+        ..check("configurations kept", state, detail)
+    }
 }
 
 #[cfg(test)]
@@ -139,8 +236,14 @@ mod tests {
         symlink(PROGRAM, dir.path().join("bridge")).expect("a link");
         let script = format!("#!{}\n", dir.path().join(PROGRAM).display());
         std::fs::write(dir.path().join("vlan"), script).expect("a script");
-        let check = installed(&Bin::of_node(dir.path()), ["bridge", "ptp", "tuning", "vlan"].into_iter());
-        assert_eq!((check.state, check.detail.as_str()), (State::Ok, "braid: bridge vlan; other programs: ptp"));
+        let check = installed(
+            &Bin::of_node(dir.path()),
+            ["bridge", "ptp", "tuning", "vlan"].into_iter(),
+        );
+        assert_eq!(
+            (check.state, check.detail.as_str()),
+            (State::Ok, "braid: bridge vlan; other programs: ptp")
+        );
     }
 
     #[test]
@@ -151,6 +254,9 @@ mod tests {
         std::fs::write(dir.path().join("00-braid.conflist.cilium_bak"), "").expect("a file");
         let check = set_aside(dir.path());
         let expected = "set cni.exclusive=false in Cilium, and rename 00-braid.conflist.cilium_bak";
-        assert_eq!((check.state, check.detail.as_str()), (State::Missing, expected));
+        assert_eq!(
+            (check.state, check.detail.as_str()),
+            (State::Missing, expected)
+        );
     }
 }

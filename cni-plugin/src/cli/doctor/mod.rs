@@ -60,7 +60,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Format::Table => table(&checks),
         Format::Json => output::json(&checks)?,
     });
-    Ok(if checks.iter().any(is_fatal) { FAILURE } else { printed })
+    Ok(if checks.iter().any(is_fatal) {
+        FAILURE
+    } else {
+        printed
+    })
 }
 
 fn is_fatal(check: &Check) -> bool {
@@ -78,13 +82,24 @@ fn kernel() -> Vec<Check> {
         without_it: "",
         detail: String::new(),
     };
-    let mut checks = vec![Check { name: "kernel".to_owned(), detail: release(), ..none.clone() }];
+    let mut checks = vec![Check {
+        name: "kernel".to_owned(),
+        detail: release(),
+        ..none.clone()
+    }];
     match features::find_all() {
         Ok(found) => {
-            let has =
-                |feature| found.iter().any(|(probe, found)| probe.feature == feature && *found == Finding::Present);
+            let has = |feature| {
+                found
+                    .iter()
+                    .any(|(probe, found)| probe.feature == feature && *found == Finding::Present)
+            };
             checks.push(shaping(has, &none));
-            checks.extend(found.into_iter().map(|(probe, finding)| of_probe(probe, finding)));
+            checks.extend(
+                found
+                    .into_iter()
+                    .map(|(probe, finding)| of_probe(probe, finding)),
+            );
         }
         Err(err) => checks.push(Check {
             name: "network namespaces".to_owned(),
@@ -101,13 +116,23 @@ fn kernel() -> Vec<Check> {
 /// By what a kernel with these features shapes.
 fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
     let queue = Queue::best(has);
-    let why = |queue: Queue| bandwidth::shortcoming(queue, has).map(|why| format!(", since {why}")).unwrap_or_default();
+    let why = |queue: Queue| {
+        bandwidth::shortcoming(queue, has)
+            .map(|why| format!(", since {why}"))
+            .unwrap_or_default()
+    };
     Check {
         name: "shaping".to_owned(),
-        state: if queue.is_some() { State::Ok } else { State::Missing },
+        state: if queue.is_some() {
+            State::Ok
+        } else {
+            State::Missing
+        },
         needed_by: "bandwidth",
         without_it: "no limits",
-        detail: queue.map(|queue| format!("by {queue}{}", why(queue))).unwrap_or_default(),
+        detail: queue
+            .map(|queue| format!("by {queue}{}", why(queue)))
+            .unwrap_or_default(),
         ..none.clone()
     }
 }
@@ -138,15 +163,33 @@ fn table(checks: &[Check]) -> String {
             (State::Unknown, _) => "unknown",
             (State::Note, _) => "",
         };
-        let since = if check.since.is_empty() { String::new() } else { format!("Linux {}", check.since) };
+        let since = if check.since.is_empty() {
+            String::new()
+        } else {
+            format!("Linux {}", check.since)
+        };
         // A user who has it need not read what it would cost to lack it.
-        let mut cost = if matches!(check.state, State::Missing) { check.without_it } else { "" }.to_owned();
+        let mut cost = if matches!(check.state, State::Missing) {
+            check.without_it
+        } else {
+            ""
+        }
+        .to_owned();
         if !cost.is_empty() && !check.detail.is_empty() {
             cost.push_str(": ");
         }
-        vec![check.name.clone(), state.to_owned(), check.needed_by.to_owned(), since, cost + &check.detail]
+        vec![
+            check.name.clone(),
+            state.to_owned(),
+            check.needed_by.to_owned(),
+            since,
+            cost + &check.detail,
+        ]
     };
-    output::table(&["check", "state", "needed by", "since", "detail"], checks.iter().map(row))
+    output::table(
+        &["check", "state", "needed by", "since", "detail"],
+        checks.iter().map(row),
+    )
 }
 
 #[cfg(test)]
@@ -155,31 +198,49 @@ mod tests {
     use braid_node::apply::probe::PROBES;
 
     fn checks(finding: &Finding) -> Vec<Check> {
-        PROBES.iter().map(|probe| of_probe(probe, finding.clone())).collect()
+        PROBES
+            .iter()
+            .map(|probe| of_probe(probe, finding.clone()))
+            .collect()
     }
 
     #[test]
     fn only_what_bridge_ptp_and_macvlan_need_is_fatal() {
         let missing = checks(&Finding::Missing("no".to_owned()));
-        let fatal: Vec<&str> =
-            missing.iter().filter(|check| is_fatal(check)).map(|check| check.name.as_str()).collect();
+        let fatal: Vec<&str> = missing
+            .iter()
+            .filter(|check| is_fatal(check))
+            .map(|check| check.name.as_str())
+            .collect();
         assert_eq!(fatal, ["veth", "bridge", "macvlan"]);
         assert!(!checks(&Finding::Present).iter().any(is_fatal));
     }
 
     #[test]
     fn the_table_says_what_a_missing_feature_costs() {
-        let [veth, ..] = PROBES else { panic!("no probe") };
-        let lines = |finding| table(&[of_probe(veth, finding)]).lines().nth(1).map(str::to_owned);
+        let [veth, ..] = PROBES else {
+            panic!("no probe")
+        };
+        let lines = |finding| {
+            table(&[of_probe(veth, finding)])
+                .lines()
+                .nth(1)
+                .map(str::to_owned)
+        };
         let missing = lines(Finding::Missing("EOPNOTSUPP".to_owned())).expect("a row");
-        assert!(missing.ends_with("no bridge and no ptp attachment: EOPNOTSUPP"), "{missing}");
+        assert!(
+            missing.ends_with("no bridge and no ptp attachment: EOPNOTSUPP"),
+            "{missing}"
+        );
         let present = lines(Finding::Present).expect("a row");
         assert!(present.ends_with("bridge, ptp"), "{present}");
     }
 
     #[test]
     fn json_keys_are_stable() {
-        let [veth, ..] = PROBES else { panic!("no probe") };
+        let [veth, ..] = PROBES else {
+            panic!("no probe")
+        };
         let json = serde_json::to_string(&of_probe(veth, Finding::Present)).expect("json");
         let expected = r#"{"name":"veth","state":"ok","essential":true,"since":"","needed_by":"bridge, ptp","without_it":"no bridge and no ptp attachment","detail":""}"#;
         assert_eq!(json, expected);

@@ -1,4 +1,5 @@
-//! The node's files by which braid attaches pods: a kubeconfig of the service account, and a conflist.
+//! The node's files by which braid attaches pods: a kubeconfig of the service account, and a
+//! conflist.
 
 use super::PROGRAM;
 use super::folder::Bin;
@@ -18,22 +19,26 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Only root reads them: the API server's address and the path of a token are nobody else's business.
+/// Only root reads them: the API server's address and the path of a token are nobody else's
+/// business.
 const MODE: u32 = 0o600;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Files {
-    /// Also write this kubeconfig, with which the plugin asks the API server; `auto` is braid.d/kubeconfig beside the conflist
+    /// Also write this kubeconfig, with which the plugin asks the API server; `auto` is
+    /// braid.d/kubeconfig beside the conflist
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
-    /// The folder with `token` and `ca.crt` of a service account, as the node sees it; both are read anew at each call
+    /// The folder with `token` and `ca.crt` of a service account, as the node sees it; both are
+    /// read anew at each call
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     credentials: Option<PathBuf>,
     /// The API server; in a pod, as the kubelet says
     #[arg(long, value_name = "URL", requires = "kubeconfig")]
     server: Option<String>,
-    /// Also write this conflist, which attaches pods to the networks of their annotations; the first other configuration
-    /// of its folder is the default network, so its name must sort before; `auto` is 00-braid.conflist in the runtime's folder
+    /// Also write this conflist, which attaches pods to the networks of their annotations; the
+    /// first other configuration of its folder is the default network, so its name must sort
+    /// before; `auto` is 00-braid.conflist in the runtime's folder
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     conflist: Option<PathBuf>,
     /// The folder of the node's `/`: --kubeconfig, --conflist and --program are the node's paths
@@ -62,7 +67,11 @@ impl Files {
     pub(super) fn chosen(&self, networks: &Path) -> Self {
         let path = |given: &Option<PathBuf>, usual: &str| {
             let given = given.clone()?;
-            Some(if given == Path::new(AUTO) { networks.join(usual) } else { given })
+            Some(if given == Path::new(AUTO) {
+                networks.join(usual)
+            } else {
+                given
+            })
         };
         Self {
             kubeconfig: path(&self.kubeconfig, "braid.d/kubeconfig"),
@@ -73,21 +82,45 @@ impl Files {
 
     /// True if the runtime's folder decides a path.
     pub(super) fn is_chosen(&self) -> bool {
-        [&self.kubeconfig, &self.conflist].into_iter().flatten().any(|path| path == Path::new(AUTO))
+        [&self.kubeconfig, &self.conflist]
+            .into_iter()
+            .flatten()
+            .any(|path| path == Path::new(AUTO))
     }
 
-    /// Makes their texts, and changes nothing; an error does not pass by itself. The kubeconfig comes first, which the conflist
-    /// names.
+    /// Makes their texts, and changes nothing; an error does not pass by itself. The kubeconfig
+    /// comes first, which the conflist names.
     pub(super) fn plan(&self, bin: &Bin, names: &[&str]) -> Result<Planned, String> {
-        let mut planned = Planned { files: Vec::new(), remarks: Vec::new(), list: None, waits: None };
-        let Some(kubeconfig) = &self.kubeconfig else { return Ok(planned) };
-        planned.files.push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
+        let mut planned = Planned {
+            files: Vec::new(),
+            remarks: Vec::new(),
+            list: None,
+            waits: None,
+        };
+        let Some(kubeconfig) = &self.kubeconfig else {
+            return Ok(planned);
+        };
+        planned
+            .files
+            .push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
         let token = self.credentials.as_ref().map(|folder| folder.join("token"));
-        if let Some(token) = token.filter(|token| Root::new(&self.root).presence(token) == Presence::Missing) {
-            planned.remarks.push(format!("{} is not there yet; pods start once it is", token.display()));
+        if let Some(token) =
+            token.filter(|token| Root::new(&self.root).presence(token) == Presence::Missing)
+        {
+            planned.remarks.push(format!(
+                "{} is not there yet; pods start once it is",
+                token.display()
+            ));
         }
         if let Some(conflist) = &self.conflist {
-            match (Site { bin, names, conflist, kubeconfig }).list()? {
+            match (Site {
+                bin,
+                names,
+                conflist,
+                kubeconfig,
+            })
+            .list()?
+            {
                 Made::Text(text, remarks) => {
                     planned.files.push((self.seen(conflist), text.clone()));
                     planned.list = Some(text);
@@ -114,15 +147,30 @@ impl Files {
         Ok(done)
     }
 
-    /// Removes them, the conflist first: no configuration names a file that is gone. A conflist of others is refused.
+    /// Removes them, the conflist first: no configuration names a file that is gone. A conflist of
+    /// others is refused.
     pub(super) fn remove(&self, is_dry_run: bool) -> Outcome {
         if let (Some(list), Some(kubeconfig)) = (&self.conflist, &self.kubeconfig) {
             let list = self.seen(list);
-            refuse_others(&list, kubeconfig).map_err(|err| format!("remove {}: {err}", list.display()))?;
+            refuse_others(&list, kubeconfig)
+                .map_err(|err| format!("remove {}: {err}", list.display()))?;
         }
-        let mut done: Vec<String> = self.conflist.iter().filter_map(|path| lost_entries(&self.seen(path))).collect();
-        for path in self.conflist.iter().chain(&self.kubeconfig).map(|path| self.seen(path)) {
-            let removed = if is_dry_run { fs::symlink_metadata(&path).map(drop) } else { fs::remove_file(&path) };
+        let mut done: Vec<String> = self
+            .conflist
+            .iter()
+            .filter_map(|path| lost_entries(&self.seen(path)))
+            .collect();
+        for path in self
+            .conflist
+            .iter()
+            .chain(&self.kubeconfig)
+            .map(|path| self.seen(path))
+        {
+            let removed = if is_dry_run {
+                fs::symlink_metadata(&path).map(drop)
+            } else {
+                fs::remove_file(&path)
+            };
             match removed {
                 Err(err) if err.kind() == io::ErrorKind::NotFound => {}
                 removed => {
@@ -138,20 +186,37 @@ impl Files {
         Ok(done)
     }
 
-    /// Refuses to remove the program while a configuration that stays has it started by its own name: no pod of that network
-    /// could be attached or detached. `networks` is the runtime's folder of configurations.
+    /// Refuses to remove the program while a configuration that stays has it started by its own
+    /// name: no pod of that network could be attached or detached. `networks` is the runtime's
+    /// folder of configurations.
     pub(super) fn refuse_in_use(&self, networks: &Path) -> Result<(), String> {
-        let folders: BTreeSet<&Path> =
-            self.conflist.iter().filter_map(|list| list.parent()).chain([networks]).collect();
+        let folders: BTreeSet<&Path> = self
+            .conflist
+            .iter()
+            .filter_map(|list| list.parent())
+            .chain([networks])
+            .collect();
         for folder in folders {
-            let entries = fs::read_dir(self.seen(folder)).into_iter().flatten().flatten();
-            let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_conf(name));
-            for path in names.map(|name| folder.join(name)).filter(|path| self.conflist.as_ref() != Some(path)) {
+            let entries = fs::read_dir(self.seen(folder))
+                .into_iter()
+                .flatten()
+                .flatten();
+            let names = entries
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .filter(|name| is_conf(name));
+            for path in names
+                .map(|name| folder.join(name))
+                .filter(|path| self.conflist.as_ref() != Some(path))
+            {
                 let content = files::bytes(&self.seen(&path)).ok();
-                if content.is_some_and(|bytes| Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))) {
-                    let sentence =
-                        "remove that file first, or name it by --conflist, with --kubeconfig, if install wrote it";
-                    return Err(format!("{} has a plugin of type {BRAID:?}: {sentence}", path.display()));
+                if content.is_some_and(|bytes| {
+                    Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))
+                }) {
+                    let sentence = "remove that file first, or name it by --conflist, with --kubeconfig, if install wrote it";
+                    return Err(format!(
+                        "{} has a plugin of type {BRAID:?}: {sentence}",
+                        path.display()
+                    ));
                 }
             }
         }
@@ -162,13 +227,20 @@ impl Files {
     pub(super) fn root(&self) -> Result<Root, String> {
         let failed = |err: io::Error| format!("--root {}: {err}", self.root.display());
         let meta = fs::metadata(&self.root).map_err(failed)?;
-        let is_folder = if meta.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) };
+        let is_folder = if meta.is_dir() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::NotADirectory.into())
+        };
         is_folder.map(|()| Root::new(&self.root)).map_err(failed)
     }
 
     /// The folder of the kubeconfig, where it is not the one of all configurations.
     fn own_folder(&self) -> Option<PathBuf> {
-        let [own, all] = [self.kubeconfig.as_ref()?.parent()?, self.conflist.as_ref()?.parent()?];
+        let [own, all] = [
+            self.kubeconfig.as_ref()?.parent()?,
+            self.conflist.as_ref()?.parent()?,
+        ];
         (own != all).then(|| self.seen(own))
     }
 
@@ -178,12 +250,19 @@ impl Files {
     }
 
     fn text_of_kubeconfig(&self) -> Result<String, String> {
-        let folder = self.credentials.as_ref().ok_or("--kubeconfig needs --credentials")?;
+        let folder = self
+            .credentials
+            .as_ref()
+            .ok_or("--kubeconfig needs --credentials")?;
         let of_pod = || match Access::of_pod(|key| std::env::var(key).ok())? {
             Access::ServiceAccount { server, .. } => Some(server),
             Access::Kubeconfig(_) => None,
         };
-        let server = self.server.clone().or_else(of_pod).ok_or("outside a pod --kubeconfig needs --server")?;
+        let server = self
+            .server
+            .clone()
+            .or_else(of_pod)
+            .ok_or("outside a pod --kubeconfig needs --server")?;
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -213,14 +292,18 @@ fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
     if json.get("type").is_none() && takeover::plugins_of(&json).iter().any(is_own) {
         return Ok(());
     }
-    Err(not_own(format!("it has no plugin of type {BRAID:?} with the kubeconfig {}", kubeconfig.display())))
+    Err(not_own(format!(
+        "it has no plugin of type {BRAID:?} with the kubeconfig {}",
+        kubeconfig.display()
+    )))
 }
 
 /// True if a plugin anywhere in a configuration is this program by its own name.
 fn has_own_type(json: &Json) -> bool {
     match json {
         Json::Object(fields) => {
-            json.get("type").and_then(Json::as_str) == Some(BRAID) || fields.iter().any(|(_, json)| has_own_type(json))
+            json.get("type").and_then(Json::as_str) == Some(BRAID)
+                || fields.iter().any(|(_, json)| has_own_type(json))
         }
         Json::Array(items) => items.iter().any(has_own_type),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
@@ -230,7 +313,9 @@ fn has_own_type(json: &Json) -> bool {
 /// Says which plugins of others the list has: without it the runtime does not run them.
 fn lost_entries(list: &Path) -> Option<String> {
     let json = Json::parse(&files::bytes(list).ok()?, "the list").ok()?;
-    let kinds = takeover::plugins_of(&json).iter().filter_map(|plugin| plugin.get("type")?.as_str());
+    let kinds = takeover::plugins_of(&json)
+        .iter()
+        .filter_map(|plugin| plugin.get("type")?.as_str());
     let others: Vec<&str> = kinds.filter(|kind| *kind != BRAID).collect();
     let sentence = "go with it; their installers must add them to the configuration that follows";
     (!others.is_empty()).then(|| format!("{}: {} {sentence}", list.display(), others.join(" ")))
@@ -238,7 +323,8 @@ fn lost_entries(list: &Path) -> Option<String> {
 
 fn is_written(path: &Path, text: &str) -> bool {
     let mode = fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777);
-    mode.is_ok_and(|mode| mode == MODE) && files::bytes(path).is_ok_and(|bytes| bytes == text.as_bytes())
+    mode.is_ok_and(|mode| mode == MODE)
+        && files::bytes(path).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 
 /// A call that reads it finds the old one or the new one, whole.
@@ -249,7 +335,11 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     // An earlier container of this process id may have been killed.
     let _ = fs::remove_file(&temp);
     let written = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&temp)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&temp)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temp, path)

@@ -21,7 +21,8 @@ pub(in crate::cli) struct Folders {
 /// A runtime and its configuration.
 struct Runtime {
     name: &'static str,
-    /// Of several, the last one counts, as for CRI-O. A distribution may have the same settings twice.
+    /// Of several, the last one counts, as for CRI-O. A distribution may have the same settings
+    /// twice.
     configurations: &'static [&'static str],
     /// It is there while the runtime runs.
     socket: &'static str,
@@ -93,42 +94,75 @@ const RUNTIMES: [Runtime; 6] = [
     },
 ];
 
-/// Chooses the folders of the runtime that runs, of several the first one; without a configuration known folders.
+/// Chooses the folders of the runtime that runs, of several the first one; without a configuration
+/// known folders.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
     if let Some((runtime, file, found)) = configured(root).into_iter().next() {
-        let or = |found: Option<String>, usual: &str| PathBuf::from(found.unwrap_or_else(|| usual.to_owned()));
+        let or = |found: Option<String>, usual: &str| {
+            PathBuf::from(found.unwrap_or_else(|| usual.to_owned()))
+        };
         let plugins = or(found.plugins, runtime.plugins);
-        let is_of_version =
-            plugins.starts_with("/var/lib/rancher/k3s/data") && plugins != Path::new(RUNTIMES[0].plugins);
-        let but = if is_of_version { "; this folder goes with the next upgrade" } else { "" };
+        let is_of_version = plugins.starts_with("/var/lib/rancher/k3s/data")
+            && plugins != Path::new(RUNTIMES[0].plugins);
+        let but = if is_of_version {
+            "; this folder goes with the next upgrade"
+        } else {
+            ""
+        };
         let why = format!("{} says so in {file}{but}", runtime.name);
-        return Folders { plugins, networks: or(found.networks, runtime.networks), why };
+        return Folders {
+            plugins,
+            networks: or(found.networks, runtime.networks),
+            why,
+        };
     }
     let of = |plugins: &str, networks: &str, why: String| Folders {
         plugins: plugins.into(),
         networks: networks.into(),
         why,
     };
-    let known = RUNTIMES.iter().find(|runtime| runtime.plugins != DEFAULT_BIN_DIR && is_here(root, runtime.plugins));
+    let known = RUNTIMES
+        .iter()
+        .find(|runtime| runtime.plugins != DEFAULT_BIN_DIR && is_here(root, runtime.plugins));
     known.map_or_else(
-        || of(DEFAULT_BIN_DIR, CONF_DIR, "no configuration of a runtime was found".to_owned()),
-        |runtime| of(runtime.plugins, runtime.networks, format!("{} has this folder", runtime.name)),
+        || {
+            of(
+                DEFAULT_BIN_DIR,
+                CONF_DIR,
+                "no configuration of a runtime was found".to_owned(),
+            )
+        },
+        |runtime| {
+            of(
+                runtime.plugins,
+                runtime.networks,
+                format!("{} has this folder", runtime.name),
+            )
+        },
     )
 }
 
-/// The folders of network configurations that the runtimes of the node name, each with the reason; none where no runtime's
-/// configuration is seen.
+/// The folders of network configurations that the runtimes of the node name, each with the reason;
+/// none where no runtime's configuration is seen.
 pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
     let folder = |(runtime, file, found): (&Runtime, &str, Found)| {
-        let folder = found.networks.unwrap_or_else(|| runtime.networks.to_owned());
-        (PathBuf::from(folder), format!("{} says so in {file}", runtime.name))
+        let folder = found
+            .networks
+            .unwrap_or_else(|| runtime.networks.to_owned());
+        (
+            PathBuf::from(folder),
+            format!("{} says so in {file}", runtime.name),
+        )
     };
     configured(root).into_iter().map(folder).collect()
 }
 
 /// The runtimes that have a configuration, those that run first.
 fn configured(root: &Root) -> Vec<(&'static Runtime, &'static str, Found)> {
-    let mut all: Vec<_> = RUNTIMES.iter().filter_map(|runtime| found(runtime, root)).collect();
+    let mut all: Vec<_> = RUNTIMES
+        .iter()
+        .filter_map(|runtime| found(runtime, root))
+        .collect();
     all.sort_by_key(|(runtime, ..)| !is_here(root, runtime.socket));
     all
 }
@@ -144,13 +178,20 @@ fn found<'a>(runtime: &'a Runtime, root: &Root) -> Option<(&'a Runtime, &'a str,
     for file in runtime.configurations {
         let path = Path::new(file);
         let is_folder = root.seen(path).is_dir();
-        let tables: Vec<Table> = if is_folder { of_folder(root, path) } else { read(root, path).into_iter().collect() };
+        let tables: Vec<Table> = if is_folder {
+            of_folder(root, path)
+        } else {
+            read(root, path).into_iter().collect()
+        };
         for table in tables {
             let imported = imports(root, path, &table);
             for table in [table].into_iter().chain(imported) {
                 let more = (runtime.read)(&table)?;
                 let before: Found = result.take().unwrap_or_default();
-                let (plugins, networks) = (more.plugins.or(before.plugins), more.networks.or(before.networks));
+                let (plugins, networks) = (
+                    more.plugins.or(before.plugins),
+                    more.networks.or(before.networks),
+                );
                 result = Some(Found { plugins, networks });
             }
             source.get_or_insert(*file);
@@ -161,20 +202,36 @@ fn found<'a>(runtime: &'a Runtime, root: &Root) -> Option<(&'a Runtime, &'a str,
 
 fn read(root: &Root, path: &Path) -> Option<Table> {
     // Values of a template that only its own program knows are text.
-    fs::read_to_string(root.seen(path)).ok()?.replace("${SNAP_DATA}", "/var/snap/microk8s/current").parse().ok()
+    fs::read_to_string(root.seen(path))
+        .ok()?
+        .replace("${SNAP_DATA}", "/var/snap/microk8s/current")
+        .parse()
+        .ok()
 }
 
 /// The files of a folder, in the order of their names.
 fn of_folder(root: &Root, folder: &Path) -> Vec<Table> {
-    let entries = fs::read_dir(root.seen(folder)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(root.seen(folder))
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
     names.sort_unstable();
-    names.iter().filter_map(|name| read(root, &folder.join(name))).collect()
+    names
+        .iter()
+        .filter_map(|name| read(root, &folder.join(name)))
+        .collect()
 }
 
-/// The configurations that one of containerd's imports: files, or all of a folder that end with `.toml`.
+/// The configurations that one of containerd's imports: files, or all of a folder that end with
+/// `.toml`.
 fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
-    let patterns = table.get("imports").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let patterns = table
+        .get("imports")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     let folder = file.parent().unwrap_or(Path::new("/"));
     let of_pattern = |pattern: &str| match pattern.rsplit_once('/') {
         Some((folder_of_all, "*.toml")) => of_folder(root, &folder.join(folder_of_all)),
@@ -185,23 +242,64 @@ fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
 
 /// Versions 1 to 3 of containerd's configuration; `None` where its CRI plugin is disabled.
 fn containerd(table: &Table) -> Option<Found> {
-    const RUNTIME: [&str; 3] = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
-    let disabled = table.get("disabled_plugins").and_then(Value::as_array).into_iter().flatten();
-    if disabled.filter_map(Value::as_str).any(|name| RUNTIME.contains(&name)) {
+    const RUNTIME: [&str; 3] = [
+        "io.containerd.cri.v1.runtime",
+        "io.containerd.grpc.v1.cri",
+        "cri",
+    ];
+    let disabled = table
+        .get("disabled_plugins")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    if disabled
+        .filter_map(Value::as_str)
+        .any(|name| RUNTIME.contains(&name))
+    {
         return None;
     }
-    let cni = RUNTIME.iter().find_map(|name| table.get("plugins")?.get(name)?.get("cni"));
-    let text = |key: &str| cni?.get(key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let first = || Some(cni?.get("bin_dirs")?.as_array()?.first()?.as_str()?.to_owned());
-    Some(Found { plugins: first().or_else(|| text("bin_dir")), networks: text("conf_dir") })
+    let cni = RUNTIME
+        .iter()
+        .find_map(|name| table.get("plugins")?.get(name)?.get("cni"));
+    let text = |key: &str| {
+        cni?.get(key)?
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
+    let first = || {
+        Some(
+            cni?.get("bin_dirs")?
+                .as_array()?
+                .first()?
+                .as_str()?
+                .to_owned(),
+        )
+    };
+    Some(Found {
+        plugins: first().or_else(|| text("bin_dir")),
+        networks: text("conf_dir"),
+    })
 }
 
 /// The part of CRI-O's configuration that names folders.
 fn crio(table: &Table) -> Found {
     let network = table.get("crio").and_then(|crio| crio.get("network"));
-    let folder = || Some(network?.get("plugin_dirs")?.as_array()?.first()?.as_str()?.to_owned());
+    let folder = || {
+        Some(
+            network?
+                .get("plugin_dirs")?
+                .as_array()?
+                .first()?
+                .as_str()?
+                .to_owned(),
+        )
+    };
     let networks = || network?.get("network_dir")?.as_str().map(str::to_owned);
-    Found { plugins: folder(), networks: networks() }
+    Found {
+        plugins: folder(),
+        networks: networks(),
+    }
 }
 
 #[cfg(test)]
@@ -223,7 +321,11 @@ mod tests {
     fn assert_folders(files: &[(&str, &str)], expected: [&str; 3]) {
         let root = node(files);
         let folders = folders(&Root::new(root.path()));
-        let found = [folders.plugins.display().to_string(), folders.networks.display().to_string(), folders.why];
+        let found = [
+            folders.plugins.display().to_string(),
+            folders.networks.display().to_string(),
+            folders.why,
+        ];
         assert_eq!(found, expected);
     }
 
@@ -233,7 +335,11 @@ mod tests {
 
     #[test]
     fn each_version_of_containerds_configuration_is_read() {
-        let expected = ["/p", "/n", "containerd says so in /etc/containerd/config.toml"];
+        let expected = [
+            "/p",
+            "/n",
+            "containerd says so in /etc/containerd/config.toml",
+        ];
         for text in [
             "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"/p\"\n  conf_dir = \"/n\"\n",
             "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\n  bin_dir = ''\n  bin_dirs = ['/p', '/q']\n  conf_dir = '/n'\n",
@@ -245,8 +351,11 @@ mod tests {
         let main = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml', 'more.toml']\n";
         let imported = "[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/p']\n";
         let more = "[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/n'\n";
-        let files =
-            [(CONTAINERD, main), ("/etc/containerd/conf.d/a.toml", imported), ("/etc/containerd/more.toml", more)];
+        let files = [
+            (CONTAINERD, main),
+            ("/etc/containerd/conf.d/a.toml", imported),
+            ("/etc/containerd/more.toml", more),
+        ];
         assert_folders(&files, expected);
         let usual = ["/opt/cni/bin", "/etc/cni/net.d", expected[2]];
         assert_folders(&[(CONTAINERD, "version = 2\n")], usual);
@@ -254,13 +363,21 @@ mod tests {
 
     #[test]
     fn crios_configuration_has_parts_and_the_last_one_counts() {
-        let main = "[crio]\n[crio.network]\nnetwork_dir = \"/n\"\nplugin_dirs = [\n  \"/old\",\n]\n";
+        let main =
+            "[crio]\n[crio.network]\nnetwork_dir = \"/n\"\nplugin_dirs = [\n  \"/old\",\n]\n";
         let part = "[crio.network]\nplugin_dirs = [\"/p\", \"/opt/cni/bin\"]\n";
         let expected = ["/p", "/n", "CRI-O says so in /etc/crio/crio.conf"];
-        assert_folders(&[(CRIO, main), ("/etc/crio/crio.conf.d/10.conf", part)], expected);
+        assert_folders(
+            &[(CRIO, main), ("/etc/crio/crio.conf.d/10.conf", part)],
+            expected,
+        );
         assert_folders(
             &[("/etc/crio/crio.conf.d/10.conf", part)],
-            ["/p", "/etc/cni/net.d", "CRI-O says so in /etc/crio/crio.conf.d"],
+            [
+                "/p",
+                "/etc/cni/net.d",
+                "CRI-O says so in /etc/crio/crio.conf.d",
+            ],
         );
     }
 
@@ -268,23 +385,41 @@ mod tests {
     fn distributions_are_found_by_their_configuration_then_by_their_folders() {
         let k3s = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\n  bin_dirs = [\"/var/lib/rancher/k3s/data/cni\"]\n\
                    conf_dir = \"/var/lib/rancher/k3s/agent/etc/cni/net.d\"\n";
-        let folders = ["/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"];
+        let folders = [
+            "/var/lib/rancher/k3s/data/cni",
+            "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        ];
         let by_file = format!("k3s says so in {K3S}");
         let docker = (CONTAINERD, "disabled_plugins = [\"cri\"]\n");
         assert_folders(&[docker, (K3S, k3s)], [folders[0], folders[1], &by_file]);
         let version = "[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/var/lib/rancher/k3s/data/4a/bin\"\n";
         let goes = format!("{by_file}; this folder goes with the next upgrade");
-        assert_folders(&[(K3S, version)], ["/var/lib/rancher/k3s/data/4a/bin", folders[1], &goes]);
-        assert_folders(&[("/var/lib/rancher/k3s/data/cni/cni", "")], [folders[0], folders[1], "k3s has this folder"]);
+        assert_folders(
+            &[(K3S, version)],
+            ["/var/lib/rancher/k3s/data/4a/bin", folders[1], &goes],
+        );
+        assert_folders(
+            &[("/var/lib/rancher/k3s/data/cni/cni", "")],
+            [folders[0], folders[1], "k3s has this folder"],
+        );
         let rke2 = "/var/lib/rancher/rke2/agent/etc/containerd/config.toml";
         let by_file = format!("RKE2 says so in {rke2}");
-        assert_folders(&[(rke2, "version = 2\n")], ["/opt/cni/bin", "/etc/cni/net.d", &by_file]);
+        assert_folders(
+            &[(rke2, "version = 2\n")],
+            ["/opt/cni/bin", "/etc/cni/net.d", &by_file],
+        );
         let template = "/var/snap/microk8s/current/args/containerd-template.toml";
         let text = "[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"${SNAP_DATA}/opt/cni/bin\"\nconf_dir = \"${SNAP_DATA}/args/cni-network\"\n";
-        let snap = ["/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"];
+        let snap = [
+            "/var/snap/microk8s/current/opt/cni/bin",
+            "/var/snap/microk8s/current/args/cni-network",
+        ];
         let by_file = format!("MicroK8s says so in {template}");
         assert_folders(&[(template, text)], [snap[0], snap[1], &by_file]);
-        let talos = [("/etc/cri/containerd.toml", "version = 3\nimports = ['/etc/cri/conf.d/*.toml']\n")];
+        let talos = [(
+            "/etc/cri/containerd.toml",
+            "version = 3\nimports = ['/etc/cri/conf.d/*.toml']\n",
+        )];
         let by_file = "Talos says so in /etc/cri/containerd.toml";
         assert_folders(&talos, ["/opt/cni/bin", "/etc/cni/net.d", by_file]);
     }
@@ -296,10 +431,27 @@ mod tests {
         let by = |name: &str, file: &str| format!("{name} says so in {file}");
         assert_folders(&both, ["/p", "/etc/cni/net.d", &by("CRI-O", CRIO)]);
         let running = [both[0], both[1], ("/run/containerd/containerd.sock", "")];
-        assert_folders(&running, ["/opt/cni/bin", "/etc/cni/net.d", &by("containerd", CONTAINERD)]);
-        let none = ["/opt/cni/bin", "/etc/cni/net.d", "no configuration of a runtime was found"];
+        assert_folders(
+            &running,
+            [
+                "/opt/cni/bin",
+                "/etc/cni/net.d",
+                &by("containerd", CONTAINERD),
+            ],
+        );
+        let none = [
+            "/opt/cni/bin",
+            "/etc/cni/net.d",
+            "no configuration of a runtime was found",
+        ];
         assert_folders(&[], none);
         assert_folders(&[(CONTAINERD, "not = [toml")], none);
-        assert_folders(&[(CONTAINERD, "disabled_plugins = ['io.containerd.grpc.v1.cri']")], none);
+        assert_folders(
+            &[(
+                CONTAINERD,
+                "disabled_plugins = ['io.containerd.grpc.v1.cri']",
+            )],
+            none,
+        );
     }
 }

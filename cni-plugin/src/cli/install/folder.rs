@@ -27,7 +27,11 @@ impl Bin {
     pub(super) fn look(&self, known: &[&str]) -> io::Result<Folder> {
         let mut entries = BTreeMap::new();
         let stale = self.stale(known)?;
-        for name in known.iter().copied().chain(stale.iter().map(String::as_str)) {
+        for name in known
+            .iter()
+            .copied()
+            .chain(stale.iter().map(String::as_str))
+        {
             for name in [name.to_owned(), plan::backup_of(name)] {
                 entries.insert(name.clone(), self.entry(&name)?);
             }
@@ -37,12 +41,22 @@ impl Bin {
             Err(err) if err.kind() == io::ErrorKind::NotFound => false,
             Err(err) => return Err(err),
         };
-        Ok(Folder { is_current, has_program: self.has_program(), entries, stale, listed: self.listed()? })
+        Ok(Folder {
+            is_current,
+            has_program: self.has_program(),
+            entries,
+            stale,
+            listed: self.listed()?,
+        })
     }
 
     /// The node's own folder `dir`.
     pub(in crate::cli) fn of_node(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), program: dir.join(PROGRAM), root: Root::new(Path::new("/")) }
+        Self {
+            dir: dir.to_owned(),
+            program: dir.join(PROGRAM),
+            root: Root::new(Path::new("/")),
+        }
     }
 
     /// True if the program is in the folder.
@@ -50,12 +64,14 @@ impl Bin {
         fs::symlink_metadata(self.at(PROGRAM)).is_ok()
     }
 
-    /// Names that this program took, by its list or by a plugin that it keeps, and that do not start it any more.
+    /// Names that this program took, by its list or by a plugin that it keeps, and that do not
+    /// start it any more.
     pub(in crate::cli) fn lost(&self, known: &[&str]) -> io::Result<Vec<String>> {
         let listed = self.listed()?.unwrap_or_default();
         let mut lost = Vec::new();
         for name in known {
-            let was_ours = listed.iter().any(|one| one == name) || self.entry(&plan::backup_of(name))? != Entry::None;
+            let was_ours = listed.iter().any(|one| one == name)
+                || self.entry(&plan::backup_of(name))? != Entry::None;
             if was_ours && !self.entry(name)?.is_own() {
                 lost.push((*name).to_owned());
             }
@@ -75,7 +91,9 @@ impl Bin {
             entries => entries?,
         };
         for found in entries {
-            let Ok(name) = found?.file_name().into_string() else { continue };
+            let Ok(name) = found?.file_name().into_string() else {
+                continue;
+            };
             let is_known = name == PROGRAM || name.contains('.') || known.contains(&name.as_str());
             if !is_known && self.entry(&name)?.is_own() {
                 stale.push(name);
@@ -107,27 +125,39 @@ impl Bin {
             return self.link(name, &fs::read_link(&path)?);
         }
         if !found.is_file() {
-            return Ok(if found.is_dir() { Entry::Directory } else { Entry::Other });
+            return Ok(if found.is_dir() {
+                Entry::Directory
+            } else {
+                Entry::Other
+            });
         }
         let script = executable::script(&self.program).unwrap_or_default();
         // Only files of this length are read whole: this program is long.
         if found.len() == script.len() as u64 && fs::read(&path)? == script {
             let is_executable = found.mode() & 0o7777 == MODE;
-            return Ok(if is_executable { Entry::Ours } else { Entry::Former });
+            return Ok(if is_executable {
+                Entry::Ours
+            } else {
+                Entry::Former
+            });
         }
         let starts = match executable::interpreter_of(&path) {
             // Its owner's alone, and without capabilities root is not its owner.
             Err(err) if err.kind() == io::ErrorKind::PermissionDenied => return Ok(Entry::Other),
             starts => starts?,
         };
-        let is_own = starts.is_some_and(|program| program.file_name().is_some_and(|name| name == PROGRAM));
-        let is_own = is_own || executable::is_own(&path, &found) || self.is_copy(&path, found.len())?;
+        let is_own =
+            starts.is_some_and(|program| program.file_name().is_some_and(|name| name == PROGRAM));
+        let is_own =
+            is_own || executable::is_own(&path, &found) || self.is_copy(&path, found.len())?;
         Ok(if is_own { Entry::Former } else { Entry::Other })
     }
 
     /// A link: of an earlier version, or of a distribution.
     fn link(&self, name: &str, target: &Path) -> io::Result<Entry> {
-        let Some(file) = target.file_name().and_then(|name| name.to_str()) else { return Ok(Entry::Other) };
+        let Some(file) = target.file_name().and_then(|name| name.to_str()) else {
+            return Ok(Entry::Other);
+        };
         if file == PROGRAM {
             return Ok(Entry::Former);
         }
@@ -142,7 +172,11 @@ impl Bin {
                 return Ok(Entry::Alias(file.to_owned()));
             }
         }
-        Ok(if self.is_gone(target) { Entry::Dangling } else { Entry::Other })
+        Ok(if self.is_gone(target) {
+            Entry::Dangling
+        } else {
+            Entry::Other
+        })
     }
 
     /// True if the link's target is certainly not there.
@@ -154,33 +188,38 @@ impl Bin {
     /// True if a file has the same bytes as the program that is installed.
     fn is_copy(&self, path: &Path, len: u64) -> io::Result<bool> {
         let program = self.at(PROGRAM);
-        let is_as_long = fs::metadata(&program).is_ok_and(|meta| meta.is_file() && meta.len() == len);
+        let is_as_long =
+            fs::metadata(&program).is_ok_and(|meta| meta.is_file() && meta.len() == len);
         Ok(is_as_long && fs::read(path)? == fs::read(program)?)
     }
 
-    /// Each action leaves the name with its old or its new meaning, never without any. `staged` is the copy of the program.
+    /// Each action leaves the name with its old or its new meaning, never without any. `staged` is
+    /// the copy of the program.
     pub(super) fn carry_out(&self, action: &Action, staged: Option<&Path>) -> io::Result<()> {
         let temp = self.at(&format!(".{PROGRAM}.{}.tmp", std::process::id()));
         // An earlier container of this process id may have been killed.
         let _ = fs::remove_file(&temp);
-        let script = || executable::script(&self.program).ok_or(io::ErrorKind::InvalidFilename.into());
+        let script =
+            || executable::script(&self.program).ok_or(io::ErrorKind::InvalidFilename.into());
         let done = match action {
             Action::Copy => match staged {
                 Some(staged) => fs::rename(staged, self.at(PROGRAM)),
                 None => copy(&temp).and_then(|()| fs::rename(&temp, self.at(PROGRAM))),
             },
-            Action::Script(name) => {
-                script().and_then(|text| write(&temp, &text, MODE)).and_then(|()| fs::rename(&temp, self.at(name)))
+            Action::Script(name) => script()
+                .and_then(|text| write(&temp, &text, MODE))
+                .and_then(|()| fs::rename(&temp, self.at(name))),
+            Action::Link(name, to) => {
+                symlink(to, &temp).and_then(|()| fs::rename(&temp, self.at(name)))
             }
-            Action::Link(name, to) => symlink(to, &temp).and_then(|()| fs::rename(&temp, self.at(name))),
-            Action::Keep(name) => {
-                fs::hard_link(self.at(name), &temp).and_then(|()| fs::rename(&temp, self.at(&plan::backup_of(name))))
-            }
+            Action::Keep(name) => fs::hard_link(self.at(name), &temp)
+                .and_then(|()| fs::rename(&temp, self.at(&plan::backup_of(name)))),
             Action::PutBack(name) => fs::rename(self.at(&plan::backup_of(name)), self.at(name)),
             Action::Remove(name) => fs::remove_file(self.at(name)),
             Action::List(names) => {
                 let text = names.join("\n") + "\n";
-                write(&temp, text.as_bytes(), 0o644).and_then(|()| fs::rename(&temp, self.at(plan::LIST)))
+                write(&temp, text.as_bytes(), 0o644)
+                    .and_then(|()| fs::rename(&temp, self.at(plan::LIST)))
             }
         };
         if done.is_err() {
@@ -216,7 +255,13 @@ mod tests {
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(dir)
             .expect("a folder")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect();
         names.sort();
         names
@@ -238,15 +283,38 @@ mod tests {
         fs::create_dir(&bin).expect("a folder");
         fs::write(bin.join("bridge"), "the reference").expect("a file");
         assert_eq!(apply(&bin, plan::install), 5);
-        assert_eq!(names(&bin), [".braid.names", "braid", "bridge", "bridge.before-braid", "ptp"]);
+        assert_eq!(
+            names(&bin),
+            [
+                ".braid.names",
+                "braid",
+                "bridge",
+                "bridge.before-braid",
+                "ptp"
+            ]
+        );
         let script = format!("#!{}\n", bin.join("braid").display());
-        assert_eq!(fs::read_to_string(bin.join("bridge")).expect("a script"), script);
-        assert_eq!(apply(&bin, plan::install), 0, "the second time there is nothing to do");
+        assert_eq!(
+            fs::read_to_string(bin.join("bridge")).expect("a script"),
+            script
+        );
+        assert_eq!(
+            apply(&bin, plan::install),
+            0,
+            "the second time there is nothing to do"
+        );
         symlink(PROGRAM, bin.join("vlan")).expect("a link");
-        assert_eq!(apply(&bin, plan::install), 1, "a name of another version goes");
+        assert_eq!(
+            apply(&bin, plan::install),
+            1,
+            "a name of another version goes"
+        );
         apply(&bin, plan::remove);
         assert_eq!(names(&bin), ["bridge"]);
-        assert_eq!(fs::read_to_string(bin.join("bridge")).expect("a file"), "the reference");
+        assert_eq!(
+            fs::read_to_string(bin.join("bridge")).expect("a file"),
+            "the reference"
+        );
     }
 
     #[test]
@@ -259,10 +327,18 @@ mod tests {
         fs::write(dir.path().join("bridge"), "second").expect("written");
         assert!(fs::read(dir.path().join(PROGRAM)).expect("the program") == program);
         assert!(bin(dir.path()).entry("ptp").expect("read") == Entry::Ours);
-        assert_eq!(bin(dir.path()).lost(&["bridge", "ptp", "sbr"]).expect("read"), ["bridge"]);
+        assert_eq!(
+            bin(dir.path())
+                .lost(&["bridge", "ptp", "sbr"])
+                .expect("read"),
+            ["bridge"]
+        );
         assert_eq!(apply(dir.path(), plan::install), 2);
         apply(dir.path(), plan::remove);
-        assert_eq!(fs::read_to_string(dir.path().join("bridge")).expect("a file"), "second");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("bridge")).expect("a file"),
+            "second"
+        );
         assert_eq!(names(dir.path()), ["bridge"]);
     }
 
@@ -278,7 +354,13 @@ mod tests {
         fs::write(at("sh"), "#!/bin/sh\n").expect("a script");
         let entry = |name: &str| bin(dir.path()).entry(name).expect(name);
         let own = ["bridge", "link", "far-link", "copy", "script"];
-        let expected = [Entry::Ours, Entry::Former, Entry::Former, Entry::Former, Entry::Former];
+        let expected = [
+            Entry::Ours,
+            Entry::Former,
+            Entry::Former,
+            Entry::Former,
+            Entry::Former,
+        ];
         assert_eq!(own.map(entry), expected);
         assert_eq!(["sh", "nothing"].map(entry), [Entry::Other, Entry::None]);
         fs::set_permissions(at("ptp"), Permissions::from_mode(0o644)).expect("a mode");
@@ -291,11 +373,19 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("new")).expect("a folder");
         fs::write(at("new/cni"), "").expect("a file");
-        for (name, target) in [("bridge", "old/cni"), ("ptp", "new/cni"), ("sbr", "new/sbr"), ("vlan", "cni")] {
+        for (name, target) in [
+            ("bridge", "old/cni"),
+            ("ptp", "new/cni"),
+            ("sbr", "new/sbr"),
+            ("vlan", "cni"),
+        ] {
             symlink(at(target), at(name)).expect("a link");
         }
         let entry = |name: &str| bin(dir.path()).entry(name).expect(name);
-        assert_eq!(["bridge", "ptp", "sbr"].map(entry), [Entry::Dangling, Entry::Other, Entry::Dangling]);
+        assert_eq!(
+            ["bridge", "ptp", "sbr"].map(entry),
+            [Entry::Dangling, Entry::Other, Entry::Dangling]
+        );
         symlink(at("new/cni"), at("cni")).expect("a link");
         let alias = Entry::Alias("cni".to_owned());
         assert_eq!(["bridge", "ptp"].map(entry), [alias.clone(), alias]);
@@ -304,7 +394,10 @@ mod tests {
             fs::write(at(target), "").expect("a file");
             symlink(at(target), at(name)).expect("a link");
         }
-        assert_eq!(["tap", "dummy"].map(entry), ["dummy", "tap"].map(|name| Entry::Alias(name.to_owned())));
+        assert_eq!(
+            ["tap", "dummy"].map(entry),
+            ["dummy", "tap"].map(|name| Entry::Alias(name.to_owned()))
+        );
     }
 
     #[test]
@@ -315,6 +408,9 @@ mod tests {
         let mut running = File::open(&program).expect("open");
         apply(dir.path(), plan::install);
         assert_eq!(io::read_to_string(&mut running).expect("read"), "older");
-        assert!(fs::read(&program).expect("read") == fs::read(OWN).expect("read"), "the new one is not there");
+        assert!(
+            fs::read(&program).expect("read") == fs::read(OWN).expect("read"),
+            "the new one is not there"
+        );
     }
 }

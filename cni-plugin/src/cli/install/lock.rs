@@ -9,21 +9,29 @@ use std::path::{Path, PathBuf};
 /// Seconds to wait for another install or removal.
 const PATIENCE_S: u32 = 60;
 
-/// The plugin folder, locked by flock(2) on the folder itself: no file is left behind, and the lock ends with the process. A
-/// container that has the folder mounted locks the node's folder.
+/// The plugin folder, locked by flock(2) on the folder itself: no file is left behind, and the lock
+/// ends with the process. A container that has the folder mounted locks the node's folder.
 pub(super) struct Lock {
     folder: Option<File>,
     /// Folders that were made to be locked, the innermost first.
     created: Vec<PathBuf>,
 }
 
-/// Waits for others at `dir`, and keeps them out until the value is dropped. A folder that is missing is created, and removed
-/// again if it is still empty then. Where it can't be created, a removal needs no lock: no install can create it either.
+/// Waits for others at `dir`, and keeps them out until the value is dropped. A folder that is
+/// missing is created, and removed again if it is still empty then. Where it can't be created, a
+/// removal needs no lock: no install can create it either.
 pub(super) fn hold(dir: &Path, is_removal: bool) -> Result<Lock, String> {
-    let mut held = Lock { folder: None, created: Vec::new() };
+    let mut held = Lock {
+        folder: None,
+        created: Vec::new(),
+    };
     loop {
         if !dir.is_dir() {
-            held.created = dir.ancestors().take_while(|folder| !folder.exists()).map(Path::to_owned).collect();
+            held.created = dir
+                .ancestors()
+                .take_while(|folder| !folder.exists())
+                .map(Path::to_owned)
+                .collect();
             match fs::create_dir_all(dir) {
                 Err(_) if is_removal => return Ok(held),
                 created => created.map_err(|err| format!("create {}: {err}", dir.display()))?,
@@ -33,7 +41,10 @@ pub(super) fn hold(dir: &Path, is_removal: bool) -> Result<Lock, String> {
             Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
             file => file.map_err(|err| format!("open {}: {err}", dir.display()))?,
         };
-        let inode = file.metadata().map_err(|err| format!("read {}: {err}", dir.display()))?.ino();
+        let inode = file
+            .metadata()
+            .map_err(|err| format!("read {}: {err}", dir.display()))?
+            .ino();
         lock::wait_for(&file, PATIENCE_S).map_err(|err| refusal(dir, inode, &err))?;
         // Who held it may have removed the folder that it had made.
         if fs::metadata(dir).is_ok_and(|meta| meta.ino() == inode) {
@@ -57,7 +68,9 @@ fn refusal(dir: &Path, inode: u64, err: &io::Error) -> String {
 fn holder(locks: &str, inode: u64) -> Option<u32> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [_, "FLOCK", _, _, pid, file, ..] = fields[..] else { return None };
+        let [_, "FLOCK", _, _, pid, file, ..] = fields[..] else {
+            return None;
+        };
         let is_file = file.rsplit(':').next()?.parse() == Ok(inode);
         pid.parse().ok().filter(|pid| is_file && *pid != 0)
     };
@@ -95,7 +108,10 @@ mod tests {
         drop(hold(dir.path(), true).expect("held"));
         assert!(dir.path().exists());
         let below = bin.join("braid/bin");
-        assert!(hold(&below, false).is_err_and(|err| err.starts_with(&format!("create {}", below.display()))));
+        assert!(
+            hold(&below, false)
+                .is_err_and(|err| err.starts_with(&format!("create {}", below.display())))
+        );
         assert!(hold(&below, true).is_ok(), "nothing can be there to remove");
     }
 
@@ -106,6 +122,9 @@ mod tests {
                      3: FLOCK  ADVISORY  WRITE 13 08:01:77 0 EOF\n\
                      3: -> FLOCK  ADVISORY  WRITE 14 08:01:77 0 EOF\n\
                      4: FLOCK  ADVISORY  WRITE 0 08:01:79 0 EOF\n";
-        assert_eq!([77, 79, 80].map(|inode| holder(locks, inode)), [Some(13), None, None]);
+        assert_eq!(
+            [77, 79, 80].map(|inode| holder(locks, inode)),
+            [Some(13), None, None]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `braid install`: this program and the names of the reference plugins in a runtime's plugin folder.
+//! `braid install`: this program and the names of the reference plugins in a runtime's plugin
+//! folder.
 
 mod cluster;
 pub(super) mod detect;
@@ -28,10 +29,12 @@ const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The runtime's plugin folder; by default the one of the runtime's configuration, else a known one
+    /// The runtime's plugin folder; by default the one of the runtime's configuration, else a
+    /// known one
     #[arg(long, value_name = "PATH")]
     bin_dir: Option<PathBuf>,
-    /// The program's path on the node, which the names start; by default `braid` in --bin-dir, without --root
+    /// The program's path on the node, which the names start; by default `braid` in --bin-dir,
+    /// without --root
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
     /// Take only these names
@@ -49,30 +52,62 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let known: Vec<&str> = drop_in_names().collect();
-    if let Some(unknown) = arguments.names.iter().find(|name| !known.contains(&name.as_str())) {
-        return Err(format!("--names: braid can't take the place of {unknown:?}; it knows {}", known.join(", ")).into());
+    if let Some(unknown) = arguments
+        .names
+        .iter()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        return Err(format!(
+            "--names: braid can't take the place of {unknown:?}; it knows {}",
+            known.join(", ")
+        )
+        .into());
     }
-    let names: Vec<&str> = known.iter().copied().filter(|name| wants(arguments, name)).collect();
+    let names: Vec<&str> = known
+        .iter()
+        .copied()
+        .filter(|name| wants(arguments, name))
+        .collect();
     let root = arguments.files.root()?;
     let folders = detect::folders(&root);
     let files = arguments.files.chosen(&folders.networks);
     let bin = bin(arguments, &folders.plugins, root)?;
     let mut code = say(reasons(arguments, &folders));
-    let held = (!arguments.dry_run).then(|| lock::hold(&bin.dir, arguments.remove)).transpose()?;
-    let mut folder = bin.look(&known).map_err(|err| format!("read {}: {err}", bin.dir.display()))?;
+    let held = (!arguments.dry_run)
+        .then(|| lock::hold(&bin.dir, arguments.remove))
+        .transpose()?;
+    let mut folder = bin
+        .look(&known)
+        .map_err(|err| format!("read {}: {err}", bin.dir.display()))?;
     if !arguments.names.is_empty() {
         folder.stale.clear();
     }
-    let actions = if arguments.remove { plan::remove(&folder, &names) } else { plan::install(&folder, &names) };
-    // A configuration that can never work is refused before anything changes, as is a directory in the way.
-    let planned = if arguments.remove { None } else { Some(files.plan(&bin, &names)?) };
+    let actions = if arguments.remove {
+        plan::remove(&folder, &names)
+    } else {
+        plan::install(&folder, &names)
+    };
+    // A configuration that can never work is refused before anything changes, as is a directory in
+    // the way.
+    let planned = if arguments.remove {
+        None
+    } else {
+        Some(files.plan(&bin, &names)?)
+    };
     if let Some(name) = plan::obstacle(&folder, &names).filter(|_| !arguments.remove) {
-        return Err(format!("{} is a directory: remove it, or name others by --names", bin.at(&name).display()).into());
+        return Err(format!(
+            "{} is a directory: remove it, or name others by --names",
+            bin.at(&name).display()
+        )
+        .into());
     }
     let mut stage = None;
     // No configuration names a program that is not there.
     if arguments.remove {
-        if actions.iter().any(|action| matches!(action, Action::Remove(name) if name == PROGRAM)) {
+        if actions
+            .iter()
+            .any(|action| matches!(action, Action::Remove(name) if name == PROGRAM))
+        {
             files.refuse_in_use(&folders.networks)?;
         }
         code = code.max(say(files.remove(arguments.dry_run)?));
@@ -85,7 +120,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let staged = stage.as_ref().and_then(|stage| stage.copy.as_deref());
     code = code.max(change(&bin, &actions, staged, arguments.dry_run)?);
     drop(stage);
-    let Some(planned) = planned else { return Ok(code) };
+    let Some(planned) = planned else {
+        return Ok(code);
+    };
     let mut lines = cluster::Files::write(&planned, arguments.dry_run)?;
     drop(held);
     lines.extend(planned.remarks);
@@ -96,7 +133,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// Carries out the actions and prints them.
-fn change(bin: &Bin, actions: &[Action], staged: Option<&Path>, is_dry_run: bool) -> Result<u8, String> {
+fn change(
+    bin: &Bin,
+    actions: &[Action],
+    staged: Option<&Path>,
+    is_dry_run: bool,
+) -> Result<u8, String> {
     let path = bin.dir.display();
     let mut code = SUCCESS;
     if actions.is_empty() {
@@ -104,7 +146,8 @@ fn change(bin: &Bin, actions: &[Action], staged: Option<&Path>, is_dry_run: bool
     }
     for action in actions {
         if !is_dry_run {
-            bin.carry_out(action, staged).map_err(|err| format!("{path}: {action}: {err}"))?;
+            bin.carry_out(action, staged)
+                .map_err(|err| format!("{path}: {action}: {err}"))?;
         }
         code = code.max(output::print(&format!("{path}: {action}\n")));
     }
@@ -115,36 +158,61 @@ fn change(bin: &Bin, actions: &[Action], staged: Option<&Path>, is_dry_run: bool
 fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
     let chosen = [
         (arguments.bin_dir.is_none(), "plugins", &folders.plugins),
-        (arguments.files.is_chosen(), "configurations", &folders.networks),
+        (
+            arguments.files.is_chosen(),
+            "configurations",
+            &folders.networks,
+        ),
     ];
     let chosen = chosen.into_iter().filter(|(is_chosen, ..)| *is_chosen);
-    chosen.map(|(_, what, folder)| format!("{what} in {}: {}", folder.display(), folders.why)).collect()
+    chosen
+        .map(|(_, what, folder)| format!("{what} in {}: {}", folder.display(), folders.why))
+        .collect()
 }
 
 /// Says which names of this program do not start it any more.
 pub(super) fn lost_names() -> std::io::Result<Option<String>> {
     let folder = detect::folders(&Root::new(Path::new("/"))).plugins;
     let lost = Bin::of_node(&folder).lost(&drop_in_names().collect::<Vec<_>>())?;
-    let sentence =
-        || format!("{}: {} no longer start braid; braid install takes them again", folder.display(), lost.join(" "));
+    let sentence = || {
+        format!(
+            "{}: {} no longer start braid; braid install takes them again",
+            folder.display(),
+            lost.join(" ")
+        )
+    };
     Ok((!lost.is_empty()).then(sentence))
 }
 
 fn say(lines: Vec<String>) -> u8 {
-    output::print(&lines.into_iter().map(|line| line + "\n").collect::<String>())
+    output::print(
+        &lines
+            .into_iter()
+            .map(|line| line + "\n")
+            .collect::<String>(),
+    )
 }
 
 fn wants(arguments: &Arguments, name: &str) -> bool {
     let is_asked_for = arguments.names.iter().any(|wanted| wanted == name);
-    is_asked_for || arguments.names.is_empty() && (arguments.remove || !WRITTEN_BY_OTHERS.contains(&name))
+    is_asked_for
+        || arguments.names.is_empty() && (arguments.remove || !WRITTEN_BY_OTHERS.contains(&name))
 }
 
-/// The plugin folder, with the program's path on the node. A path at which the node would not find the program is refused.
+/// The plugin folder, with the program's path on the node. A path at which the node would not find
+/// the program is refused.
 fn bin(arguments: &Arguments, chosen: &Path, root: Root) -> Result<Bin, String> {
-    let dir = arguments.bin_dir.clone().unwrap_or_else(|| root.seen(chosen));
+    let dir = arguments
+        .bin_dir
+        .clone()
+        .unwrap_or_else(|| root.seen(chosen));
     let dir = std::path::absolute(dir).map_err(|err| format!("--bin-dir: {err}"))?;
     let given = arguments.program.clone();
-    let folder = if arguments.bin_dir.is_some() { root.of_node(&dir) } else { chosen.to_owned() };
+    let folder = if arguments.bin_dir.is_some() {
+        root.of_node(&dir)
+    } else {
+        chosen.to_owned()
+    };
     let program = given.clone().unwrap_or_else(|| folder.join(PROGRAM));
     let bin = Bin { dir, program, root };
     if !arguments.remove {
@@ -164,10 +232,20 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     if braid_node::sys::executable::script(&bin.program).is_none() {
         return Err(format!("--program {program}: {}", stage::UNREADABLE));
     }
-    if bin.program.components().any(|part| part == Component::ParentDir) {
-        return Err(format!("the names would start {program}: give the path without \"..\""));
+    if bin
+        .program
+        .components()
+        .any(|part| part == Component::ParentDir)
+    {
+        return Err(format!(
+            "the names would start {program}: give the path without \"..\""
+        ));
     }
-    let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let identity = |path: &Path| {
+        std::fs::metadata(path)
+            .map(|meta| (meta.dev(), meta.ino()))
+            .ok()
+    };
     let seen = bin.root.seen(folder);
     let is_there = match bin.root.presence(folder) {
         Presence::Here => identity(&seen) == identity(&bin.dir),
@@ -176,20 +254,35 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     };
     if name != PROGRAM || !is_there {
         let hint = "--root says where the node's / is, --program where the node has the program";
-        return Err(format!("the node would not find {dir}/{PROGRAM} at {program}: {hint}"));
+        return Err(format!(
+            "the node would not find {dir}/{PROGRAM} at {program}: {hint}"
+        ));
     }
     Ok(())
 }
 
-/// Refuses a folder that a container has mounted at another path than the node's. Through `--root` alone it looks right.
+/// Refuses a folder that a container has mounted at another path than the node's. Through `--root`
+/// alone it looks right.
 fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
     let folder = bin.program.parent().unwrap_or(Path::new("/"));
-    let Some(mount) = mounts::of(&bin.dir) else { return Ok(()) };
-    let is_other = if bin.root.is_node() { mount.is_below(folder) } else { !mount.is_probably(folder) };
+    let Some(mount) = mounts::of(&bin.dir) else {
+        return Ok(());
+    };
+    let is_other = if bin.root.is_node() {
+        mount.is_below(folder)
+    } else {
+        !mount.is_probably(folder)
+    };
     if !is_other {
         return Ok(());
     }
-    let (dir, source, program) = (bin.dir.display(), mount.source.display(), bin.program.display());
+    let (dir, source, program) = (
+        bin.dir.display(),
+        mount.source.display(),
+        bin.program.display(),
+    );
     let hint = "give --root and mount the folder at the node's path below it, or give --program";
-    Err(format!("{dir} is {source} on the node, and the names would start {program}: {hint}"))
+    Err(format!(
+        "{dir} is {source} on the node, and the names would start {program}: {hint}"
+    ))
 }

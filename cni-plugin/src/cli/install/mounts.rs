@@ -18,39 +18,59 @@ pub(super) fn of(folder: &Path) -> Option<Mount> {
     find(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder)
 }
 
-/// Looks for the mount that `folder` is in; of several at one place the last one counts (`man 5 proc_pid_mountinfo`).
+/// Looks for the mount that `folder` is in; of several at one place the last one counts (`man 5
+/// proc_pid_mountinfo`).
 fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let of_line = |line: &str| {
         let mut fields = line.split(' ').skip(3).map(unescaped);
         Some((fields.next()?, fields.next()?))
     };
-    let mounts = mountinfo.lines().filter_map(of_line).filter(|(_, place)| folder.starts_with(place));
+    let mounts = mountinfo
+        .lines()
+        .filter_map(of_line)
+        .filter(|(_, place)| folder.starts_with(place));
     let (root, place) = mounts.max_by_key(|(_, place)| place.components().count())?;
     let below = folder.strip_prefix(&place).ok()?;
     let is_part = root != Path::new("/");
-    Some(Mount { source: if below == Path::new("") { root } else { root.join(below) }, is_part })
+    Some(Mount {
+        source: if below == Path::new("") {
+            root
+        } else {
+            root.join(below)
+        },
+        is_part,
+    })
 }
 
 /// A blank, a tab, a line's end and a backslash are octal numbers there.
 fn unescaped(field: &str) -> PathBuf {
     let mut text = field.to_owned();
-    for (code, byte) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+    for (code, byte) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
         text = text.replace(code, byte);
     }
     text.into()
 }
 
 impl Mount {
-    /// True unless this can't be the node's `folder`: where that is below a mount or a link, only the last two names are the
-    /// same.
+    /// True unless this can't be the node's `folder`: where that is below a mount or a link, only
+    /// the last two names are the same.
     pub(super) fn is_probably(&self, folder: &Path) -> bool {
         let names = |path: &Path| path.components().skip(1).count();
         let (ours, theirs) = (folder.components().rev(), self.source.components().rev());
-        let same = ours.zip(theirs).take_while(|(a, b)| a == b && a.as_os_str() != "/").count();
+        let same = ours
+            .zip(theirs)
+            .take_while(|(a, b)| a == b && a.as_os_str() != "/")
+            .count();
         same >= names(&self.source).min(names(folder)).min(2)
     }
 
-    /// True if `folder` is this with names before it, as of a container that has a part of the node below a folder.
+    /// True if `folder` is this with names before it, as of a container that has a part of the node
+    /// below a folder.
     pub(super) fn is_below(&self, folder: &Path) -> bool {
         let names = self.source.strip_prefix("/").unwrap_or(&self.source);
         self.is_part && folder != self.source && folder.ends_with(names)
@@ -67,7 +87,12 @@ mod tests {
                       30 22 8:1 /opt/cni/bin /host/opt/cni/bin rw,relatime - ext4 /dev/sda1 rw\n\
                       31 22 8:2 /lib/a\\040b /host/var rw - ext4 /dev/sdb1 rw\n";
         let found = |path: &str| find(mounts, Path::new(path));
-        let mount = |source: &str, is_part| Some(Mount { source: source.into(), is_part });
+        let mount = |source: &str, is_part| {
+            Some(Mount {
+                source: source.into(),
+                is_part,
+            })
+        };
         assert_eq!(found("/host/opt/cni/bin"), mount("/opt/cni/bin", true));
         assert_eq!(found("/host/opt/cni/bin/x"), mount("/opt/cni/bin/x", true));
         assert_eq!(found("/host/var"), mount("/lib/a b", true));
@@ -77,19 +102,49 @@ mod tests {
 
     #[test]
     fn only_a_folder_that_cannot_be_meant_is_another_one() {
-        let mount = |source: &str, is_part| Mount { source: source.into(), is_part };
-        let is_probably = |source: &str, folder: &str| mount(source, true).is_probably(Path::new(folder));
+        let mount = |source: &str, is_part| Mount {
+            source: source.into(),
+            is_part,
+        };
+        let is_probably =
+            |source: &str, folder: &str| mount(source, true).is_probably(Path::new(folder));
         assert!(is_probably("/opt/cni/bin", "/opt/cni/bin"));
-        assert!(is_probably("/cni/bin", "/opt/cni/bin"), "/opt is a file system");
-        assert!(is_probably("/", "/opt/cni/bin"), "/opt/cni/bin is a file system");
-        assert!(is_probably("/ostree/deploy/x/var/opt/cni/bin", "/opt/cni/bin"));
-        assert!(!is_probably("/var/lib/rancher/k3s/data/cni", "/opt/cni/bin"));
-        assert!(!is_probably("/var/lib/rancher/k3s/data/current/bin", "/opt/cni/bin"));
-        let is_below = |source: &str, is_part, folder: &str| mount(source, is_part).is_below(Path::new(folder));
+        assert!(
+            is_probably("/cni/bin", "/opt/cni/bin"),
+            "/opt is a file system"
+        );
+        assert!(
+            is_probably("/", "/opt/cni/bin"),
+            "/opt/cni/bin is a file system"
+        );
+        assert!(is_probably(
+            "/ostree/deploy/x/var/opt/cni/bin",
+            "/opt/cni/bin"
+        ));
+        assert!(!is_probably(
+            "/var/lib/rancher/k3s/data/cni",
+            "/opt/cni/bin"
+        ));
+        assert!(!is_probably(
+            "/var/lib/rancher/k3s/data/current/bin",
+            "/opt/cni/bin"
+        ));
+        let is_below = |source: &str, is_part, folder: &str| {
+            mount(source, is_part).is_below(Path::new(folder))
+        };
         assert!(is_below("/opt/cni/bin", true, "/host/opt/cni/bin"));
-        assert!(is_below("/cni/bin", true, "/host/opt/cni/bin"), "the node's /opt is a file system");
-        assert!(!is_below("/cni/bin", false, "/opt/cni/bin"), "/opt is a file system, and this is the node");
+        assert!(
+            is_below("/cni/bin", true, "/host/opt/cni/bin"),
+            "the node's /opt is a file system"
+        );
+        assert!(
+            !is_below("/cni/bin", false, "/opt/cni/bin"),
+            "/opt is a file system, and this is the node"
+        );
         assert!(!is_below("/opt/cni/bin", true, "/opt/cni/bin"));
-        assert!(!is_below("/@/opt/cni/bin", true, "/opt/cni/bin"), "a subvolume");
+        assert!(
+            !is_below("/@/opt/cni/bin", true, "/opt/cni/bin"),
+            "a subvolume"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The conflist that attaches pods: reads the files that it depends on through `--root`, and refuses a list that can never
-//! work.
+//! The conflist that attaches pods: reads the files that it depends on through `--root`, and
+//! refuses a list that can never work.
 
 use super::detect;
 use super::folder::Bin;
@@ -54,10 +54,17 @@ impl Site<'_> {
             Err(missing) => return Ok(Made::NotYet(missing)),
         };
         let list = takeover::list(&known).map_err(|err| err.to_string())?;
-        let waits = self.judge(&list, &mut remarks).map_err(|err| format!("{}: {err}", known.first.path))?;
+        let waits = self
+            .judge(&list, &mut remarks)
+            .map_err(|err| format!("{}: {err}", known.first.path))?;
         Ok(waits.map_or_else(
             || Made::Text(list.pretty() + "\n", remarks),
-            |waits| Made::NotYet(format!("{}: its network is not ready: {waits}", known.first.path)),
+            |waits| {
+                Made::NotYet(format!(
+                    "{}: its network is not ready: {waits}",
+                    known.first.path
+                ))
+            },
         ))
     }
 
@@ -65,17 +72,26 @@ impl Site<'_> {
     fn known(&self, remarks: &mut Vec<String>) -> Result<Result<Known, String>, String> {
         place::check_path(self.conflist)?;
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
-        let names = self.names_of(folder).map_err(|err| format!("read {}: {err}", folder.display()))?;
+        let names = self
+            .names_of(folder)
+            .map_err(|err| format!("read {}: {err}", folder.display()))?;
         place::check_order(self.conflist, names.first().map(String::as_str))?;
         let elsewhere = self.elsewhere(folder, names.is_empty());
         let mut paths = names.into_iter().map(|name| folder.join(name));
         let Some(path) = paths.next() else {
             let why = elsewhere.map_or_else(String::new, |why| format!("; {why}"));
-            return Ok(Err(format!("{}: no configuration of a default network yet{why}", folder.display())));
+            return Ok(Err(format!(
+                "{}: no configuration of a default network yet{why}",
+                folder.display()
+            )));
         };
-        remarks.extend(elsewhere.map(|why| format!("--conflist {}: {why}", self.conflist.display())));
+        remarks
+            .extend(elsewhere.map(|why| format!("--conflist {}: {why}", self.conflist.display())));
         // It may be half written.
-        let first = match self.conf(&path).map_err(|err| format!("read {}: {err}", path.display()))? {
+        let first = match self
+            .conf(&path)
+            .map_err(|err| format!("read {}: {err}", path.display()))?
+        {
             Ok(first) => first,
             Err(err) => return Ok(Err(err)),
         };
@@ -88,10 +104,16 @@ impl Site<'_> {
         }
         let daemon = self.read(&folder.join(DAEMON)).ok();
         let texts = takeover::paths(&first.json, daemon.as_ref());
-        let paths: BTreeMap<String, String> =
-            texts.into_iter().map(|text| (text.to_owned(), self.of_node(text))).collect();
-        let conf_dir = takeover::plugins_of(&first.json).iter().find_map(|plugin| plugin.get("confDir")?.as_str());
-        let conf_dir = conf_dir.map_or(CONF_DIR, |text| paths.get(text).map_or(text, String::as_str));
+        let paths: BTreeMap<String, String> = texts
+            .into_iter()
+            .map(|text| (text.to_owned(), self.of_node(text)))
+            .collect();
+        let conf_dir = takeover::plugins_of(&first.json)
+            .iter()
+            .find_map(|plugin| plugin.get("confDir")?.as_str());
+        let conf_dir = conf_dir.map_or(CONF_DIR, |text| {
+            paths.get(text).map_or(text, String::as_str)
+        });
         let named = takeover::names(&first.json).into_iter().filter_map(|text| {
             let path = paths.get(text).map_or(text, String::as_str);
             Some((text.to_owned(), self.network(path, Path::new(conf_dir))?))
@@ -108,8 +130,9 @@ impl Site<'_> {
         }))
     }
 
-    /// Why no runtime of the node may read this folder: those whose configuration is seen name others or, if none is seen, only
-    /// the usual folder has networks. Not an error, because the node's runtime may be another one.
+    /// Why no runtime of the node may read this folder: those whose configuration is seen name
+    /// others or, if none is seen, only the usual folder has networks. Not an error, because
+    /// the node's runtime may be another one.
     fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
         let root = &self.bin.root;
         let is_same = |other: &Path| {
@@ -119,11 +142,17 @@ impl Site<'_> {
         let said = detect::networks(root);
         if let Some((networks, why)) = said.first() {
             let is_read = said.iter().any(|(networks, _)| is_same(networks));
-            return (!is_read).then(|| format!("the runtime reads configurations in {}: {why}", networks.display()));
+            return (!is_read).then(|| {
+                format!(
+                    "the runtime reads configurations in {}: {why}",
+                    networks.display()
+                )
+            });
         }
         let usual = detect::folders(root).networks;
         let has_networks = self.names_of(&usual).is_ok_and(|names| !names.is_empty());
-        (is_empty && has_networks && !is_same(&usual)).then(|| format!("{} has some", usual.display()))
+        (is_empty && has_networks && !is_same(&usual))
+            .then(|| format!("{} has some", usual.display()))
     }
 
     /// The names of the other configurations of the folder, in the order in which runtimes choose.
@@ -131,12 +160,19 @@ impl Site<'_> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.bin.root.seen(folder))? {
             let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
             // Runtimes pass over folders.
             if entry.file_type()?.is_dir() {
                 continue;
             }
-            if is_conf(&name) && self.conflist.file_name().is_none_or(|own| own != name.as_str()) {
+            if is_conf(&name)
+                && self
+                    .conflist
+                    .file_name()
+                    .is_none_or(|own| own != name.as_str())
+            {
                 names.push(name);
             }
         }
@@ -148,22 +184,33 @@ impl Site<'_> {
         parsed(path, files::bytes(&self.bin.root.seen(path)))
     }
 
-    /// Reads a configuration of the folder. The outer error is that of a path which is not a file, or of a file that is too
-    /// large; the inner one may pass.
+    /// Reads a configuration of the folder. The outer error is that of a path which is not a file,
+    /// or of a file that is too large; the inner one may pass.
     fn conf(&self, path: &Path) -> io::Result<Result<Conf, String>> {
         match files::bytes(&self.bin.root.seen(path)) {
             Err(err) if err.kind() == io::ErrorKind::InvalidInput => Err(err),
-            read => Ok(parsed(path, read).map(|json| Conf { path: path.display().to_string(), json })),
+            read => Ok(parsed(path, read).map(|json| Conf {
+                path: path.display().to_string(),
+                json,
+            })),
         }
     }
 
-    /// The node's own path of one that a container of Multus has: as it is, or without the place of its mount. The folder of
-    /// configurations may be mounted at another path than the node's, as on k3s.
+    /// The node's own path of one that a container of Multus has: as it is, or without the place of
+    /// its mount. The folder of configurations may be mounted at another path than the node's,
+    /// as on k3s.
     fn of_node(&self, text: &str) -> String {
-        let stripped = MOUNTS.iter().filter_map(|mount| text.strip_prefix(mount)).find(|rest| rest.starts_with('/'));
-        let Some(stripped) = stripped else { return text.to_owned() };
+        let stripped = MOUNTS
+            .iter()
+            .filter_map(|mount| text.strip_prefix(mount))
+            .find(|rest| rest.starts_with('/'));
+        let Some(stripped) = stripped else {
+            return text.to_owned();
+        };
         let is_there = |path: &Path| self.bin.root.presence(path) == Presence::Here;
-        let beside = Path::new(text).file_name().map(|name| self.conflist.with_file_name(name));
+        let beside = Path::new(text)
+            .file_name()
+            .map(|name| self.conflist.with_file_name(name));
         match beside.filter(|path| is_there(path)) {
             _ if is_there(Path::new(text)) => text.to_owned(),
             Some(path) if !is_there(Path::new(stripped)) => path.display().to_string(),
@@ -171,18 +218,28 @@ impl Site<'_> {
         }
     }
 
-    /// The configuration at a path, of a folder the first one, or the one of this name in `conf_dir`.
+    /// The configuration at a path, of a folder the first one, or the one of this name in
+    /// `conf_dir`.
     fn network(&self, text: &str, conf_dir: &Path) -> Option<Json> {
         if text.starts_with('/') {
             let path = Path::new(text);
             let files = self.files(path);
-            return match files.iter().map(|file| &file.name).filter(|name| is_conf(name)).min() {
+            return match files
+                .iter()
+                .map(|file| &file.name)
+                .filter(|name| is_conf(name))
+                .min()
+            {
                 Some(name) => self.read(&path.join(name)).ok(),
                 None => self.read(path).ok(),
             };
         }
-        let all = self.files(conf_dir).into_iter().filter_map(|file| Json::parse(&file.bytes, &file.name).ok());
-        all.into_iter().find(|json| json.get("name").and_then(Json::as_str) == Some(text))
+        let all = self
+            .files(conf_dir)
+            .into_iter()
+            .filter_map(|file| Json::parse(&file.bytes, &file.name).ok());
+        all.into_iter()
+            .find(|json| json.get("name").and_then(Json::as_str) == Some(text))
     }
 
     /// The files of a folder; none of any other path.
@@ -212,9 +269,13 @@ impl Site<'_> {
                 self.judge_plugin(plugin, None, false, remarks)?;
             }
         }
-        let chained = all.plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str());
+        let chained = all
+            .plugins
+            .iter()
+            .filter_map(|plugin| plugin.get("type")?.as_str());
         for kind in chained.filter(|kind| types.contains(*kind)) {
-            let sentence = "is in the default network and chained to braid too, so that it runs twice";
+            let sentence =
+                "is in the default network and chained to braid too, so that it runs twice";
             remarks.push(format!("{}: {kind:?} {sentence}", self.conflist.display()));
         }
         Ok(waits)
@@ -229,22 +290,34 @@ impl Site<'_> {
     ) -> Result<Option<String>, String> {
         let text = |err: braid_core::cni::Error| err.to_string();
         let conf = NetConf::from_json(conf).map_err(text)?;
-        let Some(settings) = Settings::of(&conf).map_err(text)? else { return Ok(None) };
-        let all = [&settings.default_network].into_iter().chain(&settings.more_networks);
+        let Some(settings) = Settings::of(&conf).map_err(text)? else {
+            return Ok(None);
+        };
+        let all = [&settings.default_network]
+            .into_iter()
+            .chain(&settings.more_networks);
         for origin in all.chain(&settings.default_networks) {
-            let Some(definition) = self.definition(origin, &settings)? else { continue };
+            let Some(definition) = self.definition(origin, &settings)? else {
+                continue;
+            };
             types.extend(definition.types().map(str::to_owned));
             for plugin in definition.plugins() {
                 self.judge_plugin(plugin, settings.bin_dir.as_deref(), true, remarks)
                     .map_err(|err| format!("network {:?}: {err}", definition.name()))?;
             }
         }
-        let waits = settings.readiness_file.filter(|file| self.bin.root.presence(file) == Presence::Missing);
+        let waits = settings
+            .readiness_file
+            .filter(|file| self.bin.root.presence(file) == Presence::Missing);
         Ok(waits.map(|file| format!("readinessindicatorfile {} is not there yet", file.display())))
     }
 
     /// The network; `None` where only the API, or a folder that is not mounted here, knows it.
-    fn definition(&self, origin: &Origin, settings: &Settings) -> Result<Option<Definition>, String> {
+    fn definition(
+        &self,
+        origin: &Origin,
+        settings: &Settings,
+    ) -> Result<Option<Definition>, String> {
         let text = |err: braid_core::cni::Error| err.to_string();
         let found = match origin {
             Origin::Inline(json) => Definition::parse(json.clone(), BRAID),
@@ -253,20 +326,32 @@ impl Site<'_> {
                 let path = Path::new(name);
                 match self.bin.root.presence(path) {
                     Presence::Unseen => return Ok(None),
-                    Presence::Missing => return Err(format!("clusterNetwork: there is no {name} on the node")),
+                    Presence::Missing => {
+                        return Err(format!("clusterNetwork: there is no {name} on the node"));
+                    }
                     Presence::Here if path == self.conflist => {
-                        return Err(format!("clusterNetwork: {name} is braid's own configuration"));
+                        return Err(format!(
+                            "clusterNetwork: {name} is braid's own configuration"
+                        ));
                     }
                     Presence::Here => {}
                 }
                 let seen = self.bin.root.seen(path);
                 if seen.is_dir() {
                     let files = self.files(path);
-                    on_disk::first_of_folder(name, &files).and_then(|network| self.with_beside(network, path))
+                    on_disk::first_of_folder(name, &files)
+                        .and_then(|network| self.with_beside(network, path))
                 } else {
                     let bytes = files::bytes(&seen).map_err(|err| format!("read {name}: {err}"))?;
-                    let (file, folder) = (DiskFile { name: name.clone(), bytes }, path.parent().unwrap_or(path));
-                    on_disk::of_file(name, &file).and_then(|network| self.with_beside(network, folder))
+                    let (file, folder) = (
+                        DiskFile {
+                            name: name.clone(),
+                            bytes,
+                        },
+                        path.parent().unwrap_or(path),
+                    );
+                    on_disk::of_file(name, &file)
+                        .and_then(|network| self.with_beside(network, folder))
                 }
             }
             // An object of the API comes before a file.
@@ -279,13 +364,19 @@ impl Site<'_> {
     }
 
     /// A network of a file in `folder`, with the plugins of the folder beside it.
-    fn with_beside(&self, network: OnDisk<'_>, folder: &Path) -> Result<Definition, braid_core::cni::Error> {
-        let files = network.folder()?.map_or_else(Vec::new, |name| self.files(&folder.join(name)));
+    fn with_beside(
+        &self,
+        network: OnDisk<'_>,
+        folder: &Path,
+    ) -> Result<Definition, braid_core::cni::Error> {
+        let files = network
+            .folder()?
+            .map_or_else(Vec::new, |name| self.files(&folder.join(name)));
         network.definition(&files)
     }
 
-    /// Refuses a plugin, its IPAM or its delegate that no program of the node does. `is_native`: this program does its own
-    /// types itself.
+    /// Refuses a plugin, its IPAM or its delegate that no program of the node does. `is_native`:
+    /// this program does its own types itself.
     fn judge_plugin(
         &self,
         plugin: &Json,
@@ -293,29 +384,46 @@ impl Site<'_> {
         is_native: bool,
         remarks: &mut Vec<String>,
     ) -> Result<(), String> {
-        let kind = |json: &Json| json.get("type").and_then(Json::as_str).unwrap_or_default().to_owned();
+        let kind = |json: &Json| {
+            json.get("type")
+                .and_then(Json::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let own = kind(plugin);
         if takeover::MULTUS.contains(&own.as_str()) {
-            return Err(format!("type {own:?} would attach the pod's networks a second time"));
+            return Err(format!(
+                "type {own:?} would attach the pod's networks a second time"
+            ));
         }
         if !(is_native && plugins::TYPES.contains(&own.as_str())) {
             return self.judge_program(&own, bin_dir);
         }
         let delegate = plugin.get("delegate").filter(|_| own == FLANNEL).map(kind);
-        for kind in delegate.iter().filter(|kind| !kind.is_empty() && !plugins::TYPES.contains(&kind.as_str())) {
+        for kind in delegate
+            .iter()
+            .filter(|kind| !kind.is_empty() && !plugins::TYPES.contains(&kind.as_str()))
+        {
             self.judge_program(kind, bin_dir)?;
         }
         let of_ipam = plugin.get("ipam").map(kind).filter(|kind| !kind.is_empty());
         if let Some(kind) = of_ipam.filter(|kind| !ipam::TYPES.contains(&kind.as_str())) {
-            self.judge_program(&kind, bin_dir).map_err(|err| format!("ipam: {err}"))?;
+            self.judge_program(&kind, bin_dir)
+                .map_err(|err| format!("ipam: {err}"))?;
         }
         if own == FLANNEL {
             let mut json = plugin.clone();
             json.set("name", FLANNEL);
-            let file = NetConf::from_json(json).and_then(|conf| subnet_file(&conf)).map_err(|err| err.to_string())?;
+            let file = NetConf::from_json(json)
+                .and_then(|conf| subnet_file(&conf))
+                .map_err(|err| err.to_string())?;
             // On the node itself STATUS says so.
-            if !self.bin.root.is_node() && self.bin.root.presence(Path::new(&file)) == Presence::Missing {
-                remarks.push(format!("flannel: {file} is not there yet; pods start once flanneld has written it"));
+            if !self.bin.root.is_node()
+                && self.bin.root.presence(Path::new(&file)) == Presence::Missing
+            {
+                remarks.push(format!(
+                    "flannel: {file} is not there yet; pods start once flanneld has written it"
+                ));
             }
         }
         Ok(())
@@ -323,17 +431,32 @@ impl Site<'_> {
 
     /// Refuses a type without a program. In a folder that is not mounted here there may be one.
     fn judge_program(&self, kind: &str, bin_dir: Option<&Path>) -> Result<(), String> {
-        braid_core::cni::netconf::check_plugin_type(kind).map_err(|err| format!("type {kind:?}: {err}"))?;
-        let entry = self.bin.entry(kind).map_err(|err| format!("read {}: {err}", self.bin.at(kind).display()))?;
-        let is_plugin = matches!(entry, Entry::Other | Entry::Alias(_)) || self.names.contains(&kind);
-        let elsewhere = bin_dir.filter(|folder| *folder != self.folder()).map(|folder| folder.join(kind));
-        let may_be = elsewhere.as_ref().is_some_and(|path| self.bin.root.presence(path) != Presence::Missing);
+        braid_core::cni::netconf::check_plugin_type(kind)
+            .map_err(|err| format!("type {kind:?}: {err}"))?;
+        let entry = self
+            .bin
+            .entry(kind)
+            .map_err(|err| format!("read {}: {err}", self.bin.at(kind).display()))?;
+        let is_plugin =
+            matches!(entry, Entry::Other | Entry::Alias(_)) || self.names.contains(&kind);
+        let elsewhere = bin_dir
+            .filter(|folder| *folder != self.folder())
+            .map(|folder| folder.join(kind));
+        let may_be = elsewhere
+            .as_ref()
+            .is_some_and(|path| self.bin.root.presence(path) != Presence::Missing);
         if is_plugin || may_be {
             return Ok(());
         }
-        let folders: Vec<String> =
-            bin_dir.into_iter().chain([self.folder()]).map(|folder| folder.display().to_string()).collect();
-        Err(format!("type {kind:?} has no program in {}", folders.join(", ")))
+        let folders: Vec<String> = bin_dir
+            .into_iter()
+            .chain([self.folder()])
+            .map(|folder| folder.display().to_string())
+            .collect();
+        Err(format!(
+            "type {kind:?} has no program in {}",
+            folders.join(", ")
+        ))
     }
 
     /// The node's path of the plugin folder.

@@ -1,4 +1,5 @@
-//! The place of the conflist: its path must be one that runtimes read, before all other configurations of the folder.
+//! The place of the conflist: its path must be one that runtimes read, before all other
+//! configurations of the folder.
 
 use std::path::{Component, Path};
 
@@ -10,23 +11,38 @@ pub(super) const NAME: &str = "00-braid.conflist";
 /// Refuses a path that is not the node's own, or of a file that runtimes don't read a list from.
 pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
     let failed = |why: &str| Err(format!("--conflist {}: {why}", conflist.display()));
-    if !conflist.is_absolute() || conflist.components().any(|part| part == Component::ParentDir) {
+    if !conflist.is_absolute()
+        || conflist
+            .components()
+            .any(|part| part == Component::ParentDir)
+    {
         return failed("it must be an absolute path of the node, without \"..\"");
     }
     match conflist.file_name().and_then(|name| name.to_str()) {
         Some(name) if name.ends_with(END) => Ok(()),
-        Some(_) | None => failed("runtimes read a list only from a file whose name ends with .conflist"),
+        Some(_) | None => {
+            failed("runtimes read a list only from a file whose name ends with .conflist")
+        }
     }
 }
 
-/// Refuses a name that does not come before the `first` of the other configurations: runtimes take the first by name.
+/// Refuses a name that does not come before the `first` of the other configurations: runtimes take
+/// the first by name.
 pub(super) fn check_order(conflist: &Path, first: Option<&str>) -> Result<(), String> {
-    let (Some(first), Some(name)) = (first, conflist.file_name().and_then(|name| name.to_str())) else { return Ok(()) };
+    let (Some(first), Some(name)) = (first, conflist.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(());
+    };
     if name < first {
         return Ok(());
     }
-    let hint = if NAME < first { format!(", as {NAME} does") } else { String::new() };
-    let sentence = format!("runtimes take {first}, which comes first; the name must come before it{hint}");
+    let hint = if NAME < first {
+        format!(", as {NAME} does")
+    } else {
+        String::new()
+    };
+    let sentence =
+        format!("runtimes take {first}, which comes first; the name must come before it{hint}");
     Err(format!("--conflist {}: {sentence}", conflist.display()))
 }
 
@@ -40,7 +56,10 @@ mod tests {
             ("/etc/cni/net.d/00-braid.conflist", None),
             ("/etc/cni/net.d/.conflist", None),
             ("net.d/00-braid.conflist", Some("an absolute path")),
-            ("/etc/cni/net.d/../00-braid.conflist", Some("without \"..\"")),
+            (
+                "/etc/cni/net.d/../00-braid.conflist",
+                Some("without \"..\""),
+            ),
             ("/etc/cni/net.d/00-braid.conf", Some("ends with .conflist")),
             ("/etc/cni/net.d/00-braid.json", Some("ends with .conflist")),
             ("/etc/cni/net.d/00-braid.txt", Some("ends with .conflist")),
@@ -50,7 +69,10 @@ mod tests {
             let checked = check_path(Path::new(path));
             match word {
                 None => assert_eq!(checked, Ok(())),
-                Some(word) => assert!(checked.as_ref().is_err_and(|err| err.contains(word)), "{path}: {checked:?}"),
+                Some(word) => assert!(
+                    checked.as_ref().is_err_and(|err| err.contains(word)),
+                    "{path}: {checked:?}"
+                ),
             }
         }
     }
@@ -62,9 +84,11 @@ mod tests {
         assert_eq!(check(NAME, Some("00-multus.conf")), Ok(()));
         let expected = "--conflist /n/99-braid.conflist: runtimes take 10-flannel.conflist, which comes first; the name must \
                         come before it, as 00-braid.conflist does";
-        assert_eq!(check("99-braid.conflist", Some("10-flannel.conflist")), Err(expected.to_owned()));
-        let expected =
-            "--conflist /n/00-braid.conflist: runtimes take 00-a.conf, which comes first; the name must come before it";
+        assert_eq!(
+            check("99-braid.conflist", Some("10-flannel.conflist")),
+            Err(expected.to_owned())
+        );
+        let expected = "--conflist /n/00-braid.conflist: runtimes take 00-a.conf, which comes first; the name must come before it";
         assert_eq!(check(NAME, Some("00-a.conf")), Err(expected.to_owned()));
     }
 }

@@ -16,7 +16,8 @@ pub(in crate::cli) enum Entry {
     None,
     /// The script that starts this program.
     Ours,
-    /// This program in another form: a link of an earlier version, a copy, a script with another path.
+    /// This program in another form: a link of an earlier version, a copy, a script with another
+    /// path.
     Former,
     /// Another plugin.
     Other,
@@ -109,14 +110,16 @@ impl Folder {
 pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     let of_name = |name: &&str| match folder.entry(name) {
         Entry::Directory => Some((*name).to_owned()),
-        Entry::Other | Entry::Alias(_) => Some(backup_of(name)).filter(|name| *folder.entry(name) == Entry::Directory),
+        Entry::Other | Entry::Alias(_) => {
+            Some(backup_of(name)).filter(|name| *folder.entry(name) == Entry::Directory)
+        }
         Entry::Ours | Entry::Former | Entry::Dangling | Entry::None => None,
     };
     names.iter().find_map(of_name)
 }
 
-/// The program first, so that every name can be started at any time. The plugin that is kept is the last one that another
-/// installer put there: without this program the node would have it.
+/// The program first, so that every name can be started at any time. The plugin that is kept is the
+/// last one that another installer put there: without this program the node would have it.
 pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
     if !folder.is_current {
@@ -150,17 +153,39 @@ pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let all = ours.chain(folder.stale.iter().map(String::as_str));
     let mut actions: Vec<Action> = all.flat_map(|name| folder.free(name)).collect();
     // Another installer has taken this name since: the plugin that was kept is older.
-    let lost = names.iter().filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
+    let lost = names
+        .iter()
+        .filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
     let lost = lost.map(|name| backup_of(name));
-    let lost = lost.filter(|backup| !matches!(folder.entry(backup), Entry::None | Entry::Directory));
+    let lost =
+        lost.filter(|backup| !matches!(folder.entry(backup), Entry::None | Entry::Directory));
     actions.extend(lost.map(Action::Remove));
     let is_freed = |name: &String| names.contains(&name.as_str()) || folder.stale.contains(name);
-    let own = folder.entries.iter().filter(|(_, entry)| entry.is_own()).map(|(name, _)| name);
-    let left: Vec<&String> = own.filter(|name| !is_freed(name) && !name.ends_with(BACKUP)).collect();
+    let own = folder
+        .entries
+        .iter()
+        .filter(|(_, entry)| entry.is_own())
+        .map(|(name, _)| name);
+    let left: Vec<&String> = own
+        .filter(|name| !is_freed(name) && !name.ends_with(BACKUP))
+        .collect();
     if left.is_empty() {
-        actions.extend(folder.listed.iter().map(|_| Action::Remove(LIST.to_owned())));
-        actions.extend(folder.has_program.then(|| Action::Remove(PROGRAM.to_owned())));
-    } else if folder.listed.as_ref().is_some_and(|listed| listed.iter().any(|name| !left.contains(&name))) {
+        actions.extend(
+            folder
+                .listed
+                .iter()
+                .map(|_| Action::Remove(LIST.to_owned())),
+        );
+        actions.extend(
+            folder
+                .has_program
+                .then(|| Action::Remove(PROGRAM.to_owned())),
+        );
+    } else if folder
+        .listed
+        .as_ref()
+        .is_some_and(|listed| listed.iter().any(|name| !left.contains(&name)))
+    {
         actions.push(Action::List(left.into_iter().cloned().collect()));
     }
     actions
@@ -171,10 +196,22 @@ mod tests {
     use super::*;
 
     fn folder(entries: &[(&str, Entry)]) -> Folder {
-        let listed = entries.iter().filter(|(name, _)| !name.contains('.')).map(|(name, _)| (*name).to_owned());
+        let listed = entries
+            .iter()
+            .filter(|(name, _)| !name.contains('.'))
+            .map(|(name, _)| (*name).to_owned());
         let listed = Some(listed.collect());
-        let entries = entries.iter().map(|(name, entry)| ((*name).to_owned(), entry.clone())).collect();
-        Folder { has_program: true, is_current: true, entries, stale: Vec::new(), listed }
+        let entries = entries
+            .iter()
+            .map(|(name, entry)| ((*name).to_owned(), entry.clone()))
+            .collect();
+        Folder {
+            has_program: true,
+            is_current: true,
+            entries,
+            stale: Vec::new(),
+            listed,
+        }
     }
 
     fn texts(actions: &[Action]) -> Vec<String> {
@@ -184,25 +221,46 @@ mod tests {
     #[test]
     fn an_empty_folder_gets_the_program_before_its_names() {
         let actions = install(&Folder::default(), &["bridge", "ptp"]);
-        let scripts = ["bridge", "ptp"].map(|name| format!("make {name} a script that starts braid"));
-        let expected = ["copy this program to braid", &scripts[0], &scripts[1], "list 2 names in .braid.names"];
+        let scripts =
+            ["bridge", "ptp"].map(|name| format!("make {name} a script that starts braid"));
+        let expected = [
+            "copy this program to braid",
+            &scripts[0],
+            &scripts[1],
+            "list 2 names in .braid.names",
+        ];
         assert_eq!(texts(&actions), expected);
     }
 
     #[test]
     fn the_plugin_that_was_put_there_last_is_the_one_kept() {
-        let kept = [("bridge", Entry::Other), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Other)];
+        let kept = [
+            ("bridge", Entry::Other),
+            ("bridge.before-braid", Entry::Other),
+            ("ptp", Entry::Other),
+        ];
         let actions = texts(&install(&folder(&kept), &["bridge", "ptp"]));
         let script = |name: &str| format!("make {name} a script that starts braid");
-        let expected = ["bridge", "ptp"].map(|name| [format!("keep {name} as {name}.before-braid"), script(name)]);
+        let expected = ["bridge", "ptp"]
+            .map(|name| [format!("keep {name} as {name}.before-braid"), script(name)]);
         assert_eq!(actions, expected.concat());
     }
 
     #[test]
     fn a_link_of_an_earlier_version_becomes_a_script_and_is_not_kept() {
-        let former = folder(&[("bridge", Entry::Former), ("ptp", Entry::Ours), ("tap", Entry::Dangling)]);
+        let former = folder(&[
+            ("bridge", Entry::Former),
+            ("ptp", Entry::Ours),
+            ("tap", Entry::Dangling),
+        ]);
         let actions = texts(&install(&former, &["bridge", "ptp", "tap"]));
-        assert_eq!(actions, ["make bridge a script that starts braid", "make tap a script that starts braid"]);
+        assert_eq!(
+            actions,
+            [
+                "make bridge a script that starts braid",
+                "make tap a script that starts braid"
+            ]
+        );
     }
 
     #[test]
@@ -211,17 +269,33 @@ mod tests {
         folder.stale = ["sbr", "vlan"].map(str::to_owned).to_vec();
         let freed = ["put sbr.before-braid back as sbr", "remove vlan"];
         assert_eq!(texts(&install(&folder, &["bridge"])), freed);
-        let removed = ["remove bridge", freed[0], freed[1], "remove .braid.names", "remove braid"];
+        let removed = [
+            "remove bridge",
+            freed[0],
+            freed[1],
+            "remove .braid.names",
+            "remove braid",
+        ];
         assert_eq!(texts(&remove(&folder, &["bridge"])), removed);
     }
 
     #[test]
     fn the_program_goes_with_its_last_name() {
-        let two = folder(&[("bridge", Entry::Ours), ("bridge.before-braid", Entry::Other), ("ptp", Entry::Former)]);
-        let one = ["put bridge.before-braid back as bridge", "list 1 names in .braid.names"];
+        let two = folder(&[
+            ("bridge", Entry::Ours),
+            ("bridge.before-braid", Entry::Other),
+            ("ptp", Entry::Former),
+        ]);
+        let one = [
+            "put bridge.before-braid back as bridge",
+            "list 1 names in .braid.names",
+        ];
         assert_eq!(texts(&remove(&two, &["bridge"])), one);
         let all = texts(&remove(&two, &["bridge", "ptp"]));
-        assert_eq!(all, [one[0], "remove ptp", "remove .braid.names", "remove braid"]);
+        assert_eq!(
+            all,
+            [one[0], "remove ptp", "remove .braid.names", "remove braid"]
+        );
     }
 
     #[test]
@@ -233,31 +307,68 @@ mod tests {
             ("ptp", Entry::Ours),
             ("ptp.before-braid", Entry::Dangling),
         ]);
-        let mut expected = vec!["link bridge to cni", "remove bridge.before-braid", "remove ptp"];
-        expected.extend(["remove ptp.before-braid", "remove .braid.names", "remove braid"]);
+        let mut expected = vec![
+            "link bridge to cni",
+            "remove bridge.before-braid",
+            "remove ptp",
+        ];
+        expected.extend([
+            "remove ptp.before-braid",
+            "remove .braid.names",
+            "remove braid",
+        ]);
         assert_eq!(texts(&remove(&k3s, &["bridge", "ptp"])), expected);
     }
 
     #[test]
     fn what_another_installer_has_taken_stays_and_nothing_is_left_beside_it() {
-        let other = Folder { has_program: false, listed: None, ..folder(&[("bridge", Entry::Other)]) };
+        let other = Folder {
+            has_program: false,
+            listed: None,
+            ..folder(&[("bridge", Entry::Other)])
+        };
         assert_eq!(remove(&other, &["bridge"]), []);
         let lost = Folder {
             has_program: false,
             listed: None,
-            ..folder(&[("bridge", Entry::Other), ("bridge.before-braid", Entry::Other)])
+            ..folder(&[
+                ("bridge", Entry::Other),
+                ("bridge.before-braid", Entry::Other),
+            ])
         };
-        assert_eq!(texts(&remove(&lost, &["bridge"])), ["remove bridge.before-braid"]);
+        assert_eq!(
+            texts(&remove(&lost, &["bridge"])),
+            ["remove bridge.before-braid"]
+        );
     }
     #[test]
     fn a_directory_in_the_way_is_found_and_a_removal_leaves_it() {
-        let two = [("bridge", Entry::Directory), ("ptp", Entry::Ours), ("ptp.before-braid", Entry::Directory)];
+        let two = [
+            ("bridge", Entry::Directory),
+            ("ptp", Entry::Ours),
+            ("ptp.before-braid", Entry::Directory),
+        ];
         let two = folder(&two);
-        assert_eq!(obstacle(&two, &["ptp", "bridge"]).as_deref(), Some("bridge"));
+        assert_eq!(
+            obstacle(&two, &["ptp", "bridge"]).as_deref(),
+            Some("bridge")
+        );
         assert_eq!(obstacle(&two, &["ptp"]), None, "nothing is to be kept");
-        assert_eq!(texts(&remove(&two, &["bridge", "ptp"])), ["remove ptp", "remove .braid.names", "remove braid"]);
-        let kept = folder(&[("ptp", Entry::Other), ("ptp.before-braid", Entry::Directory)]);
-        assert_eq!(obstacle(&kept, &["ptp"]).as_deref(), Some("ptp.before-braid"));
-        assert_eq!(texts(&remove(&kept, &["ptp"])), ["remove .braid.names", "remove braid"]);
+        assert_eq!(
+            texts(&remove(&two, &["bridge", "ptp"])),
+            ["remove ptp", "remove .braid.names", "remove braid"]
+        );
+        let kept = folder(&[
+            ("ptp", Entry::Other),
+            ("ptp.before-braid", Entry::Directory),
+        ]);
+        assert_eq!(
+            obstacle(&kept, &["ptp"]).as_deref(),
+            Some("ptp.before-braid")
+        );
+        assert_eq!(
+            texts(&remove(&kept, &["ptp"])),
+            ["remove .braid.names", "remove braid"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The answer of STATUS to the list that was installed: conditions that still have to pass before pods start.
+//! The answer of STATUS to the list that was installed: conditions that still have to pass before
+//! pods start.
 
 use super::PROGRAM;
 use super::folder::Bin;
@@ -7,16 +8,26 @@ use braid_node::attach::chain::BRAID;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// Asks the program in the plugin folder, on the node itself: a container does not see the files that STATUS reads.
+/// Asks the program in the plugin folder, on the node itself: a container does not see the files
+/// that STATUS reads.
 pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
-    let list = Json::parse(list.as_bytes(), "the list").ok().filter(|_| bin.root.is_node())?;
-    let Some(Json::Array(plugins)) = list.get("plugins") else { return None };
-    let mut conf = plugins.iter().find(|plugin| plugin.get("type").and_then(Json::as_str) == Some(BRAID))?.clone();
+    let list = Json::parse(list.as_bytes(), "the list")
+        .ok()
+        .filter(|_| bin.root.is_node())?;
+    let Some(Json::Array(plugins)) = list.get("plugins") else {
+        return None;
+    };
+    let mut conf = plugins
+        .iter()
+        .find(|plugin| plugin.get("type").and_then(Json::as_str) == Some(BRAID))?
+        .clone();
     conf.set("name", list.get("name")?.clone());
     conf.set("cniVersion", Version::NEWEST.as_str());
     let said = match status(bin, &conf) {
         Ok(output) => {
-            let warnings = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            let warnings = String::from_utf8_lossy(&output.stderr)
+                .trim()
+                .replace('\n', "; ");
             Error::from_stdout(&output.stdout).map_or(warnings, |err| err.to_string())
         }
         Err(err) => err.to_string(),
@@ -26,8 +37,13 @@ pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
 
 fn status(bin: &Bin, conf: &Json) -> io::Result<std::process::Output> {
     let mut process = Command::new(bin.at(PROGRAM));
-    process.env("CNI_COMMAND", "STATUS").env("CNI_PATH", &bin.dir);
-    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    process
+        .env("CNI_COMMAND", "STATUS")
+        .env("CNI_PATH", &bin.dir);
+    process
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = process.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(conf.to_string().as_bytes())?;

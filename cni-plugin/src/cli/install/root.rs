@@ -1,4 +1,5 @@
-//! The node's file system as this process sees it: below `--root`, where a container has only the mounted folders.
+//! The node's file system as this process sees it: below `--root`, where a container has only the
+//! mounted folders.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -32,12 +33,17 @@ impl Root {
 
     /// The node's path of a path that this process sees.
     pub(super) fn of_node(&self, seen: &Path) -> PathBuf {
-        seen.strip_prefix(&self.0).map_or_else(|_| seen.to_owned(), |below| Path::new("/").join(below))
+        seen.strip_prefix(&self.0)
+            .map_or_else(|_| seen.to_owned(), |below| Path::new("/").join(below))
     }
 
     /// The node's path as this process sees it. Links lead where they lead on the node.
     pub(in crate::cli) fn seen(&self, path: &Path) -> PathBuf {
-        if self.is_node() { path.to_owned() } else { self.0.join(resolved(&self.0, path)) }
+        if self.is_node() {
+            path.to_owned()
+        } else {
+            self.0.join(resolved(&self.0, path))
+        }
     }
 
     pub(in crate::cli) fn presence(&self, path: &Path) -> Presence {
@@ -54,7 +60,9 @@ impl Root {
 /// The path below `root` without links.
 fn resolved(root: &Path, path: &Path) -> PathBuf {
     let parts = |path: &Path| -> Vec<OsString> {
-        let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+        let names = path
+            .components()
+            .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
         names.map(|part| part.as_os_str().to_owned()).collect()
     };
     let (mut done, mut left, mut links) = (PathBuf::new(), VecDeque::from(parts(path)), 0);
@@ -69,7 +77,10 @@ fn resolved(root: &Path, path: &Path) -> PathBuf {
                 if target.is_absolute() {
                     done = PathBuf::new();
                 }
-                parts(&target).into_iter().rev().for_each(|part| left.push_front(part));
+                parts(&target)
+                    .into_iter()
+                    .rev()
+                    .for_each(|part| left.push_front(part));
             }
             Ok(_) | Err(_) => done.push(part),
         }
@@ -93,14 +104,24 @@ mod tests {
         symlink("loop", at("var/opt/bin/loop")).expect("a link");
         fs::write(at("var/opt/bin/braid"), "").expect("a file");
         let root = Root::new(dir.path());
-        assert_eq!(root.seen(Path::new("/opt/bin/same/braid")), at("var/opt/bin/braid"));
+        assert_eq!(
+            root.seen(Path::new("/opt/bin/same/braid")),
+            at("var/opt/bin/braid")
+        );
         assert_eq!(root.seen(Path::new("/../opt/./bin")), at("var/opt/bin"));
         let presence = |path: &str| root.presence(Path::new(path));
         assert_eq!(presence("/opt/bin/same/braid"), Presence::Here);
         assert_eq!(presence("/opt/bin/none"), Presence::Missing);
-        assert_eq!(presence("/opt/bin/gone"), Presence::Unseen, "no such folder is mounted");
+        assert_eq!(
+            presence("/opt/bin/gone"),
+            Presence::Unseen,
+            "no such folder is mounted"
+        );
         assert_eq!(presence("/opt/bin/loop"), Presence::Missing);
-        assert_eq!(Root::new(Path::new("/")).presence(&at("data/1/cni")), Presence::Missing);
+        assert_eq!(
+            Root::new(Path::new("/")).presence(&at("data/1/cni")),
+            Presence::Missing
+        );
         assert_eq!(root.of_node(&at("opt/bin")), Path::new("/opt/bin"));
         assert_eq!(root.of_node(Path::new("/plugins")), Path::new("/plugins"));
     }

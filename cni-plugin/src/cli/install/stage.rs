@@ -1,4 +1,5 @@
-//! A trial before any name changes: this program is started by a script under each name, in a folder beside the names.
+//! A trial before any name changes: this program is started by a script under each name, in a
+//! folder beside the names.
 
 use super::PROGRAM;
 use super::folder::{self, Bin};
@@ -27,7 +28,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Makes the folder, with a copy of the program unless the one in `bin` `is_current`. Then starts it under each name.
+    /// Makes the folder, with a copy of the program unless the one in `bin` `is_current`. Then
+    /// starts it under each name.
     pub(super) fn try_names(bin: &Bin, is_current: bool, names: &[&str]) -> Result<Self, String> {
         let folder = bin.at(FOLDER);
         let failed = |what: &str, err: io::Error| format!("{what} {}: {err}", folder.display());
@@ -35,20 +37,31 @@ impl Stage {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(failed("remove", err)),
             Ok(()) | Err(_) => fs::create_dir_all(&folder).map_err(|err| failed("create", err))?,
         }
-        let mut stage = Self { folder: folder.clone(), copy: None };
-        let program = if is_current { bin.at(PROGRAM) } else { folder.join(PROGRAM) };
+        let mut stage = Self {
+            folder: folder.clone(),
+            copy: None,
+        };
+        let program = if is_current {
+            bin.at(PROGRAM)
+        } else {
+            folder.join(PROGRAM)
+        };
         if !is_current {
             folder::copy(&program).map_err(|err| failed("copy this program to", err))?;
             stage.copy = Some(program.clone());
         }
-        // In a container the node's path is another one: the script names the path by which this process sees the program.
-        let script = executable::script(&program).ok_or_else(|| format!("{}: {UNREADABLE}", program.display()))?;
+        // In a container the node's path is another one: the script names the path by which this
+        // process sees the program.
+        let script = executable::script(&program)
+            .ok_or_else(|| format!("{}: {UNREADABLE}", program.display()))?;
         let mode = Permissions::from_mode(0o755);
         for name in names {
             let path = folder.join(name);
-            let written = fs::write(&path, &script).and_then(|()| fs::set_permissions(&path, mode.clone()));
+            let written =
+                fs::write(&path, &script).and_then(|()| fs::set_permissions(&path, mode.clone()));
             written.map_err(|err| failed("write to", err))?;
-            answers(&path, name).map_err(|err| format!("{} does not work: {err}", path.display()))?;
+            answers(&path, name)
+                .map_err(|err| format!("{} does not work: {err}", path.display()))?;
         }
         Ok(stage)
     }
@@ -62,18 +75,29 @@ impl Drop for Stage {
 }
 
 /// Reason why a path can't be in a script's first line.
-pub(super) const UNREADABLE: &str = "a script can only start an absolute path of 253 bytes at most, without blanks";
+pub(super) const UNREADABLE: &str =
+    "a script can only start an absolute path of 253 bytes at most, without blanks";
 
 /// Starts a plugin and has it answer VERSION, and say the name that it was called by.
 fn answers(path: &Path, name: &str) -> Result<(), String> {
     let start = |command: Option<&str>| {
         let mut process = Command::new(path);
-        process.env_remove("CNI_COMMAND").envs(command.map(|command| ("CNI_COMMAND", command)));
-        process.stdin(Stdio::null()).output().map_err(|err| format!("start it: {err}"))
+        process
+            .env_remove("CNI_COMMAND")
+            .envs(command.map(|command| ("CNI_COMMAND", command)));
+        process
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|err| format!("start it: {err}"))
     };
     let answer = start(Some("VERSION"))?;
-    let said = || String::from_utf8_lossy(&[&answer.stdout[..], &answer.stderr].concat()).trim().to_owned();
-    let is_answer = Json::parse(&answer.stdout, "VERSION").is_ok_and(|json| json.get("supportedVersions").is_some());
+    let said = || {
+        String::from_utf8_lossy(&[&answer.stdout[..], &answer.stderr].concat())
+            .trim()
+            .to_owned()
+    };
+    let is_answer = Json::parse(&answer.stdout, "VERSION")
+        .is_ok_and(|json| json.get("supportedVersions").is_some());
     if !answer.status.success() || !is_answer {
         return Err(format!("VERSION answers {:?}", said()));
     }
@@ -82,7 +106,10 @@ fn answers(path: &Path, name: &str) -> Result<(), String> {
     if about.starts_with(&format!("CNI {name} plugin ")) {
         Ok(())
     } else {
-        Err(format!("it is called by another name: {:?}", about.lines().next().unwrap_or_default()))
+        Err(format!(
+            "it is called by another name: {:?}",
+            about.lines().next().unwrap_or_default()
+        ))
     }
 }
 
@@ -102,15 +129,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let version = "[ $CNI_COMMAND ] && echo '{\"supportedVersions\":[]}' && exit";
         for (text, expected) in [
-            (format!("#!/bin/sh\n{version}\necho CNI bridge plugin x >&2\n"), None),
-            (format!("#!/bin/sh\n{version}\necho CNI braid plugin x >&2\n"), Some("called by another name")),
+            (
+                format!("#!/bin/sh\n{version}\necho CNI bridge plugin x >&2\n"),
+                None,
+            ),
+            (
+                format!("#!/bin/sh\n{version}\necho CNI braid plugin x >&2\n"),
+                Some("called by another name"),
+            ),
             ("#!/bin/sh\nexit 3\n".to_owned(), Some("VERSION answers")),
-            ("#!/no/such/braid\n".to_owned(), Some("start it: No such file")),
+            (
+                "#!/no/such/braid\n".to_owned(),
+                Some("start it: No such file"),
+            ),
         ] {
             let answer = answers(&plugin(dir.path(), &text), "bridge");
             match expected {
                 None => assert_eq!(answer, Ok(())),
-                Some(words) => assert!(answer.as_ref().is_err_and(|err| err.contains(words)), "{answer:?}"),
+                Some(words) => assert!(
+                    answer.as_ref().is_err_and(|err| err.contains(words)),
+                    "{answer:?}"
+                ),
             }
         }
     }

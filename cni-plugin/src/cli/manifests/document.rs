@@ -63,7 +63,10 @@ impl Document {
     /// All documents of a text; else the line of what is wrong, and what it is.
     pub(super) fn all(text: &str) -> Result<Vec<Self>, (usize, String)> {
         let documents = serde_saphyr::from_multiple::<Option<Self>>(text).map_err(|err| {
-            let line = err.location().and_then(|place| usize::try_from(place.line()).ok()).unwrap_or(1);
+            let line = err
+                .location()
+                .and_then(|place| usize::try_from(place.line()).ok())
+                .unwrap_or(1);
             (line, err.without_snippet().to_string().replace('\n', " "))
         })?;
         Ok(documents.into_iter().flatten().collect())
@@ -72,15 +75,28 @@ impl Document {
     pub(super) fn nad(self) -> Placed<Nad> {
         let (name, mut places) = self.metadata.name();
         let config = self.spec.and_then(|spec| spec.config);
-        places.extend(config.iter().map(|text| ("spec.config".to_owned(), line(text))));
+        places.extend(
+            config
+                .iter()
+                .map(|text| ("spec.config".to_owned(), line(text))),
+        );
         let annotations = self.metadata.annotations(&mut places);
         let config = config.map(|text| text.value).unwrap_or_default();
-        Placed { object: Nad { name, config, annotations }, places }
+        Placed {
+            object: Nad {
+                name,
+                config,
+                annotations,
+            },
+            places,
+        }
     }
 
     pub(super) fn claim(self) -> IpamClaim {
         let (name, _) = self.metadata.name();
-        let Spec { network, interface, .. } = self.spec.unwrap_or_default();
+        let Spec {
+            network, interface, ..
+        } = self.spec.unwrap_or_default();
         let text = |text: Option<Text>| text.map(|text| text.value).unwrap_or_default();
         let ips = self.status.unwrap_or_default().ips;
         let uid = self.metadata.uid.unwrap_or_default();
@@ -101,10 +117,24 @@ impl Document {
     pub(super) fn pod(self) -> Option<Placed<Pod>> {
         let (name, mut places) = self.metadata.name();
         let uid = self.metadata.uid.clone().unwrap_or_default();
-        let metadata = if self.kind == "Pod" { self.metadata } else { self.spec?.template()?.metadata };
+        let metadata = if self.kind == "Pod" {
+            self.metadata
+        } else {
+            self.spec?.template()?.metadata
+        };
         let annotations = metadata.annotations(&mut places);
-        let pod = Pod { name, uid, annotations, resource_claims: Vec::new(), node: String::new(), is_over: false };
-        Some(Placed { object: pod, places })
+        let pod = Pod {
+            name,
+            uid,
+            annotations,
+            resource_claims: Vec::new(),
+            node: String::new(),
+            is_over: false,
+        };
+        Some(Placed {
+            object: pod,
+            places,
+        })
     }
 }
 
@@ -117,16 +147,34 @@ impl Spec {
 impl Meta {
     /// The name, and its place.
     fn name(&self) -> (ObjectName, BTreeMap<String, usize>) {
-        let namespace = self.namespace.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT.to_owned());
-        let name = self.name.as_ref().map(|name| name.value.clone()).unwrap_or_default();
-        let places = self.name.iter().flat_map(|name| ["metadata.name", ""].map(|key| (key.to_owned(), line(name))));
+        let namespace = self
+            .namespace
+            .clone()
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| DEFAULT.to_owned());
+        let name = self
+            .name
+            .as_ref()
+            .map(|name| name.value.clone())
+            .unwrap_or_default();
+        let places = self
+            .name
+            .iter()
+            .flat_map(|name| ["metadata.name", ""].map(|key| (key.to_owned(), line(name))));
         (ObjectName { namespace, name }, places.collect())
     }
 
     fn annotations(self, places: &mut BTreeMap<String, usize>) -> BTreeMap<String, String> {
         let annotations = self.annotations.unwrap_or_default();
-        places.extend(annotations.iter().map(|(key, text)| (key.clone(), line(text))));
-        annotations.into_iter().map(|(key, text)| (key, text.value)).collect()
+        places.extend(
+            annotations
+                .iter()
+                .map(|(key, text)| (key.clone(), line(text))),
+        );
+        annotations
+            .into_iter()
+            .map(|(key, text)| (key, text.value))
+            .collect()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Manifest files: the objects that concern a pod's networks, and the lines on which their texts stand.
+//! Manifest files: the objects that concern a pod's networks, and the lines on which their texts
+//! stand.
 
 mod document;
 
@@ -45,7 +46,8 @@ impl From<Unreadable> for Error {
 }
 
 impl File {
-    /// Reads all documents of a file; `-` is standard input. Objects of other kinds are passed over.
+    /// Reads all documents of a file; `-` is standard input. Objects of other kinds are passed
+    /// over.
     pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
         let mut text = String::new();
         let mut read = |from: &mut dyn Read| from.take(MAX_BYTES).read_to_string(&mut text);
@@ -54,7 +56,11 @@ impl File {
         } else {
             std::fs::File::open(path).and_then(|mut file| read(&mut file))
         };
-        done.map_err(|err| Unreadable { path: path.to_owned(), line: 1, why: err.to_string() })?;
+        done.map_err(|err| Unreadable {
+            path: path.to_owned(),
+            line: 1,
+            why: err.to_string(),
+        })?;
         Self::parse(path, &text)
     }
 
@@ -66,7 +72,11 @@ impl File {
             nads: Vec::new(),
             claims: Vec::new(),
         };
-        let documents = Document::all(text).map_err(|(line, why)| Unreadable { path: path.to_owned(), line, why })?;
+        let documents = Document::all(text).map_err(|(line, why)| Unreadable {
+            path: path.to_owned(),
+            line,
+            why,
+        })?;
         for document in documents {
             file.add(document);
         }
@@ -86,12 +96,17 @@ impl File {
         }
     }
 
-    /// The line of the file on which line `inner` of a text stands, from 1. A text in quotes has one line for all of its own.
+    /// The line of the file on which line `inner` of a text stands, from 1. A text in quotes has
+    /// one line for all of its own.
     pub(super) fn line(&self, first: usize, text: &str, inner: usize) -> usize {
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
         let line = (first + inner).saturating_sub(blank + 1);
-        let written = line.checked_sub(1).and_then(|at| self.lines.get(at)).map(|line| line.trim());
-        let is_there = written.is_some() && written == text.lines().nth(inner.saturating_sub(1)).map(str::trim);
+        let written = line
+            .checked_sub(1)
+            .and_then(|at| self.lines.get(at))
+            .map(|line| line.trim());
+        let is_there = written.is_some()
+            && written == text.lines().nth(inner.saturating_sub(1)).map(str::trim);
         if is_there { line } else { first }
     }
 }
@@ -99,7 +114,11 @@ impl File {
 impl<T> Placed<T> {
     /// The line on which the text of this key begins.
     pub(super) fn place(&self, key: &str) -> usize {
-        self.places.get(key).or_else(|| self.places.get("")).copied().unwrap_or(1)
+        self.places
+            .get(key)
+            .or_else(|| self.places.get(""))
+            .copied()
+            .unwrap_or(1)
     }
 }
 
@@ -107,9 +126,15 @@ impl<T> Placed<T> {
 pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
     let mut objects = Objects::default();
     for path in paths {
-        let File { pods, nads, claims, .. } = File::read(path)?;
-        objects.pods.extend(pods.into_iter().map(|placed| placed.object));
-        objects.nads.extend(nads.into_iter().map(|placed| placed.object));
+        let File {
+            pods, nads, claims, ..
+        } = File::read(path)?;
+        objects
+            .pods
+            .extend(pods.into_iter().map(|placed| placed.object));
+        objects
+            .nads
+            .extend(nads.into_iter().map(|placed| placed.object));
         objects.claims.extend(claims);
     }
     Ok(Manifests::new(objects))
@@ -156,11 +181,23 @@ items:
     #[test]
     fn documents_lists_and_templates_are_objects() {
         let file = read(TEXT);
-        let names: Vec<String> = file.pods.iter().map(|pod| pod.object.name.to_string()).collect();
+        let names: Vec<String> = file
+            .pods
+            .iter()
+            .map(|pod| pod.object.name.to_string())
+            .collect();
         assert_eq!(names, ["default/web", "ns/nightly"]);
         assert_eq!(file.nads[0].object.name.to_string(), "ns/blue");
-        assert_eq!((file.claims[0].name.to_string(), file.claims[0].network.as_str()), ("default/c".to_owned(), "n"));
-        let json = read("{\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"x\", \"annotations\": null}}");
+        assert_eq!(
+            (
+                file.claims[0].name.to_string(),
+                file.claims[0].network.as_str()
+            ),
+            ("default/c".to_owned(), "n")
+        );
+        let json = read(
+            "{\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"x\", \"annotations\": null}}",
+        );
         assert_eq!(json.pods[0].object.name.to_string(), "default/x");
     }
 
@@ -168,17 +205,39 @@ items:
     fn a_line_of_a_text_is_one_of_the_file() {
         let file = read(TEXT);
         let pod = &file.pods[0];
-        let line = |key: &str, inner| file.line(pod.place(key), &pod.object.annotations[key], inner);
-        assert_eq!([line("one", 2), line("one", 3), line("two", 1), line("three", 2)], [8, 9, 11, 12]);
-        assert_eq!((file.nads[0].place("spec.config"), pod.place("metadata.name"), pod.place("other")), (21, 4, 4));
+        let line =
+            |key: &str, inner| file.line(pod.place(key), &pod.object.annotations[key], inner);
+        assert_eq!(
+            [
+                line("one", 2),
+                line("one", 3),
+                line("two", 1),
+                line("three", 2)
+            ],
+            [8, 9, 11, 12]
+        );
+        assert_eq!(
+            (
+                file.nads[0].place("spec.config"),
+                pod.place("metadata.name"),
+                pod.place("other")
+            ),
+            (21, 4, 4)
+        );
     }
 
     #[test]
     fn a_file_that_can_not_be_read_says_on_which_line() {
-        for (text, line) in [("kind: Pod\nmetadata: [", 2), ("kind: Pod\nmetadata:\n  annotations: 5\n", 3)] {
+        for (text, line) in [
+            ("kind: Pod\nmetadata: [", 2),
+            ("kind: Pod\nmetadata:\n  annotations: 5\n", 3),
+        ] {
             let err = File::parse(Path::new("f"), text).expect_err(text);
             assert!(err.line == line && !err.why.contains('\n'), "{err:?}");
         }
-        assert_eq!(File::read(Path::new("/nowhere")).expect_err("no file").line, 1);
+        assert_eq!(
+            File::read(Path::new("/nowhere")).expect_err("no file").line,
+            1
+        );
     }
 }

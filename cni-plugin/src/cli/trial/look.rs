@@ -37,20 +37,46 @@ pub(super) fn look(
     timings: &[(Vec<Step>, Timing)],
 ) -> Result<Sides, Cause> {
     let steps = timings.iter().flat_map(|(steps, _)| steps);
-    let mut names: BTreeSet<String> = steps.filter_map(host_link).map(|link| link.name.to_string()).collect();
-    let of_host = results.iter().flat_map(|result| &result.interfaces).filter(|interface| interface.sandbox.is_empty());
+    let mut names: BTreeSet<String> = steps
+        .filter_map(host_link)
+        .map(|link| link.name.to_string())
+        .collect();
+    let of_host = results
+        .iter()
+        .flat_map(|result| &result.interfaces)
+        .filter(|interface| interface.sandbox.is_empty());
     names.extend(of_host.map(|interface| interface.name.clone()));
     let mut routes = Vec::new();
     for v4 in [true, false] {
         routes.extend(route::list(kernel.route(Ns::Pod)?, v4)?);
     }
-    let host = links(kernel, Ns::Host)?.into_iter().filter(|seen| names.contains(&seen.name)).collect();
-    Ok(Sides { pod: links(kernel, Ns::Pod)?, routes, host })
+    let host = links(kernel, Ns::Host)?
+        .into_iter()
+        .filter(|seen| names.contains(&seen.name))
+        .collect();
+    Ok(Sides {
+        pod: links(kernel, Ns::Pod)?,
+        routes,
+        host,
+    })
 }
 
 fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, Cause> {
     let links = link::list(kernel.route(ns)?)?;
     let addrs = addr::list(kernel.route(ns)?, 0)?;
-    let of = |index| addrs.iter().filter(move |(of, _)| *of == index).map(|(_, addr)| addr.clone()).collect();
-    Ok(links.into_iter().map(|(name, link)| Seen { name, addrs: of(link.index), link }).collect())
+    let of = |index| {
+        addrs
+            .iter()
+            .filter(move |(of, _)| *of == index)
+            .map(|(_, addr)| addr.clone())
+            .collect()
+    };
+    Ok(links
+        .into_iter()
+        .map(|(name, link)| Seen {
+            name,
+            addrs: of(link.index),
+            link,
+        })
+        .collect())
 }

@@ -1,4 +1,5 @@
-//! `braid try`: attaches a sandbox for real, shows what came of it and how long each step took, and takes it back.
+//! `braid try`: attaches a sandbox for real, shows what came of it and how long each step took, and
+//! takes it back.
 
 mod look;
 mod show;
@@ -45,20 +46,26 @@ pub(super) struct Arguments {
 
 /// The namespace of a sandbox; `None` for a container that is none.
 pub(super) fn sandbox_of(container_id: &str) -> Option<PathBuf> {
-    container_id.starts_with(PREFIX).then(|| Path::new(NETNS_DIR).join(container_id))
+    container_id
+        .starts_with(PREFIX)
+        .then(|| Path::new(NETNS_DIR).join(container_id))
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let id = format!("{PREFIX}{}", random_word()?);
     let path = Path::new(NETNS_DIR).join(&id);
     let attachment = conf::attachment(&id, &arguments.ifname, Some(path.clone()), &arguments.args)?;
-    let (call, mut cluster) = arguments.networks.call(&attachment, &This { is_timed: false })?;
+    let (call, mut cluster) = arguments
+        .networks
+        .call(&attachment, &This { is_timed: false })?;
     signal::note_instead()?;
     NetNs::make_at(&path)?;
     let attached = attach(&call, cluster.as_mut(), &path);
     if let (Ok(text), true, None) = (&attached, arguments.keep, signal::noted()) {
-        let keep =
-            format!("look inside: nsenter --net={} ip address\ntake it back: braid detach {id}\n", path.display());
+        let keep = format!(
+            "look inside: nsenter --net={} ip address\ntake it back: braid detach {id}\n",
+            path.display()
+        );
         return Ok(output::print(&format!("{text}\n{keep}")));
     }
     let detached = detach(&call);
@@ -68,7 +75,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     }
     match detached {
         Ok(took) => output::print(&format!("taken back in {}\n", show::milliseconds(took))),
-        Err(err) => return Err(attached.map_or_else(|first| first, |_| err.context("take back the sandbox")).into()),
+        Err(err) => {
+            return Err(attached
+                .map_or_else(|first| first, |_| err.context("take back the sandbox"))
+                .into());
+        }
     };
     removed?;
     attached?;
@@ -77,13 +88,22 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// ADD, and everything that there is to say about it.
-fn attach(call: &Invocation, mut cluster: Option<&mut InCluster>, path: &Path) -> Result<String, Error> {
+fn attach(
+    call: &Invocation,
+    mut cluster: Option<&mut InCluster>,
+    path: &Path,
+) -> Result<String, Error> {
     let start = Instant::now();
     let added = add(call, &This { is_timed: true }, &mut |results, host| {
-        cluster.as_mut().map_or(Ok(()), |cluster| cluster.publish(results, host)).map(|()| None)
+        cluster
+            .as_mut()
+            .map_or(Ok(()), |cluster| cluster.publish(results, host))
+            .map(|()| None)
     })?;
     let took = start.elapsed();
-    let Added { results, timings, .. } = added;
+    let Added {
+        results, timings, ..
+    } = added;
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
     let mut kernel = Kernel::open(Some(netns)).map_err(|err| fail(&err))?;
@@ -92,14 +112,17 @@ fn attach(call: &Invocation, mut cluster: Option<&mut InCluster>, path: &Path) -
     Ok(show::attached(path, &seen, &timings, took) + &told)
 }
 
-/// Removes a sandbox that nothing is attached to any more, and the bridge of its own, if it had one.
+/// Removes a sandbox that nothing is attached to any more, and the bridge of its own, if it had
+/// one.
 pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("remove the sandbox: {err}"));
     NetNs::remove_at(path).map_err(|err| fail(&err))?;
     let bridge = IfName::parse(&bridge_of(id)).map_err(|err| fail(&err))?;
     let mut host = This { is_timed: false }.open(None).map_err(Error::from)?;
     let steps = [Step::del(Link::any(LinkRef::host(bridge)))];
-    let errors = host.execute(&steps, &Facts::default(), OnError::GoOn).errors;
+    let errors = host
+        .execute(&steps, &Facts::default(), OnError::GoOn)
+        .errors;
     Error::joined(&errors.into_iter().map(Error::from).collect::<Vec<_>>())
 }
 
@@ -121,13 +144,19 @@ mod tests {
 
     #[test]
     fn only_a_sandboxs_own_namespace_is_ever_removed() {
-        assert_eq!(sandbox_of("braid-try-1a2b3c4d"), Some(PathBuf::from("/run/netns/braid-try-1a2b3c4d")));
+        assert_eq!(
+            sandbox_of("braid-try-1a2b3c4d"),
+            Some(PathBuf::from("/run/netns/braid-try-1a2b3c4d"))
+        );
         assert_eq!(sandbox_of("4f1c"), None);
     }
 
     #[test]
     fn sandboxes_have_names_of_their_own() {
-        let (one, other) = (random_word().expect("a word"), random_word().expect("a word"));
+        let (one, other) = (
+            random_word().expect("a word"),
+            random_word().expect("a word"),
+        );
         assert_eq!(one.len(), 8);
         assert_ne!(one, other);
     }

@@ -12,12 +12,27 @@ use std::time::Duration;
 const TABLE_LOCAL: u32 = 255;
 const TABLE_MAIN: u32 = 254;
 
-pub(super) fn attached(path: &Path, sides: &Sides, timings: &[(Vec<Step>, Timing)], took: Duration) -> String {
-    let links =
-        |of, links: &[Seen]| table(&[of, "kind", "state", "mtu", "mac", "addresses"], links.iter().map(link_row));
-    let routes = sides.routes.iter().filter(|route| route.table != TABLE_LOCAL);
+pub(super) fn attached(
+    path: &Path,
+    sides: &Sides,
+    timings: &[(Vec<Step>, Timing)],
+    took: Duration,
+) -> String {
+    let links = |of, links: &[Seen]| {
+        table(
+            &[of, "kind", "state", "mtu", "mac", "addresses"],
+            links.iter().map(link_row),
+        )
+    };
+    let routes = sides
+        .routes
+        .iter()
+        .filter(|route| route.table != TABLE_LOCAL);
     let routes: Vec<Vec<String>> = routes.map(|route| route_row(route, &sides.pod)).collect();
-    let mut parts = vec![format!("sandbox {}\n", path.display()), links("interface", &sides.pod)];
+    let mut parts = vec![
+        format!("sandbox {}\n", path.display()),
+        links("interface", &sides.pod),
+    ];
     if !routes.is_empty() {
         parts.push(table(&["route", "via", "interface", "table"], routes));
     }
@@ -41,10 +56,26 @@ fn link_row(seen: &Seen) -> Vec<String> {
 }
 
 fn route_row(route: &RouteFact, links: &[Seen]) -> Vec<String> {
-    let name = links.iter().find(|seen| Some(seen.link.index) == route.link).map(|seen| seen.name.clone());
-    let dst = if route.dst.prefix_len() == 0 { "default".to_owned() } else { route.dst.to_string() };
-    let table = if route.table == TABLE_MAIN { "main".to_owned() } else { route.table.to_string() };
-    vec![dst, route.gw.map(|gw| gw.to_string()).unwrap_or_default(), name.unwrap_or_default(), table]
+    let name = links
+        .iter()
+        .find(|seen| Some(seen.link.index) == route.link)
+        .map(|seen| seen.name.clone());
+    let dst = if route.dst.prefix_len() == 0 {
+        "default".to_owned()
+    } else {
+        route.dst.to_string()
+    };
+    let table = if route.table == TABLE_MAIN {
+        "main".to_owned()
+    } else {
+        route.table.to_string()
+    };
+    vec![
+        dst,
+        route.gw.map(|gw| gw.to_string()).unwrap_or_default(),
+        name.unwrap_or_default(),
+        table,
+    ]
 }
 
 /// The steps that went to the kernel in one send stand under its time.
@@ -52,13 +83,20 @@ fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>
     let mut rows = Vec::new();
     for (steps, timing) in timings {
         for (at, step) in steps.iter().enumerate() {
-            let time = if at == 0 { milliseconds(timing.took) } else { String::new() };
+            let time = if at == 0 {
+                milliseconds(timing.took)
+            } else {
+                String::new()
+            };
             rows.push(vec![time, step.to_string()]);
         }
     }
     let sent: Duration = timings.iter().map(|(_, timing)| timing.took).sum();
     let rest = milliseconds(took.saturating_sub(sent));
-    rows.push(vec![rest, "# reading the host, deciding, reserving addresses, recording, other programs".to_owned()]);
+    rows.push(vec![
+        rest,
+        "# reading the host, deciding, reserving addresses, recording, other programs".to_owned(),
+    ]);
     rows.push(vec![milliseconds(took), "# in all".to_owned()]);
     rows
 }
@@ -78,10 +116,28 @@ mod tests {
 
     #[test]
     fn times_of_sends_and_the_rest_add_up_to_the_whole() {
-        let step = |name| Step::Wait(Event::Up(LinkRef::host(IfName::parse(name).expect("a name"))));
+        let step = |name| {
+            Step::Wait(Event::Up(LinkRef::host(
+                IfName::parse(name).expect("a name"),
+            )))
+        };
         let sends = [
-            (vec![step("a"), step("b")], Timing { first: 0, count: 2, took: Duration::from_micros(1500) }),
-            (vec![step("c")], Timing { first: 2, count: 1, took: Duration::from_micros(5) }),
+            (
+                vec![step("a"), step("b")],
+                Timing {
+                    first: 0,
+                    count: 2,
+                    took: Duration::from_micros(1500),
+                },
+            ),
+            (
+                vec![step("c")],
+                Timing {
+                    first: 2,
+                    count: 1,
+                    took: Duration::from_micros(5),
+                },
+            ),
         ];
         let rows = time_rows(&sends, Duration::from_millis(2));
         let times: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();

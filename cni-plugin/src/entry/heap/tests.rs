@@ -1,4 +1,7 @@
-#![expect(clippy::multiple_unsafe_ops_per_block, reason = "the calls of an allocator, one after the other")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "the calls of an allocator, one after the other"
+)]
 
 use super::*;
 
@@ -12,7 +15,10 @@ fn pieces_lie_one_behind_the_other_and_large_ones_elsewhere() {
     // SAFETY: no piece is used.
     let pieces = [(3, 1), (LARGE, 8), (17, 1), (8, 16), (LARGE, 1)]
         .map(|(size, align)| unsafe { HEAP.alloc(layout(size, align)) });
-    assert_eq!(pieces.map(|piece| HEAP.place(piece).unwrap()), [0, HALF, 16, 48, HALF + LARGE]);
+    assert_eq!(
+        pieces.map(|piece| HEAP.place(piece).unwrap()),
+        [0, HALF, 16, 48, HALF + LARGE]
+    );
 }
 
 #[test]
@@ -26,7 +32,11 @@ fn the_last_piece_grows_where_it_is_and_another_takes_its_content_along() {
         first.add(4).write_bytes(8, 86);
         let second = HEAP.alloc(layout(1, 1));
         assert_eq!(HEAP.place(second), Some(96));
-        assert_eq!(HEAP.realloc(first, layout(90, 1), 5), first, "to shrink in place is always possible");
+        assert_eq!(
+            HEAP.realloc(first, layout(90, 1), 5),
+            first,
+            "to shrink in place is always possible"
+        );
         let moved = HEAP.realloc(first, layout(5, 1), 17);
         assert_eq!(HEAP.place(moved), Some(112));
         assert_eq!(std::slice::from_raw_parts(moved, 5), [7, 7, 7, 7, 8]);
@@ -61,8 +71,15 @@ fn beyond_the_block_the_c_library_answers() {
             assert_eq!(*longer, 9);
             HEAP.dealloc(longer, layout(2 * HALF, align));
         }
-        assert!(HEAP.alloc_zeroed(layout(LARGE, 1)).read() == 0, "also when the half is full");
-        assert_eq!(HEAP.place(HEAP.alloc(layout(1, 1))), Some(0), "the other half is not");
+        assert!(
+            HEAP.alloc_zeroed(layout(LARGE, 1)).read() == 0,
+            "also when the half is full"
+        );
+        assert_eq!(
+            HEAP.place(HEAP.alloc(layout(1, 1))),
+            Some(0),
+            "the other half is not"
+        );
     }
 }
 
@@ -75,10 +92,18 @@ fn no_piece_is_two_threads() {
             // SAFETY: as above.
             unsafe {
                 let piece = HEAP.alloc_zeroed(layout(size, 8));
-                assert!(std::slice::from_raw_parts(piece, size).iter().all(|byte| *byte == 0));
+                assert!(
+                    std::slice::from_raw_parts(piece, size)
+                        .iter()
+                        .all(|byte| *byte == 0)
+                );
                 piece.write_bytes(mark, size);
                 let longer = HEAP.realloc(piece, layout(size, 8), size + 20);
-                assert!(std::slice::from_raw_parts(longer, size).iter().all(|byte| *byte == mark));
+                assert!(
+                    std::slice::from_raw_parts(longer, size)
+                        .iter()
+                        .all(|byte| *byte == mark)
+                );
                 longer.write_bytes(mark, size + 20);
             }
         }

@@ -57,7 +57,8 @@ pub(super) struct Question<'a> {
 impl Display for Question<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} from {}", self.protocol, self.to, self.asker)?;
-        self.source.map_or(Ok(()), |source| write!(f, " bound to {source}"))
+        self.source
+            .map_or(Ok(()), |source| write!(f, " bound to {source}"))
     }
 }
 
@@ -71,10 +72,24 @@ pub(super) struct Answer {
 impl Question<'_> {
     /// Asks `times` times, each time from a new port; fails if one of them is not answered.
     pub(super) fn ask(&self, cluster: &Cluster, times: u32) -> Result<Vec<Answer>> {
-        let source = self.source.map(|source| source.to_string()).unwrap_or_default();
-        let (protocol, address, port) =
-            (self.protocol.to_string(), self.to.ip().to_string(), self.to.port().to_string());
-        let arguments = ["-c", SCRIPT, &protocol, &source, &address, &port, &times.to_string()];
+        let source = self
+            .source
+            .map(|source| source.to_string())
+            .unwrap_or_default();
+        let (protocol, address, port) = (
+            self.protocol.to_string(),
+            self.to.ip().to_string(),
+            self.to.port().to_string(),
+        );
+        let arguments = [
+            "-c",
+            SCRIPT,
+            &protocol,
+            &source,
+            &address,
+            &port,
+            &times.to_string(),
+        ];
         let said = sh::read(self.python(cluster)?.args(arguments))?;
         parse(&said).with_context(|| self.to_string())
     }
@@ -90,11 +105,23 @@ impl Question<'_> {
 
 fn parse(said: &str) -> Result<Vec<Answer>> {
     let answer = |(at, line): (usize, &str)| {
-        if let Some((pod, client)) = line.strip_prefix("answer ").and_then(|answer| answer.split_once(' ')) {
-            let client = client.parse().with_context(|| format!("client {client:?} in the answer of {pod}"))?;
-            return Ok(Answer { pod: pod.to_owned(), client });
+        if let Some((pod, client)) = line
+            .strip_prefix("answer ")
+            .and_then(|answer| answer.split_once(' '))
+        {
+            let client = client
+                .parse()
+                .with_context(|| format!("client {client:?} in the answer of {pod}"))?;
+            return Ok(Answer {
+                pod: pod.to_owned(),
+                client,
+            });
         }
-        bail!("question {}: nobody answered: {}", at + 1, line.trim_start_matches("nobody "))
+        bail!(
+            "question {}: nobody answered: {}",
+            at + 1,
+            line.trim_start_matches("nobody ")
+        )
     };
     said.lines().enumerate().map(answer).collect()
 }
@@ -105,7 +132,10 @@ mod tests {
 
     #[test]
     fn all_questions_have_an_answer_or_the_reason_of_the_first_without_is_said() {
-        let answer = |pod: &str| Answer { pod: pod.into(), client: Ipv4Addr::new(10, 99, 0, 1) };
+        let answer = |pod: &str| Answer {
+            pod: pod.into(),
+            client: Ipv4Addr::new(10, 99, 0, 1),
+        };
         let answers = parse("answer a 10.99.0.1\nanswer b 10.99.0.1\n").expect("answers");
         assert_eq!(answers, [answer("a"), answer("b")]);
         let error = parse("answer a 10.99.0.1\nnobody timed out\n").expect_err("no answer");

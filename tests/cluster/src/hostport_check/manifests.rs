@@ -1,5 +1,5 @@
-//! The pods and Services of the check. Every pod answers TCP and UDP with its name; busybox has nothing that answers UDP,
-//! so the pods are given Debian's Python by a mount.
+//! The pods and Services of the check. Every pod answers TCP and UDP with its name; busybox has
+//! nothing that answers UDP, so the pods are given Debian's Python by a mount.
 
 use super::ask::{PYTHON, Protocol};
 use crate::pods;
@@ -29,11 +29,19 @@ pub(super) fn client_pod(node: Node) -> Value {
 }
 
 pub(super) fn backend_pods(node: Node) -> impl Iterator<Item = Value> {
-    backends(node).into_iter().map(move |name| pod(&name, node, "backend"))
+    backends(node)
+        .into_iter()
+        .map(move |name| pod(&name, node, "backend"))
 }
 
 /// A pod to which `port` of its node leads.
-pub(super) fn host_port_pod(name: &str, node: Node, host_ip: Ipv4Addr, protocol: Protocol, port: u16) -> Value {
+pub(super) fn host_port_pod(
+    name: &str,
+    node: Node,
+    host_ip: Ipv4Addr,
+    protocol: Protocol,
+    port: u16,
+) -> Value {
     let mut pod = pod(name, node, "host-port");
     let protocol = protocol.to_string().to_uppercase();
     pod["spec"]["containers"][0]["ports"] =
@@ -43,7 +51,9 @@ pub(super) fn host_port_pod(name: &str, node: Node, host_ip: Ipv4Addr, protocol:
 
 fn pod(name: &str, node: Node, part: &str) -> Value {
     // Python finds its libraries where a merged /usr has them.
-    let mut spec = pods::spec(&format!("ln -s /usr/lib* / && exec {PYTHON} -c \"$0\" {PORT}"));
+    let mut spec = pods::spec(&format!(
+        "ln -s /usr/lib* / && exec {PYTHON} -c \"$0\" {PORT}"
+    ));
     // By the scheduler, which has to accept one host port at two addresses.
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
     spec["volumes"] = json!([{"name": "usr", "hostPath": {"path": "/usr", "type": "Directory"}}]);

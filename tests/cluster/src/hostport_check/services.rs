@@ -1,4 +1,5 @@
-//! Services through kube-proxy: on every node, with and without a pod of its own, with and without affinity.
+//! Services through kube-proxy: on every node, with and without a pod of its own, with and without
+//! affinity.
 
 use super::ask::{Answer, Asker, Question};
 use super::{Protocol, manifests};
@@ -10,7 +11,8 @@ use std::time::Duration;
 use xtask::cluster::{API_SERVER, Cluster, Node, wait};
 use xtask::sh;
 
-/// Requests to a Service. The chance that one of two equal halves of its pods never answers is 2^-32.
+/// Requests to a Service. The chance that one of two equal halves of its pods never answers is
+/// 2^-32.
 const TIMES: u32 = 32;
 /// kube-proxy writes its rules once a second at most.
 const SYNC: Duration = Duration::from_secs(20);
@@ -49,15 +51,20 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
 impl Service {
     fn read(cluster: &Cluster, name: &'static str) -> Result<Self> {
         let text = sh::read(&mut cluster.kubectl(["get", "service", name, "-o", "json"]))?;
-        let service: Value = serde_json::from_str(&text).with_context(|| format!("parse the Service {name}"))?;
+        let service: Value =
+            serde_json::from_str(&text).with_context(|| format!("parse the Service {name}"))?;
         let cluster_ip = service["spec"]["clusterIP"].as_str().unwrap_or_default();
         let node_port = |at: usize| {
-            let port = service["spec"]["ports"][at]["nodePort"].as_u64().and_then(|port| port.try_into().ok());
+            let port = service["spec"]["ports"][at]["nodePort"]
+                .as_u64()
+                .and_then(|port| port.try_into().ok());
             port.with_context(|| format!("the Service {name} has no node port"))
         };
         Ok(Self {
             name,
-            cluster_ip: cluster_ip.parse().with_context(|| format!("clusterIP {cluster_ip:?} of {name}"))?,
+            cluster_ip: cluster_ip
+                .parse()
+                .with_context(|| format!("clusterIP {cluster_ip:?} of {name}"))?,
             node_ports: [node_port(0)?, node_port(1)?],
         })
     }
@@ -68,21 +75,30 @@ impl Service {
 
     fn at_node(&self, node: Node, protocol: Protocol) -> SocketAddrV4 {
         let [tcp, udp] = self.node_ports;
-        SocketAddrV4::new(node.address(), if protocol == Protocol::Tcp { tcp } else { udp })
+        SocketAddrV4::new(
+            node.address(),
+            if protocol == Protocol::Tcp { tcp } else { udp },
+        )
     }
 
     /// Waits until kube-proxy on each node has rules for it; all of a Service's rules come at once.
     fn await_rules(&self, cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         for node in nodes {
             let question = question(Asker::Node(node), Protocol::Tcp, self.at_cluster_ip());
-            wait::eventually(SYNC, || question.ask(cluster, 1)).with_context(|| format!("Service {}", self.name))?;
+            wait::eventually(SYNC, || question.ask(cluster, 1))
+                .with_context(|| format!("Service {}", self.name))?;
         }
         Ok(())
     }
 }
 
 fn question(asker: Asker<'_>, protocol: Protocol, to: SocketAddrV4) -> Question<'_> {
-    Question { asker, source: None, protocol, to }
+    Question {
+        asker,
+        source: None,
+        protocol,
+        to,
+    }
 }
 
 fn names(answers: &[Answer]) -> BTreeSet<&str> {
@@ -90,12 +106,23 @@ fn names(answers: &[Answer]) -> BTreeSet<&str> {
 }
 
 /// Requests from everywhere to every address: pods of both nodes answer.
-fn check_spread(cluster: &Cluster, service: &Service, nodes: [Node; 2], clients: &[String; 2]) -> Result<()> {
-    let within = nodes.into_iter().map(Asker::Node).chain(clients.iter().map(|name| Asker::Pod(name)));
+fn check_spread(
+    cluster: &Cluster,
+    service: &Service,
+    nodes: [Node; 2],
+    clients: &[String; 2],
+) -> Result<()> {
+    let within = nodes
+        .into_iter()
+        .map(Asker::Node)
+        .chain(clients.iter().map(|name| Asker::Pod(name)));
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let at_nodes = nodes.map(|node| service.at_node(node, protocol));
         let from_within = within.clone().flat_map(|asker| {
-            at_nodes.into_iter().chain([service.at_cluster_ip()]).map(move |to| question(asker, protocol, to))
+            at_nodes
+                .into_iter()
+                .chain([service.at_cluster_ip()])
+                .map(move |to| question(asker, protocol, to))
         });
         let from_outside = at_nodes.map(|to| question(Asker::Outside, protocol, to));
         for question in from_within.chain(from_outside) {
@@ -116,8 +143,13 @@ fn expect_both_nodes(cluster: &Cluster, question: &Question<'_>, nodes: [Node; 2
     let answers = question.ask(cluster, TIMES)?;
     let answered = names(&answers);
     for node in nodes {
-        let is_there = manifests::backends(node).iter().any(|backend| answered.contains(backend.as_str()));
-        ensure!(is_there, "{question}: of {TIMES} answers none is of a pod on {node}, all are of {answered:?}");
+        let is_there = manifests::backends(node)
+            .iter()
+            .any(|backend| answered.contains(backend.as_str()));
+        ensure!(
+            is_there,
+            "{question}: of {TIMES} answers none is of a pod on {node}, all are of {answered:?}"
+        );
     }
     Ok(())
 }
@@ -127,11 +159,20 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for (node, other) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
             let own = manifests::backends(node);
-            for (asker, address) in [(Asker::Outside, API_SERVER), (Asker::Node(other), other.address())] {
+            for (asker, address) in [
+                (Asker::Outside, API_SERVER),
+                (Asker::Node(other), other.address()),
+            ] {
                 let question = question(asker, protocol, service.at_node(node, protocol));
                 for Answer { pod, client } in question.ask(cluster, TIMES)? {
-                    ensure!(own.contains(&pod), "{question}: {pod} answered, which is not on {node}");
-                    ensure!(client == address, "{question}: {pod} saw the client {client} instead of {address}");
+                    ensure!(
+                        own.contains(&pod),
+                        "{question}: {pod} answered, which is not on {node}"
+                    );
+                    ensure!(
+                        client == address,
+                        "{question}: {pod} saw the client {client} instead of {address}"
+                    );
                 }
             }
         }
@@ -146,19 +187,40 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
 }
 
 /// Whoever asks always has the same pod.
-fn check_sticky(cluster: &Cluster, service: &Service, nodes: [Node; 2], clients: &[String; 2]) -> Result<()> {
+fn check_sticky(
+    cluster: &Cluster,
+    service: &Service,
+    nodes: [Node; 2],
+    clients: &[String; 2],
+) -> Result<()> {
     let protocol = Protocol::Tcp;
-    let within = nodes.into_iter().map(Asker::Node).chain(clients.iter().map(|name| Asker::Pod(name)));
+    let within = nodes
+        .into_iter()
+        .map(Asker::Node)
+        .chain(clients.iter().map(|name| Asker::Pod(name)));
     let questions = within
         .map(|asker| question(asker, protocol, service.at_cluster_ip()))
-        .chain(nodes.map(|node| question(Asker::Outside, protocol, service.at_node(node, protocol))));
+        .chain(
+            nodes.map(|node| question(Asker::Outside, protocol, service.at_node(node, protocol))),
+        );
     let mut chosen = Vec::new();
     for question in questions {
         let answers = question.ask(cluster, TIMES)?;
         let answered = names(&answers);
-        ensure!(answered.len() == 1, "{question}: {} pods answered one client: {answered:?}", answered.len());
-        chosen.extend(answered.into_iter().map(|pod| format!("{}: {pod}", question.asker)));
+        ensure!(
+            answered.len() == 1,
+            "{question}: {} pods answered one client: {answered:?}",
+            answered.len()
+        );
+        chosen.extend(
+            answered
+                .into_iter()
+                .map(|pod| format!("{}: {pod}", question.asker)),
+        );
     }
-    println!("sessionAffinity ClientIP: the same pod gives all of {TIMES} answers ({})", chosen.join(", "));
+    println!(
+        "sessionAffinity ClientIP: the same pod gives all of {TIMES} answers ({})",
+        chosen.join(", ")
+    );
     Ok(())
 }

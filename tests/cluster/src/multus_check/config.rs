@@ -1,4 +1,5 @@
-//! A node's configuration by Multus' entry point, which is started on the node as in the container of its `DaemonSet`.
+//! A node's configuration by Multus' entry point, which is started on the node as in the container
+//! of its `DaemonSet`.
 
 use super::{ACCOUNT, NAMESPACE};
 use anyhow::{Context, Result, bail, ensure};
@@ -46,12 +47,20 @@ impl Form {
 
     /// The name of the file that the entry point writes.
     fn file(self) -> &'static str {
-        if self == Self::List { "00-multus.conflist" } else { "00-multus.conf" }
+        if self == Self::List {
+            "00-multus.conflist"
+        } else {
+            "00-multus.conf"
+        }
     }
 
     fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Plugin => &["--multus-conf-file=auto", "--force-cni-version=true", "--cni-version=0.4.0"],
+            Self::Plugin => &[
+                "--multus-conf-file=auto",
+                "--force-cni-version=true",
+                "--cni-version=0.4.0",
+            ],
             Self::List => &["--multus-conf-file=auto"],
             Self::Named => &["--multus-conf-file=/run/00-multus.conf"],
         }
@@ -93,7 +102,11 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
     delete(&root.join(OWN))?;
     let path = root.join(FOLDER).join(form.file());
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    ensure!(text.matches(WAS).count() == 1, "{}: not one plugin of type multus:\n{text}", path.display());
+    ensure!(
+        text.matches(WAS).count() == 1,
+        "{}: not one plugin of type multus:\n{text}",
+        path.display()
+    );
     // By a rename: the runtime must not read half a file.
     let changed = path.with_extension("changed");
     put(&changed, &text.replace(WAS, IS))?;
@@ -102,8 +115,23 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
 
 /// Puts the token of Multus' account where a container has it.
 fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
-    let token = sh::read(&mut cluster.kubectl(["create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=2h"]))?;
-    let authority = ["get", "configmap", "kube-root-ca.crt", "-n", NAMESPACE, "-o", r"jsonpath={.data.ca\.crt}"];
+    let token = sh::read(&mut cluster.kubectl([
+        "create",
+        "token",
+        ACCOUNT,
+        "-n",
+        NAMESPACE,
+        "--duration=2h",
+    ]))?;
+    let authority = [
+        "get",
+        "configmap",
+        "kube-root-ca.crt",
+        "-n",
+        NAMESPACE,
+        "-o",
+        r"jsonpath={.data.ca\.crt}",
+    ];
     let authority = sh::read(&mut cluster.kubectl(authority))?;
     put(&root.join(TOKEN).join("token"), token.trim())?;
     put(&root.join(TOKEN).join("ca.crt"), &authority)
@@ -111,20 +139,54 @@ fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
 
 /// Runs the entry point until it has written the file.
 fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
-    let server = sh::read(&mut cluster.kubectl(["config", "view", "-o", "jsonpath={.clusters[0].cluster.server}"]))?;
-    let (host, port) = server.trim_start_matches("https://").rsplit_once(':').context("a server with a port")?;
-    let [host, port] = [("HOST", host), ("PORT", port)].map(|(key, value)| format!("KUBERNETES_SERVICE_{key}={value}"));
+    let server = sh::read(&mut cluster.kubectl([
+        "config",
+        "view",
+        "-o",
+        "jsonpath={.clusters[0].cluster.server}",
+    ]))?;
+    let (host, port) = server
+        .trim_start_matches("https://")
+        .rsplit_once(':')
+        .context("a server with a port")?;
+    let [host, port] = [("HOST", host), ("PORT", port)]
+        .map(|(key, value)| format!("KUBERNETES_SERVICE_{key}={value}"));
     let mut command = cluster.on(node, ["env", &host, &port])?;
     command.arg(entrypoint).args(form.flags());
-    // The node's folders, which the container has below /host. The last one is created by the entry point.
-    command.args(["--cni-conf-dir=/etc/cni/net.d", "--multus-autoconfig-dir=/etc/cni/net.d"]);
+    // The node's folders, which the container has below /host. The last one is created by the entry
+    // point.
+    command.args([
+        "--cni-conf-dir=/etc/cni/net.d",
+        "--multus-autoconfig-dir=/etc/cni/net.d",
+    ]);
     command.arg("--multus-cni-conf-dir=/etc/cni/net.d/multus.d/net.d");
-    command.args(["--cni-bin-dir=/opt/cni/bin", "--multus-bin-file=/opt/cni/bin/braid", "--skip-multus-binary-copy"]);
-    let mut running = Running(command.stdout(Stdio::piped()).spawn().context("start Multus' entry point")?);
-    let mut lines = BufReader::new(running.0.stdout.take().context("the entry point has no output")?).lines();
+    command.args([
+        "--cni-bin-dir=/opt/cni/bin",
+        "--multus-bin-file=/opt/cni/bin/braid",
+        "--skip-multus-binary-copy",
+    ]);
+    let mut running = Running(
+        command
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start Multus' entry point")?,
+    );
+    let mut lines = BufReader::new(
+        running
+            .0
+            .stdout
+            .take()
+            .context("the entry point has no output")?,
+    )
+    .lines();
     let mut said = Vec::new();
-    while !said.last().is_some_and(|line: &String| line.starts_with(WRITTEN)) {
-        let Some(line) = lines.next() else { bail!("Multus' entry point has ended: {}", said.join("; ")) };
+    while !said
+        .last()
+        .is_some_and(|line: &String| line.starts_with(WRITTEN))
+    {
+        let Some(line) = lines.next() else {
+            bail!("Multus' entry point has ended: {}", said.join("; "))
+        };
         said.push(line.context("read the output of Multus' entry point")?);
     }
     Ok(())
@@ -138,7 +200,9 @@ pub(super) fn chain(cluster: &Cluster, node: Node) -> Result<PathBuf> {
 /// Writes a file in a folder that is created if it is missing.
 pub(super) fn put(path: &Path, text: &str) -> Result<()> {
     let created = path.parent().map_or(Ok(()), fs::create_dir_all);
-    created.and_then(|()| fs::write(path, text)).with_context(|| format!("write {}", path.display()))
+    created
+        .and_then(|()| fs::write(path, text))
+        .with_context(|| format!("write {}", path.display()))
 }
 
 /// Removes everything of Multus from a node, and further plugins of the default network.
@@ -156,9 +220,15 @@ pub(super) fn remove(cluster: &Cluster, node: Node) -> Result<()> {
 
 /// Deletes a file or a folder, if it is there.
 pub(super) fn delete(path: &Path) -> Result<()> {
-    let deleted = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let deleted = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
     match deleted {
-        Err(err) if err.kind() != ErrorKind::NotFound => Err(err).with_context(|| format!("delete {}", path.display())),
+        Err(err) if err.kind() != ErrorKind::NotFound => {
+            Err(err).with_context(|| format!("delete {}", path.display()))
+        }
         _ => Ok(()),
     }
 }

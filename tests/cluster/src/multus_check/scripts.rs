@@ -18,8 +18,8 @@ const MANY: u16 = 24;
 /// The setting that `subdirectory-chaining` changes.
 const SETTING: &str = "/proc/sys/net/ipv4/conf/eth0/arp_filter";
 
-/// Runs all scripts. Only with [`Form::Named`] does Multus know the folder of the default network's file, so
-/// `subdirectory-chaining` needs that form.
+/// Runs all scripts. Only with [`Form::Named`] does Multus know the folder of the default network's
+/// file, so `subdirectory-chaining` needs that form.
 pub(super) fn run(cluster: &Cluster, nodes: [Node; 2], form: Form) -> Result<()> {
     let check = Check { cluster, nodes };
     check.simple_pod().context("simple-pod")?;
@@ -27,7 +27,9 @@ pub(super) fn run(cluster: &Cluster, nodes: [Node; 2], form: Form) -> Result<()>
     check.default_route1().context("default-route1")?;
     check.connection_limit().context("connection-limit")?;
     if form == Form::Named {
-        check.subdirectory_chaining().context("subdirectory-chaining")?;
+        check
+            .subdirectory_chaining()
+            .context("subdirectory-chaining")?;
     }
     pods::delete(cluster, "net-attach-def", APP)
 }
@@ -38,34 +40,45 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
-    /// A pod on each node has its default network alone. Its status proves that the runtime uses Multus' configuration.
+    /// A pod on each node has its default network alone. Its status proves that the runtime uses
+    /// Multus' configuration.
     fn simple_pod(&self) -> Result<()> {
-        self.with_pods("simple-pod", &self.nodes.map(|node| pod(&format!("simple-{node}"), node, &Value::Null)), || {
-            self.have_networks(&[])
-        })
+        self.with_pods(
+            "simple-pod",
+            &self
+                .nodes
+                .map(|node| pod(&format!("simple-{node}"), node, &Value::Null)),
+            || self.have_networks(&[]),
+        )
     }
 
-    /// Pods on two nodes get the addresses that they request in a macvlan network with the capability, and reach each other.
+    /// Pods on two nodes get the addresses that they request in a macvlan network with the
+    /// capability, and reach each other.
     fn simple_macvlan1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "capabilities": {"ips": true}, "master": "eth1", "mode": "bridge",
             "ipam": {"type": "static"}});
-        self.cluster.create(&[network(MACVLAN, &json!([macvlan, {"type": "tuning"}]))])?;
+        self.cluster
+            .create(&[network(MACVLAN, &json!([macvlan, {"type": "tuning"}]))])?;
         let names = ["macvlan1-worker1", "macvlan1-worker2"];
         let addresses = ["10.1.1.11", "10.1.1.12"];
-        let request = |at: usize| json!([{"name": MACVLAN, "ips": [format!("{}/24", addresses[at])]}]);
+        let request =
+            |at: usize| json!([{"name": MACVLAN, "ips": [format!("{}/24", addresses[at])]}]);
         let pods = [0, 1].map(|at| pod(names[at], self.nodes[at], &request(at)));
         self.with_pods("simple-macvlan1", &pods, || {
             self.have_networks(&[MACVLAN])?;
             for at in [0, 1] {
                 self.is_macvlan(self.nodes[at], names[at], addresses[at])?;
-                self.exec(names[at], &["ping", "-c1", "-W5", "-I", "net1", addresses[1 - at]])?;
+                self.exec(
+                    names[at],
+                    &["ping", "-c1", "-W5", "-I", "net1", addresses[1 - at]],
+                )?;
             }
             Ok(())
         })
     }
 
-    /// A pod that requests a default route in a network has only this one. Another pod keeps that of its default network. The
-    /// network lacks the capability `ips`.
+    /// A pod that requests a default route in a network has only this one. Another pod keeps that
+    /// of its default network. The network lacks the capability `ips`.
     fn default_route1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": {"type": "static"}});
         self.cluster.create(&[network(ROUTED, &json!([macvlan]))])?;
@@ -83,10 +96,19 @@ impl Check<'_> {
             for at in [0, 1] {
                 self.is_macvlan(self.nodes[at], names[at], addresses[at])?;
                 let routes = self.ip(self.nodes[at], names[at], &["route", "show", "default"])?;
-                let routes: Vec<_> = each(&routes).map(|route| (&route["gateway"], &route["dev"])).collect();
+                let routes: Vec<_> = each(&routes)
+                    .map(|route| (&route["gateway"], &route["dev"]))
+                    .collect();
                 let (gateway, dev) = &expected[at];
-                ensure!(routes == [(gateway, &json!(dev))], "{}: default routes {routes:?}", names[at]);
-                self.exec(names[at], &["ping", "-c1", "-W5", "-I", "net1", addresses[1 - at]])?;
+                ensure!(
+                    routes == [(gateway, &json!(dev))],
+                    "{}: default routes {routes:?}",
+                    names[at]
+                );
+                self.exec(
+                    names[at],
+                    &["ping", "-c1", "-W5", "-I", "net1", addresses[1 - at]],
+                )?;
             }
             Ok(())
         })
@@ -94,12 +116,22 @@ impl Check<'_> {
 
     /// Many pods at once become Ready, each with an address of its own.
     fn connection_limit(&self) -> Result<()> {
-        let pod = |number: u16| pod(&format!("many-{number}"), self.nodes[usize::from(number % 2)], &Value::Null);
-        self.with_pods("connection-limit", &(0..MANY).map(pod).collect::<Vec<_>>(), || self.have_networks(&[]))
+        let pod = |number: u16| {
+            pod(
+                &format!("many-{number}"),
+                self.nodes[usize::from(number % 2)],
+                &Value::Null,
+            )
+        };
+        self.with_pods(
+            "connection-limit",
+            &(0..MANY).map(pod).collect::<Vec<_>>(),
+            || self.have_networks(&[]),
+        )
     }
 
-    /// A plugin in the folder with the default network's name runs as long as its file exists. The runtime does not run it:
-    /// the runtime's own network has another name.
+    /// A plugin in the folder with the default network's name runs as long as its file exists. The
+    /// runtime does not run it: the runtime's own network has another name.
     fn subdirectory_chaining(&self) -> Result<()> {
         let tuning = json!({"cniVersion": "0.4.0", "name": "sysctltwiddle", "type": "tuning",
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
@@ -116,35 +148,59 @@ impl Check<'_> {
     }
 
     fn have_setting(&self, what: &str, expected: &str) -> Result<()> {
-        let pods = self.nodes.map(|node| pod(&format!("sysctl-modified-{node}"), node, &Value::Null));
+        let pods = self
+            .nodes
+            .map(|node| pod(&format!("sysctl-modified-{node}"), node, &Value::Null));
         self.with_pods(what, &pods, || {
-            for pod in pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str()) {
+            for pod in pods
+                .iter()
+                .filter_map(|pod| pod["metadata"]["name"].as_str())
+            {
                 let value = self.exec(pod, &["cat", SETTING])?;
-                ensure!(value.trim() == expected, "{pod}: {SETTING} is {value:?} instead of {expected}");
+                ensure!(
+                    value.trim() == expected,
+                    "{pod}: {SETTING} is {value:?} instead of {expected}"
+                );
             }
             Ok(())
         })
     }
 
     /// Creates pods, judges them when all are Ready, deletes them, and waits until nothing is left.
-    fn with_pods(&self, what: &str, pods: &[Value], judge: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn with_pods(
+        &self,
+        what: &str,
+        pods: &[Value],
+        judge: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         self.cluster.create(pods)?;
         pods::await_ready(self.cluster, APP)?;
         judge()?;
-        let traces = self.nodes.map(|node| (node, Traces::of(self.cluster, node, APP)));
+        let traces = self
+            .nodes
+            .map(|node| (node, Traces::of(self.cluster, node, APP)));
         pods::delete(self.cluster, "pod", APP)?;
         for (node, traces) in traces {
             let traces = traces?;
-            wait::eventually(LIMIT, || leftovers::ensure_none(self.cluster, node, &traces))?;
+            wait::eventually(LIMIT, || {
+                leftovers::ensure_none(self.cluster, node, &traces)
+            })?;
         }
-        println!("Multus' {what}: {} pods passed, and nothing is left of them", pods.len());
+        println!(
+            "Multus' {what}: {} pods passed, and nothing is left of them",
+            pods.len()
+        );
         Ok(())
     }
 
-    /// Fails unless the status of each pod has its default network and these, and agrees with the pod's namespace.
+    /// Fails unless the status of each pod has its default network and these, and agrees with the
+    /// pod's namespace.
     fn have_networks(&self, networks: &[&str]) -> Result<()> {
         let others = networks.iter().map(|name| format!("default/{name}"));
-        let names: Vec<String> = [DEFAULT_NAME.to_owned()].into_iter().chain(others).collect();
+        let names: Vec<String> = [DEFAULT_NAME.to_owned()]
+            .into_iter()
+            .chain(others)
+            .collect();
         attached::check(self.cluster, (APP, self.nodes), |_| names.clone())
     }
 
@@ -152,10 +208,18 @@ impl Check<'_> {
     fn is_macvlan(&self, node: Node, pod: &str, address: &str) -> Result<()> {
         let links = self.ip(node, pod, &["-d", "addr", "show", "dev", "net1"])?;
         let kind = &links[0]["linkinfo"];
-        ensure!(kind["info_kind"] == "macvlan" && kind["info_data"]["mode"] == "bridge", "{pod}: net1 is {kind}");
+        ensure!(
+            kind["info_kind"] == "macvlan" && kind["info_data"]["mode"] == "bridge",
+            "{pod}: net1 is {kind}"
+        );
         let shown = each(&links[0]["addr_info"]).filter(|shown| shown["family"] == "inet");
-        let shown: Vec<_> = shown.map(|shown| (&shown["local"], &shown["prefixlen"])).collect();
-        ensure!(shown == [(&json!(address), &json!(24))], "{pod}: net1 has {shown:?} instead of {address}/24");
+        let shown: Vec<_> = shown
+            .map(|shown| (&shown["local"], &shown["prefixlen"]))
+            .collect();
+        ensure!(
+            shown == [(&json!(address), &json!(24))],
+            "{pod}: net1 has {shown:?} instead of {address}/24"
+        );
         Ok(())
     }
 
@@ -166,16 +230,23 @@ impl Check<'_> {
 
     /// Output of an applet of busybox in a pod.
     fn exec(&self, pod: &str, command: &[&str]) -> Result<String> {
-        sh::read(self.cluster.kubectl(["exec", pod, "--", "busybox"]).args(command))
+        sh::read(
+            self.cluster
+                .kubectl(["exec", pod, "--", "busybox"])
+                .args(command),
+        )
     }
 }
 
 /// Address of the bridge on a node that is the gateway of its pods.
 fn bridge_address(cluster: &Cluster, node: Node) -> Result<String> {
-    let shown = sh::read(&mut cluster.on(node, ["ip", "-j", "-4", "addr", "show", "dev", "cni0"])?)?;
+    let shown =
+        sh::read(&mut cluster.on(node, ["ip", "-j", "-4", "addr", "show", "dev", "cni0"])?)?;
     let links: Value = serde_json::from_str(&shown).context("parse the addresses of cni0")?;
     let address = links[0]["addr_info"][0]["local"].as_str();
-    Ok(address.with_context(|| format!("cni0 of {node} has no address"))?.to_owned())
+    Ok(address
+        .with_context(|| format!("cni0 of {node} has no address"))?
+        .to_owned())
 }
 
 /// A pod that sleeps, on one node, with these networks.

@@ -14,8 +14,8 @@ struct Seen {
     links: Value,
 }
 
-/// Fails unless the annotation `network-status` of each pod of the check `app` has these networks and agrees with the pod's
-/// network namespace, and no two pods have an address in common.
+/// Fails unless the annotation `network-status` of each pod of the check `app` has these networks
+/// and agrees with the pod's network namespace, and no two pods have an address in common.
 pub(crate) fn check(
     cluster: &Cluster,
     (app, nodes): (&str, [Node; 2]),
@@ -26,17 +26,31 @@ pub(crate) fn check(
     let mut taken = BTreeSet::new();
     for node in nodes {
         let pids = pids(cluster, node)?;
-        for pod in pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.to_string()) {
+        for pod in pods
+            .iter()
+            .filter(|pod| pod["spec"]["nodeName"] == node.to_string())
+        {
             let seen = Seen::of(cluster, node, pod, &pids)?;
             let differences = seen.differences(&networks(node), &pod["status"]["podIP"]);
-            ensure!(differences.is_empty(), "{} on {node}: {}", seen.name, differences.join("\n"));
+            ensure!(
+                differences.is_empty(),
+                "{} on {node}: {}",
+                seen.name,
+                differences.join("\n")
+            );
             for (entry, address) in addresses(&seen.status) {
                 let network = entry["name"].as_str().unwrap_or_default();
-                ensure!(taken.insert(format!("{node} {network} {address}")), "{network}: {address} has two owners");
+                ensure!(
+                    taken.insert(format!("{node} {network} {address}")),
+                    "{network}: {address} has two owners"
+                );
             }
         }
     }
-    println!("the status of {} pods is what `ip` shows: names, interfaces, addresses and MACs", pods.len());
+    println!(
+        "the status of {} pods is what `ip` shows: names, interfaces, addresses and MACs",
+        pods.len()
+    );
     Ok(())
 }
 
@@ -45,7 +59,9 @@ pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String>
     let pod = super::get(cluster, &["pod", pod])?;
     let status = pods::network_status(&pod);
     let address = status.get(at).and_then(|entry| entry["ips"][0].as_str());
-    Ok(address.with_context(|| format!("network {at} has no address: {status:?}"))?.to_owned())
+    Ok(address
+        .with_context(|| format!("network {at} has no address: {status:?}"))?
+        .to_owned())
 }
 
 /// The output of a command with `-j` in a pod's network namespace.
@@ -53,9 +69,18 @@ pub(crate) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str])
     run(cluster, node, pod, &pids(cluster, node)?, command)
 }
 
-fn run(cluster: &Cluster, node: Node, pod: &str, pids: &BTreeMap<String, String>, command: &[&str]) -> Result<Value> {
+fn run(
+    cluster: &Cluster,
+    node: Node,
+    pod: &str,
+    pids: &BTreeMap<String, String>,
+    command: &[&str],
+) -> Result<Value> {
     let sandboxes = pods::sandboxes_of(cluster, node, pod)?;
-    let pid = sandboxes.iter().find_map(|id| pids.get(id)).with_context(|| format!("{pod} runs nowhere"))?;
+    let pid = sandboxes
+        .iter()
+        .find_map(|id| pids.get(id))
+        .with_context(|| format!("{pod} runs nowhere"))?;
     let enter = [&["nsenter", "--target", pid, "--net"], command].concat();
     let shown = sh::read(&mut cluster.on(node, enter)?)?;
     serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))
@@ -72,35 +97,69 @@ fn pids(cluster: &Cluster, node: Node) -> Result<BTreeMap<String, String>> {
 }
 
 fn addresses(status: &[Value]) -> impl Iterator<Item = (&Value, &str)> {
-    status.iter().flat_map(|entry| texts(&entry["ips"]).into_iter().map(move |address| (entry, address)))
+    status.iter().flat_map(|entry| {
+        texts(&entry["ips"])
+            .into_iter()
+            .map(move |address| (entry, address))
+    })
 }
 
 fn texts(list: &Value) -> Vec<&str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 impl Seen {
-    fn of(cluster: &Cluster, node: Node, pod: &Value, pids: &BTreeMap<String, String>) -> Result<Self> {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    fn of(
+        cluster: &Cluster,
+        node: Node,
+        pod: &Value,
+        pids: &BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let name = pod["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let links = run(cluster, node, &name, pids, &["ip", "-j", "addr"])?;
-        Ok(Self { name, status: pods::network_status(pod), links })
+        Ok(Self {
+            name,
+            status: pods::network_status(pod),
+            links,
+        })
     }
 
     /// Everything that is wrong with the status, a line each.
     fn differences(&self, networks: &[String], pod_ip: &Value) -> Vec<String> {
-        let names: Vec<&str> = self.status.iter().filter_map(|entry| entry["name"].as_str()).collect();
+        let names: Vec<&str> = self
+            .status
+            .iter()
+            .filter_map(|entry| entry["name"].as_str())
+            .collect();
         let mut wrong = Vec::new();
         if names != networks {
             wrong.push(format!("networks {names:?}"));
         }
         let is_first = |(at, entry): (usize, &Value)| entry["default"] == (at == 0);
-        if !self.status.iter().enumerate().all(is_first) || self.status.first().is_none_or(|it| it["ips"][0] != *pod_ip)
+        if !self.status.iter().enumerate().all(is_first)
+            || self.status.first().is_none_or(|it| it["ips"][0] != *pod_ip)
         {
-            wrong.push(format!("the default network is not the one of {pod_ip}: {:?}", self.status));
+            wrong.push(format!(
+                "the default network is not the one of {pod_ip}: {:?}",
+                self.status
+            ));
         }
-        wrong.extend(self.status.iter().filter_map(|entry| difference(entry, &self.links)));
+        wrong.extend(
+            self.status
+                .iter()
+                .filter_map(|entry| difference(entry, &self.links)),
+        );
         let entries = self.status.len();
-        let links = self.links.as_array().map_or(0, |links| links.iter().filter(|link| link["ifname"] != "lo").count());
+        let links = self.links.as_array().map_or(0, |links| {
+            links.iter().filter(|link| link["ifname"] != "lo").count()
+        });
         if links != entries {
             wrong.push(format!("{links} interfaces and {entries} entries"));
         }
@@ -110,10 +169,22 @@ impl Seen {
 
 /// Says what an entry has other than the interface that it names.
 fn difference(entry: &Value, links: &Value) -> Option<String> {
-    let link = links.as_array().into_iter().flatten().find(|link| link["ifname"] == entry["interface"]);
-    let Some(link) = link else { return Some(format!("no interface {}", entry["interface"])) };
-    let shown = link["addr_info"].as_array().into_iter().flatten().filter(|address| address["scope"] == "global");
-    let shown: BTreeSet<&str> = shown.filter_map(|address| address["local"].as_str()).collect();
+    let link = links
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|link| link["ifname"] == entry["interface"]);
+    let Some(link) = link else {
+        return Some(format!("no interface {}", entry["interface"]));
+    };
+    let shown = link["addr_info"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|address| address["scope"] == "global");
+    let shown: BTreeSet<&str> = shown
+        .filter_map(|address| address["local"].as_str())
+        .collect();
     let is_same = shown == texts(&entry["ips"]).into_iter().collect()
         && link["address"] == entry["mac"]
         && (entry["mtu"].is_null() || link["mtu"] == entry["mtu"])
@@ -130,8 +201,7 @@ mod tests {
     fn an_entry_differs_from_its_interface_by_address_mac_and_mtu() {
         let address = |scope: &str, local: &str| json!({"scope": scope, "local": local});
         let addresses = [address("global", "192.0.2.1"), address("link", "fe80::1")];
-        let links =
-            json!([{"ifname": "net1", "address": "02::1", "mtu": 1500, "operstate": "UP", "addr_info": addresses}]);
+        let links = json!([{"ifname": "net1", "address": "02::1", "mtu": 1500, "operstate": "UP", "addr_info": addresses}]);
         let entry = |ifname: &str, ip: &str, mac: &str, mtu: Value| json!({"interface": ifname, "ips": [ip], "mac": mac, "mtu": mtu});
         let is_same = |entry: Value| difference(&entry, &links).is_none();
         assert!(is_same(entry("net1", "192.0.2.1", "02::1", json!(1500))));

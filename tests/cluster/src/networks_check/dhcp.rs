@@ -1,4 +1,5 @@
-//! A pod whose address comes from a DHCP server of the nodes' second lan, by the daemon that deploy/dhcp.yaml brings.
+//! A pod whose address comes from a DHCP server of the nodes' second lan, by the daemon that
+//! deploy/dhcp.yaml brings.
 
 use super::traffic::{Place, expect};
 use super::{APP, attached, await_nothing_left, create, manifests, traces};
@@ -30,7 +31,8 @@ struct Server {
     leases: tempfile::NamedTempFile,
 }
 
-/// Attaches a pod to a network of that IPAM. Its lease outlives the daemon that got it, and ends with the pod.
+/// Attaches a pod to a network of that IPAM. Its lease outlives the daemon that got it, and ends
+/// with the pod.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let [node, _] = nodes;
     let server = Server::start()?;
@@ -39,11 +41,22 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": {"type": "dhcp"}});
     cluster.create(&[manifests::nad(NETWORK, &config)])?;
     let pod = manifests::pod(POD, node, limit_check::spec());
-    let seconds = create(cluster, &[manifests::with_networks(&pod, &json!([{"name": NETWORK}]))])?;
-    attached::check(cluster, (APP, nodes), |_| vec!["pods".into(), format!("default/{NETWORK}")])?;
+    let seconds = create(
+        cluster,
+        &[manifests::with_networks(&pod, &json!([{"name": NETWORK}]))],
+    )?;
+    attached::check(cluster, (APP, nodes), |_| {
+        vec!["pods".into(), format!("default/{NETWORK}")]
+    })?;
     let address = attached::address(cluster, POD, 1)?;
-    ensure!(address.starts_with(PREFIX), "{address} is not of the server, which has {RANGE}");
-    ensure!(server.has(&address)?, "the server knows of no lease of {address}");
+    ensure!(
+        address.starts_with(PREFIX),
+        "{address} is not of the server, which has {RANGE}"
+    );
+    ensure!(
+        server.has(&address)?,
+        "the server knows of no lease of {address}"
+    );
     expect(cluster, &Place::Lan, &address, POD)?;
     println!("a pod with {address} of a DHCP server Ready after {seconds:.1} s, and answers there");
 
@@ -52,13 +65,29 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let traces = traces(cluster, nodes)?;
     pods::delete(cluster, "pod", APP)?;
     await_nothing_left(cluster, &traces)?;
-    wait::until("the server has the address back", LIMIT, || server.has(&address).map(|has| !has))?;
+    wait::until("the server has the address back", LIMIT, || {
+        server.has(&address).map(|has| !has)
+    })?;
     println!("the server has {address} back, though another daemon had got it");
-    sh::read(&mut cluster.kubectl(["delete", "-f", MANIFEST, "--cascade=foreground", &wait::timeout(STEP)])).map(drop)
+    sh::read(&mut cluster.kubectl([
+        "delete",
+        "-f",
+        MANIFEST,
+        "--cascade=foreground",
+        &wait::timeout(STEP),
+    ]))
+    .map(drop)
 }
 
 fn roll_out(cluster: &Cluster) -> Result<()> {
-    let status = ["rollout", "status", DAEMON_SET, "-n", "kube-system", &wait::timeout(STEP)];
+    let status = [
+        "rollout",
+        "status",
+        DAEMON_SET,
+        "-n",
+        "kube-system",
+        &wait::timeout(STEP),
+    ];
     sh::read(&mut cluster.kubectl(status)).map(drop)
 }
 
@@ -66,18 +95,35 @@ impl Server {
     fn start() -> Result<Self> {
         let leases = tempfile::NamedTempFile::new().context("make the server's file of leases")?;
         let mut command = in_netns(LAN, "dnsmasq");
-        command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--pid-file="]);
-        command.args(["--interface=br1", "--bind-interfaces", "--dhcp-authoritative", RANGE]);
+        command.args([
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--port=0",
+            "--user=root",
+            "--pid-file=",
+        ]);
+        command.args([
+            "--interface=br1",
+            "--bind-interfaces",
+            "--dhcp-authoritative",
+            RANGE,
+        ]);
         command.arg(format!("--dhcp-leasefile={}", leases.path().display()));
         command.args([format!("--dhcp-option=option:router,{}", ROUTERS[0])]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("start dnsmasq")?;
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("start dnsmasq")?;
         Ok(Self { child, leases })
     }
 
     /// Says whether the server's file has a lease of an address.
     fn has(&self, address: &str) -> Result<bool> {
         let text = fs::read_to_string(self.leases.path()).context("read the server's leases")?;
-        Ok(text.lines().any(|line| line.split(' ').nth(2) == Some(address)))
+        Ok(text
+            .lines()
+            .any(|line| line.split(' ').nth(2) == Some(address)))
     }
 }
 

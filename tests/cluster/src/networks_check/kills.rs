@@ -21,17 +21,28 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<(
     Ok(())
 }
 
-/// Kills services among the creation of pods, and others among their deletion; all are Ready between, and gone at the end.
-fn wave(cluster: &Cluster, nodes: [Node; 2], count: u16, services: [(Node, Service); 2]) -> Result<()> {
+/// Kills services among the creation of pods, and others among their deletion; all are Ready
+/// between, and gone at the end.
+fn wave(
+    cluster: &Cluster,
+    nodes: [Node; 2],
+    count: u16,
+    services: [(Node, Service); 2],
+) -> Result<()> {
     let all = manifests::attached(count, nodes);
     let part = all.len() / PART;
-    let kill = || services.iter().try_for_each(|(node, service)| service.kill(*node));
+    let kill = || {
+        services
+            .iter()
+            .try_for_each(|(node, service)| service.kill(*node))
+    };
     let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
     cluster.create(&all)?;
     watch.until("became Ready", part, pods::is_ready)?;
     kill()?;
-    // Its pod has the token by which braid asks, so pods that are made meanwhile have to be tried again.
+    // Its pod has the token by which braid asks, so pods that are made meanwhile have to be tried
+    // again.
     deploy::restart(cluster)?;
     pods::await_ready(cluster, APP)?;
     println!(
@@ -47,13 +58,21 @@ fn wave(cluster: &Cluster, nodes: [Node; 2], count: u16, services: [(Node, Servi
     watch.until("were gone", part, pods::is_gone)?;
     kill()?;
     pods::delete(cluster, "pod", APP)?;
-    println!("all gone {:.1} s after their deletion: {}", start.elapsed().as_secs_f64(), told(services));
+    println!(
+        "all gone {:.1} s after their deletion: {}",
+        start.elapsed().as_secs_f64(),
+        told(services)
+    );
     wait::nodes(cluster)?;
-    wait::until("the runtimes have no sandbox left", LIMIT, || has_no_sandbox(cluster, nodes))?;
+    wait::until("the runtimes have no sandbox left", LIMIT, || {
+        has_no_sandbox(cluster, nodes)
+    })?;
     for node in nodes {
         match leftovers::delete_forgotten(cluster, node)? {
             0 => {}
-            count => println!("{count} empty namespaces on {node} that its runtime forgot when it was killed"),
+            count => println!(
+                "{count} empty namespaces on {node} that its runtime forgot when it was killed"
+            ),
         }
     }
     await_nothing_left(cluster, &traces)
@@ -69,5 +88,7 @@ fn has_no_sandbox(cluster: &Cluster, nodes: [Node; 2]) -> Result<bool> {
 }
 
 fn told(services: [(Node, Service); 2]) -> String {
-    services.map(|(node, service)| format!("{service} of {node} killed")).join(", ")
+    services
+        .map(|(node, service)| format!("{service} of {node} killed"))
+        .join(", ")
 }

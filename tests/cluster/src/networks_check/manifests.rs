@@ -19,29 +19,52 @@ const SERVED: &str = "served";
 pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
     let lans = nodes.map(|node| {
         // The lan is one, so each node gives addresses of a range of its own.
-        let (start, end) = if node == nodes[0] { (1, 127) } else { (128, 254) };
+        let (start, end) = if node == nodes[0] {
+            (1, 127)
+        } else {
+            (128, 254)
+        };
         let ipam = json!({"type": "host-local", "subnet": "192.0.2.0/24",
             "rangeStart": format!("192.0.2.{start}"), "rangeEnd": format!("192.0.2.{end}")});
-        nad(&lan(node), &json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": ipam}))
+        nad(
+            &lan(node),
+            &json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": ipam}),
+        )
     });
     let bridge = json!({"type": "bridge", "bridge": "served0", "isGateway": true,
         "ipam": {"type": "host-local", "subnet": "203.0.113.0/24"}});
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
-    let served = nad(SERVED, &json!({"cniVersion": "1.0.0", "plugins": [bridge, portmap, bandwidth]}));
+    let served = nad(
+        SERVED,
+        &json!({"cniVersion": "1.0.0", "plugins": [bridge, portmap, bandwidth]}),
+    );
     let ipam = json!({"type": "host-local", "subnet": "198.51.100.0/24"});
-    let kept = nad(KEPT, &json!({"cniVersion": "1.0.0", "name": KEPT, "type": "ptp", "ipam": ipam}));
+    let kept = nad(
+        KEPT,
+        &json!({"cniVersion": "1.0.0", "name": KEPT, "type": "ptp", "ipam": ipam}),
+    );
     lans.into_iter().chain([served, kept]).collect()
 }
 
 /// A NetworkAttachmentDefinition.
 pub(super) fn nad(name: &str, config: &Value) -> Value {
-    object("v1", "NetworkAttachmentDefinition", name, &json!({"config": config.to_string()}))
+    object(
+        "v1",
+        "NetworkAttachmentDefinition",
+        name,
+        &json!({"config": config.to_string()}),
+    )
 }
 
 /// The claim for an address of the network [`KEPT`].
 pub(super) fn claim() -> Value {
-    object("v1alpha1", "IPAMClaim", KEPT, &json!({"network": KEPT, "interface": "net1"}))
+    object(
+        "v1alpha1",
+        "IPAMClaim",
+        KEPT,
+        &json!({"network": KEPT, "interface": "net1"}),
+    )
 }
 
 fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
@@ -51,7 +74,12 @@ fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
 
 /// Deletes networks and claims, where their kinds are known.
 pub(super) fn delete(cluster: &Cluster) -> Result<()> {
-    let kinds = sh::read(&mut cluster.kubectl(["api-resources", "--api-group=k8s.cni.cncf.io", "-o", "name"]))?;
+    let kinds = sh::read(&mut cluster.kubectl([
+        "api-resources",
+        "--api-group=k8s.cni.cncf.io",
+        "-o",
+        "name",
+    ]))?;
     if kinds.trim().is_empty() {
         return Ok(());
     }
@@ -64,7 +92,11 @@ fn lan(node: Node) -> String {
 
 /// The names of a pod's networks in its status, in order.
 pub(super) fn names(node: Node) -> Vec<String> {
-    vec!["pods".into(), format!("default/{}", lan(node)), format!("default/{SERVED}")]
+    vec![
+        "pods".into(),
+        format!("default/{}", lan(node)),
+        format!("default/{SERVED}"),
+    ]
 }
 
 /// The host port of the pod of this number.
@@ -80,7 +112,9 @@ pub(super) fn attached(count: u16, nodes: [Node; 2]) -> Vec<Value> {
 
 /// The same pods without further networks.
 pub(super) fn plain(count: u16, nodes: [Node; 2]) -> Vec<Value> {
-    each(count, nodes).map(|(number, node)| plain_pod(number, node)).collect()
+    each(count, nodes)
+        .map(|(number, node)| plain_pod(number, node))
+        .collect()
 }
 
 fn each(count: u16, nodes: [Node; 2]) -> impl Iterator<Item = (u16, Node)> {
@@ -88,7 +122,11 @@ fn each(count: u16, nodes: [Node; 2]) -> impl Iterator<Item = (u16, Node)> {
 }
 
 fn plain_pod(number: u16, node: Node) -> Value {
-    pod(&format!("{APP}-{number}"), node, pods::spec("exec sleep 1000000"))
+    pod(
+        &format!("{APP}-{number}"),
+        node,
+        pods::spec("exec sleep 1000000"),
+    )
 }
 
 /// A pod that serves its name in all networks, of which [`SERVED`] is limited.
@@ -98,7 +136,10 @@ pub(super) fn server(name: &str, number: u16, node: Node) -> Value {
 
 /// A pod without limit and host port on the same bridge.
 pub(super) fn neighbour(name: &str, node: Node) -> Value {
-    with_networks(&pod(name, node, limit_check::spec()), &json!([{"name": SERVED}]))
+    with_networks(
+        &pod(name, node, limit_check::spec()),
+        &json!([{"name": SERVED}]),
+    )
 }
 
 /// A pod that asks for these networks and does nothing.
@@ -121,7 +162,8 @@ pub(super) fn with_networks(pod: &Value, networks: &Value) -> Value {
 
 /// What a pod asks for: the macvlan, and the bridge with a host port and a limit.
 fn all(number: u16, node: Node) -> Value {
-    let bandwidth = json!({"ingressRate": limit_check::INGRESS.1, "egressRate": limit_check::EGRESS.1});
+    let bandwidth =
+        json!({"ingressRate": limit_check::INGRESS.1, "egressRate": limit_check::EGRESS.1});
     let mappings = json!([{"hostPort": host_port(number), "containerPort": 80, "protocol": "TCP"}]);
     json!([{"name": lan(node)}, {"name": SERVED, "portMappings": mappings, "bandwidth": bandwidth}])
 }

@@ -1,4 +1,5 @@
-//! The rights of braid's account: a pod that needs each of them, and the API server's audit log beside the role.
+//! The rights of braid's account: a pod that needs each of them, and the API server's audit log
+//! beside the role.
 
 use super::{APP, await_nothing_left, get, manifests};
 use crate::leftovers::Traces;
@@ -14,12 +15,13 @@ use xtask::sh;
 /// Longest time until the kubelet has tried to start a pod, and its event is there.
 const LIMIT: Duration = Duration::from_secs(30);
 const CONFLIST: &str = "etc/cni/net.d/00-braid.conflist";
-/// The right that a pod with a device of a resource claim needs: it takes a driver of devices, and nothing here is one. The
-/// tests of the API use it.
+/// The right that a pod with a device of a resource claim needs: it takes a driver of devices, and
+/// nothing here is one. The tests of the API use it.
 const OF_DEVICES: &str = "list resource.k8s.io/resourceslices";
 const CLAIM: &str = "ipamclaims.k8s.cni.cncf.io";
 
-/// Fails unless braid uses each right of the shipped role but [`OF_DEVICES`], and asks for nothing else.
+/// Fails unless braid uses each right of the shipped role but [`OF_DEVICES`], and asks for nothing
+/// else.
 pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     event(cluster, node)?;
     claim(cluster, node)?;
@@ -27,9 +29,20 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     let role = get(cluster, &["clusterrole", "braid"])?;
     let (asked, mut granted) = (audit.asked(), granted(&role));
     granted.remove(OF_DEVICES);
-    ensure!(asked == granted, "the role grants {granted:?}, and asked for was {asked:?}");
-    ensure!(audit.forbidden().is_empty(), "not allowed: {:?}", audit.forbidden());
-    println!("{} requests used each of {} rights of the role, and no other", audit.requests().len(), granted.len());
+    ensure!(
+        asked == granted,
+        "the role grants {granted:?}, and asked for was {asked:?}"
+    );
+    ensure!(
+        audit.forbidden().is_empty(),
+        "not allowed: {:?}",
+        audit.forbidden()
+    );
+    println!(
+        "{} requests used each of {} rights of the role, and no other",
+        audit.requests().len(),
+        granted.len()
+    );
     Ok(())
 }
 
@@ -38,20 +51,34 @@ fn event(cluster: &Cluster, node: Node) -> Result<()> {
     let pod = manifests::asking("networks-lost", node, &json!([{"name": "nowhere"}]));
     cluster.create(&[pod])?;
     let told = wait::eventually(LIMIT, || {
-        let events = get(cluster, &["events", "--field-selector", "reason=NoNetworkFound"])?;
+        let events = get(
+            cluster,
+            &["events", "--field-selector", "reason=NoNetworkFound"],
+        )?;
         let about = |event: &&Value| event["involvedObject"]["name"] == "networks-lost";
-        let event = events["items"].as_array().into_iter().flatten().find(about).cloned();
-        event.and_then(|event| event["message"].as_str().map(String::from)).context("no event of networks-lost")
+        let event = events["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(about)
+            .cloned();
+        event
+            .and_then(|event| event["message"].as_str().map(String::from))
+            .context("no event of networks-lost")
     })?;
     ensure!(told.contains("default/nowhere"), "the event says {told:?}");
     let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
     let ready = sh::read(&mut cluster.kubectl(["get", "pod", "networks-lost", "-o", ready]))?;
-    ensure!(ready == "False", "a pod without a network that it asks for is Ready: {ready:?}");
+    ensure!(
+        ready == "False",
+        "a pod without a network that it asks for is Ready: {ready:?}"
+    );
     println!("a pod that asks for a network that is not there does not start: {told}");
     pods::delete(cluster, "pod", APP)
 }
 
-/// Two pods, one after the other, have the address of a claim. It is free when the claim is deleted.
+/// Two pods, one after the other, have the address of a claim. It is free when the claim is
+/// deleted.
 fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     cluster.create(&[manifests::claim()])?;
     let networks = json!([{"name": manifests::KEPT, "ipam-claim-reference": manifests::KEPT}]);
@@ -63,11 +90,17 @@ fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     }
     let written = get(cluster, &[CLAIM, manifests::KEPT])?["status"]["ips"].clone();
     let expected = json!([format!("{}/24", had[0])]);
-    ensure!(had[0] == had[1] && written == expected, "two pods had {had:?} of the claim with {written}");
+    ensure!(
+        had[0] == had[1] && written == expected,
+        "two pods had {had:?} of the claim with {written}"
+    );
     sh::read(&mut cluster.kubectl(["delete", CLAIM, manifests::KEPT]))?;
     collect(cluster, node)?;
     await_nothing_left(cluster, &[(node, Traces::of(cluster, node, APP)?)])?;
-    println!("two pods had {} of one claim, which is free when the claim is deleted", had[0]);
+    println!(
+        "two pods had {} of one claim, which is free when the claim is deleted",
+        had[0]
+    );
     Ok(())
 }
 
@@ -81,6 +114,11 @@ fn collect(cluster: &Cluster, node: Node) -> Result<()> {
         conf[key] = list[key].clone();
     }
     conf["cni.dev/valid-attachments"] = json!([]);
-    let call = ["env", "CNI_COMMAND=GC", "CNI_PATH=/opt/cni/bin", "/opt/cni/bin/braid"];
+    let call = [
+        "env",
+        "CNI_COMMAND=GC",
+        "CNI_PATH=/opt/cni/bin",
+        "/opt/cni/bin/braid",
+    ];
     sh::feed(&mut cluster.on(node, call)?, conf.to_string().as_bytes()).map(drop)
 }

@@ -9,7 +9,8 @@ use xtask::cluster::{Cluster, Node, wait};
 use xtask::sh;
 
 pub(super) const APP: &str = pods::NETWORKS;
-/// Longest time until the runtimes have forgotten what a call that was cut short left. The kubelet collects once a minute.
+/// Longest time until the runtimes have forgotten what a call that was cut short left. The kubelet
+/// collects once a minute.
 pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
 /// Creates pods and waits until all are Ready; the seconds that it took.
@@ -29,17 +30,25 @@ pub(super) fn end(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
 }
 
 pub(super) fn traces(cluster: &Cluster, nodes: [Node; 2]) -> Result<Vec<(Node, Traces)>> {
-    nodes.into_iter().map(|node| Ok((node, Traces::of(cluster, node, APP)?))).collect()
+    nodes
+        .into_iter()
+        .map(|node| Ok((node, Traces::of(cluster, node, APP)?)))
+        .collect()
 }
 
 pub(super) fn await_nothing_left(cluster: &Cluster, traces: &[(Node, Traces)]) -> Result<()> {
     let start = Instant::now();
     wait::eventually(LIMIT, || {
-        traces.iter().try_for_each(|(node, traces)| leftovers::ensure_none(cluster, *node, traces))
+        traces
+            .iter()
+            .try_for_each(|(node, traces)| leftovers::ensure_none(cluster, *node, traces))
     })?;
     let pods: usize = traces.iter().map(|(_, traces)| traces.pods).sum();
     let seconds = start.elapsed().as_secs_f64();
-    println!("nothing left of {pods} pods after {seconds:.1} s: {}, elements for host ports", leftovers::KINDS);
+    println!(
+        "nothing left of {pods} pods after {seconds:.1} s: {}, elements for host ports",
+        leftovers::KINDS
+    );
     Ok(())
 }
 

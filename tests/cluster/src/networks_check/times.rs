@@ -10,9 +10,13 @@ use xtask::cluster::{Cluster, Node, wait};
 /// Longest time in relation to pods without networks.
 const AT_MOST: f64 = 1.15;
 
-/// Compares the best of some rounds of each kind. A busy machine makes some slower, and none is faster than it can be.
+/// Compares the best of some rounds of each kind. A busy machine makes some slower, and none is
+/// faster than it can be.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usize) -> Result<()> {
-    let kinds = [manifests::plain(count, nodes), manifests::attached(count, nodes)];
+    let kinds = [
+        manifests::plain(count, nodes),
+        manifests::attached(count, nodes),
+    ];
     let mut best = [f64::INFINITY; 2];
     for round in 0..rounds {
         // Each kind is the first of a round in turn.
@@ -26,12 +30,17 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usi
     println!(
         "{count} pods Ready after {plain:.2} s without networks, {attached:.2} s with two: {ratio:.3}, at most {AT_MOST}"
     );
-    ensure!(rounds == 0 || ratio <= AT_MOST, "pods with networks take {ratio:.3} of the time of those without");
+    ensure!(
+        rounds == 0 || ratio <= AT_MOST,
+        "pods with networks take {ratio:.3} of the time of those without"
+    );
     Ok(())
 }
 
 fn measure(cluster: &Cluster, nodes: [Node; 2], pods: &[Value]) -> Result<f64> {
-    wait::until("the machine is at rest", Duration::from_mins(3), || is_at_rest(REST))?;
+    wait::until("the machine is at rest", Duration::from_mins(3), || {
+        is_at_rest(REST)
+    })?;
     let seconds = create(cluster, pods)?;
     println!("{seconds:.2} s");
     end(cluster, nodes)?;

@@ -22,13 +22,18 @@ const SERVED: usize = 2;
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let [a, b] = SERVERS;
     let [near, far] = nodes;
-    let pods = [manifests::server(a, 1, near), manifests::server(b, 2, far), manifests::neighbour(NEIGHBOUR, near)];
+    let pods = [
+        manifests::server(a, 1, near),
+        manifests::server(b, 2, far),
+        manifests::neighbour(NEIGHBOUR, near),
+    ];
     let seconds = create(cluster, &pods)?;
     println!("three pods with networks Ready after {seconds:.1} s");
     for (what, at) in [("default network", DEFAULT), ("macvlan", LAN)] {
         for (asker, server) in [(a, b), (b, a)] {
             let place = Place::Pod(asker);
-            expect(cluster, &place, &address(cluster, server, at)?, server).with_context(|| what.to_owned())?;
+            expect(cluster, &place, &address(cluster, server, at)?, server)
+                .with_context(|| what.to_owned())?;
         }
         println!("{what}: both pods answer each other, from node to node");
     }
@@ -36,12 +41,20 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         let other = if node == near { far } else { near };
         let asker = if server == a { b } else { a };
         let to = format!("{}:{}", node.address(), manifests::host_port(number));
-        for place in [Place::Outside, Place::Node(node), Place::Node(other), Place::Pod(asker)] {
+        for place in [
+            Place::Outside,
+            Place::Node(node),
+            Place::Node(other),
+            Place::Pod(asker),
+        ] {
             expect(cluster, &place, &to, server).context("host port")?;
         }
     }
     println!("host ports lead to the pods, from outside, both nodes and a pod of the other node");
-    let (limited, free) = (address(cluster, a, SERVED)?, address(cluster, NEIGHBOUR, 1)?);
+    let (limited, free) = (
+        address(cluster, a, SERVED)?,
+        address(cluster, NEIGHBOUR, 1)?,
+    );
     limit_check::check(cluster, NEIGHBOUR, (a, limited.as_str()), "sends", EGRESS)?;
     limit_check::check(cluster, a, (NEIGHBOUR, free.as_str()), "receives", INGRESS)?;
     end(cluster, nodes)
@@ -81,8 +94,20 @@ impl Place<'_> {
 pub(super) fn expect(cluster: &Cluster, place: &Place<'_>, to: &str, server: &str) -> Result<()> {
     // `timeout`, because `wget -T` crashes in Debian 12's static busybox.
     let seconds = wait::on_this_machine(ANSWER).as_secs().to_string();
-    let wget = ["timeout", &seconds, "busybox", "wget", "-qO-", &format!("http://{to}/")];
-    let answer = sh::read(place.busybox(cluster)?.args(wget)).with_context(|| format!("from {}", place.name()))?;
-    ensure!(answer.trim() == server, "from {}: {to} is {answer:?} instead of {server}", place.name());
+    let wget = [
+        "timeout",
+        &seconds,
+        "busybox",
+        "wget",
+        "-qO-",
+        &format!("http://{to}/"),
+    ];
+    let answer = sh::read(place.busybox(cluster)?.args(wget))
+        .with_context(|| format!("from {}", place.name()))?;
+    ensure!(
+        answer.trim() == server,
+        "from {}: {to} is {answer:?} instead of {server}",
+        place.name()
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Networks of the types beside bridge and macvlan, all in one pod: what its namespace has, traffic, and what goes back.
+//! Networks of the types beside bridge and macvlan, all in one pod: what its namespace has,
+//! traffic, and what goes back.
 //!
 //! ```text
 //!   router ── br2 ── device   the node's own eth2, while the pod lives
@@ -35,15 +36,18 @@ struct Typed {
     networks: Vec<(&'static str, String)>,
 }
 
-/// Attaches a pod to networks of all types, and fails unless it has what it asks for, and gives everything back.
-/// In the brief form there is one pod and no vlan, whose traffic needs two.
+/// Attaches a pod to networks of all types, and fails unless it has what it asks for, and gives
+/// everything back. In the brief form there is one pod and no vlan, whose traffic needs two.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Result<()> {
     let count = if is_brief { 1 } else { nodes.len() };
     let has_vlan = has_vlan(cluster, nodes[0])?;
     if !has_vlan {
         println!("left out: vlan, because this kernel has no 802.1q");
     }
-    let typed = (1..).zip(nodes).take(count).map(|(number, node)| Typed::new(number, node, has_vlan && !is_brief));
+    let typed = (1..)
+        .zip(nodes)
+        .take(count)
+        .map(|(number, node)| Typed::new(number, node, has_vlan && !is_brief));
     let typed: Vec<Typed> = typed.collect();
     cluster.create(&definitions())?;
     for (number, node) in (1..).zip(nodes) {
@@ -56,20 +60,29 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Resu
     for one in &typed {
         check_device(cluster, one, &before)?;
         check_sources(cluster, one)?;
-        traffic(cluster, one, typed.iter().find(|other| other.node != one.node))?;
+        traffic(
+            cluster,
+            one,
+            typed.iter().find(|other| other.node != one.node),
+        )?;
     }
     let traces = traces(cluster, nodes)?;
     pods::delete(cluster, "pod", APP)?;
     await_nothing_left(cluster, &traces)?;
     let after = devices(cluster, nodes)?;
-    ensure!(before == after, "{DEVICE} of the nodes was {before:?} and is {after:?}");
+    ensure!(
+        before == after,
+        "{DEVICE} of the nodes was {before:?} and is {after:?}"
+    );
     println!("{DEVICE} is back on the nodes: name, MAC, MTU, alias, up, no address");
     Ok(())
 }
 
 /// Says whether the kernel makes a vlan, by `ip`.
 fn has_vlan(cluster: &Cluster, node: Node) -> Result<bool> {
-    let add = ["ip", "link", "add", PROBE, "link", "eth1", "type", "vlan", "id", "7"];
+    let add = [
+        "ip", "link", "add", PROBE, "link", "eth1", "type", "vlan", "id", "7",
+    ];
     match sh::read(&mut cluster.on(node, add)?) {
         Ok(_) => sh::read(&mut cluster.on(node, ["ip", "link", "del", PROBE])?).map(|_| true),
         Err(err) if format!("{err:#}").contains("Unknown device type") => Ok(false),
@@ -77,7 +90,8 @@ fn has_vlan(cluster: &Cluster, node: Node) -> Result<bool> {
     }
 }
 
-/// The NetworkAttachmentDefinitions. A pod asks for its addresses on the lans, which all nodes share.
+/// The NetworkAttachmentDefinitions. A pod asks for its addresses on the lans, which all nodes
+/// share.
 fn definitions() -> Vec<Value> {
     let [lan, devices] = ROUTERS.map(|router| router.to_string());
     let ipam = |subnet: &str, gateway: &str| json!({"type": "host-local", "subnet": subnet, "gateway": gateway});
@@ -91,7 +105,13 @@ fn definitions() -> Vec<Value> {
         "ipam": {"type": "host-local", "subnet": "198.18.5.0/24"}});
     let direct = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "198.18.6.0/24"}});
     let flannel = json!({"type": FLANNEL, "delegate": {"bridge": "flannel0"}});
-    let all = [(OWN, own), (SOURCED, sourced), (TAGGED, tagged), (DIRECT, direct), (FLANNEL, flannel)];
+    let all = [
+        (OWN, own),
+        (SOURCED, sourced),
+        (TAGGED, tagged),
+        (DIRECT, direct),
+        (FLANNEL, flannel),
+    ];
     let nad = |(name, mut config): (&str, Value)| {
         config["cniVersion"] = json!("1.0.0");
         manifests::nad(name, &config)
@@ -103,8 +123,10 @@ fn definitions() -> Vec<Value> {
 fn write_subnet_file(cluster: &Cluster, number: u8, node: Node) -> Result<()> {
     let path = cluster.root(node)?.join(SUBNET_FILE);
     fs::create_dir_all(path.parent().context("a folder")?)?;
-    let subnet = format!("FLANNEL_SUBNET=10.245.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n");
-    fs::write(&path, format!("FLANNEL_NETWORK=10.245.0.0/16\n{subnet}")).with_context(|| format!("write {SUBNET_FILE}"))
+    let subnet =
+        format!("FLANNEL_SUBNET=10.245.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n");
+    fs::write(&path, format!("FLANNEL_NETWORK=10.245.0.0/16\n{subnet}"))
+        .with_context(|| format!("write {SUBNET_FILE}"))
 }
 
 impl Typed {
@@ -119,22 +141,46 @@ impl Typed {
         if has_vlan {
             networks.push((TAGGED, format!("198.18.5.{}", 10 + number)));
         }
-        Self { name: format!("{APP}-typed-{node}"), node, networks }
+        Self {
+            name: format!("{APP}-typed-{node}"),
+            node,
+            networks,
+        }
     }
 
     fn pod(&self) -> Value {
         let network = |(name, address): &(&str, String)| {
-            let ips = if address.is_empty() { json!(null) } else { json!([format!("{address}/24")]) };
+            let ips = if address.is_empty() {
+                json!(null)
+            } else {
+                json!([format!("{address}/24")])
+            };
             json!({"name": name, "ips": ips})
         };
-        let networks: Vec<Value> = self.networks.iter().map(network).map(without_null).collect();
-        manifests::with_networks(&manifests::pod(&self.name, self.node, limit_check::spec()), &json!(networks))
+        let networks: Vec<Value> = self
+            .networks
+            .iter()
+            .map(network)
+            .map(without_null)
+            .collect();
+        manifests::with_networks(
+            &manifests::pod(&self.name, self.node, limit_check::spec()),
+            &json!(networks),
+        )
     }
 
     /// The interface of a network, and its address, by the pod's status.
     fn address(&self, cluster: &Cluster, network: &str) -> Result<(String, String)> {
-        let at = self.networks.iter().position(|(name, _)| *name == network).context("no such network")? + 1;
-        Ok((format!("net{at}"), attached::address(cluster, &self.name, at)?))
+        let at = self
+            .networks
+            .iter()
+            .position(|(name, _)| *name == network)
+            .context("no such network")?
+            + 1;
+        Ok((
+            format!("net{at}"),
+            attached::address(cluster, &self.name, at)?,
+        ))
     }
 }
 
@@ -146,46 +192,77 @@ fn without_null(mut network: Value) -> Value {
 }
 
 fn names(typed: &Typed) -> Vec<String> {
-    let own = typed.networks.iter().map(|(name, _)| format!("default/{name}"));
+    let own = typed
+        .networks
+        .iter()
+        .map(|(name, _)| format!("default/{name}"));
     std::iter::once("pods".to_owned()).chain(own).collect()
 }
 
 /// What the nodes show of the device that pods take.
 fn devices(cluster: &Cluster, nodes: [Node; 2]) -> Result<Vec<(String, Value)>> {
-    nodes.into_iter().map(|node| Ok((node.to_string(), device(cluster, node)?))).collect()
+    nodes
+        .into_iter()
+        .map(|node| Ok((node.to_string(), device(cluster, node)?)))
+        .collect()
 }
 
 fn device(cluster: &Cluster, node: Node) -> Result<Value> {
-    let shown = sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "addr", "show", "dev", DEVICE])?)?;
+    let shown =
+        sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "addr", "show", "dev", DEVICE])?)?;
     let shown: Value = serde_json::from_str(&shown).context("parse the device")?;
     let link = &shown[0];
     let flags = link["flags"].as_array().into_iter().flatten();
-    let addresses = link["addr_info"].as_array().into_iter().flatten().filter(|address| address["scope"] == "global");
-    Ok(json!({"name": link["ifname"], "mac": link["address"], "mtu": link["mtu"], "alias": link["ifalias"],
+    let addresses = link["addr_info"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|address| address["scope"] == "global");
+    Ok(
+        json!({"name": link["ifname"], "mac": link["address"], "mtu": link["mtu"], "alias": link["ifalias"],
         "altnames": link["altnames"], "up": flags.into_iter().any(|flag| flag == "UP"),
-        "addresses": addresses.collect::<Vec<_>>()}))
+        "addresses": addresses.collect::<Vec<_>>()}),
+    )
 }
 
-/// Fails unless the node's device is the pod's: gone from the node, and the same hardware in the pod.
+/// Fails unless the node's device is the pod's: gone from the node, and the same hardware in the
+/// pod.
 fn check_device(cluster: &Cluster, typed: &Typed, before: &[(String, Value)]) -> Result<()> {
     let links = sh::read(&mut cluster.on(typed.node, ["ip", "-j", "link"])?)?;
     let links: Value = serde_json::from_str(&links).context("parse the links")?;
     let mut links = links.as_array().into_iter().flatten();
-    ensure!(!links.any(|link| link["ifname"] == DEVICE), "{} still has {DEVICE}", typed.node);
-    let (_, was) = before.iter().find(|(node, _)| *node == typed.node.to_string()).context("a node without device")?;
+    ensure!(
+        !links.any(|link| link["ifname"] == DEVICE),
+        "{} still has {DEVICE}",
+        typed.node
+    );
+    let (_, was) = before
+        .iter()
+        .find(|(node, _)| *node == typed.node.to_string())
+        .context("a node without device")?;
     let status = pods::network_status(&super::get(cluster, &["pod", &typed.name])?);
-    ensure!(status[1]["mac"] == was["mac"], "{} has another device than {was}: {:?}", typed.name, status[1]);
+    ensure!(
+        status[1]["mac"] == was["mac"],
+        "{} has another device than {was}: {:?}",
+        typed.name,
+        status[1]
+    );
     Ok(())
 }
 
-/// Fails unless an answer from the address behind sbr leaves by its interface, where the pod's other ones leave by eth0.
+/// Fails unless an answer from the address behind sbr leaves by its interface, where the pod's
+/// other ones leave by eth0.
 fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
     let (interface, address) = typed.address(cluster, SOURCED)?;
     let to = BEYOND.to_string();
     for (source, expected) in [(&["from", &address][..], interface.as_str()), (&[], "eth0")] {
         let get = [&["ip", "-j", "route", "get", &to], source].concat();
         let route = attached::in_pod(cluster, typed.node, &typed.name, &get)?;
-        ensure!(route[0]["dev"] == expected, "{}: {route} leaves not by {expected}", typed.name);
+        ensure!(
+            route[0]["dev"] == expected,
+            "{}: {route} leaves not by {expected}",
+            typed.name
+        );
     }
     Ok(())
 }
@@ -201,12 +278,21 @@ fn traffic(cluster: &Cluster, typed: &Typed, other: Option<&Typed>) -> Result<()
         };
         // Behind sbr the other pod leaves by eth0 unless it asks from its address.
         let is_on_lan = [OWN, TAGGED].contains(network);
-        places.extend(other.filter(|_| is_on_lan).map(|other| Place::Pod(&other.name)));
+        places.extend(
+            other
+                .filter(|_| is_on_lan)
+                .map(|other| Place::Pod(&other.name)),
+        );
         for place in &places {
-            expect(cluster, place, &address, &typed.name).with_context(|| format!("network {network}"))?;
+            expect(cluster, place, &address, &typed.name)
+                .with_context(|| format!("network {network}"))?;
         }
     }
     let networks: Vec<&str> = typed.networks.iter().map(|(name, _)| *name).collect();
-    println!("{} answers in its networks {}", typed.name, networks.join(", "));
+    println!(
+        "{} answers in its networks {}",
+        typed.name,
+        networks.join(", ")
+    );
     Ok(())
 }

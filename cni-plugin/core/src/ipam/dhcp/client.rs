@@ -1,5 +1,6 @@
-//! The states of a client, which both protocols have (RFC 2131 §4.4, RFC 8415 §18.2): time, random numbers and messages in,
-//! packets and events out. Each protocol says its packets and reads its answers.
+//! The states of a client, which both protocols have (RFC 2131 §4.4, RFC 8415 §18.2): time, random
+//! numbers and messages in, packets and events out. Each protocol says its packets and reads its
+//! answers.
 
 use super::timing::{Dice, Limits, Terms, backoff, number};
 use std::fmt::Debug;
@@ -100,18 +101,50 @@ type Address<P> = <<P as Protocol>::Lease as Leased>::Address;
 
 impl<P: Protocol> Client<P> {
     /// A client that looks for a lease from now on, if it can with this address.
-    pub fn new(protocol: P, limits: Limits, wish: Option<Address<P>>, now: Duration, dice: Dice<'_>) -> Self {
+    pub fn new(
+        protocol: P,
+        limits: Limits,
+        wish: Option<Address<P>>,
+        now: Duration,
+        dice: Dice<'_>,
+    ) -> Self {
         let until = Some(now.saturating_add(limits.give_up));
-        let state = State { phase: Phase::Selecting, lease: None, wish, xid: number(dice), since: now };
-        Self { protocol, state, limits, until, sent: 0, next: now }
+        let state = State {
+            phase: Phase::Selecting,
+            lease: None,
+            wish,
+            xid: number(dice),
+            since: now,
+        };
+        Self {
+            protocol,
+            state,
+            limits,
+            until,
+            sent: 0,
+            next: now,
+        }
     }
 
     /// A client that holds a lease already.
     pub fn resume(protocol: P, limits: Limits, lease: P::Lease) -> Self {
         let Terms { got, renew, .. } = lease.terms();
         let wish = Some(lease.address());
-        let state = State { phase: Phase::Bound, lease: Some(lease), wish, xid: 0, since: got };
-        Self { protocol, state, limits, until: None, sent: 0, next: renew }
+        let state = State {
+            phase: Phase::Bound,
+            lease: Some(lease),
+            wish,
+            xid: 0,
+            since: got,
+        };
+        Self {
+            protocol,
+            state,
+            limits,
+            until: None,
+            sent: 0,
+            next: renew,
+        }
     }
 
     /// The lease that is held.
@@ -129,7 +162,8 @@ impl<P: Protocol> Client<P> {
         !matches!(self.state.phase, Phase::Bound | Phase::Over)
     }
 
-    /// Tries again in a moment: the last packet could not be sent, as before the link's own address is usable.
+    /// Tries again in a moment: the last packet could not be sent, as before the link's own address
+    /// is usable.
     pub fn hold(&mut self, now: Duration) {
         (self.next, self.sent) = (self.next.min(now + Duration::from_millis(100)), 0);
     }
@@ -160,7 +194,9 @@ impl<P: Protocol> Client<P> {
         {
             self.turn(Phase::Selecting, now, dice);
         }
-        let Some(terms) = self.lease().map(Leased::terms) else { return };
+        let Some(terms) = self.lease().map(Leased::terms) else {
+            return;
+        };
         if terms.expire <= now {
             events.extend(self.lose("it has expired", now, dice));
         } else if terms.rebind <= now && self.state.phase != Phase::Rebinding {
@@ -182,29 +218,45 @@ impl<P: Protocol> Client<P> {
             (Phase::Rebinding, Some(terms)) => terms.ask_again(now, terms.expire),
             (phase, _) => {
                 let next = now + backoff(self.sent, self.limits.resend_most, dice);
-                let offered = if let Phase::Requesting { until, .. } = phase { Some(*until) } else { None };
-                [offered, self.until].into_iter().flatten().fold(next, Duration::min)
+                let offered = if let Phase::Requesting { until, .. } = phase {
+                    Some(*until)
+                } else {
+                    None
+                };
+                [offered, self.until]
+                    .into_iter()
+                    .flatten()
+                    .fold(next, Duration::min)
             }
         }
     }
 
     /// Gives a lease up and begins anew.
-    fn lose(&mut self, why: &'static str, now: Duration, dice: Dice<'_>) -> Option<Event<P::Packet, P::Lease>> {
+    fn lose(
+        &mut self,
+        why: &'static str,
+        now: Duration,
+        dice: Dice<'_>,
+    ) -> Option<Event<P::Packet, P::Lease>> {
         let lost = self.state.lease.take();
         self.turn(Phase::Selecting, now, dice);
         (self.until, self.next) = (None, now);
         lost.map(|lease| Event::Lost(lease, why))
     }
 
-    /// Asks for an offer, at once. The exchange goes on where the protocol has one number for all of it.
+    /// Asks for an offer, at once. The exchange goes on where the protocol has one number for all
+    /// of it.
     pub fn accept(&mut self, offer: P::Lease, now: Duration, dice: Dice<'_>) -> Events<P> {
-        self.state.phase = Phase::Requesting { offer, until: now + self.limits.request };
+        self.state.phase = Phase::Requesting {
+            offer,
+            until: now + self.limits.request,
+        };
         (self.sent, self.next) = (0, now);
         self.tick(now, dice)
     }
 
-    /// Has what was asked for refused: another offer is looked for, but not in a loop without a pause, since the server may
-    /// refuse whatever it offers.
+    /// Has what was asked for refused: another offer is looked for, but not in a loop without a
+    /// pause, since the server may refuse whatever it offers.
     pub fn refuse_offer(&mut self, now: Duration, dice: Dice<'_>) -> Events<P> {
         (self.state.phase, self.state.wish) = (Phase::Selecting, None);
         self.sent += 1;
@@ -221,7 +273,11 @@ impl<P: Protocol> Client<P> {
 
     /// Takes a lease in the place of one that may be held.
     pub fn bind(&mut self, lease: P::Lease) -> Events<P> {
-        let other = self.state.lease.take().filter(|held| held.address() != lease.address());
+        let other = self
+            .state
+            .lease
+            .take()
+            .filter(|held| held.address() != lease.address());
         (self.state.phase, self.state.wish) = (Phase::Bound, Some(lease.address()));
         (self.until, self.sent, self.next) = (None, 0, lease.terms().renew);
         self.state.lease = Some(lease);
@@ -229,11 +285,14 @@ impl<P: Protocol> Client<P> {
         lost.into_iter().chain([Event::Bound]).collect()
     }
 
-    /// Ends. Returns what is to be given back: the lease, or what was asked for, which the server may have given meanwhile.
+    /// Ends. Returns what is to be given back: the lease, or what was asked for, which the server
+    /// may have given meanwhile.
     pub fn end(&mut self) -> Option<P::Lease> {
         let asked = match std::mem::replace(&mut self.state.phase, Phase::Over) {
             Phase::Requesting { offer, .. } => Some(offer),
-            Phase::Selecting | Phase::Bound | Phase::Renewing | Phase::Rebinding | Phase::Over => None,
+            Phase::Selecting | Phase::Bound | Phase::Renewing | Phase::Rebinding | Phase::Over => {
+                None
+            }
         };
         self.state.lease.take().or(asked)
     }

@@ -18,9 +18,11 @@ pub struct Config {
     pub families: Families,
     /// `priority`: the metric of all routes; 0 means unset.
     pub priority: u32,
-    /// `provide`: options of DHCPv4 that are sent, in order; a later one replaces an earlier one of its code.
+    /// `provide`: options of DHCPv4 that are sent, in order; a later one replaces an earlier one
+    /// of its code.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// The options of DHCPv4 that are asked for: of `request`, and the usual ones unless an item has `skipDefault`.
+    /// The options of DHCPv4 that are asked for: of `request`, and the usual ones unless an item
+    /// has `skipDefault`.
     pub request: Vec<u8>,
     /// The configuration as it came, for the daemon.
     pub json: Rc<Json>,
@@ -37,28 +39,50 @@ pub struct Families {
 
 impl Families {
     /// IPv4 alone, as the reference has it.
-    pub const V4: Self = Self { v4: true, v6: false };
+    pub const V4: Self = Self {
+        v4: true,
+        v6: false,
+    };
 
     fn parse(ipam: &Json) -> Result<Self, Error> {
-        let mut families = Self { v4: false, v6: false };
+        let mut families = Self {
+            v4: false,
+            v6: false,
+        };
         for family in ipam.strings("ipFamilies")? {
             match family.as_str() {
                 "IPv4" => families.v4 = true,
                 "IPv6" => families.v6 = true,
-                _ => return Err(Error::config(format!("\"ipFamilies\": {family:?} is neither IPv4 nor IPv6"))),
+                _ => {
+                    return Err(Error::config(format!(
+                        "\"ipFamilies\": {family:?} is neither IPv4 nor IPv6"
+                    )));
+                }
             }
         }
-        Ok(if families.v4 || families.v6 { families } else { Self::V4 })
+        Ok(if families.v4 || families.v6 {
+            families
+        } else {
+            Self::V4
+        })
     }
 }
 
 impl Config {
     /// Reads `ipam`; `fromArg` takes values of `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
-        let ipam = conf.json.object("ipam")?.ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
+        let ipam = conf
+            .json
+            .object("ipam")?
+            .ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
         let socket = ipam.str_or("daemonSocketPath", "")?;
         let priority = ipam.i64("priority")?.unwrap_or_default();
-        let no_metric = || Error::config(format!("\"priority\": {priority} is outside 0-{}", u32::MAX));
+        let no_metric = || {
+            Error::config(format!(
+                "\"priority\": {priority} is outside 0-{}",
+                u32::MAX
+            ))
+        };
         Ok(Self {
             socket: if socket.is_empty() { SOCKET } else { socket }.into(),
             families: Families::parse(ipam)?,
@@ -71,9 +95,15 @@ impl Config {
 
     /// For DEL: only the daemon matters.
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
-        let socket = conf.json.get("ipam").and_then(|ipam| ipam.str("daemonSocketPath").ok()?);
+        let socket = conf
+            .json
+            .get("ipam")
+            .and_then(|ipam| ipam.str("daemonSocketPath").ok()?);
         Ok(Self {
-            socket: socket.filter(|socket| !socket.is_empty()).unwrap_or(SOCKET).into(),
+            socket: socket
+                .filter(|socket| !socket.is_empty())
+                .unwrap_or(SOCKET)
+                .into(),
             families: Families::V4,
             priority: 0,
             provide: Vec::new(),
@@ -88,7 +118,11 @@ impl Config {
         let mut ipam = json.get("ipam").cloned().unwrap_or(Json::Null);
         ipam.remove("ipFamilies");
         json.set("ipam", ipam);
-        self.families.v4.then(|| Self { families: Families::V4, json: json.into(), ..self.clone() })
+        self.families.v4.then(|| Self {
+            families: Families::V4,
+            json: json.into(),
+            ..self.clone()
+        })
     }
 
     /// The client that an owner's link is for a server of DHCPv4.
@@ -99,7 +133,12 @@ impl Config {
             options.retain(|(other, _)| other != code);
             options.push((*code, value.clone()));
         }
-        v4::Identity { mac, options, request: self.request.clone(), broadcast }
+        v4::Identity {
+            mac,
+            options,
+            request: self.request.clone(),
+            broadcast,
+        }
     }
 
     /// The client that an owner's link is for a server of DHCPv6.
@@ -126,23 +165,36 @@ fn code(option: &str) -> Result<u8, Error> {
         "host-name" => v4::HOST_NAME,
         "user-class" => v4::USER_CLASS,
         "vendor-class-identifier" => v4::VENDOR_CLASS,
-        number => number
-            .parse()
-            .map_err(|err| Error::config(format!("Can not parse option {option:?}")).with_details(format!("{err}")))?,
+        number => number.parse().map_err(|err| {
+            Error::config(format!("Can not parse option {option:?}")).with_details(format!("{err}"))
+        })?,
     })
 }
 
 fn provided(ipam: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error> {
     let mut options = Vec::new();
     for item in ipam.list("provide")?.unwrap_or_default() {
-        let (option, value, arg) = (item.str_or("option", "")?, item.str_or("value", "")?, item.str_or("fromArg", "")?);
+        let (option, value, arg) = (
+            item.str_or("option", "")?,
+            item.str_or("value", "")?,
+            item.str_or("fromArg", "")?,
+        );
         let code = code(option)?;
-        // As lenient as the reference: an item without `=` is passed over, and the last of a name wins.
+        // As lenient as the reference: an item without `=` is passed over, and the last of a name
+        // wins.
         let pairs = cni_args.split(';').filter_map(|pair| pair.split_once('='));
-        let from_arg = pairs.filter(|(name, _)| *name == arg).map(|(_, value)| value).next_back();
-        for value in [Some(value).filter(|value| !value.is_empty()), from_arg].into_iter().flatten() {
+        let from_arg = pairs
+            .filter(|(name, _)| *name == arg)
+            .map(|(_, value)| value)
+            .next_back();
+        for value in [Some(value).filter(|value| !value.is_empty()), from_arg]
+            .into_iter()
+            .flatten()
+        {
             if value.len() > 255 {
-                return Err(Error::config(format!("value too long for option {option:?}: {value:?}")));
+                return Err(Error::config(format!(
+                    "value too long for option {option:?}: {value:?}"
+                )));
             }
             options.push((code, value.as_bytes().to_vec()));
         }
@@ -193,23 +245,51 @@ mod tests {
         let provide = r#""provide":[{"option":"host-name","value":"a","fromArg":"K8S_POD_NAME"},
             {"option":"60","value":"braid"},{"option":"user-class","fromArg":"MISSING"}]"#;
         let config = parse(provide, "x;K8S_POD_NAME=web=1;K8S_POD_NAME=web").expect("parsed");
-        assert_eq!(config.provide, [(12, b"a".to_vec()), (12, b"web".to_vec()), (60, b"braid".to_vec())]);
+        assert_eq!(
+            config.provide,
+            [
+                (12, b"a".to_vec()),
+                (12, b"web".to_vec()),
+                (60, b"braid".to_vec())
+            ]
+        );
         let owner = Owner::new("n", "4f1c", "eth0");
         let options = config.v4(&owner, Mac([0; 6]), false).options;
         let id = [&[0][..], b"4f1c/n/eth0"].concat();
-        assert_eq!(options, [(61, id), (12, b"web".to_vec()), (60, b"braid".to_vec())]);
-        let own = parse(r#""provide":[{"option":"dhcp-client-identifier","value":"me"}]"#, "").expect("parsed");
-        assert_eq!(own.v4(&owner, Mac([0; 6]), false).options, [(61, b"me".to_vec())]);
+        assert_eq!(
+            options,
+            [(61, id), (12, b"web".to_vec()), (60, b"braid".to_vec())]
+        );
+        let own = parse(
+            r#""provide":[{"option":"dhcp-client-identifier","value":"me"}]"#,
+            "",
+        )
+        .expect("parsed");
+        assert_eq!(
+            own.v4(&owner, Mac([0; 6]), false).options,
+            [(61, b"me".to_vec())]
+        );
     }
 
     #[test]
     fn requests_add_to_the_usual_ones_unless_these_are_skipped() {
-        let request = |items: &str| parse(&format!(r#""request":[{items}]"#), "").map(|config| config.request);
-        assert_eq!(request(r#"{"option":"121"},{"option":"routers"}"#).expect("parsed"), [121, 3, 1]);
-        assert_eq!(request(r#"{"option":"121"},{"skipDefault":true}"#).expect("parsed"), [121]);
+        let request = |items: &str| {
+            parse(&format!(r#""request":[{items}]"#), "").map(|config| config.request)
+        };
+        assert_eq!(
+            request(r#"{"option":"121"},{"option":"routers"}"#).expect("parsed"),
+            [121, 3, 1]
+        );
+        assert_eq!(
+            request(r#"{"option":"121"},{"skipDefault":true}"#).expect("parsed"),
+            [121]
+        );
         assert_eq!(request(r#"{"skipDefault":true}"#).expect("parsed"), [0; 0]);
         for bad in [r#"{"option":"nothing"}"#, r#"{"option":"256"}"#] {
-            assert!(request(bad).is_err_and(|err| err.msg.starts_with("Can not parse option")), "{bad}");
+            assert!(
+                request(bad).is_err_and(|err| err.msg.starts_with("Can not parse option")),
+                "{bad}"
+            );
         }
     }
 
@@ -219,20 +299,42 @@ mod tests {
         let both = families(r#"["IPv6","IPv4"]"#).expect("parsed");
         assert_eq!(both.families, Families { v4: true, v6: true });
         let less = both.without_ipv6().expect("IPv4 is left");
-        let read = Config::parse(&NetConf::from_json(Json::clone(&less.json)).expect("a configuration"), "");
-        assert_eq!(read.expect("parsed").families, Families::V4, "the daemon reads the same");
-        assert_eq!(families(r#"["IPv6"]"#).expect("parsed").without_ipv6(), None);
+        let read = Config::parse(
+            &NetConf::from_json(Json::clone(&less.json)).expect("a configuration"),
+            "",
+        );
+        assert_eq!(
+            read.expect("parsed").families,
+            Families::V4,
+            "the daemon reads the same"
+        );
+        assert_eq!(
+            families(r#"["IPv6"]"#).expect("parsed").without_ipv6(),
+            None
+        );
         assert!(families(r#"["ipx"]"#).is_err());
     }
 
     #[test]
     fn a_client_id_has_at_most_254_bytes() {
-        assert_eq!(client_id(&Owner::new("n", &"ü".repeat(200), "eth0")).len(), 254);
+        assert_eq!(
+            client_id(&Owner::new("n", &"ü".repeat(200), "eth0")).len(),
+            254
+        );
     }
 
     #[test]
     fn a_long_value_and_a_negative_metric_are_refused() {
-        assert!(parse(&format!(r#""provide":[{{"option":"12","value":"{}"}}]"#, "x".repeat(256)), "").is_err());
+        assert!(
+            parse(
+                &format!(
+                    r#""provide":[{{"option":"12","value":"{}"}}]"#,
+                    "x".repeat(256)
+                ),
+                ""
+            )
+            .is_err()
+        );
         assert!(parse(r#""priority":-1"#, "").is_err());
     }
 }

@@ -6,7 +6,8 @@
 //!  rpc ─► the reference daemon's protocol
 //! ```
 //!
-//! The machines are values: time since boot, random numbers and messages in, packets and events out.
+//! The machines are values: time since boot, random numbers and messages in, packets and events
+//! out.
 
 pub mod client;
 pub mod config;

@@ -61,7 +61,13 @@ pub struct Session {
 
 impl Session {
     /// Goes on with the leases that are held, and looks for those that are not.
-    pub fn new(config: &Config, link: Link<'_>, held: Held, (limits, now): (Limits, Duration), dice: Dice<'_>) -> Self {
+    pub fn new(
+        config: &Config,
+        link: Link<'_>,
+        held: Held,
+        (limits, now): (Limits, Duration),
+        dice: Dice<'_>,
+    ) -> Self {
         let v4 = config.families.v4.then(|| {
             let identity = config.v4(link.owner, link.mac, link.broadcast);
             match held.v4 {
@@ -76,25 +82,39 @@ impl Session {
                 None => v6::Client::new(identity, limits, None, now, dice),
             }
         });
-        Self { v4, v6, priority: config.priority }
+        Self {
+            v4,
+            v6,
+            priority: config.priority,
+        }
     }
 
     /// The leases that are held.
     pub fn held(&self) -> Held {
         let v4 = self.v4.as_ref().and_then(v4::Client::lease).cloned();
-        Held { v4, v6: self.v6.as_ref().and_then(v6::Client::lease).cloned() }
+        Held {
+            v4,
+            v6: self.v6.as_ref().and_then(v6::Client::lease).cloned(),
+        }
     }
 
     /// True if there is a lease of each family.
     pub fn is_bound(&self) -> bool {
-        self.v4.as_ref().is_none_or(|client| client.lease().is_some())
-            && self.v6.as_ref().is_none_or(|client| client.lease().is_some())
+        self.v4
+            .as_ref()
+            .is_none_or(|client| client.lease().is_some())
+            && self
+                .v6
+                .as_ref()
+                .is_none_or(|client| client.lease().is_some())
     }
 
     /// When there is something to do.
     pub fn next(&self) -> Option<Duration> {
         let v4 = self.v4.as_ref().and_then(v4::Client::next);
-        v4.into_iter().chain(self.v6.as_ref().and_then(v6::Client::next)).min()
+        v4.into_iter()
+            .chain(self.v6.as_ref().and_then(v6::Client::next))
+            .min()
     }
 
     /// True if answers of DHCPv4 may come.
@@ -117,44 +137,96 @@ impl Session {
         self.v6.iter_mut().for_each(|client| client.hold(now));
     }
 
-    /// Has servers broadcast their answers to a client without an address, or send them to its hardware address.
+    /// Has servers broadcast their answers to a client without an address, or send them to its
+    /// hardware address.
     pub fn set_broadcast(&mut self, on: bool) {
-        self.v4.iter_mut().for_each(|client| client.protocol.broadcast = on);
+        self.v4
+            .iter_mut()
+            .for_each(|client| client.protocol.broadcast = on);
     }
 
     /// Does what it is time for.
     pub fn tick(&mut self, now: Duration, dice: Dice<'_>) -> Vec<Output> {
-        let v4 = self.v4.as_mut().map(|client| client.tick(now, dice)).unwrap_or_default();
-        let v6 = self.v6.as_mut().map(|client| client.tick(now, dice)).unwrap_or_default();
-        v4.into_iter().map(output4).chain(v6.into_iter().map(output6)).collect()
+        let v4 = self
+            .v4
+            .as_mut()
+            .map(|client| client.tick(now, dice))
+            .unwrap_or_default();
+        let v6 = self
+            .v6
+            .as_mut()
+            .map(|client| client.tick(now, dice))
+            .unwrap_or_default();
+        v4.into_iter()
+            .map(output4)
+            .chain(v6.into_iter().map(output6))
+            .collect()
     }
 
     /// Takes a packet of IPv4 that came from a hardware address.
-    pub fn take4(&mut self, packet: &[u8], from: Mac, now: Duration, dice: Dice<'_>) -> Vec<Output> {
+    pub fn take4(
+        &mut self,
+        packet: &[u8],
+        from: Mac,
+        now: Duration,
+        dice: Dice<'_>,
+    ) -> Vec<Output> {
         let message = v4::frame::decode(packet).and_then(v4::Message::decode);
-        let (Some(message), Some(client)) = (message, &mut self.v4) else { return Vec::new() };
-        client.take(&message, from, now, dice).into_iter().map(output4).collect()
+        let (Some(message), Some(client)) = (message, &mut self.v4) else {
+            return Vec::new();
+        };
+        client
+            .take(&message, from, now, dice)
+            .into_iter()
+            .map(output4)
+            .collect()
     }
 
     /// Takes a message of DHCPv6.
     pub fn take6(&mut self, message: &[u8], now: Duration, dice: Dice<'_>) -> Vec<Output> {
-        let (Some(message), Some(client)) = (v6::Message::decode(message), &mut self.v6) else { return Vec::new() };
-        client.take(&message, now, dice).into_iter().map(output6).collect()
+        let (Some(message), Some(client)) = (v6::Message::decode(message), &mut self.v6) else {
+            return Vec::new();
+        };
+        client
+            .take(&message, now, dice)
+            .into_iter()
+            .map(output6)
+            .collect()
     }
 
     /// The packets that give all leases back.
     pub fn release(&mut self, dice: Dice<'_>) -> Vec<Output> {
-        let v4 = self.v4.as_mut().and_then(|client| client.release(dice)).map(Output::Send4);
-        v4.into_iter().chain(self.v6.as_mut().and_then(|client| client.release(dice)).map(Output::Send6)).collect()
+        let v4 = self
+            .v4
+            .as_mut()
+            .and_then(|client| client.release(dice))
+            .map(Output::Send4);
+        v4.into_iter()
+            .chain(
+                self.v6
+                    .as_mut()
+                    .and_then(|client| client.release(dice))
+                    .map(Output::Send6),
+            )
+            .collect()
     }
 
     /// The addresses and routes of the leases; an error where a server left out what it takes.
     pub fn lease(&self) -> Result<Lease, &'static str> {
         let Held { v4, v6 } = self.held();
-        let mut lease = Lease { dns: Dns::default(), ..Lease::default() };
+        let mut lease = Lease {
+            dns: Dns::default(),
+            ..Lease::default()
+        };
         if let Some(v4) = v4 {
-            lease.ips.push(v4.ip().ok_or("DHCP option Subnet Mask not found in DHCPACK")?);
-            let metric = |route: Route| Route { priority: self.priority, ..route };
+            lease.ips.push(
+                v4.ip()
+                    .ok_or("DHCP option Subnet Mask not found in DHCPACK")?,
+            );
+            let metric = |route: Route| Route {
+                priority: self.priority,
+                ..route
+            };
             lease.routes.extend(v4.routes().into_iter().map(metric));
         }
         lease.ips.extend(v6.as_ref().map(whole));
@@ -163,14 +235,22 @@ impl Session {
 }
 
 fn whole(lease: &v6::Lease) -> IpConfig {
-    IpConfig { address: Ipv6Net::from(lease.address).into(), gateway: None, interface: None }
+    IpConfig {
+        address: Ipv6Net::from(lease.address).into(),
+        gateway: None,
+        interface: None,
+    }
 }
 
 fn output4(event: v4::Event) -> Output {
     match event {
         v4::Event::Send(packet) => Output::Send4(packet),
         v4::Event::Bound => Output::Bound,
-        v4::Event::Lost(lease, why) => Output::Lost { ip: lease.ip(), routes: lease.routes(), why },
+        v4::Event::Lost(lease, why) => Output::Lost {
+            ip: lease.ip(),
+            routes: lease.routes(),
+            why,
+        },
         v4::Event::GaveUp => Output::GaveUp,
     }
 }
@@ -179,7 +259,11 @@ fn output6(event: v6::Event) -> Output {
     match event {
         v6::Event::Send(message) => Output::Send6(message),
         v6::Event::Bound => Output::Bound,
-        v6::Event::Lost(lease, why) => Output::Lost { ip: Some(whole(&lease)), routes: Vec::new(), why },
+        v6::Event::Lost(lease, why) => Output::Lost {
+            ip: Some(whole(&lease)),
+            routes: Vec::new(),
+            why,
+        },
         v6::Event::GaveUp => Output::GaveUp,
     }
 }
@@ -190,11 +274,23 @@ mod tests {
     use crate::cni::NetConf;
 
     fn session(families: &str, held: Held) -> Session {
-        let conf = format!(r#"{{"name":"n","ipam":{{"type":"dhcp","priority":7,"ipFamilies":{families}}}}}"#);
+        let conf = format!(
+            r#"{{"name":"n","ipam":{{"type":"dhcp","priority":7,"ipFamilies":{families}}}}}"#
+        );
         let config = Config::parse(&NetConf::parse(conf.as_bytes()).unwrap(), "").unwrap();
         let owner = Owner::new("n", "4f1c", "eth0");
-        let link = Link { owner: &owner, mac: Mac([2; 6]), broadcast: false };
-        Session::new(&config, link, held, (Limits::default(), Duration::ZERO), &mut || 0)
+        let link = Link {
+            owner: &owner,
+            mac: Mac([2; 6]),
+            broadcast: false,
+        };
+        Session::new(
+            &config,
+            link,
+            held,
+            (Limits::default(), Duration::ZERO),
+            &mut || 0,
+        )
     }
 
     fn kinds(outputs: &[Output]) -> String {
@@ -210,7 +306,11 @@ mod tests {
 
     #[test]
     fn each_family_has_a_client_of_its_own() {
-        for (families, expected) in [(r#"["IPv4"]"#, "4"), (r#"["IPv6"]"#, "6"), (r#"["IPv4","IPv6"]"#, "46")] {
+        for (families, expected) in [
+            (r#"["IPv4"]"#, "4"),
+            (r#"["IPv6"]"#, "6"),
+            (r#"["IPv4","IPv6"]"#, "46"),
+        ] {
             let mut session = session(families, Held::default());
             assert_eq!(kinds(&session.tick(Duration::ZERO, &mut || 0)), expected);
             assert!(!session.is_bound());
@@ -220,13 +320,25 @@ mod tests {
     #[test]
     fn a_held_lease_is_kept_while_the_other_family_is_looked_for() {
         let terms = super::super::timing::Terms::new(Duration::ZERO, 100, None, None);
-        let lease = v6::Lease { address: "fd00::7".parse().unwrap(), server: vec![1], terms };
-        let held = Held { v6: Some(lease), v4: None };
+        let lease = v6::Lease {
+            address: "fd00::7".parse().unwrap(),
+            server: vec![1],
+            terms,
+        };
+        let held = Held {
+            v6: Some(lease),
+            v4: None,
+        };
         let mut session = session(r#"["IPv4","IPv6"]"#, held.clone());
         assert_eq!(kinds(&session.tick(Duration::ZERO, &mut || 0)), "4");
         assert_eq!((session.held(), session.is_bound()), (held, false));
         let ips = session.lease().expect("addresses").ips;
-        assert_eq!(ips.iter().map(|ip| ip.address.to_string()).collect::<Vec<_>>(), ["fd00::7/128"]);
+        assert_eq!(
+            ips.iter()
+                .map(|ip| ip.address.to_string())
+                .collect::<Vec<_>>(),
+            ["fd00::7/128"]
+        );
         assert_eq!(kinds(&session.release(&mut || 0)), "6");
         assert_eq!(session.next(), None);
     }

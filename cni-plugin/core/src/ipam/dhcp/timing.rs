@@ -27,7 +27,11 @@ impl Default for Limits {
     /// Those of the reference.
     fn default() -> Self {
         let [request, resend_most, give_up] = [10, 62, 208].map(Duration::from_secs);
-        Self { request, resend_most, give_up }
+        Self {
+            request,
+            resend_most,
+            give_up,
+        }
     }
 }
 
@@ -48,29 +52,46 @@ impl Terms {
     /// Number of seconds that stands for no end.
     const FOR_EVER: u32 = u32::MAX;
 
-    /// Terms as servers say them, in seconds; those that are not said, or make no sense, follow from the length.
+    /// Terms as servers say them, in seconds; those that are not said, or make no sense, follow
+    /// from the length.
     pub fn new(got: Duration, length: u32, renew: Option<u32>, rebind: Option<u32>) -> Self {
         let at = |seconds: u32| got + Duration::from_secs(seconds.into());
         if length == Self::FOR_EVER {
-            return Self { got, renew: Duration::MAX, rebind: Duration::MAX, expire: Duration::MAX };
+            return Self {
+                got,
+                renew: Duration::MAX,
+                rebind: Duration::MAX,
+                expire: Duration::MAX,
+            };
         }
-        let part = |of: u32, hundred: u64| u32::try_from(u64::from(of) * hundred / 100).unwrap_or(of);
-        let rebind = rebind.filter(|rebind| (1..=length).contains(rebind)).unwrap_or(part(length, 85));
-        let renew = renew.filter(|renew| (1..=rebind).contains(renew)).unwrap_or(part(length, 50).min(rebind));
-        Self { got, renew: at(renew), rebind: at(rebind), expire: at(length) }
+        let part =
+            |of: u32, hundred: u64| u32::try_from(u64::from(of) * hundred / 100).unwrap_or(of);
+        let rebind = rebind
+            .filter(|rebind| (1..=length).contains(rebind))
+            .unwrap_or(part(length, 85));
+        let renew = renew
+            .filter(|renew| (1..=rebind).contains(renew))
+            .unwrap_or(part(length, 50).min(rebind));
+        Self {
+            got,
+            renew: at(renew),
+            rebind: at(rebind),
+            expire: at(length),
+        }
     }
 
-    /// When to ask again while the answer is out: at half of what is left until `end`, as RFC 2131 has it, but not for each
-    /// of the last moments.
+    /// When to ask again while the answer is out: at half of what is left until `end`, as RFC 2131
+    /// has it, but not for each of the last moments.
     pub fn ask_again(&self, now: Duration, end: Duration) -> Duration {
-        let least = (self.expire.saturating_sub(self.got) / 60).clamp(Duration::from_secs(1), Duration::from_mins(1));
+        let least = (self.expire.saturating_sub(self.got) / 60)
+            .clamp(Duration::from_secs(1), Duration::from_mins(1));
         let wait = (end.saturating_sub(now) / 2).max(least);
         now.saturating_add(wait).min(end)
     }
 }
 
-/// Wait behind the packet number `sent`, from 1 on, until there is an answer: four short ones, as the reference waits, then
-/// each twice as long as the one before.
+/// Wait behind the packet number `sent`, from 1 on, until there is an answer: four short ones, as
+/// the reference waits, then each twice as long as the one before.
 pub fn backoff(sent: u32, most: Duration, dice: Dice<'_>) -> Duration {
     const SHORT: u32 = 4;
     let wait = match sent.saturating_sub(SHORT) {
@@ -95,7 +116,10 @@ mod tests {
         let waits: Vec<u64> = (1..=11).map(wait).collect();
         assert_eq!(waits, [2, 2, 2, 2, 4, 8, 16, 32, 62, 62, 62]);
         assert_eq!(backoff(1, seconds(62), &mut || 0), seconds(1));
-        assert_eq!(backoff(u32::MAX, seconds(62), &mut || 1999), seconds(62) + Duration::from_millis(999));
+        assert_eq!(
+            backoff(u32::MAX, seconds(62), &mut || 1999),
+            seconds(62) + Duration::from_millis(999)
+        );
     }
 
     #[test]
@@ -109,7 +133,10 @@ mod tests {
         assert_eq!(terms(Some(900), Some(700)), [500, 700, 1000]);
         assert_eq!(terms(Some(0), Some(2000)), [500, 850, 1000]);
         assert_eq!(terms(None, Some(400)), [400, 400, 1000]);
-        assert_eq!(Terms::new(seconds(1), u32::MAX, None, None).renew, Duration::MAX);
+        assert_eq!(
+            Terms::new(seconds(1), u32::MAX, None, None).renew,
+            Duration::MAX
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Round-robin order of a range set's addresses: after the last one given out, once around, gateways left out.
+//! Round-robin order of a range set's addresses: after the last one given out, once around,
+//! gateways left out.
 
 use crate::ipam::range::{Range, RangeSet, to_bits};
 use std::net::IpAddr;
@@ -12,17 +13,29 @@ pub struct Span {
     pub last: u128,
 }
 
-/// The spans to look for a free address in, in order; together they are every address but the gateways, once.
+/// The spans to look for a free address in, in order; together they are every address but the
+/// gateways, once.
 ///
-/// The search goes on after `last_reserved`, so that an address just freed is used again as late as possible. One that
-/// is no longer in the set (the configuration was changed) is as good as none: the search begins at the first range.
+/// The search goes on after `last_reserved`, so that an address just freed is used again as late as
+/// possible. One that is no longer in the set (the configuration was changed) is as good as none:
+/// the search begins at the first range.
 pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
     let ranges = set.ranges();
-    let start = last_reserved.and_then(|ip| ranges.iter().position(|r| r.contains(ip)).map(|i| (i, to_bits(ip))));
+    let start = last_reserved.and_then(|ip| {
+        ranges
+            .iter()
+            .position(|r| r.contains(ip))
+            .map(|i| (i, to_bits(ip)))
+    });
     let mut spans = Vec::with_capacity(2 * ranges.len() + 2);
     let Some((index, last)) = start else {
         for range in ranges {
-            push(&mut spans, range, to_bits(range.range_start()), to_bits(range.range_end()));
+            push(
+                &mut spans,
+                range,
+                to_bits(range.range_start()),
+                to_bits(range.range_end()),
+            );
         }
         return spans;
     };
@@ -31,7 +44,12 @@ pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
         push(&mut spans, split, last + 1, to_bits(split.range_end()));
     }
     for range in ranges[index + 1..].iter().chain(&ranges[..index]) {
-        push(&mut spans, range, to_bits(range.range_start()), to_bits(range.range_end()));
+        push(
+            &mut spans,
+            range,
+            to_bits(range.range_start()),
+            to_bits(range.range_end()),
+        );
     }
     push(&mut spans, split, to_bits(split.range_start()), last);
     spans
@@ -40,16 +58,25 @@ pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
 /// Adds `first..=last` without the range's gateway.
 fn push(spans: &mut Vec<Span>, range: &Range, first: u128, last: u128) {
     let is_ipv4 = range.range_start().is_ipv4();
-    let gateway = range.gateway().filter(|ip| ip.is_ipv4() == is_ipv4).map(to_bits);
+    let gateway = range
+        .gateway()
+        .filter(|ip| ip.is_ipv4() == is_ipv4)
+        .map(to_bits);
     let Some(gateway) = gateway.filter(|bits| (first..=last).contains(bits)) else {
         spans.push(Span { first, last });
         return;
     };
     if first < gateway {
-        spans.push(Span { first, last: gateway - 1 });
+        spans.push(Span {
+            first,
+            last: gateway - 1,
+        });
     }
     if gateway < last {
-        spans.push(Span { first: gateway + 1, last });
+        spans.push(Span {
+            first: gateway + 1,
+            last,
+        });
     }
 }
 
@@ -80,16 +107,34 @@ mod tests {
     #[test]
     fn a_slash_29_gives_2_to_6_and_then_wraps() {
         let set = set(&[["10.0.0.0/29", "", "", ""]]);
-        assert_eq!(order(&set, None), ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
-        assert_eq!(order(&set, Some("10.0.0.4")), ["10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.3", "10.0.0.4"]);
-        assert_eq!(order(&set, Some("10.0.0.6")), ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+        assert_eq!(
+            order(&set, None),
+            ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]
+        );
+        assert_eq!(
+            order(&set, Some("10.0.0.4")),
+            ["10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.3", "10.0.0.4"]
+        );
+        assert_eq!(
+            order(&set, Some("10.0.0.6")),
+            ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]
+        );
     }
 
     #[test]
     fn a_slash_31_gives_both_addresses_or_the_one_that_is_not_the_gateway() {
-        assert_eq!(order(&set(&[["10.0.0.0/31", "", "", ""]]), Some("10.0.0.0")), ["10.0.0.1", "10.0.0.0"]);
-        assert_eq!(order(&set(&[["2001:db8::/127", "", "", ""]]), None), ["2001:db8::", "2001:db8::1"]);
-        assert_eq!(order(&set(&[["10.0.0.0/31", "", "", "10.0.0.1"]]), None), ["10.0.0.0"]);
+        assert_eq!(
+            order(&set(&[["10.0.0.0/31", "", "", ""]]), Some("10.0.0.0")),
+            ["10.0.0.1", "10.0.0.0"]
+        );
+        assert_eq!(
+            order(&set(&[["2001:db8::/127", "", "", ""]]), None),
+            ["2001:db8::", "2001:db8::1"]
+        );
+        assert_eq!(
+            order(&set(&[["10.0.0.0/31", "", "", "10.0.0.1"]]), None),
+            ["10.0.0.0"]
+        );
     }
 
     #[test]
@@ -106,13 +151,19 @@ mod tests {
             ["10.0.1.0/29", "10.0.1.3", "10.0.1.5", "10.0.1.4"],
             ["10.0.2.0/30", "", "", "10.0.2.2"],
         ]);
-        assert_eq!(order(&set, Some("10.0.1.3")), ["10.0.1.5", "10.0.2.1", "10.0.0.2", "10.0.1.3"]);
+        assert_eq!(
+            order(&set, Some("10.0.1.3")),
+            ["10.0.1.5", "10.0.2.1", "10.0.0.2", "10.0.1.3"]
+        );
     }
 
     #[test]
     fn the_last_reserved_address_may_be_a_gateway_of_today() {
         let set = set(&[["10.0.0.0/29", "", "", "10.0.0.4"]]);
-        assert_eq!(order(&set, Some("10.0.0.4")), ["10.0.0.5", "10.0.0.6", "10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+        assert_eq!(
+            order(&set, Some("10.0.0.4")),
+            ["10.0.0.5", "10.0.0.6", "10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        );
     }
 
     #[test]
@@ -126,7 +177,13 @@ mod tests {
     #[test]
     fn ipv6_counts_across_words_and_gives_the_all_ones_address() {
         let set = set(&[["2001:db8::/64", "2001:db8::ffff:ffff:ffff:fffe", "", ""]]);
-        assert_eq!(order(&set, None), ["2001:db8::ffff:ffff:ffff:fffe", "2001:db8::ffff:ffff:ffff:ffff"]);
+        assert_eq!(
+            order(&set, None),
+            [
+                "2001:db8::ffff:ffff:ffff:fffe",
+                "2001:db8::ffff:ffff:ffff:ffff"
+            ]
+        );
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub struct Config {
     pub network: String,
     /// `dataDir`; default [`DEFAULT_DATA_DIR`].
     pub data_dir: PathBuf,
-    /// One address is given out of each: those of `runtimeConfig.ipRanges`, the single range, those of `ranges`. A set's
-    /// place in this list is also its number on disk.
+    /// One address is given out of each: those of `runtimeConfig.ipRanges`, the single range,
+    /// those of `ranges`. A set's place in this list is also its number on disk.
     pub ranges: Vec<RangeSet>,
     /// `routes`, as they go into the result.
     pub routes: Vec<Route>,
@@ -53,11 +53,22 @@ impl Config {
     /// Only where the leases are, which is all that giving one back takes.
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         if matches!(conf.name.as_str(), "" | "." | "..") || conf.name.contains(['/', '\0']) {
-            return Err(Error::config(format!("network name {:?} can't name a directory", conf.name)));
+            return Err(Error::config(format!(
+                "network name {:?} can't name a directory",
+                conf.name
+            )));
         }
-        let data_dir = path(ipam_of(conf)?, "dataDir")?.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR));
+        let data_dir =
+            path(ipam_of(conf)?, "dataDir")?.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR));
         let (ranges, routes, requested) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { network: conf.name.clone(), data_dir, ranges, routes, resolv_conf: None, requested })
+        Ok(Self {
+            network: conf.name.clone(),
+            data_dir,
+            ranges,
+            routes,
+            resolv_conf: None,
+            requested,
+        })
     }
 
     /// The network's directory.
@@ -67,11 +78,16 @@ impl Config {
 }
 
 fn ipam_of(conf: &NetConf) -> Result<&Json, Error> {
-    conf.json.object("ipam")?.ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))
+    conf.json
+        .object("ipam")?
+        .ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))
 }
 
 fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
-    Ok(ipam.str(key)?.filter(|path| !path.is_empty()).map(PathBuf::from))
+    Ok(ipam
+        .str(key)?
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from))
 }
 
 /// True if the plugin that asks gives the node the gateway's address, on whichever link it makes.
@@ -83,8 +99,14 @@ fn needs_gateway(conf: &Json) -> Result<bool, Error> {
     })
 }
 
-fn range_sets(ipam: &Json, runtime: &Json, version: Version, needs_gateway: bool) -> Result<Vec<RangeSet>, Error> {
-    let mut specs = RangeSpec::parse_sets(runtime, "ipRanges").map_err(|e| e.context("runtimeConfig"))?;
+fn range_sets(
+    ipam: &Json,
+    runtime: &Json,
+    version: Version,
+    needs_gateway: bool,
+) -> Result<Vec<RangeSet>, Error> {
+    let mut specs =
+        RangeSpec::parse_sets(runtime, "ipRanges").map_err(|e| e.context("runtimeConfig"))?;
     let single = RangeSpec::parse(ipam).map_err(|e| e.context("ipam"))?;
     if single.subnet.is_some() {
         specs.push(vec![single]);
@@ -94,7 +116,10 @@ fn range_sets(ipam: &Json, runtime: &Json, version: Version, needs_gateway: bool
         return Err(Error::config("no IP ranges specified"));
     }
     if needs_gateway {
-        specs = specs.into_iter().map(|set| set.into_iter().map(RangeSpec::with_gateway).collect()).collect();
+        specs = specs
+            .into_iter()
+            .map(|set| set.into_iter().map(RangeSpec::with_gateway).collect())
+            .collect();
     }
     let checked = specs.iter().enumerate().map(|(number, specs)| {
         RangeSet::new(specs).map_err(|e| Error::config(format!("invalid range set {number}: {e}")))
@@ -103,7 +128,10 @@ fn range_sets(ipam: &Json, runtime: &Json, version: Version, needs_gateway: bool
     one_per_family(version, sets.iter().map(RangeSet::is_ipv4))?;
     for (i, a) in sets.iter().enumerate() {
         if let Some(j) = (i + 1..sets.len()).find(|&j| a.overlaps(&sets[j])) {
-            return Err(Error::config(format!("range set {i} overlaps with {j}: {a} and {}", sets[j])));
+            return Err(Error::config(format!(
+                "range set {i} overlaps with {j}: {a} and {}",
+                sets[j]
+            )));
         }
     }
     Ok(sets)
@@ -125,14 +153,23 @@ pub fn one_per_family(version: Version, is_ipv4: impl Iterator<Item = bool>) -> 
 fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>, Error> {
     let args = CniArgs::parse(cni_args, &["IP"])?;
     let from_args = args.get("IP").into_iter().flat_map(|list| list.split(','));
-    let mut all: Vec<(String, String)> = from_args.map(|ip| ("CNI_ARGS IP".to_owned(), ip.trim().to_owned())).collect();
-    for (place, texts) in [("args.cni.ips", args_ips(json)?), ("runtimeConfig.ips", runtime.strings("ips")?)] {
+    let mut all: Vec<(String, String)> = from_args
+        .map(|ip| ("CNI_ARGS IP".to_owned(), ip.trim().to_owned()))
+        .collect();
+    for (place, texts) in [
+        ("args.cni.ips", args_ips(json)?),
+        ("runtimeConfig.ips", runtime.strings("ips")?),
+    ] {
         all.extend(texts.into_iter().map(|text| (place.to_owned(), text)));
     }
     let mut ips = Vec::with_capacity(all.len());
     for (place, text) in all {
         // A prefix is allowed and means nothing: the range has one.
-        let ip = if text.contains('/') { parse_cidr(&text).map(|net| net.addr()) } else { parse_ip(&text) };
+        let ip = if text.contains('/') {
+            parse_cidr(&text).map(|net| net.addr())
+        } else {
+            parse_ip(&text)
+        };
         let ip = ip.map_err(|e| e.context(place))?;
         if !ips.contains(&ip) {
             ips.push(ip);
@@ -160,7 +197,12 @@ mod tests {
     }
 
     fn refused(ipam: &str) -> String {
-        parse(&format!(r#"{{"name":"n","cniVersion":"0.2.0","ipam":{ipam}}}"#), "").unwrap_err().msg
+        parse(
+            &format!(r#"{{"name":"n","cniVersion":"0.2.0","ipam":{ipam}}}"#),
+            "",
+        )
+        .unwrap_err()
+        .msg
     }
 
     #[test]
@@ -179,7 +221,10 @@ mod tests {
             "2001:db8::1-2001:db8::3",
         ];
         assert_eq!(sets(&config), expected);
-        assert_eq!((config.path(), config.resolv_conf), ("/d/n".into(), Some("/r".into())));
+        assert_eq!(
+            (config.path(), config.resolv_conf),
+            ("/d/n".into(), Some("/r".into()))
+        );
         assert_eq!(config.routes, [Route::to("0.0.0.0/0".parse().unwrap())]);
     }
 
@@ -189,18 +234,31 @@ mod tests {
             (r#""type":"macvlan""#, None),
             (r#""type":"bridge""#, None),
             (r#""type":"bridge","isGateway":true"#, Some("10.1.0.0")),
-            (r#""type":"bridge","isDefaultGateway":true"#, Some("10.1.0.0")),
+            (
+                r#""type":"bridge","isDefaultGateway":true"#,
+                Some("10.1.0.0"),
+            ),
             (r#""type":"ptp""#, Some("10.1.0.0")),
         ] {
-            let config = parse(&format!(r#"{{"name":"n",{plugin},"ipam":{{"subnet":"10.1.0.0/31"}}}}"#), "").unwrap();
-            assert_eq!(config.ranges[0].ranges()[0].gateway(), gateway.map(|ip| ip.parse().unwrap()), "{plugin}");
+            let config = parse(
+                &format!(r#"{{"name":"n",{plugin},"ipam":{{"subnet":"10.1.0.0/31"}}}}"#),
+                "",
+            )
+            .unwrap();
+            assert_eq!(
+                config.ranges[0].ranges()[0].gateway(),
+                gateway.map(|ip| ip.parse().unwrap()),
+                "{plugin}"
+            );
         }
     }
 
     #[test]
     fn a_range_without_subnet_beside_a_list_is_ignored() {
-        let config =
-            parse(r#"{"name":"n","ipam":{"rangeStart":"10.9.9.9","ranges":[[{"subnet":"10.2.0.0/30"}]]}}"#, "");
+        let config = parse(
+            r#"{"name":"n","ipam":{"rangeStart":"10.9.9.9","ranges":[[{"subnet":"10.2.0.0/30"}]]}}"#,
+            "",
+        );
         let config = config.unwrap();
         assert_eq!(sets(&config), ["10.2.0.1-10.2.0.2"]);
         assert_eq!(config.data_dir, PathBuf::from(DEFAULT_DATA_DIR));
@@ -213,20 +271,38 @@ mod tests {
                 "ipam":{"subnet":"10.1.0.0/24"}}"#,
             "IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.1.0.2",
         );
-        let expected: Vec<IpAddr> = ["10.1.0.2", "10.1.0.3", "2001:db8::5"].map(|ip| ip.parse().unwrap()).to_vec();
+        let expected: Vec<IpAddr> = ["10.1.0.2", "10.1.0.3", "2001:db8::5"]
+            .map(|ip| ip.parse().unwrap())
+            .to_vec();
         assert_eq!(config.unwrap().requested, expected);
-        let both = parse(r#"{"name":"n","ipam":{"subnet":"10.1.0.0/24"}}"#, "IP=10.1.0.2/24, 10.1.0.3,2001:db8::5");
-        assert_eq!(both.unwrap().requested, expected, "a list, as Multus writes it");
+        let both = parse(
+            r#"{"name":"n","ipam":{"subnet":"10.1.0.0/24"}}"#,
+            "IP=10.1.0.2/24, 10.1.0.3,2001:db8::5",
+        );
+        assert_eq!(
+            both.unwrap().requested,
+            expected,
+            "a list, as Multus writes it"
+        );
     }
 
     #[test]
     fn wrong_requests_name_place_and_value() {
-        let config = |rest: &str| format!(r#"{{"name":"n","ipam":{{"subnet":"10.1.0.0/24"}}{rest}}}"#);
+        let config =
+            |rest: &str| format!(r#"{{"name":"n","ipam":{{"subnet":"10.1.0.0/24"}}{rest}}}"#);
         let error = parse(&config(""), "IP=10.1.0").unwrap_err().msg;
-        assert!(error.starts_with(r#"CNI_ARGS IP: invalid IP address: "10.1.0""#), "{error}");
-        let error = parse(&config(r#","args":{"cni":{"ips":["x/1"]}}"#), "").unwrap_err().msg;
+        assert!(
+            error.starts_with(r#"CNI_ARGS IP: invalid IP address: "10.1.0""#),
+            "{error}"
+        );
+        let error = parse(&config(r#","args":{"cni":{"ips":["x/1"]}}"#), "")
+            .unwrap_err()
+            .msg;
         assert_eq!(error, r#"args.cni.ips: invalid CIDR address: "x/1""#);
-        assert_eq!(parse(&config(""), "MAC=aa").unwrap_err().msg, r#"ARGS: unknown args ["MAC=aa"]"#);
+        assert_eq!(
+            parse(&config(""), "MAC=aa").unwrap_err().msg,
+            r#"ARGS: unknown args ["MAC=aa"]"#
+        );
     }
 
     #[test]
@@ -234,11 +310,17 @@ mod tests {
         let no_ipam = parse(r#"{"name":"n"}"#, "").unwrap_err();
         assert_eq!(
             (no_ipam.code, no_ipam.msg.as_str()),
-            (crate::cni::Code::InvalidConfig, "IPAM config missing 'ipam' key")
+            (
+                crate::cni::Code::InvalidConfig,
+                "IPAM config missing 'ipam' key"
+            )
         );
         assert_eq!(refused("{}"), "no IP ranges specified");
         assert_eq!(refused(r#"{"ranges":[]}"#), "no IP ranges specified");
-        assert_eq!(refused(r#"{"ranges":[[]]}"#), "invalid range set 0: empty range set");
+        assert_eq!(
+            refused(r#"{"ranges":[[]]}"#),
+            "invalid range set 0: empty range set"
+        );
         assert_eq!(
             refused(r#"{"subnet":"10.1.0.0/24","ranges":[[{"subnet":"10.2.0.1/32"}]]}"#),
             "invalid range set 1: Network 10.2.0.1/32 too small to allocate from"
@@ -247,8 +329,14 @@ mod tests {
             refused(r#"{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"10.2.0.0/24"}]]}"#),
             "CNI version 0.2.0 does not support more than 1 address per family, got 2 IPv4 and 0 IPv6"
         );
-        assert_eq!(refused(r#"{"ranges":[7]}"#), "ipam: ranges[0]: expected a list of ranges, got 7");
-        assert_eq!(refused(r#"{"subnet":"10.1.0.0"}"#), r#"ipam: "subnet": invalid CIDR address: "10.1.0.0""#);
+        assert_eq!(
+            refused(r#"{"ranges":[7]}"#),
+            "ipam: ranges[0]: expected a list of ranges, got 7"
+        );
+        assert_eq!(
+            refused(r#"{"subnet":"10.1.0.0"}"#),
+            r#"ipam: "subnet": invalid CIDR address: "10.1.0.0""#
+        );
     }
 
     #[test]
@@ -256,6 +344,9 @@ mod tests {
         let config = r#"{"name":"n","cniVersion":"0.3.1","ipam":{"ranges":
             [[{"subnet":"10.2.0.0/24"}],[{"subnet":"10.1.0.0/30"}],[{"subnet":"10.2.0.0/25"}]]}}"#;
         let error = parse(config, "").unwrap_err().msg;
-        assert_eq!(error, "range set 0 overlaps with 2: 10.2.0.1-10.2.0.254 and 10.2.0.1-10.2.0.126");
+        assert_eq!(
+            error,
+            "range set 0 overlaps with 2: 10.2.0.1-10.2.0.254 and 10.2.0.1-10.2.0.126"
+        );
     }
 }

@@ -23,8 +23,15 @@ fn all_refused(key: &str, values: &[&str]) {
     for value in values {
         let text = format!(r#"[{{"name":"good"}},{{"name":"a","{key}":{value}}}]"#);
         let invalid = networks(&text, "pods").expect_err(value);
-        assert_eq!((invalid.item, invalid.key.as_str()), (2, key), "{value}: {invalid}");
-        assert!(!invalid.value.is_empty() && !invalid.why.is_empty(), "{invalid}");
+        assert_eq!(
+            (invalid.item, invalid.key.as_str()),
+            (2, key),
+            "{value}: {invalid}"
+        );
+        assert!(
+            !invalid.value.is_empty() && !invalid.why.is_empty(),
+            "{invalid}"
+        );
     }
 }
 
@@ -41,9 +48,14 @@ fn s1_s2_both_formats_select_the_same_networks() {
 
 #[test]
 fn s3_blanks_newlines_and_a_comma_at_the_end_do_not_matter() {
-    for text in
-        ["a,b", " a, b ,", "\n a,\n b\n", "a , b,\n", "pods / a, pods/b", "\t[ {\"name\":\"a\"},\n{\"name\":\"b\"} ]\n"]
-    {
+    for text in [
+        "a,b",
+        " a, b ,",
+        "\n a,\n b\n",
+        "a , b,\n",
+        "pods / a, pods/b",
+        "\t[ {\"name\":\"a\"},\n{\"name\":\"b\"} ]\n",
+    ] {
         assert_eq!(names_of(text), "pods/a pods/b", "{text:?}");
     }
     for text in ["", " \n", "[]"] {
@@ -56,12 +68,24 @@ fn s3_what_is_no_list_of_names_is_refused_with_item_and_text() {
     for (text, message) in [
         ("a,,b", r#"item 2: "": "" is not the name of an object"#),
         (",", r#"item 1: "": "" is not the name of an object"#),
-        ("a,lan@", r#"item 2: "lan@": interface name after "@" is empty"#),
+        (
+            "a,lan@",
+            r#"item 2: "lan@": interface name after "@" is empty"#,
+        ),
         ("a@b@c", r#"item 1: "a@b@c": more than one "@""#),
-        ("a/b/c", r#"item 1: "a/b/c": "b/c" is not the name of an object"#),
+        (
+            "a/b/c",
+            r#"item 1: "a/b/c": "b/c" is not the name of an object"#,
+        ),
         ("/a", r#"item 1: "/a": "" is not the name of a namespace"#),
-        ("a b", r#"item 1: "a b": "a b" is not the name of an object"#),
-        ("../a", r#"item 1: "../a": ".." is not the name of a namespace"#),
+        (
+            "a b",
+            r#"item 1: "a b": "a b" is not the name of an object"#,
+        ),
+        (
+            "../a",
+            r#"item 1: "../a": ".." is not the name of a namespace"#,
+        ),
         ("a\0", r#"item 1: "a\0": "#),
         ("{\"name\":\"a\"}", r#""{\"name\":\"a\"}": not a list"#),
         ("\"a\"", "not a list"),
@@ -86,8 +110,10 @@ fn n4_names_have_dots_in_both_formats() {
 
 #[test]
 fn s4_dotted_keys_are_extensions_and_others_are_noted() {
-    let selection =
-        item(r#""org.foo.x":{"deep":[1]},"unknown":1,"MAC":"02:00:00:00:00:01","interfaceRequest":"x""#).unwrap();
+    let selection = item(
+        r#""org.foo.x":{"deep":[1]},"unknown":1,"MAC":"02:00:00:00:00:01","interfaceRequest":"x""#,
+    )
+    .unwrap();
     assert_eq!(selection.unknown, ["unknown"]);
     assert_eq!(selection.mac.unwrap().to_string(), "02:00:00:00:00:01");
     assert_eq!(selection.interface.unwrap().as_str(), "x");
@@ -95,21 +121,44 @@ fn s4_dotted_keys_are_extensions_and_others_are_noted() {
 
 #[test]
 fn s5_s6_a_name_is_required_and_a_namespace_is_not() {
-    for text in ["[{}]", r#"[{"name":""}]"#, r#"[{"name":null}]"#, r#"[{"namespace":"x"}]"#] {
+    for text in [
+        "[{}]",
+        r#"[{"name":""}]"#,
+        r#"[{"name":null}]"#,
+        r#"[{"namespace":"x"}]"#,
+    ] {
         let invalid = networks(text, "pods").expect_err(text);
-        assert_eq!((invalid.item, invalid.key.as_str(), invalid.why.as_str()), (1, "name", "missing"), "{text}");
+        assert_eq!(
+            (invalid.item, invalid.key.as_str(), invalid.why.as_str()),
+            (1, "name", "missing"),
+            "{text}"
+        );
     }
-    assert_eq!(item(r#""namespace":null"#).unwrap().object.to_string(), "pods/a");
+    assert_eq!(
+        item(r#""namespace":null"#).unwrap().object.to_string(),
+        "pods/a"
+    );
 }
 
 #[test]
 fn s7_s8_ips_are_addresses_with_or_without_prefix() {
-    let ips = item(r#""ips":["10.2.2.42/24","2001:db8::5/64","10.0.0.1","::1"]"#).unwrap().ips;
+    let ips = item(r#""ips":["10.2.2.42/24","2001:db8::5/64","10.0.0.1","::1"]"#)
+        .unwrap()
+        .ips;
     assert_eq!(ips, ["10.2.2.42/24", "2001:db8::5/64", "10.0.0.1", "::1"]);
     let many = format!("[{}]", vec![r#""10.0.0.1""#; 65].join(","));
     all_refused(
         "ips",
-        &["[]", r#"["1.2.3.300"]"#, r#"["10.0.0.1/33"]"#, r#"[" 10.0.0.1"]"#, r#""10.0.0.1""#, "[1]", r#"[""]"#, &many],
+        &[
+            "[]",
+            r#"["1.2.3.300"]"#,
+            r#"["10.0.0.1/33"]"#,
+            r#"[" 10.0.0.1"]"#,
+            r#""10.0.0.1""#,
+            "[1]",
+            r#"[""]"#,
+            &many,
+        ],
     );
     let invalid = item(r#""ips":["10.0.0.1","1.2.3.300"]"#).unwrap_err();
     let text = r#"k8s.v1.cni.cncf.io/networks: item 1: ips ["10.0.0.1","1.2.3.300"]: "1.2.3.300" is no address"#;
@@ -121,17 +170,51 @@ fn s8_s12_a_mac_that_is_not_six_bytes_makes_the_annotation_invalid() {
     let twenty = format!(r#""{}""#, vec!["00"; 20].join(":"));
     all_refused(
         "mac",
-        &[r#""""#, r#""zz""#, r#""02:00:00:00:00""#, r#""02:00:00:00:00:00:00:01""#, &twenty, "2", "[]"],
+        &[
+            r#""""#,
+            r#""zz""#,
+            r#""02:00:00:00:00""#,
+            r#""02:00:00:00:00:00:00:01""#,
+            &twenty,
+            "2",
+            "[]",
+        ],
     );
-    assert_eq!(item(r#""mac":"02-AB-00-00-00-01""#).unwrap().mac.unwrap().to_string(), "02:ab:00:00:00:01");
+    assert_eq!(
+        item(r#""mac":"02-AB-00-00-00-01""#)
+            .unwrap()
+            .mac
+            .unwrap()
+            .to_string(),
+        "02:ab:00:00:00:01"
+    );
 }
 
 #[test]
 fn s8_s14_an_interface_has_a_name_that_the_kernel_takes() {
     for name in ["eth1", "a-b.c", "123456789012345"] {
-        assert_eq!(item(&format!(r#""interface":"{name}""#)).unwrap().interface.unwrap().as_str(), name);
+        assert_eq!(
+            item(&format!(r#""interface":"{name}""#))
+                .unwrap()
+                .interface
+                .unwrap()
+                .as_str(),
+            name
+        );
     }
-    let bad = ["1234567890123456", "a/b", ".", "..", "", "a b", "a:b", "net%d", "all", "default", "a\\u0000"];
+    let bad = [
+        "1234567890123456",
+        "a/b",
+        ".",
+        "..",
+        "",
+        "a b",
+        "a:b",
+        "net%d",
+        "all",
+        "default",
+        "a\\u0000",
+    ];
     let bad = bad.map(|name| format!("\"{name}\""));
     all_refused("interface", &bad.each_ref().map(String::as_str));
     for name in ["1234567890123456", "a/../b", ".", "a:b", "net%d", "all"] {
@@ -141,15 +224,27 @@ fn s8_s14_an_interface_has_a_name_that_the_kernel_takes() {
 
 #[test]
 fn s17_cni_args_are_an_object_that_is_kept_as_it_is() {
-    let args = item(r#""cni-args":{"b":3,"B":[18446744073709551616],"x.y":null}"#).unwrap().cni_args;
-    assert_eq!(Json::Object(args).to_string(), r#"{"b":3,"B":[18446744073709551616],"x.y":null}"#);
+    let args = item(r#""cni-args":{"b":3,"B":[18446744073709551616],"x.y":null}"#)
+        .unwrap()
+        .cni_args;
+    assert_eq!(
+        Json::Object(args).to_string(),
+        r#"{"b":3,"B":[18446744073709551616],"x.y":null}"#
+    );
     all_refused("cni-args", &["[]", "\"a=b\"", "1"]);
 }
 
 #[test]
 fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
-    let of = |keys: &str| item(&format!(r#""portMappings":[{{{keys}}}]"#)).map(|selection| selection.port_mappings);
-    let mapping = |protocol| PortMapping { host_port: 1, container_port: 65535, protocol, host_ip: None };
+    let of = |keys: &str| {
+        item(&format!(r#""portMappings":[{{{keys}}}]"#)).map(|selection| selection.port_mappings)
+    };
+    let mapping = |protocol| PortMapping {
+        host_port: 1,
+        container_port: 65535,
+        protocol,
+        host_ip: None,
+    };
     for (protocol, expected) in [
         ("", "tcp"),
         (r#","protocol":"Udp""#, "udp"),
@@ -174,7 +269,11 @@ fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
         r#""hostPort":80,"containerPort":80,"hostIP":"x""#,
     ] {
         let invalid = of(keys).expect_err(keys);
-        assert_eq!((invalid.item, invalid.key.as_str()), (1, "portMappings"), "{keys}");
+        assert_eq!(
+            (invalid.item, invalid.key.as_str()),
+            (1, "portMappings"),
+            "{keys}"
+        );
         assert!(invalid.why.starts_with("mapping 1: "), "{invalid}");
     }
     all_refused("portMappings", &["[]", "{}", "[1]"]);
@@ -182,10 +281,24 @@ fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
 
 #[test]
 fn s8_s22_a_bandwidth_has_a_rate_for_each_burst() {
-    let of = |keys: &str| item(&format!(r#""bandwidth":{{{keys}}}"#)).map(|selection| selection.bandwidth.unwrap());
+    let of = |keys: &str| {
+        item(&format!(r#""bandwidth":{{{keys}}}"#)).map(|selection| selection.bandwidth.unwrap())
+    };
     let both = of(r#""ingressRate":2048,"ingressBurst":1600,"egressRate":4096"#).unwrap();
-    let ingress = Some(Limit { rate: 2048, burst: Some(1600) });
-    assert_eq!(both, Bandwidth { ingress, egress: Some(Limit { rate: 4096, burst: None }) });
+    let ingress = Some(Limit {
+        rate: 2048,
+        burst: Some(1600),
+    });
+    assert_eq!(
+        both,
+        Bandwidth {
+            ingress,
+            egress: Some(Limit {
+                rate: 4096,
+                burst: None
+            })
+        }
+    );
     all_refused(
         "bandwidth",
         &[
@@ -207,61 +320,138 @@ fn s8_s22_a_bandwidth_has_a_rate_for_each_burst() {
 
 #[test]
 fn s23_a_burst_that_is_not_given_is_a_sane_one() {
-    for (rate, burst) in [(1, 524_288), (8_000_000, 524_288), (1_000_000_000, 10_000_000), (u64::MAX, 34_359_738_344)] {
-        assert_eq!(Limit { rate, burst: None }.burst_or_default(), burst, "{rate}");
+    for (rate, burst) in [
+        (1, 524_288),
+        (8_000_000, 524_288),
+        (1_000_000_000, 10_000_000),
+        (u64::MAX, 34_359_738_344),
+    ] {
+        assert_eq!(
+            Limit { rate, burst: None }.burst_or_default(),
+            burst,
+            "{rate}"
+        );
     }
-    assert_eq!(Limit { rate: 1, burst: Some(7) }.burst_or_default(), 7);
+    assert_eq!(
+        Limit {
+            rate: 1,
+            burst: Some(7)
+        }
+        .burst_or_default(),
+        7
+    );
 }
 
 #[test]
 fn s25_one_network_at_most_has_the_default_route() {
     let one = r#"{"name":"a","default-route":["10.0.0.1","2001:db8::1"]}"#;
-    let gateways = parsed(&format!(r#"[{one},{{"name":"b"}}]"#))[0].default_route.clone().unwrap();
-    assert_eq!(gateways.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "2001:db8::1"]);
-    assert_eq!(item(r#""default-route":[]"#).unwrap().default_route, Some(Vec::new()));
-    let invalid =
-        networks(&format!(r#"[{{"name":"b"}},{one},{{"name":"c","default-route":[]}}]"#), "pods").unwrap_err();
+    let gateways = parsed(&format!(r#"[{one},{{"name":"b"}}]"#))[0]
+        .default_route
+        .clone()
+        .unwrap();
+    assert_eq!(
+        gateways.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.0.0.1", "2001:db8::1"]
+    );
+    assert_eq!(
+        item(r#""default-route":[]"#).unwrap().default_route,
+        Some(Vec::new())
+    );
+    let invalid = networks(
+        &format!(r#"[{{"name":"b"}},{one},{{"name":"c","default-route":[]}}]"#),
+        "pods",
+    )
+    .unwrap_err();
     assert_eq!((invalid.item, invalid.key.as_str()), (3, "default-route"));
-    assert_eq!(invalid.why, "item 2 has it already, and one network at most can");
+    assert_eq!(
+        invalid.why,
+        "item 2 has it already, and one network at most can"
+    );
     all_refused(
         "default-route",
-        &[r#"["x"]"#, r#"["10.0.0.1/24"]"#, r#"["0.0.0.0"]"#, r#"["ff02::1"]"#, r#""10.0.0.1""#, r#"[""]"#, "[null]"],
+        &[
+            r#"["x"]"#,
+            r#"["10.0.0.1/24"]"#,
+            r#"["0.0.0.0"]"#,
+            r#"["ff02::1"]"#,
+            r#""10.0.0.1""#,
+            r#"[""]"#,
+            "[null]",
+        ],
     );
 }
 
 #[test]
 fn s30_an_infiniband_guid_has_eight_bytes() {
-    for text in ["24:8A:07:03:00:8d:ae:2f", "24-8a-07-03-00-8d-ae-2f", "248a.0703.008d.ae2f"] {
-        let guid = item(&format!(r#""infiniband-guid":"{text}""#)).unwrap().infiniband_guid;
+    for text in [
+        "24:8A:07:03:00:8d:ae:2f",
+        "24-8a-07-03-00-8d-ae-2f",
+        "248a.0703.008d.ae2f",
+    ] {
+        let guid = item(&format!(r#""infiniband-guid":"{text}""#))
+            .unwrap()
+            .infiniband_guid;
         assert_eq!(guid.as_deref(), Some("24:8a:07:03:00:8d:ae:2f"));
     }
     let twenty = format!(r#""{}""#, vec!["00"; 20].join(":"));
     let mixed = r#""24:8a-07:03:00:8d:ae:2f""#;
     all_refused(
         "infiniband-guid",
-        &[r#""24:8a:07:03:00:8d""#, &twenty, r#""""#, mixed, r#""2é:8a:07:03:00:8d:ae:2""#, "1"],
+        &[
+            r#""24:8a:07:03:00:8d""#,
+            &twenty,
+            r#""""#,
+            mixed,
+            r#""2é:8a:07:03:00:8d:ae:2""#,
+            "1",
+        ],
     );
 }
 
 #[test]
 fn s32_a_claim_is_named_like_an_object() {
     assert_eq!(
-        item(r#""ipam-claim-reference":"vm-a.tenantred.eth1""#).unwrap().ipam_claim.unwrap(),
+        item(r#""ipam-claim-reference":"vm-a.tenantred.eth1""#)
+            .unwrap()
+            .ipam_claim
+            .unwrap(),
         "vm-a.tenantred.eth1"
     );
-    all_refused("ipam-claim-reference", &[r#""a/b""#, r#""""#, r#""../x""#, "[]"]);
+    all_refused(
+        "ipam-claim-reference",
+        &[r#""a/b""#, r#""""#, r#""../x""#, "[]"],
+    );
 }
 
 #[test]
 fn the_default_network_is_exactly_one() {
     let of = |text: &str| default_network(text, "kube-system");
-    assert_eq!(of("net").unwrap().unwrap().object.to_string(), "kube-system/net");
-    assert_eq!(of(r#"[{"name":"net","namespace":"x"}]"#).unwrap().unwrap().object.to_string(), "x/net");
+    assert_eq!(
+        of("net").unwrap().unwrap().object.to_string(),
+        "kube-system/net"
+    );
+    assert_eq!(
+        of(r#"[{"name":"net","namespace":"x"}]"#)
+            .unwrap()
+            .unwrap()
+            .object
+            .to_string(),
+        "x/net"
+    );
     assert_eq!(of(" "), Ok(None));
-    for (text, why) in [("a,b", "2 networks, "), ("[]", "no network, "), ("[{}]", "missing")] {
+    for (text, why) in [
+        ("a,b", "2 networks, "),
+        ("[]", "no network, "),
+        ("[{}]", "missing"),
+    ] {
         let invalid = of(text).unwrap_err();
         assert!(invalid.why.starts_with(why), "{invalid}");
-        assert!(invalid.to_string().starts_with("v1.multus-cni.io/default-network: "), "{invalid}");
+        assert!(
+            invalid
+                .to_string()
+                .starts_with("v1.multus-cni.io/default-network: "),
+            "{invalid}"
+        );
     }
 }
 
@@ -278,8 +468,14 @@ fn hostile_annotations_are_refused_in_bounded_time_with_a_short_message() {
         let message = networks(text, "pods").unwrap_err().to_string();
         assert!(message.len() < 600, "{message}");
     }
-    assert_eq!(networks(&many, "pods").unwrap_err().why, "10000 networks, more than 64");
-    assert_eq!(networks(&names, "pods").unwrap_err().why, "10000 networks, more than 64");
+    assert_eq!(
+        networks(&many, "pods").unwrap_err().why,
+        "10000 networks, more than 64"
+    );
+    assert_eq!(
+        networks(&names, "pods").unwrap_err().why,
+        "10000 networks, more than 64"
+    );
 }
 
 #[test]

@@ -13,21 +13,35 @@ pub(super) enum Step {
 
 /// The line on which a value stands, with its key; 1 where the text has no such value.
 pub(super) fn line_of(text: &str, path: &[Step]) -> usize {
-    let offset = Scan { bytes: text.as_bytes(), at: 0 }.find(path).unwrap_or_default();
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+    let offset = Scan {
+        bytes: text.as_bytes(),
+        at: 0,
+    }
+    .find(path)
+    .unwrap_or_default();
+    1 + text
+        .bytes()
+        .take(offset)
+        .filter(|byte| *byte == b'\n')
+        .count()
 }
 
-/// The deepest value that a message names, word by word, by what is quoted or stands before a colon: such as
-/// `ipam: ranges[0]: "subnet": …`.
+/// The deepest value that a message names, word by word, by what is quoted or stands before a
+/// colon: such as `ipam: ranges[0]: "subnet": …`.
 pub(super) fn named<'a>(json: &'a Json, message: &str) -> (Vec<Step>, &'a Json) {
     let (mut path, mut value) = (Vec::new(), json);
-    for word in message.split(' ').filter(|word| word.starts_with('"') || word.ends_with(':')) {
+    for word in message
+        .split(' ')
+        .filter(|word| word.starts_with('"') || word.ends_with(':'))
+    {
         let word = word.trim_matches([':', '"']);
         let (key, index) = match word.strip_suffix(']').and_then(|word| word.split_once('[')) {
             Some((key, index)) => (key, index.parse().ok()),
             None => (word, None),
         };
-        let Some(field) = value.get(key) else { continue };
+        let Some(field) = value.get(key) else {
+            continue;
+        };
         value = field;
         path.push(Step::Key(key.to_owned()));
         if let (Some(index), Json::Array(items)) = (index, value)
@@ -65,7 +79,10 @@ impl Scan<'_> {
         loop {
             let start = self.next()?;
             self.skip_string()?;
-            let found = self.bytes.get(start + 1..self.at - 1)?.eq_ignore_ascii_case(key.as_bytes());
+            let found = self
+                .bytes
+                .get(start + 1..self.at - 1)?
+                .eq_ignore_ascii_case(key.as_bytes());
             self.take(b':')?;
             if found {
                 self.next()?;
@@ -143,7 +160,10 @@ impl Scan<'_> {
     }
 
     fn skip_word(&mut self) {
-        while self.peek().is_some_and(|byte| !b",:]}\"".contains(&byte) && !byte.is_ascii_whitespace()) {
+        while self
+            .peek()
+            .is_some_and(|byte| !b",:]}\"".contains(&byte) && !byte.is_ascii_whitespace())
+        {
             self.at += 1;
         }
     }
@@ -157,7 +177,10 @@ mod tests {
                         {\"c\":\n null}\n }\n ]\n}";
 
     fn steps(words: &[&str]) -> Vec<Step> {
-        let step = |word: &&str| word.parse().map_or_else(|_| Step::Key((*word).to_owned()), Step::Index);
+        let step = |word: &&str| {
+            word.parse()
+                .map_or_else(|_| Step::Key((*word).to_owned()), Step::Index)
+        };
         words.iter().map(step).collect()
     }
 
@@ -191,17 +214,41 @@ mod tests {
 
     #[test]
     fn the_words_of_a_message_lead_to_a_value() {
-        let json = Json::parse(br#"{"ipam":{"ranges":[{},{"subnet":"x"}]},"subnet":1}"#, "test").unwrap();
+        let json = Json::parse(
+            br#"{"ipam":{"ranges":[{},{"subnet":"x"}]},"subnet":1}"#,
+            "test",
+        )
+        .unwrap();
         for (message, path, value) in [
-            (r#"ipam: ranges[1]: "subnet": bad"#, &["ipam", "ranges", "1", "subnet"][..], r#""x""#),
+            (
+                r#"ipam: ranges[1]: "subnet": bad"#,
+                &["ipam", "ranges", "1", "subnet"][..],
+                r#""x""#,
+            ),
             (r#""subnet": bad subnet "ipam""#, &["subnet"], "1"),
-            ("\"ipam\" is wrong", &["ipam"], r#"{"ranges":[{},{"subnet":"x"}]}"#),
-            ("ipam: no subnet: ranges[7]: none", &["ipam", "ranges"], r#"[{},{"subnet":"x"}]"#),
-            ("ipam: ranges[x]: none", &["ipam", "ranges"], r#"[{},{"subnet":"x"}]"#),
+            (
+                "\"ipam\" is wrong",
+                &["ipam"],
+                r#"{"ranges":[{},{"subnet":"x"}]}"#,
+            ),
+            (
+                "ipam: no subnet: ranges[7]: none",
+                &["ipam", "ranges"],
+                r#"[{},{"subnet":"x"}]"#,
+            ),
+            (
+                "ipam: ranges[x]: none",
+                &["ipam", "ranges"],
+                r#"[{},{"subnet":"x"}]"#,
+            ),
             ("no ipam, no subnet", &[], &json.to_string()),
         ] {
             let (found, at) = named(&json, message);
-            assert_eq!((found, at.to_string().as_str()), (steps(path), value), "{message}");
+            assert_eq!(
+                (found, at.to_string().as_str()),
+                (steps(path), value),
+                "{message}"
+            );
         }
     }
 }

@@ -3,12 +3,22 @@ use crate::k8s::ObjectName;
 use std::collections::BTreeMap;
 
 fn nad_of(config: &str) -> Nad {
-    let name = ObjectName { namespace: "pods".to_owned(), name: "a".to_owned() };
-    Nad { name, config: config.to_owned(), annotations: BTreeMap::new() }
+    let name = ObjectName {
+        namespace: "pods".to_owned(),
+        name: "a".to_owned(),
+    };
+    Nad {
+        name,
+        config: config.to_owned(),
+        annotations: BTreeMap::new(),
+    }
 }
 
 fn shown(findings: &[Finding]) -> Vec<String> {
-    findings.iter().map(|finding| format!("line {}: {finding}", finding.line)).collect()
+    findings
+        .iter()
+        .map(|finding| format!("line {}: {finding}", finding.line))
+        .collect()
 }
 
 /// A configuration with nothing else to say about it.
@@ -35,12 +45,27 @@ fn a_network_without_a_fault_has_no_finding() {
 #[test]
 fn each_fault_of_a_network_has_line_key_and_value() {
     for (keys, expected) in [
-        (r#""type":"bridge","vlan":5000"#, "line 2: error: vlan: 5000: "),
-        ("\"type\":\"bridge\",\n\"mtu\":\"big\"", r#"line 3: error: mtu: "big": "mtu": expected a number, got "big""#),
+        (
+            r#""type":"bridge","vlan":5000"#,
+            "line 2: error: vlan: 5000: ",
+        ),
+        (
+            "\"type\":\"bridge\",\n\"mtu\":\"big\"",
+            r#"line 3: error: mtu: "big": "mtu": expected a number, got "big""#,
+        ),
         (r#""x":1"#, "line 1: error: no plugin name provided"),
-        (r#""type":"ovn-k8s""#, r#"line 2: warning: type: "ovn-k8s": no type of braid's"#),
-        (r#""type":"ptp""#, r#"line 2: error: type: "ptp": it needs an "ipam" with a type"#),
-        (r#""type":"host-local""#, r#"line 2: error: type: "host-local": it gives addresses"#),
+        (
+            r#""type":"ovn-k8s""#,
+            r#"line 2: warning: type: "ovn-k8s": no type of braid's"#,
+        ),
+        (
+            r#""type":"ptp""#,
+            r#"line 2: error: type: "ptp": it needs an "ipam" with a type"#,
+        ),
+        (
+            r#""type":"host-local""#,
+            r#"line 2: error: type: "host-local": it gives addresses"#,
+        ),
         (
             r#""type":"bridge","ipam":{"type":"whereabouts"}"#,
             r#"line 2: warning: type: "whereabouts": no type of braid's"#,
@@ -49,20 +74,32 @@ fn each_fault_of_a_network_has_line_key_and_value() {
             r#""type":"bridge","ipam":{"type":"ptp"}"#,
             r#"line 2: error: type: "ptp": it is a plugin that gives no addresses"#,
         ),
-        ("\"type\":\"bridge\",\"ipam\":{\"type\":\"host-local\",\n\"subnet\":\"x\"}", "line 3: error: subnet: \"x\": "),
+        (
+            "\"type\":\"bridge\",\"ipam\":{\"type\":\"host-local\",\n\"subnet\":\"x\"}",
+            "line 3: error: subnet: \"x\": ",
+        ),
         (
             "\"plugins\":[{\"type\":\"macvlan\"},\n{\"type\":\"portmap\"}]",
             "line 3: warning: type: \"portmap\": it does nothing",
         ),
-        ("\"plugins\":[{\"type\":\"macvlan\"},\n{\"type\":\"tuning\",\"mac\":5}]", "line 3: error: mac: 5: "),
+        (
+            "\"plugins\":[{\"type\":\"macvlan\"},\n{\"type\":\"tuning\",\"mac\":5}]",
+            "line 3: error: mac: 5: ",
+        ),
         (
             r#""type":"macvlan","capabilities":{"portmappings":true}"#,
             r#"line 2: warning: portmappings: true: nobody offers this capability; "portMappings" is meant, maybe"#,
         ),
-        (r#""type":"braid","kubeconfig":"/k""#, r#"line 2: error: kubeconfig: "/k": "#),
+        (
+            r#""type":"braid","kubeconfig":"/k""#,
+            r#"line 2: error: kubeconfig: "/k": "#,
+        ),
     ] {
         let found = shown(&nad(&nad_of(&config(keys))));
-        assert!(found.len() == 1 && found[0].starts_with(expected), "{keys}: {found:?}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(expected),
+            "{keys}: {found:?}"
+        );
     }
 }
 
@@ -75,12 +112,24 @@ fn faults_of_a_whole_network_are_found() {
     ];
     assert_eq!(shown(&nad(&named)), expected);
     named.name.name = "Net_A".to_owned();
-    named.annotations.insert(RESOURCE_NAME.to_owned(), "vf".to_owned());
+    named
+        .annotations
+        .insert(RESOURCE_NAME.to_owned(), "vf".to_owned());
     let found = shown(&nad(&named));
-    assert!(found[0].starts_with(r#"line 1: error: metadata.name: "Net_A": "#), "{found:?}");
-    assert!(found[1].starts_with(r#"line 1: warning: k8s.v1.cni.cncf.io/resourceName: "vf": "#), "{found:?}");
+    assert!(
+        found[0].starts_with(r#"line 1: error: metadata.name: "Net_A": "#),
+        "{found:?}"
+    );
+    assert!(
+        found[1].starts_with(r#"line 1: warning: k8s.v1.cni.cncf.io/resourceName: "vf": "#),
+        "{found:?}"
+    );
     let broken = nad(&nad_of("{\n\"type\":\n}"));
-    assert_eq!((broken.len(), broken[0].line, broken[0].level), (1, 3, Level::Error), "{broken:?}");
+    assert_eq!(
+        (broken.len(), broken[0].line, broken[0].level),
+        (1, 3, Level::Error),
+        "{broken:?}"
+    );
     let on_disk = nad(&nad_of(" "));
     assert_eq!((on_disk.len(), on_disk[0].level), (1, Level::Warning));
 }
@@ -88,12 +137,27 @@ fn faults_of_a_whole_network_are_found() {
 #[test]
 fn faults_of_an_annotation_have_the_line_of_their_item() {
     for (text, expected) in [
-        ("a,\n b,\n lan@", r#"line 3: error: "lan@": interface name after "@" is empty"#),
-        ("[\n{\"name\":\"a\"},\n{\"name\":\"b\",\n\"mac\":\"zz\"}]", r#"line 4: error: mac: "zz": not six bytes"#),
-        ("[\n{\"name\":\"a\"},\n{\"x\":1}]", "line 3: error: name: missing"),
+        (
+            "a,\n b,\n lan@",
+            r#"line 3: error: "lan@": interface name after "@" is empty"#,
+        ),
+        (
+            "[\n{\"name\":\"a\"},\n{\"name\":\"b\",\n\"mac\":\"zz\"}]",
+            r#"line 4: error: mac: "zz": not six bytes"#,
+        ),
+        (
+            "[\n{\"name\":\"a\"},\n{\"x\":1}]",
+            "line 3: error: name: missing",
+        ),
         ("[\n{\"name\":\"a\",\n}]", "line 3: error: "),
-        ("[{\"name\":\"a\",\n\"x\":1}]", "line 2: warning: x: 1: no key of a network"),
-        ("[{\"name\":\"a\",\"interfaceRequest\":\"x\"}]", r#"line 1: warning: interfaceRequest: "x": an old name"#),
+        (
+            "[{\"name\":\"a\",\n\"x\":1}]",
+            "line 2: warning: x: 1: no key of a network",
+        ),
+        (
+            "[{\"name\":\"a\",\"interfaceRequest\":\"x\"}]",
+            r#"line 1: warning: interfaceRequest: "x": an old name"#,
+        ),
         (
             "[{\"name\":\"a\",\"mac\":\"01:00:5e:00:00:01\"}]",
             r#"line 1: error: mac: "01:00:5e:00:00:01": the address of a group"#,
@@ -104,7 +168,10 @@ fn faults_of_an_annotation_have_the_line_of_their_item() {
         ),
     ] {
         let found = shown(&networks(text, "pods"));
-        assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(expected),
+            "{text}: {found:?}"
+        );
     }
     for text in ["", "a,b", r#"[{"name":"a","example.com/x":1}]"#] {
         assert_eq!(networks(text, "pods"), []);
@@ -117,18 +184,30 @@ fn faults_of_an_annotation_have_the_line_of_their_item() {
 fn s10_what_a_network_can_not_serve_is_found_for_each_key() {
     let text = "[{\"name\":\"a\",\n\"mac\":\"02:00:00:00:00:01\",\n\"ips\":[\"10.0.0.1\"]}]";
     let selection = annotation::networks(text, "pods").unwrap().remove(0);
-    let definition = |text: &str| Definition::parse(Json::parse(text.as_bytes(), "test").unwrap(), "a").unwrap();
+    let definition =
+        |text: &str| Definition::parse(Json::parse(text.as_bytes(), "test").unwrap(), "a").unwrap();
     for (network, level, how) in [
         (r#"{"type":"ipvlan"}"#, "error", ""),
-        (r#"{"type":"t"}"#, "warning", "; it is passed in CNI_ARGS, which not every plugin reads"),
-        (r#"{"type":"macvlan","ipam":{"type":"static"}}"#, "warning", "; braid serves it, other runtimes may not"),
+        (
+            r#"{"type":"t"}"#,
+            "warning",
+            "; it is passed in CNI_ARGS, which not every plugin reads",
+        ),
+        (
+            r#"{"type":"macvlan","ipam":{"type":"static"}}"#,
+            "warning",
+            "; braid serves it, other runtimes may not",
+        ),
     ] {
         let lacks = "no plugin of network pods/a has the capability";
         let expected = [
             format!(r#"line 3: {level}: ips: ["10.0.0.1"]: {lacks} "ips"{how}"#),
             format!(r#"line 2: {level}: mac: "02:00:00:00:00:01": {lacks} "mac"{how}"#),
         ];
-        assert_eq!(shown(&capabilities(text, &selection, &definition(network))), expected);
+        assert_eq!(
+            shown(&capabilities(text, &selection, &definition(network))),
+            expected
+        );
     }
     let both = definition(r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#);
     assert_eq!(capabilities(text, &selection, &both), []);
@@ -141,7 +220,11 @@ fn any_changed_byte_of_a_network_is_judged() {
     ));
     for at in 0..text.len() {
         for byte in ["\"", "{", "]", "é", "-", "\\", "\n", ""] {
-            let _ = nad(&nad_of(&format!("{}{byte}{}", &text[..at], &text[at + 1..])));
+            let _ = nad(&nad_of(&format!(
+                "{}{byte}{}",
+                &text[..at],
+                &text[at + 1..]
+            )));
         }
         let _ = nad(&nad_of(&text[..at]));
     }

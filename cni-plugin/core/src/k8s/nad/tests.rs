@@ -4,8 +4,15 @@ use crate::k8s::on_disk::{DiskFile, of_disk};
 use std::collections::BTreeMap;
 
 fn nad(name: &str, config: &str) -> Nad {
-    let name = ObjectName { namespace: "pods".to_owned(), name: name.to_owned() };
-    Nad { name, config: config.to_owned(), annotations: BTreeMap::new() }
+    let name = ObjectName {
+        namespace: "pods".to_owned(),
+        name: name.to_owned(),
+    };
+    Nad {
+        name,
+        config: config.to_owned(),
+        annotations: BTreeMap::new(),
+    }
 }
 
 fn nowhere(name: &str) -> Result<Definition, Error> {
@@ -13,11 +20,18 @@ fn nowhere(name: &str) -> Result<Definition, Error> {
 }
 
 fn files(all: &[(&str, &str)]) -> Vec<DiskFile> {
-    all.iter().map(|(name, text)| DiskFile { name: (*name).to_owned(), bytes: text.as_bytes().to_vec() }).collect()
+    all.iter()
+        .map(|(name, text)| DiskFile {
+            name: (*name).to_owned(),
+            bytes: text.as_bytes().to_vec(),
+        })
+        .collect()
 }
 
 fn definition(config: &str) -> Definition {
-    Found::of_nad(&nad("a", config), nowhere).unwrap().definition
+    Found::of_nad(&nad("a", config), nowhere)
+        .unwrap()
+        .definition
 }
 
 fn types(definition: &Definition) -> String {
@@ -32,7 +46,10 @@ fn json(text: &str) -> Json {
 fn n2_n5_n6_n7_n9_a_network_is_found_in_its_object_then_in_a_list_then_in_a_file() {
     let config = r#"{"name":"x","type":"own"}"#;
     let conf = ("00-x.conf", r#"{"name":"x","type":"conf"}"#);
-    let list = ("99-x.conflist", r#"{"name":"x","plugins":[{"type":"l1"},{"type":"l2"}]}"#);
+    let list = (
+        "99-x.conflist",
+        r#"{"name":"x","plugins":[{"type":"l1"},{"type":"l2"}]}"#,
+    );
     let json = ("10-x.json", r#"{"name":"x","type":"json"}"#);
     let other = ("01-y.conf", r#"{"name":"y","type":"other"}"#);
     let text = ("00-x.txt", r#"{"name":"x","type":"text"}"#);
@@ -44,23 +61,52 @@ fn n2_n5_n6_n7_n9_a_network_is_found_in_its_object_then_in_a_list_then_in_a_file
         ("", vec![other, text], None),
         ("", vec![], None),
     ] {
-        let found = Found::of_nad(&nad("x", config), |name| of_disk(name, &files(&on_disk))?.definition(&[]));
-        let found = found.map(|found| types(&found.definition)).map_err(|error| error.code);
-        assert_eq!(found, expected.map(str::to_owned).ok_or(Code::InvalidConfig), "{config} {on_disk:?}");
+        let found = Found::of_nad(&nad("x", config), |name| {
+            of_disk(name, &files(&on_disk))?.definition(&[])
+        });
+        let found = found
+            .map(|found| types(&found.definition))
+            .map_err(|error| error.code);
+        assert_eq!(
+            found,
+            expected.map(str::to_owned).ok_or(Code::InvalidConfig),
+            "{config} {on_disk:?}"
+        );
     }
-    let error = Found::of_nad(&nad("x", ""), |name| of_disk(name, &files(&[other]))?.definition(&[])).unwrap_err();
-    assert_eq!(error.msg, r#"network pods/x: no configuration has the name "x", of 1 files"#);
+    let error = Found::of_nad(&nad("x", ""), |name| {
+        of_disk(name, &files(&[other]))?.definition(&[])
+    })
+    .unwrap_err();
+    assert_eq!(
+        error.msg,
+        r#"network pods/x: no configuration has the name "x", of 1 files"#
+    );
 }
 
 #[test]
 fn n8_a_broken_file_that_is_another_networks_does_not_matter() {
-    let broken = [("00-broken.conflist", "{"), ("01-broken.conf", "\u{0}"), ("02-y.conf", r#"{"name":"y"}"#)];
+    let broken = [
+        ("00-broken.conflist", "{"),
+        ("01-broken.conf", "\u{0}"),
+        ("02-y.conf", r#"{"name":"y"}"#),
+    ];
     let good = ("03-x.conf", r#"{"name":"x","type":"good"}"#);
-    let found = of_disk("x", &files(&[broken[0], broken[1], broken[2], good])).unwrap().definition(&[]).unwrap();
+    let found = of_disk("x", &files(&[broken[0], broken[1], broken[2], good]))
+        .unwrap()
+        .definition(&[])
+        .unwrap();
     assert_eq!(types(&found), "good");
     let error = of_disk("x", &files(&broken)).unwrap_err();
-    assert!(error.msg.contains("of 3 files; not read: 00-broken.conflist: invalid JSON"), "{error}");
-    let error = of_disk("y", &files(&broken)).unwrap().definition(&[]).unwrap_err();
+    assert!(
+        error
+            .msg
+            .contains("of 3 files; not read: 00-broken.conflist: invalid JSON"),
+        "{error}"
+    );
+    let error = of_disk("y", &files(&broken))
+        .unwrap()
+        .definition(&[])
+        .unwrap_err();
     assert_eq!(error.msg, "02-y.conf: no plugin name provided");
 }
 
@@ -71,12 +117,19 @@ fn n10_n11_a_name_is_injected_where_there_is_none() {
         (r#"{"type":"t","name":""}"#, "a"),
         (r#"{"plugins":[{"type":"t"}]}"#, "a"),
         (r#"{"type":"t","name":"b"}"#, "b"),
-        (r#"{"plugins":[{"type":"t","name":"inner"}],"name":"b"}"#, "b"),
+        (
+            r#"{"plugins":[{"type":"t","name":"inner"}],"name":"b"}"#,
+            "b",
+        ),
         (r#"{"type":"braid","network":{"type":"t"}}"#, "a"),
     ] {
         let definition = definition(config);
         let conf = definition.conf(&Json::Null).unwrap();
-        assert_eq!((definition.name(), conf.str("name")), (name, Ok(Some(name))), "{config}");
+        assert_eq!(
+            (definition.name(), conf.str("name")),
+            (name, Ok(Some(name))),
+            "{config}"
+        );
     }
 }
 
@@ -92,23 +145,44 @@ fn a_network_that_can_not_be_called_is_refused_with_its_name() {
         (r#"{"type":"t","name":"../x"}"#, Code::InvalidConfig),
         (r#"{"plugins":[]}"#, Code::InvalidConfig),
         (r#"{"plugins":[{"type":"a/b"}]}"#, Code::InvalidConfig),
-        (r#"{"plugins":[{"type":"braid","plugins":[{"type":"t"}]}]}"#, Code::InvalidConfig),
+        (
+            r#"{"plugins":[{"type":"braid","plugins":[{"type":"t"}]}]}"#,
+            Code::InvalidConfig,
+        ),
         (r#"{"type":"braid"}"#, Code::InvalidConfig),
-        (r#"{"type":"braid","kubeconfig":"/k","plugins":[{"type":"t"}]}"#, Code::InvalidConfig),
-        (r#"{"type":"braid","delegates":[{"type":"t"}]}"#, Code::InvalidConfig),
-        (r#"{"type":"t","cniVersion":"9.0.0"}"#, Code::IncompatibleVersion),
+        (
+            r#"{"type":"braid","kubeconfig":"/k","plugins":[{"type":"t"}]}"#,
+            Code::InvalidConfig,
+        ),
+        (
+            r#"{"type":"braid","delegates":[{"type":"t"}]}"#,
+            Code::InvalidConfig,
+        ),
+        (
+            r#"{"type":"t","cniVersion":"9.0.0"}"#,
+            Code::IncompatibleVersion,
+        ),
     ] {
         let error = Found::of_nad(&nad("a", config), nowhere).unwrap_err();
         assert_eq!(error.code, code, "{config}: {error}");
-        assert!(error.msg.starts_with("network pods/a: spec.config: "), "{error}");
+        assert!(
+            error.msg.starts_with("network pods/a: spec.config: "),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn the_configuration_stays_as_it_was_written() {
-    let own = r#""x":{"big":9007199254740993,"huge":1e+400,"deep":[null,{"K":1,"k":2}]},"ü":"\u0001""#;
-    let conf = definition(&format!(r#"{{"name":"n","type":"t",{own}}}"#)).conf(&Json::Null).unwrap();
-    assert_eq!(conf.to_string(), format!(r#"{{"type":"t",{own},"name":"n","cniVersion":"0.1.0"}}"#));
+    let own =
+        r#""x":{"big":9007199254740993,"huge":1e+400,"deep":[null,{"K":1,"k":2}]},"ü":"\u0001""#;
+    let conf = definition(&format!(r#"{{"name":"n","type":"t",{own}}}"#))
+        .conf(&Json::Null)
+        .unwrap();
+    assert_eq!(
+        conf.to_string(),
+        format!(r#"{{"type":"t",{own},"name":"n","cniVersion":"0.1.0"}}"#)
+    );
     let list = definition(&format!(
         r#"{{"cniVersion":"1.0.0","name":"n","disableCheck":true,"plugins":[{{"type":"t",{own}}},{{"type":"u"}}],"z":1}}"#
     ));
@@ -126,9 +200,14 @@ fn a_plugin_alone_gets_what_it_declares_and_a_list_gets_all() {
         conf.get("runtimeConfig").map(ToString::to_string)
     };
     assert_eq!(runtime(r#"{"type":"t"}"#), None);
-    let one = runtime(r#"{"type":"t","capabilities":{"ips":true,"mac":false},"runtimeConfig":{"mac":"x"}}"#);
+    let one = runtime(
+        r#"{"type":"t","capabilities":{"ips":true,"mac":false},"runtimeConfig":{"mac":"x"}}"#,
+    );
     assert_eq!(one.as_deref(), Some(r#"{"ips":["10.0.0.1"]}"#));
-    assert_eq!(runtime(r#"{"plugins":[{"type":"t"}]}"#), Some(offered.to_string()));
+    assert_eq!(
+        runtime(r#"{"plugins":[{"type":"t"}]}"#),
+        Some(offered.to_string())
+    );
 }
 
 #[test]
@@ -138,7 +217,10 @@ fn a_list_as_braid_calls_itself_is_read_back_as_it_is() {
     );
     let conf = NetConf::from_json(list.conf(&Json::Null).unwrap()).unwrap();
     let read = NetConfList::from_braid(&conf).unwrap().unwrap();
-    assert_eq!((read.name.as_str(), read.version, read.disable_gc), ("n", Version::V1_0_0, true));
+    assert_eq!(
+        (read.name.as_str(), read.version, read.disable_gc),
+        ("n", Version::V1_0_0, true)
+    );
     assert_eq!(read.plugins, list.plugins());
 }
 
@@ -154,8 +236,14 @@ fn s10_a_capability_counts_where_it_is_true() {
         (r#","capabilities":{"ips":true,"ips":false}"#, false),
     ] {
         let one = definition(&format!(r#"{{"type":"t"{capabilities}}}"#));
-        let list = definition(&format!(r#"{{"plugins":[{{"type":"t"}},{{"type":"u"{capabilities}}}]}}"#));
-        assert_eq!((one.has("ips"), list.has("ips")), (is_there, is_there), "{capabilities}");
+        let list = definition(&format!(
+            r#"{{"plugins":[{{"type":"t"}},{{"type":"u"{capabilities}}}]}}"#
+        ));
+        assert_eq!(
+            (one.has("ips"), list.has("ips")),
+            (is_there, is_there),
+            "{capabilities}"
+        );
     }
 }
 
@@ -166,16 +254,34 @@ fn s17_s18_cni_args_reach_every_plugin_and_win_over_its_own() {
         r#"{"plugins":[{"type":"t","args":{"cni":{"a":1,"b":2},"other":{"x":1}}},{"type":"u"},{"type":"v","args":null}]}"#,
     );
     list.merge_args(&more).unwrap();
-    let args: Vec<String> = list.plugins().iter().map(|plugin| plugin.get("args").unwrap().to_string()).collect();
+    let args: Vec<String> = list
+        .plugins()
+        .iter()
+        .map(|plugin| plugin.get("args").unwrap().to_string())
+        .collect();
     let only = r#"{"cni":{"b":3,"B":4}}"#;
-    assert_eq!(args, [r#"{"other":{"x":1},"cni":{"a":1,"b":3,"B":4}}"#, only, only]);
+    assert_eq!(
+        args,
+        [r#"{"other":{"x":1},"cni":{"a":1,"b":3,"B":4}}"#, only, only]
+    );
     let mut one = definition(r#"{"type":"t","args":{"cni":{"a":1,"b":2}}}"#);
     one.merge_args(&more[..1]).unwrap();
-    assert_eq!(one.conf(&Json::Null).unwrap().get("args").unwrap().to_string(), r#"{"cni":{"a":1,"b":3}}"#);
+    assert_eq!(
+        one.conf(&Json::Null)
+            .unwrap()
+            .get("args")
+            .unwrap()
+            .to_string(),
+        r#"{"cni":{"a":1,"b":3}}"#
+    );
     one.merge_args(&[]).unwrap();
     for args in ["5", r#"{"cni":[]}"#] {
         let mut wrong = definition(&format!(r#"{{"type":"t","args":{args}}}"#));
-        assert_eq!(wrong.merge_args(&more).unwrap_err().code, Code::Decode, "{args}");
+        assert_eq!(
+            wrong.merge_args(&more).unwrap_err().code,
+            Code::Decode,
+            "{args}"
+        );
     }
 }
 
@@ -194,7 +300,10 @@ fn a_device_is_told_to_every_plugin() {
 fn hostile_networks_are_refused_with_a_short_message() {
     let deep = format!(r#"{{"type":"t","x":{}}}"#, "[".repeat(200_000));
     let long = format!(r#"{{"type":"{}"}}"#, "../".repeat(300_000));
-    let wide = format!(r#"{{"plugins":[{}{{}}]}}"#, "{\"type\":\"t\"},".repeat(10_000));
+    let wide = format!(
+        r#"{{"plugins":[{}{{}}]}}"#,
+        "{\"type\":\"t\"},".repeat(10_000)
+    );
     let huge = "x".repeat(5 << 20);
     for config in [
         deep.as_str(),

@@ -13,29 +13,50 @@ fn json(text: &str) -> Json {
 
 fn settings(keys: &str) -> Settings {
     let text = format!(r#"{{"name":"pods","type":"braid","clusterNetwork":"cluster"{keys}}}"#);
-    Settings::of(&NetConf::parse(text.as_bytes()).unwrap()).unwrap().unwrap()
+    Settings::of(&NetConf::parse(text.as_bytes()).unwrap())
+        .unwrap()
+        .unwrap()
 }
 
 /// The networks that a pod of namespace `pods` wants.
 fn wanted_by(keys: &str, default: &str, networks: &str) -> Result<Vec<Choice>, Error> {
     let settings = settings(keys);
     let default = annotation::default_network(default, &settings.multus_namespace)?;
-    wanted(&settings, "pods", default, annotation::networks(networks, "pods")?)
+    wanted(
+        &settings,
+        "pods",
+        default,
+        annotation::networks(networks, "pods")?,
+    )
 }
 
 /// Its networks, all with the same configuration.
-fn with_config(config: &str, wanted: Vec<Choice>, runtime: Option<&Json>) -> Result<Vec<Network>, Error> {
+fn with_config(
+    config: &str,
+    wanted: Vec<Choice>,
+    runtime: Option<&Json>,
+) -> Result<Vec<Network>, Error> {
     let found = |wanted: Choice| {
         let definition = Definition::parse(json(config), "conf").unwrap();
         let object = wanted.object(&settings(""));
-        (wanted, Found { object, ..Found::of(definition) })
+        (
+            wanted,
+            Found {
+                object,
+                ..Found::of(definition)
+            },
+        )
     };
     let all = wanted.into_iter().map(found).collect();
     networks(all, "pods", &IfName::parse("eth0").unwrap(), runtime, true)
 }
 
 fn of(networks: &str) -> Result<Vec<Network>, Error> {
-    with_config(&format!(r#"{{"type":"t",{ALL}}}"#), wanted_by("", "", networks)?, None)
+    with_config(
+        &format!(r#"{{"type":"t",{ALL}}}"#),
+        wanted_by("", "", networks)?,
+        None,
+    )
 }
 
 /// Names and interfaces, in order.
@@ -47,9 +68,18 @@ fn shown(networks: &[Network]) -> String {
 #[test]
 fn c1_c6_the_default_network_comes_first_with_the_interface_of_the_runtime() {
     assert_eq!(shown(&of("").unwrap()), "kube-system/cluster@eth0");
-    assert_eq!(shown(&of("a,ns/b").unwrap()), "kube-system/cluster@eth0 pods/a@net1 ns/b@net2");
+    assert_eq!(
+        shown(&of("a,ns/b").unwrap()),
+        "kube-system/cluster@eth0 pods/a@net1 ns/b@net2"
+    );
     let networks = of("a").unwrap();
-    assert_eq!(networks.iter().map(|network| network.is_default).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        networks
+            .iter()
+            .map(|network| network.is_default)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
@@ -58,10 +88,14 @@ fn the_annotation_replaces_the_default_network() {
     let networks = with_config(config, wanted_by("", "other/net", "a").unwrap(), None).unwrap();
     assert_eq!(shown(&networks), "other/net@eth0 pods/a@net1");
     let same = wanted_by("", r#"[{"name":"net","interface":"eth0"}]"#, "").unwrap();
-    assert_eq!(shown(&with_config(config, same, None).unwrap()), "kube-system/net@eth0");
+    assert_eq!(
+        shown(&with_config(config, same, None).unwrap()),
+        "kube-system/net@eth0"
+    );
     let other = wanted_by("", r#"[{"name":"net","interface":"eth1"}]"#, "").unwrap();
     let error = with_config(config, other, None).unwrap_err();
-    let sentence = "network kube-system/net: interface eth1 is asked for, and the runtime takes it to be eth0";
+    let sentence =
+        "network kube-system/net: interface eth1 is asked for, and the runtime takes it to be eth0";
     assert_eq!(error.msg, sentence);
 }
 
@@ -69,16 +103,28 @@ fn the_annotation_replaces_the_default_network() {
 fn default_networks_are_for_all_pods_but_those_of_the_system() {
     let keys = r#","defaultNetworks":["d1","d2"],"systemNamespaces":["sys"]"#;
     let networks = with_config(r#"{"type":"t"}"#, wanted_by(keys, "", "a").unwrap(), None).unwrap();
-    assert_eq!(shown(&networks), "kube-system/cluster@eth0 kube-system/d1@net1 kube-system/d2@net2 pods/a@net3");
+    assert_eq!(
+        shown(&networks),
+        "kube-system/cluster@eth0 kube-system/d1@net1 kube-system/d2@net2 pods/a@net3"
+    );
     let system = wanted(&settings(keys), "sys", None, Vec::new()).unwrap();
     assert_eq!(system.len(), 1);
 }
 
 #[test]
 fn further_delegates_are_networks_of_each_pod() {
-    let text = r#"{"name":"pods","type":"braid","delegates":[{"type":"x"},{"type":"y","name":"second"}]}"#;
-    let settings = Settings::of(&NetConf::parse(text.as_bytes()).unwrap()).unwrap().unwrap();
-    let wanted = wanted(&settings, "kube-system", None, annotation::networks("a", "pods").unwrap()).unwrap();
+    let text =
+        r#"{"name":"pods","type":"braid","delegates":[{"type":"x"},{"type":"y","name":"second"}]}"#;
+    let settings = Settings::of(&NetConf::parse(text.as_bytes()).unwrap())
+        .unwrap()
+        .unwrap();
+    let wanted = wanted(
+        &settings,
+        "kube-system",
+        None,
+        annotation::networks("a", "pods").unwrap(),
+    )
+    .unwrap();
     assert_eq!(wanted.len(), 3);
     let networks = with_config(r#"{"type":"t"}"#, wanted, None).unwrap();
     assert_eq!(shown(&networks), "conf@eth0 conf@net1 pods/a@net2");
@@ -106,7 +152,10 @@ fn r7_isolation_holds_on_every_path_that_a_pod_decides() {
 
 #[test]
 fn s34_the_same_network_twice_is_two_attachments() {
-    assert_eq!(shown(&of("a,a").unwrap()), "kube-system/cluster@eth0 pods/a@net1 pods/a@net2");
+    assert_eq!(
+        shown(&of("a,a").unwrap()),
+        "kube-system/cluster@eth0 pods/a@net1 pods/a@net2"
+    );
 }
 
 #[test]
@@ -119,7 +168,11 @@ fn s36_generated_names_never_meet_those_asked_for() {
         ("a,b@lan,c", "net1 lan net3"),
     ] {
         let all = of(networks).unwrap();
-        let names: Vec<&str> = all.iter().skip(1).map(|network| network.ifname.as_str()).collect();
+        let names: Vec<&str> = all
+            .iter()
+            .skip(1)
+            .map(|network| network.ifname.as_str())
+            .collect();
         assert_eq!(names.join(" "), expected, "{networks}");
     }
     let many = vec!["a"; annotation::MAX_ITEMS].join(",");
@@ -128,11 +181,18 @@ fn s36_generated_names_never_meet_those_asked_for() {
 
 #[test]
 fn s15_a_name_that_is_taken_fails_the_later_network() {
-    for (networks, item) in
-        [("a@x,b@x", "pods/b (item 2)"), ("a,b@eth0", "pods/b (item 2)"), ("a@lo", "pods/a (item 1)")]
-    {
+    for (networks, item) in [
+        ("a@x,b@x", "pods/b (item 2)"),
+        ("a,b@eth0", "pods/b (item 2)"),
+        ("a@lo", "pods/a (item 1)"),
+    ] {
         let error = of(networks).unwrap_err();
-        assert!(error.msg.starts_with(&format!("network {item}: interface ")), "{networks}: {error}");
+        assert!(
+            error
+                .msg
+                .starts_with(&format!("network {item}: interface ")),
+            "{networks}: {error}"
+        );
         assert!(error.msg.ends_with("is taken already"), "{error}");
     }
 }
@@ -142,21 +202,36 @@ fn s10_s13_s20_s21_s23_s31_what_no_plugin_has_a_capability_for_is_refused() {
     for (value, key, capability) in [
         (r#""ips":["10.0.0.1"]"#, "ips", "ips"),
         (r#""mac":"02:00:00:00:00:01""#, "mac", "mac"),
-        (r#""portMappings":[{"hostPort":1,"containerPort":1}]"#, "portMappings", "portMappings"),
+        (
+            r#""portMappings":[{"hostPort":1,"containerPort":1}]"#,
+            "portMappings",
+            "portMappings",
+        ),
         (r#""bandwidth":{"egressRate":1}"#, "bandwidth", "bandwidth"),
-        (r#""infiniband-guid":"24:8a:07:03:00:8d:ae:2f""#, "infiniband-guid", "infinibandGUID"),
+        (
+            r#""infiniband-guid":"24:8a:07:03:00:8d:ae:2f""#,
+            "infiniband-guid",
+            "infinibandGUID",
+        ),
     ] {
         let networks = format!(r#"[{{"name":"a",{value}}}]"#);
         for (capabilities, is_allowed) in [
             (String::new(), false),
-            (format!(r#","capabilities":{{"{capability}":false}}"#), false),
+            (
+                format!(r#","capabilities":{{"{capability}":false}}"#),
+                false,
+            ),
             (format!(r#","capabilities":{{"{capability}":true}}"#), true),
         ] {
             let list = format!(r#"{{"plugins":[{{"type":"t"}},{{"type":"u"{capabilities}}}]}}"#);
             let made = with_config(&list, wanted_by("", "", &networks).unwrap(), None);
-            let sentence =
-                format!(r#"network pods/a (item 1): "{key}": none of its plugins has the capability "{capability}""#);
-            assert_eq!(made.map(|_| ()).map_err(|error| error.msg), if is_allowed { Ok(()) } else { Err(sentence) });
+            let sentence = format!(
+                r#"network pods/a (item 1): "{key}": none of its plugins has the capability "{capability}""#
+            );
+            assert_eq!(
+                made.map(|_| ()).map_err(|error| error.msg),
+                if is_allowed { Ok(()) } else { Err(sentence) }
+            );
         }
     }
 }
@@ -176,20 +251,39 @@ fn s9_s13_s21_s23_s31_what_the_pod_asks_for_becomes_runtime_config() {
         r#""infinibandGUID":"24:8a:07:03:00:8d:ae:2f"}"#
     );
     assert_eq!(networks[1].runtime_config.to_string(), expected);
-    assert_eq!(networks[1].conf().unwrap().get("runtimeConfig").unwrap().to_string(), expected);
+    assert_eq!(
+        networks[1]
+            .conf()
+            .unwrap()
+            .get("runtimeConfig")
+            .unwrap()
+            .to_string(),
+        expected
+    );
     assert_eq!(networks[0].conf().unwrap().get("runtimeConfig"), None);
 }
 
 #[test]
 fn r8_what_the_runtime_offers_reaches_the_default_network_alone() {
-    let offered = json(r#"{"portMappings":[{"hostPort":80}],"mac":"02:00:00:00:00:01","dns":{"servers":[]}}"#);
+    let offered = json(
+        r#"{"portMappings":[{"hostPort":80}],"mac":"02:00:00:00:00:01","dns":{"servers":[]}}"#,
+    );
     let config = format!(r#"{{"type":"t",{ALL}}}"#);
     let wanted = wanted_by("", r#"[{"name":"d","mac":"02:00:00:00:00:02"}]"#, "a").unwrap();
     let networks = with_config(&config, wanted, Some(&offered)).unwrap();
-    let own = r#"{"portMappings":[{"hostPort":80}],"dns":{"servers":[]},"mac":"02:00:00:00:00:02"}"#;
+    let own =
+        r#"{"portMappings":[{"hostPort":80}],"dns":{"servers":[]},"mac":"02:00:00:00:00:02"}"#;
     assert_eq!(networks[0].runtime_config.to_string(), own);
-    let declared = networks[0].conf().unwrap().get("runtimeConfig").unwrap().to_string();
-    assert_eq!(declared, r#"{"portMappings":[{"hostPort":80}],"mac":"02:00:00:00:00:02"}"#);
+    let declared = networks[0]
+        .conf()
+        .unwrap()
+        .get("runtimeConfig")
+        .unwrap()
+        .to_string();
+    assert_eq!(
+        declared,
+        r#"{"portMappings":[{"hostPort":80}],"mac":"02:00:00:00:00:02"}"#
+    );
     assert_eq!(networks[1].runtime_config, Json::object_of([]));
 }
 
@@ -201,7 +295,14 @@ fn s17_s18_cni_args_are_merged_into_the_configuration() {
         None,
     )
     .unwrap();
-    let args = |at: usize| networks[at].conf().unwrap().get("args").unwrap().to_string();
+    let args = |at: usize| {
+        networks[at]
+            .conf()
+            .unwrap()
+            .get("args")
+            .unwrap()
+            .to_string()
+    };
     assert_eq!(args(1), r#"{"cni":{"a":1,"b":3}}"#);
     assert_eq!(args(2), r#"{"cni":{"a":1,"b":2}}"#);
 }
@@ -209,9 +310,16 @@ fn s17_s18_cni_args_are_merged_into_the_configuration() {
 #[test]
 fn s32_i2_addresses_come_from_the_pod_or_from_a_claim() {
     let claim = of(r#"[{"name":"a","ipam-claim-reference":"vm.a"}]"#).unwrap();
-    assert_eq!(claim[1].ipam_claim.as_ref().unwrap().to_string(), "pods/vm.a");
-    let error = of(r#"[{"name":"a","ipam-claim-reference":"vm.a","ips":["10.0.0.1"]}]"#).unwrap_err();
-    assert_eq!(error.msg, r#"network pods/a (item 1): "ips" and "ipam-claim-reference" exclude each other"#);
+    assert_eq!(
+        claim[1].ipam_claim.as_ref().unwrap().to_string(),
+        "pods/vm.a"
+    );
+    let error =
+        of(r#"[{"name":"a","ipam-claim-reference":"vm.a","ips":["10.0.0.1"]}]"#).unwrap_err();
+    assert_eq!(
+        error.msg,
+        r#"network pods/a (item 1): "ips" and "ipam-claim-reference" exclude each other"#
+    );
     let default = wanted_by("", r#"[{"name":"d","ipam-claim-reference":"vm.a"}]"#, "").unwrap();
     assert!(with_config(r#"{"type":"t"}"#, default, None).is_err());
 }
@@ -221,8 +329,16 @@ fn s25_both_annotations_together_have_the_default_route_once() {
     let route = |name: &str| format!(r#"[{{"name":"{name}","default-route":["10.0.0.1"]}}]"#);
     let both = wanted_by("", &route("d"), &route("a")).unwrap();
     let error = with_config(r#"{"type":"t"}"#, both, None).unwrap_err();
-    assert_eq!(error.msg, r#"network pods/a (item 1): "default-route": network kube-system/d has it already"#);
-    let one = with_config(r#"{"type":"t"}"#, wanted_by("", "", &route("a")).unwrap(), None).unwrap();
+    assert_eq!(
+        error.msg,
+        r#"network pods/a (item 1): "default-route": network kube-system/d has it already"#
+    );
+    let one = with_config(
+        r#"{"type":"t"}"#,
+        wanted_by("", "", &route("a")).unwrap(),
+        None,
+    )
+    .unwrap();
     assert_eq!(one[1].default_route.as_ref().unwrap().len(), 1);
 }
 
@@ -230,14 +346,24 @@ fn s25_both_annotations_together_have_the_default_route_once() {
 fn d12_a_plugin_with_the_capability_gets_the_path_of_the_device_file() {
     let mut networks = of("a").unwrap();
     assert!(networks[1].set_device_info_file("/x"));
-    assert_eq!(networks[1].conf().unwrap().get("runtimeConfig").unwrap().to_string(), r#"{"CNIDeviceInfoFile":"/x"}"#);
-    let mut without = with_config(r#"{"type":"t"}"#, wanted_by("", "", "a").unwrap(), None).unwrap();
+    assert_eq!(
+        networks[1]
+            .conf()
+            .unwrap()
+            .get("runtimeConfig")
+            .unwrap()
+            .to_string(),
+        r#"{"CNIDeviceInfoFile":"/x"}"#
+    );
+    let mut without =
+        with_config(r#"{"type":"t"}"#, wanted_by("", "", "a").unwrap(), None).unwrap();
     assert!(!without[1].set_device_info_file("/x"));
 }
 
 #[test]
 fn v3_a_plugin_that_passed_over_what_was_asked_for_is_found_out() {
-    let networks = of(r#"[{"name":"a","ips":["10.0.0.5/16","::5"],"mac":"02:00:00:00:00:01"}]"#).unwrap();
+    let networks =
+        of(r#"[{"name":"a","ips":["10.0.0.5/16","::5"],"mac":"02:00:00:00:00:01"}]"#).unwrap();
     let result = |ips: &str, mac: &str| {
         let text = format!(
             r#"{{"interfaces":[{{"name":"veth"}},{{"name":"net1","mac":"{mac}","sandbox":"/x"}}],"ips":[{ips}]}}"#
@@ -248,21 +374,41 @@ fn v3_a_plugin_that_passed_over_what_was_asked_for_is_found_out() {
     for (ips, mac, message) in [
         (both, "02:00:00:00:00:01", None),
         (both, "", None),
-        (r#"{"address":"::5/64"}"#, "", Some("ips 10.0.0.5/16 was asked for, and the plugins gave ::5/64")),
-        ("", "", Some("ips 10.0.0.5/16 was asked for, and the plugins gave none")),
+        (
+            r#"{"address":"::5/64"}"#,
+            "",
+            Some("ips 10.0.0.5/16 was asked for, and the plugins gave ::5/64"),
+        ),
+        (
+            "",
+            "",
+            Some("ips 10.0.0.5/16 was asked for, and the plugins gave none"),
+        ),
         (
             both,
             "02:00:00:00:00:02",
             Some("mac 02:00:00:00:00:01 was asked for, and the plugins gave 02:00:00:00:00:02"),
         ),
     ] {
-        let verified = networks[1].verify(&result(ips, mac), None).map_err(|error| error.msg);
-        assert_eq!(verified, message.map_or(Ok(()), |text| Err(format!("network pods/a: {text}"))));
+        let verified = networks[1]
+            .verify(&result(ips, mac), None)
+            .map_err(|error| error.msg);
+        assert_eq!(
+            verified,
+            message.map_or(Ok(()), |text| Err(format!("network pods/a: {text}")))
+        );
     }
     let seen = Mac::parse("02:00:00:00:00:03");
     let wrong = networks[1].verify(&result(both, ""), seen).unwrap_err().msg;
-    assert!(wrong.ends_with("the plugins gave 02:00:00:00:00:03"), "{wrong}");
-    assert_eq!(networks[1].verify(&result(both, "02:00:00:00:00:01"), seen), Ok(()), "the result counts");
+    assert!(
+        wrong.ends_with("the plugins gave 02:00:00:00:00:03"),
+        "{wrong}"
+    );
+    assert_eq!(
+        networks[1].verify(&result(both, "02:00:00:00:00:01"), seen),
+        Ok(()),
+        "the result counts"
+    );
     assert!(networks[1].is_to_verify() && !networks[0].is_to_verify());
     assert_eq!(networks[0].verify(&AddResult::default(), None), Ok(()));
 }

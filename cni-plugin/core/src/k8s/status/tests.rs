@@ -1,7 +1,10 @@
 use super::*;
 use crate::cni::Version;
 
-const BARE: Form = Form { with_prefix: false, with_gateway: false };
+const BARE: Form = Form {
+    with_prefix: false,
+    with_gateway: false,
+};
 
 const NONE: Attached<'_> = Attached {
     name: "ns/a",
@@ -31,7 +34,13 @@ fn shown(attached: &Attached<'_>, form: Form) -> String {
 }
 
 fn of(text: &str) -> String {
-    shown(&Attached { result: Some(&result(Version::V1_1_0, text)), ..NONE }, BARE)
+    shown(
+        &Attached {
+            result: Some(&result(Version::V1_1_0, text)),
+            ..NONE
+        },
+        BARE,
+    )
 }
 
 #[test]
@@ -52,14 +61,24 @@ fn t3_t8_t9_t12_the_first_interface_of_the_sandbox_is_described() {
 fn t4_t6_t13_without_a_result_there_is_name_and_default() {
     assert_eq!(shown(&NONE, BARE), r#"{"name":"ns/a","default":false}"#);
     assert_eq!(of("{}"), r#"{"name":"ns/a","default":false}"#);
-    let default = Attached { name: "cbr0", is_default: true, ..NONE };
+    let default = Attached {
+        name: "cbr0",
+        is_default: true,
+        ..NONE
+    };
     assert_eq!(shown(&default, BARE), r#"{"name":"cbr0","default":true}"#);
 }
 
 #[test]
 fn t5_of_an_old_result_addresses_and_interface_are_known() {
-    let result = result(Version::V0_2_0, r#"{"ip4":{"ip":"10.0.0.5/24"},"ip6":{"ip":"::5/64"}}"#);
-    let attached = Attached { result: Some(&result), ..NONE };
+    let result = result(
+        Version::V0_2_0,
+        r#"{"ip4":{"ip":"10.0.0.5/24"},"ip6":{"ip":"::5/64"}}"#,
+    );
+    let attached = Attached {
+        result: Some(&result),
+        ..NONE
+    };
     assert_eq!(
         shown(&attached, BARE),
         r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.5","::5"],"default":false}"#
@@ -70,7 +89,11 @@ fn t5_of_an_old_result_addresses_and_interface_are_known() {
 fn t10_addresses_are_those_of_the_interface() {
     let sandbox = r#"{"name":"net1","sandbox":"/x"}"#;
     for (interfaces, ips, expected) in [
-        (sandbox, r#"{"address":"10.0.0.1/24","interface":0},{"address":"10.0.0.2/24"}"#, r#","ips":["10.0.0.1"]"#),
+        (
+            sandbox,
+            r#"{"address":"10.0.0.1/24","interface":0},{"address":"10.0.0.2/24"}"#,
+            r#","ips":["10.0.0.1"]"#,
+        ),
         (sandbox, r#"{"address":"10.0.0.2/24"}"#, ""),
         (sandbox, r#"{"address":"10.0.0.1/24","interface":7}"#, ""),
         (
@@ -78,25 +101,51 @@ fn t10_addresses_are_those_of_the_interface() {
             r#"{"address":"10.0.0.2/32"},{"address":"10.0.0.3/32","interface":0}"#,
             r#","ips":["10.0.0.2"]"#,
         ),
-        ("", r#"{"address":"10.0.0.2/32"},{"address":"::2/128"}"#, r#","ips":["10.0.0.2","::2"]"#),
+        (
+            "",
+            r#"{"address":"10.0.0.2/32"},{"address":"::2/128"}"#,
+            r#","ips":["10.0.0.2","::2"]"#,
+        ),
     ] {
         let text = format!(r#"{{"interfaces":[{interfaces}],"ips":[{ips}]}}"#);
-        assert_eq!(of(&text), format!(r#"{{"name":"ns/a","interface":"net1"{expected},"default":false}}"#), "{text}");
+        assert_eq!(
+            of(&text),
+            format!(r#"{{"name":"ns/a","interface":"net1"{expected},"default":false}}"#),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn t11_addresses_have_their_prefix_where_that_is_wanted() {
-    let result = result(Version::V1_0_0, r#"{"ips":[{"address":"10.0.0.5/24"},{"address":"::5/64"}]}"#);
-    let attached = Attached { result: Some(&result), ..NONE };
-    assert!(shown(&attached, Form { with_prefix: true, ..BARE }).contains(r#""ips":["10.0.0.5/24","::5/64"]"#));
+    let result = result(
+        Version::V1_0_0,
+        r#"{"ips":[{"address":"10.0.0.5/24"},{"address":"::5/64"}]}"#,
+    );
+    let attached = Attached {
+        result: Some(&result),
+        ..NONE
+    };
+    assert!(
+        shown(
+            &attached,
+            Form {
+                with_prefix: true,
+                ..BARE
+            }
+        )
+        .contains(r#""ips":["10.0.0.5/24","::5/64"]"#)
+    );
 }
 
 #[test]
 fn t14_dns_is_there_where_there_is_some() {
     let dns = r#""nameservers":["10.0.0.1"],"domain":"d","search":["s"]"#;
     let both = of(&format!(r#"{{"dns":{{{dns},"options":["ndots:1"]}}}}"#));
-    assert_eq!(both, format!(r#"{{"name":"ns/a","interface":"net1","dns":{{{dns}}},"default":false}}"#));
+    assert_eq!(
+        both,
+        format!(r#"{{"name":"ns/a","interface":"net1","dns":{{{dns}}},"default":false}}"#)
+    );
     assert!(!of(r#"{"dns":{"options":["x"]}}"#).contains("dns"));
     assert!(!of(r#"{"dns":{},"ips":[{"address":"10.0.0.1/8"}]}"#).contains("dns"));
 }
@@ -108,34 +157,75 @@ fn t7_t15_the_default_route_is_told_where_the_pod_asked_for_it() {
         r#"{"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.2","priority":2},{"dst":"0.0.0.0/0","gw":"10.0.0.1","priority":1}]}"#,
     );
     let gateways = r#"["10.0.0.1","10.0.0.2"]"#;
-    let of_multus = Form { with_gateway: true, ..BARE };
-    let asked = Attached { result: Some(&routed), has_default_route: true, ..NONE };
-    let not_asked = Attached { has_default_route: false, ..asked };
+    let of_multus = Form {
+        with_gateway: true,
+        ..BARE
+    };
+    let asked = Attached {
+        result: Some(&routed),
+        has_default_route: true,
+        ..NONE
+    };
+    let not_asked = Attached {
+        has_default_route: false,
+        ..asked
+    };
     for (attached, form, keys) in [
         (asked, BARE, format!(r#","default-route":{gateways}"#)),
-        (asked, of_multus, format!(r#","default-route":{gateways},"gateway":{gateways}"#)),
+        (
+            asked,
+            of_multus,
+            format!(r#","default-route":{gateways},"gateway":{gateways}"#),
+        ),
         (not_asked, BARE, String::new()),
         (not_asked, of_multus, format!(r#","gateway":{gateways}"#)),
     ] {
         let expected = format!(r#"{{"name":"ns/a","interface":"net1"{keys},"default":false}}"#);
         assert_eq!(shown(&attached, form), expected);
     }
-    let unrouted = result(Version::V1_0_0, r#"{"routes":[{"dst":"0.0.0.0/0"}],"ips":[{"address":"10.0.0.5/24"}]}"#);
-    let none = shown(&Attached { result: Some(&unrouted), ..asked }, of_multus);
-    assert!(none.contains(r#""default-route":[]"#) && !none.contains("gateway"), "{none}");
+    let unrouted = result(
+        Version::V1_0_0,
+        r#"{"routes":[{"dst":"0.0.0.0/0"}],"ips":[{"address":"10.0.0.5/24"}]}"#,
+    );
+    let none = shown(
+        &Attached {
+            result: Some(&unrouted),
+            ..asked
+        },
+        of_multus,
+    );
+    assert!(
+        none.contains(r#""default-route":[]"#) && !none.contains("gateway"),
+        "{none}"
+    );
 }
 
 #[test]
 fn t12_t16_mtu_of_the_kernel_and_device_information_are_added() {
-    let info = json(r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":1}}"#);
-    let result = result(Version::V1_0_0, r#"{"interfaces":[{"name":"net1","sandbox":"/x"}]}"#);
-    let attached = Attached { result: Some(&result), mtu: Some(1500), device_info: Some(&info), ..NONE };
-    let expected = format!(r#"{{"name":"ns/a","interface":"net1","mtu":1500,"default":false,"device-info":{info}}}"#);
+    let info =
+        json(r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":1}}"#);
+    let result = result(
+        Version::V1_0_0,
+        r#"{"interfaces":[{"name":"net1","sandbox":"/x"}]}"#,
+    );
+    let attached = Attached {
+        result: Some(&result),
+        mtu: Some(1500),
+        device_info: Some(&info),
+        ..NONE
+    };
+    let expected = format!(
+        r#"{{"name":"ns/a","interface":"net1","mtu":1500,"default":false,"device-info":{info}}}"#
+    );
     assert_eq!(shown(&attached, BARE), expected);
 }
 
 fn rewritten(now: &str, seen: Option<&str>, entries: &[&str]) -> Json {
-    json(&rewrite(Some(now), seen, entries.iter().map(|text| json(text)).collect()))
+    json(&rewrite(
+        Some(now),
+        seen,
+        entries.iter().map(|text| json(text)).collect(),
+    ))
 }
 
 /// Two networks of the container `c2`.
@@ -151,7 +241,10 @@ fn all(more: &str) -> Json {
 #[test]
 fn t1_the_value_is_a_list_of_objects() {
     let entries = vec![entry(&NONE, BARE)];
-    assert_eq!(json(&rewrite(None, None, entries.clone())), Json::Array(entries));
+    assert_eq!(
+        json(&rewrite(None, None, entries.clone())),
+        Json::Array(entries)
+    );
     assert_eq!(rewrite(None, None, Vec::new()), "[]");
     for broken in ["", "{", "{}", "null", "[", "\u{0}", "5", "[5]"] {
         assert_eq!(rewritten(broken, None, &NEW), all(""), "{broken}");
@@ -162,36 +255,57 @@ fn t1_the_value_is_a_list_of_objects() {
 fn t2_what_others_added_stays_and_what_add_read_goes() {
     let hot = r#"{"name":"ns/hot","interface":"net9","ips":["10.0.0.9"],"default":false,"odd":18446744073709551616}"#;
     let changed = hot.replace("10.0.0.9", "10.0.0.8");
-    let sorted =
-        r#"{"default":false,"interface":"net9","ips":["10.0.0.9"],"name":"ns/hot","odd":18446744073709551616}"#;
+    let sorted = r#"{"default":false,"interface":"net9","ips":["10.0.0.9"],"name":"ns/hot","odd":18446744073709551616}"#;
     let more = |entry: &str| all(&format!(",{entry}"));
     let value = |entry: &str| format!("[{entry}]");
     assert_eq!(rewritten(&value(hot), None, &NEW), more(hot));
     assert_eq!(rewritten(&value(hot), Some("[]"), &NEW), more(hot));
     assert_eq!(rewritten(&value(hot), Some(&value(hot)), &NEW), all(""));
-    assert_eq!(rewritten(&value(sorted), Some(&value(hot)), &NEW), all(""), "another order of keys is no change");
-    assert_eq!(rewritten(&value(&changed), Some(&value(hot)), &NEW), more(&changed));
-    assert_eq!(rewritten(&format!("[{hot},{changed}]"), Some(&value(hot)), &NEW), more(&changed));
+    assert_eq!(
+        rewritten(&value(sorted), Some(&value(hot)), &NEW),
+        all(""),
+        "another order of keys is no change"
+    );
+    assert_eq!(
+        rewritten(&value(&changed), Some(&value(hot)), &NEW),
+        more(&changed)
+    );
+    assert_eq!(
+        rewritten(&format!("[{hot},{changed}]"), Some(&value(hot)), &NEW),
+        more(&changed)
+    );
     for replaced in [
         r#"{"name":"ns/b","interface":"net2","default":false,"io.braid/container":"c1"}"#,
         r#"{"name":"ns/b","interface":"net2","default":true}"#,
         r#"{"name":"ns/b","interface":"net1","default":false}"#,
         r#"{"name":"ns/a","interface":"net1","ips":["10.0.0.1"],"io.braid/container":"c1"}"#,
     ] {
-        assert_eq!(rewritten(&value(replaced), None, &NEW), all(""), "{replaced}");
+        assert_eq!(
+            rewritten(&value(replaced), None, &NEW),
+            all(""),
+            "{replaced}"
+        );
     }
 }
 
 #[test]
 fn t2_a_key_with_a_dot_stays_where_it_was_added_and_goes_where_it_was_read() {
-    let of = |keys: &str| format!(r#"[{{"name":"ns/a","interface":"net1"{keys},"io.braid/container":"c1"}}]"#);
+    let of = |keys: &str| {
+        format!(r#"[{{"name":"ns/a","interface":"net1"{keys},"io.braid/container":"c1"}}]"#)
+    };
     let seen = of(r#","org.foo/old":1,"org.foo/x":1"#);
     let now = of(r#","org.foo/old":1,"org.foo/x":2,"org.foo/new":{"k":[1]}"#);
     let kept = rewritten(&now, Some(&seen), &NEW).to_string();
-    assert!(kept.contains(r#""io.braid/container":"c2","org.foo/x":2,"org.foo/new":{"k":[1]}}"#), "{kept}");
+    assert!(
+        kept.contains(r#""io.braid/container":"c2","org.foo/x":2,"org.foo/new":{"k":[1]}}"#),
+        "{kept}"
+    );
     // A second attempt, whose first one was answered by nobody, changes nothing.
     let value = rewrite(Some(&now), Some(&seen), NEW.map(json).to_vec());
-    assert_eq!(rewrite(Some(&value), Some(&seen), NEW.map(json).to_vec()), value);
+    assert_eq!(
+        rewrite(Some(&value), Some(&seen), NEW.map(json).to_vec()),
+        value
+    );
 }
 
 #[test]
@@ -203,7 +317,10 @@ fn t2_a_failed_add_puts_back_what_it_replaced_and_leaves_what_others_added() {
     let value = withdrawn(Some(&now), Some(&seen), "c2").unwrap();
     assert_eq!(json(&value), json(&format!("[{old},{hot}]")));
     assert_eq!(withdrawn(Some(NEW[0]), None, "c2"), None, "not a list");
-    assert_eq!(withdrawn(Some(&format!("[{}]", NEW[0])), None, "c2").as_deref(), Some("[]"));
+    assert_eq!(
+        withdrawn(Some(&format!("[{}]", NEW[0])), None, "c2").as_deref(),
+        Some("[]")
+    );
     for now in [None, Some("[]"), Some(&*seen)] {
         assert_eq!(withdrawn(now, Some(&seen), "c2"), None, "{now:?}");
     }
@@ -212,6 +329,11 @@ fn t2_a_failed_add_puts_back_what_it_replaced_and_leaves_what_others_added() {
 #[test]
 fn t6_one_entry_at_most_is_the_default_network() {
     let old = r#"[{"name":"old","interface":"eth0","default":true},{"name":"x","interface":"eth5","default":true}]"#;
-    let now = rewritten(old, None, &[r#"{"name":"d","interface":"eth0","default":true}"#]).to_string();
+    let now = rewritten(
+        old,
+        None,
+        &[r#"{"name":"d","interface":"eth0","default":true}"#],
+    )
+    .to_string();
     assert_eq!(now.matches(r#""default":true"#).count(), 1, "{now}");
 }

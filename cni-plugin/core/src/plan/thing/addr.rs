@@ -38,7 +38,8 @@ impl Addr {
         }
     }
 
-    /// The route to its network that the kernel makes with the first address there; none for an IPv4 address alone.
+    /// The route to its network that the kernel makes with the first address there; none for an
+    /// IPv4 address alone.
     fn route_of_kernel(&self) -> Option<Route> {
         /// Metric of the kernel's own routes of IPv6 (`IP6_RT_PRIO_ADDRCONF`).
         const ADDRCONF: u32 = 256;
@@ -48,8 +49,18 @@ impl Addr {
             IpNet::V6(_) => (None, 0, Some(ADDRCONF)),
         };
         let (at, dst) = (self.at.clone(), self.net.trunc());
-        let route =
-            Route { at, dst, gw: None, src, table: MAIN, scope, priority, mtu: None, advmss: None, onlink: false };
+        let route = Route {
+            at,
+            dst,
+            gw: None,
+            src,
+            table: MAIN,
+            scope,
+            priority,
+            mtu: None,
+            advmss: None,
+            onlink: false,
+        };
         (!self.no_prefix_route).then_some(route)
     }
 }
@@ -60,12 +71,26 @@ impl State for Addr {
     }
 
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ip addr {} {} dev {}", verb.word("add", "del"), self.net, self.at.name)?;
+        write!(
+            f,
+            "ip addr {} {} dev {}",
+            verb.word("add", "del"),
+            self.net,
+            self.at.name
+        )?;
         if verb == Verb::Add && self.broadcast().is_some() {
             write!(f, " brd +")?;
         }
-        f.write_str(if self.no_prefix_route { " noprefixroute" } else { "" })?;
-        f.write_str(if self.no_dad && self.net.addr().is_ipv6() { " nodad" } else { "" })
+        f.write_str(if self.no_prefix_route {
+            " noprefixroute"
+        } else {
+            ""
+        })?;
+        f.write_str(if self.no_dad && self.net.addr().is_ipv6() {
+            " nodad"
+        } else {
+            ""
+        })
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -73,12 +98,19 @@ impl State for Addr {
     }
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
-        let there = facts.addrs(&self.at).iter().any(|fact| fact.net == self.net);
-        refuse_if(!there, || format!("address {} is missing on {}", self.net, self.at))
+        let there = facts
+            .addrs(&self.at)
+            .iter()
+            .any(|fact| fact.net == self.net);
+        refuse_if(!there, || {
+            format!("address {} is missing on {}", self.net, self.at)
+        })
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
-        refuse_if(self.holds(facts).is_ok(), || format!("address {} is still on {}", self.net, self.at))
+        refuse_if(self.holds(facts).is_ok(), || {
+            format!("address {} is still on {}", self.net, self.at)
+        })
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {
@@ -86,10 +118,16 @@ impl State for Addr {
     }
 
     fn foresee(&self, facts: &mut Facts) {
-        let fact = AddrFact { net: self.net, tentative: false, dad_failed: false, scope: 0 };
+        let fact = AddrFact {
+            net: self.net,
+            tentative: false,
+            dad_failed: false,
+            scope: 0,
+        };
         facts.addrs.entry(self.at.clone()).or_default().push(fact);
         let of_kernel = self.route_of_kernel().filter(|new| {
-            let is_same = |there: &Route| there.at == new.at && there.dst == new.dst && there.gw.is_none();
+            let is_same =
+                |there: &Route| there.at == new.at && there.dst == new.dst && there.gw.is_none();
             !facts.planned_routes.iter().any(is_same)
         });
         facts.planned_routes.extend(of_kernel);

@@ -32,18 +32,20 @@ pub enum LinkAttr {
     TxQueueLen(u32),
     /// Largest packet that the stack hands over in one piece, in bytes.
     GsoMaxSize(u32),
-    /// The hardware address that the link has already: writing it makes the kernel tell the neighbours of the link's
-    /// addresses, where `arp_notify` and `ndisc_notify` ask for it (`NETDEV_CHANGEADDR`).
+    /// The hardware address that the link has already: writing it makes the kernel tell the
+    /// neighbours of the link's addresses, where `arp_notify` and `ndisc_notify` ask for it
+    /// (`NETDEV_CHANGEADDR`).
     Announce(Mac),
-    /// Text that tells whose the link is, 254 bytes at most. The request that makes a link passes over it in silence
-    /// (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
+    /// Text that tells whose the link is, 254 bytes at most. The request that makes a link passes
+    /// over it in silence (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
     Alias(String),
     /// Bridge port: frames may leave where they came from.
     Hairpin(bool),
     /// Bridge port: no frames between isolated ports.
     Isolated(bool),
-    /// The sysctl `net.ipv4.conf.<link>.arp_notify`: neighbours hear of an address when the link comes up with it. As an
-    /// attribute it is set in the same send as the address, without a visit to the namespace's `/proc/sys`.
+    /// The sysctl `net.ipv4.conf.<link>.arp_notify`: neighbours hear of an address when the link
+    /// comes up with it. As an attribute it is set in the same send as the address, without a
+    /// visit to the namespace's `/proc/sys`.
     ArpNotify(bool),
 }
 
@@ -62,7 +64,11 @@ impl LinkAttr {
             Self::GsoMaxSize(size) => write!(f, "ip link set {name} gso_max_size {size}"),
             Self::Alias(text) => write!(f, "ip link set {name} alias {text:?}"),
             Self::Hairpin(on) => write!(f, "bridge link set dev {name} hairpin {}", on_off(on)),
-            Self::ArpNotify(on) => write!(f, "sysctl -w net/ipv4/conf/{name}/arp_notify={}", u8::from(*on)),
+            Self::ArpNotify(on) => write!(
+                f,
+                "sysctl -w net/ipv4/conf/{name}/arp_notify={}",
+                u8::from(*on)
+            ),
             Self::Isolated(on) => write!(f, "bridge link set dev {name} isolated {}", on_off(on)),
         }
     }
@@ -70,7 +76,9 @@ impl LinkAttr {
     /// `Ok` where the link has it.
     pub fn holds(&self, at: &LinkRef, facts: &Facts) -> Result<(), String> {
         let fact = found(at, facts)?;
-        refuse_if(!fact.has(self), || format!("link {at} differs from {self:?}"))
+        refuse_if(!fact.has(self), || {
+            format!("link {at} differs from {self:?}")
+        })
     }
 
     /// Notes that the link will have it.
@@ -123,7 +131,10 @@ impl LinkFact {
             LinkAttr::Hairpin(on) => self.hairpin == *on,
             LinkAttr::Isolated(on) => self.isolated == *on,
             // Not judged: who changes it later knows why.
-            LinkAttr::GsoMaxSize(_) | LinkAttr::ArpNotify(_) | LinkAttr::Alias(_) | LinkAttr::Announce(_) => true,
+            LinkAttr::GsoMaxSize(_)
+            | LinkAttr::ArpNotify(_)
+            | LinkAttr::Alias(_)
+            | LinkAttr::Announce(_) => true,
         }
     }
 

@@ -57,7 +57,8 @@ impl Conditions {
     }
 }
 
-/// The rules that let through who meets all conditions: in each a list of tests and whether each must be false.
+/// The rules that let through who meets all conditions: in each a list of tests and whether each
+/// must be false.
 pub fn rules(conditions: &[Condition]) -> Vec<Vec<(bool, &Test)>> {
     let mut rules = vec![Vec::new()];
     for Condition { is_not, any } in conditions {
@@ -67,30 +68,47 @@ pub fn rules(conditions: &[Condition]) -> Vec<Vec<(bool, &Test)>> {
             }
         } else {
             let with = |rule: &Vec<(bool, _)>, test| [&rule[..], &[(false, test)]].concat();
-            rules = rules.iter().flat_map(|rule| any.iter().map(move |test| with(rule, test))).collect();
+            rules = rules
+                .iter()
+                .flat_map(|rule| any.iter().map(move |test| with(rule, test)))
+                .collect();
         }
     }
     rules
 }
 
-/// Stands for the conditions in the name of a chain, the same for all who ask for the same (FNV-1a).
+/// Stands for the conditions in the name of a chain, the same for all who ask for the same
+/// (FNV-1a).
 pub fn digest(conditions: &[Condition]) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", text(conditions).bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    format!(
+        "{:016x}",
+        text(conditions).bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    )
 }
 
 /// As `nft` writes them.
 pub fn text(conditions: &[Condition]) -> String {
-    conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    conditions
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(first) = self.any.first() else { return Ok(()) };
+        let Some(first) = self.any.first() else {
+            return Ok(());
+        };
         f.write_str(first.property())?;
         f.write_str(if self.is_not { " != " } else { " " })?;
         let values = self.any.iter().map(Test::value).collect::<Vec<_>>();
-        if values.len() == 1 { f.write_str(&values[0]) } else { write!(f, "{{ {} }}", values.join(", ")) }
+        if values.len() == 1 {
+            f.write_str(&values[0])
+        } else {
+            write!(f, "{{ {} }}", values.join(", "))
+        }
     }
 }
 
@@ -110,7 +128,10 @@ impl Test {
         match self {
             Self::Source(net) | Self::Destination(net) => net.to_string(),
             Self::In(Links { name, is_prefix }) | Self::Out(Links { name, is_prefix }) => {
-                format!("{:?}", format!("{name}{}", if *is_prefix { "*" } else { "" }))
+                format!(
+                    "{:?}",
+                    format!("{name}{}", if *is_prefix { "*" } else { "" })
+                )
             }
         }
     }
@@ -125,20 +146,41 @@ mod tests {
     }
 
     fn links(name: &str) -> Links {
-        Links { name: name.to_owned(), is_prefix: false }
+        Links {
+            name: name.to_owned(),
+            is_prefix: false,
+        }
     }
 
     #[test]
     fn each_rule_has_one_alternative_of_each_condition_and_nothing_that_must_not_be() {
-        let [one, two, not] = ["10.0.0.0/8", "172.16.0.0/12", "10.9.0.0/16"].map(|text| Test::Source(net(text)));
+        let [one, two, not] =
+            ["10.0.0.0/8", "172.16.0.0/12", "10.9.0.0/16"].map(|text| Test::Source(net(text)));
         let [lo, lan] = ["lo", "lan"].map(|name| Test::In(links(name)));
         let conditions = [
-            Condition { is_not: false, any: vec![one.clone(), two.clone()] },
-            Condition { is_not: true, any: vec![not.clone()] },
-            Condition { is_not: false, any: vec![lo.clone(), lan.clone()] },
+            Condition {
+                is_not: false,
+                any: vec![one.clone(), two.clone()],
+            },
+            Condition {
+                is_not: true,
+                any: vec![not.clone()],
+            },
+            Condition {
+                is_not: false,
+                any: vec![lo.clone(), lan.clone()],
+            },
         ];
         let rule = |net, link| vec![(false, net), (true, &not), (false, link)];
-        assert_eq!(rules(&conditions), [rule(&one, &lo), rule(&one, &lan), rule(&two, &lo), rule(&two, &lan)]);
+        assert_eq!(
+            rules(&conditions),
+            [
+                rule(&one, &lo),
+                rule(&one, &lan),
+                rule(&two, &lo),
+                rule(&two, &lan)
+            ]
+        );
         assert_eq!(rules(&[]), [vec![]]);
         let said = "ip saddr { 10.0.0.0/8, 172.16.0.0/12 } ip saddr != 10.9.0.0/16 iifname { \"lo\", \"lan\" }";
         assert_eq!(text(&conditions), said);
@@ -146,7 +188,12 @@ mod tests {
 
     #[test]
     fn the_same_conditions_have_the_same_digest() {
-        let of = |text: &str| digest(&[Condition { is_not: false, any: vec![Test::Source(net(text))] }]);
+        let of = |text: &str| {
+            digest(&[Condition {
+                is_not: false,
+                any: vec![Test::Source(net(text))],
+            }])
+        };
         assert_eq!(of("10.0.0.0/8"), of("10.0.0.0/8"));
         assert_ne!(of("10.0.0.0/8"), of("10.0.0.0/9"));
         assert_eq!(of("fd00::/8").len(), 16);

@@ -35,13 +35,20 @@ pub struct LegacyTable {
 impl LegacyTable {
     /// The program that changes it.
     pub fn program(&self) -> &'static str {
-        if self.is_ipv4 { "iptables-legacy" } else { "ip6tables-legacy" }
+        if self.is_ipv4 {
+            "iptables-legacy"
+        } else {
+            "ip6tables-legacy"
+        }
     }
 
-    /// The command that lets through what braid marks, as rule number `place` of FORWARD. It waits 5 s for the tables' lock.
+    /// The command that lets through what braid marks, as rule number `place` of FORWARD. It waits
+    /// 5 s for the tables' lock.
     pub fn insert(&self, place: usize) -> String {
         let (program, table) = (self.program(), &self.name);
-        format!("{program} -w 5 -t {table} -I FORWARD {place} -m mark --mark {MARK:#x}/{MARK:#x} -j ACCEPT")
+        format!(
+            "{program} -w 5 -t {table} -I FORWARD {place} -m mark --mark {MARK:#x}/{MARK:#x} -j ACCEPT"
+        )
     }
 }
 
@@ -57,7 +64,9 @@ pub const MARK: u32 = 0x1000;
 impl Firewall {
     /// True if packets from one port of the bridge for another are dropped as well.
     pub fn is_within(&self) -> bool {
-        self.isolation.as_ref().is_some_and(|isolation| isolation.within)
+        self.isolation
+            .as_ref()
+            .is_some_and(|isolation| isolation.within)
     }
 }
 
@@ -88,7 +97,12 @@ pub struct Isolation {
 
 impl State for Firewall {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        lines(f, commands(self, verb).into_iter().map(|line| (Ns::Host, line)))
+        lines(
+            f,
+            commands(self, verb)
+                .into_iter()
+                .map(|line| (Ns::Host, line)),
+        )
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -97,7 +111,9 @@ impl State for Firewall {
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let missing = facts.firewalls.get(self).map(|missing| missing.join("; "));
-        missing.filter(|missing| !missing.is_empty()).map_or(Ok(()), Err)
+        missing
+            .filter(|missing| !missing.is_empty())
+            .map_or(Ok(()), Err)
     }
 
     fn owner(&self) -> Option<&str> {
@@ -108,19 +124,29 @@ impl State for Firewall {
 /// One command for each element.
 fn commands(all: &Firewall, verb: Verb) -> Vec<String> {
     let (mut lines, word) = (Vec::new(), verb.word("add", "delete"));
-    let comment = if verb == Verb::Add { format!(" comment {:?}", all.owner) } else { String::new() };
+    let comment = if verb == Verb::Add {
+        format!(" comment {:?}", all.owner)
+    } else {
+        String::new()
+    };
     for addr in &all.addrs {
         let family = if addr.is_ipv4() { '4' } else { '6' };
-        lines.push(format!("nft {word} element inet braid firewall{family} '{{ {addr}{comment} }}'"));
+        lines.push(format!(
+            "nft {word} element inet braid firewall{family} '{{ {addr}{comment} }}'"
+        ));
     }
     if let Some(Isolation { bridge, within }) = &all.isolation {
-        let sets = ["isolated-by", "isolated-within-by"].into_iter().take(1 + usize::from(*within));
+        let sets = ["isolated-by", "isolated-within-by"]
+            .into_iter()
+            .take(1 + usize::from(*within));
         for (set, addr) in sets.flat_map(|set| all.addrs.iter().map(move |addr| (set, addr))) {
             let addr = match addr {
                 IpAddr::V4(addr) => addr.to_ipv6_mapped(),
                 IpAddr::V6(addr) => *addr,
             };
-            lines.push(format!("nft {word} element inet braid {set} '{{ {bridge} . {addr}{comment} }}'"));
+            lines.push(format!(
+                "nft {word} element inet braid {set} '{{ {bridge} . {addr}{comment} }}'"
+            ));
         }
         lines.push(match verb {
             Verb::Add => format!("nft add element inet braid isolated '{{ {bridge} }}'  # and the pairs"),
@@ -132,12 +158,20 @@ fn commands(all: &Firewall, verb: Verb) -> Vec<String> {
     match &all.gate {
         Gate::Firewalld { zone } => {
             let verb = verb.word("add", "remove");
-            let sources = all.addrs.iter().map(|addr| format!("firewall-cmd --zone={zone} --{verb}-source={addr}"));
+            let sources = all
+                .addrs
+                .iter()
+                .map(|addr| format!("firewall-cmd --zone={zone} --{verb}-source={addr}"));
             lines.extend(sources);
         }
         Gate::Chains { admin } if verb == Verb::Add => {
-            lines.push(format!("# chains that drop what is forwarded let braid's mark through, behind {admin}"));
-            let tables = all.legacy.iter().map(|table| format!("# where {table} drops that: {}", table.insert(1)));
+            lines.push(format!(
+                "# chains that drop what is forwarded let braid's mark through, behind {admin}"
+            ));
+            let tables = all
+                .legacy
+                .iter()
+                .map(|table| format!("# where {table} drops that: {}", table.insert(1)));
             lines.extend(tables);
         }
         Gate::Chains { .. } => {}

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// MTUs that a veth, a netkit, a bridge and the children of a link can have, in bytes (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
+/// MTUs that a veth, a netkit, a bridge and the children of a link can have, in bytes
+/// (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
 pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 
 /// A link by namespace and name; its index is looked up while applying.
@@ -67,7 +68,14 @@ pub struct Link {
 impl Link {
     /// A link of which nothing but its place is known, to be taken away.
     pub fn any(at: LinkRef) -> Self {
-        Self { at, mac: None, mtu: None, up: false, master: None, kind: LinkKind::Other(String::new()) }
+        Self {
+            at,
+            mac: None,
+            mtu: None,
+            up: false,
+            master: None,
+            kind: LinkKind::Other(String::new()),
+        }
     }
 
     /// The links that come and go with it: itself, and its peer.
@@ -75,12 +83,20 @@ impl Link {
         std::iter::once(&self.at).chain(self.kind.peer())
     }
 
-    /// The same pair as its end in the container names it, to be taken away; none where it is no pair of the host with the
-    /// container.
+    /// The same pair as its end in the container names it, to be taken away; none where it is no
+    /// pair of the host with the container.
     pub fn from_pod(&self) -> Option<Self> {
-        let end = self.kind.peer().filter(|peer| (self.at.ns, peer.ns) == (Ns::Host, Ns::Pod))?;
-        let mut pair = Self { kind: self.kind.clone(), ..Self::any(end.clone()) };
-        if let LinkKind::Veth { peer, peer_mac } | LinkKind::Netkit { peer, peer_mac, .. } = &mut pair.kind {
+        let end = self
+            .kind
+            .peer()
+            .filter(|peer| (self.at.ns, peer.ns) == (Ns::Host, Ns::Pod))?;
+        let mut pair = Self {
+            kind: self.kind.clone(),
+            ..Self::any(end.clone())
+        };
+        if let LinkKind::Veth { peer, peer_mac } | LinkKind::Netkit { peer, peer_mac, .. } =
+            &mut pair.kind
+        {
             (*peer, *peer_mac) = (self.at.clone(), None);
         }
         Some(pair)
@@ -88,12 +104,15 @@ impl Link {
 
     /// The end on the host of a pair that is named by its end in the container.
     pub fn host_end(&self) -> Option<&LinkRef> {
-        self.kind.peer().filter(|peer| (self.at.ns, peer.ns) == (Ns::Pod, Ns::Host))
+        self.kind
+            .peer()
+            .filter(|peer| (self.at.ns, peer.ns) == (Ns::Pod, Ns::Host))
     }
 
     /// True if both name the same link by namespace and name, or the same pair from its two ends.
     pub fn is_same(&self, other: &Self) -> bool {
-        let is_turned = || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);
+        let is_turned =
+            || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);
         self.at == other.at && self.host_end() == other.host_end() || is_turned()
     }
 
@@ -108,8 +127,12 @@ impl Link {
             LinkKind::Macvlan { mode, .. } => self.has_mode(fact, mode.name()),
             LinkKind::Ipvlan { mode, .. } => self.has_mode(fact, mode.name()),
             LinkKind::Vlan { id, .. } => {
-                let found = fact.vlan_id.map_or_else(|| "unknown".to_owned(), |found| found.to_string());
-                refuse_if(fact.vlan_id != Some(*id), || format!("link {} is VLAN {found}, not {id}", self.at))
+                let found = fact
+                    .vlan_id
+                    .map_or_else(|| "unknown".to_owned(), |found| found.to_string());
+                refuse_if(fact.vlan_id != Some(*id), || {
+                    format!("link {} is VLAN {found}, not {id}", self.at)
+                })
             }
             LinkKind::Tap(_) => self.has_mode(fact, "tap"),
             LinkKind::Vrf { table } => {
@@ -118,20 +141,28 @@ impl Link {
                     format!("VRF {} has no table {table}", self.at)
                 })
             }
-            LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+            LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Other(_) => {
+                Ok(())
+            }
         }
     }
 
     fn is_paired(&self, fact: &LinkFact, peer: &LinkRef, facts: &Facts) -> Result<(), String> {
         let (kind, other) = (self.kind.name(), found(peer, facts)?);
-        refuse_if(other.kind != kind, || format!("link {peer} is of kind {:?}, not {kind}", other.kind))?;
+        refuse_if(other.kind != kind, || {
+            format!("link {peer} is of kind {:?}, not {kind}", other.kind)
+        })?;
         let paired = fact.parent == Some(other.index) && other.parent == Some(fact.index);
-        refuse_if(!paired, || format!("links {} and {peer} are no pair", self.at))
+        refuse_if(!paired, || {
+            format!("links {} and {peer} are no pair", self.at)
+        })
     }
 
     fn has_mode(&self, fact: &LinkFact, mode: &str) -> Result<(), String> {
         let found = fact.mode.unwrap_or("unknown");
-        refuse_if(fact.mode != Some(mode), || format!("link {} has mode {found:?}, not {mode}", self.at))
+        refuse_if(fact.mode != Some(mode), || {
+            format!("link {} has mode {found:?}, not {mode}", self.at)
+        })
     }
 }
 
@@ -145,37 +176,61 @@ impl State for Link {
             Verb::Add => print::print_add(self, f),
             Verb::Del => {
                 write!(f, "ip link del {}", self.at.name)?;
-                self.host_end().map_or(Ok(()), |end| write!(f, " # and {} of {}", end.name, end.ns))
+                self.host_end()
+                    .map_or(Ok(()), |end| write!(f, " # and {} of {}", end.name, end.ns))
             }
         }
     }
 
     fn needs(&self) -> Vec<Need> {
         let parent = self.kind.parent().cloned();
-        let master = self.master.clone().map(|name| LinkRef { ns: self.at.ns, name });
-        self.ends().cloned().chain(parent).chain(master).map(Need::Link).collect()
+        let master = self.master.clone().map(|name| LinkRef {
+            ns: self.at.ns,
+            name,
+        });
+        self.ends()
+            .cloned()
+            .chain(parent)
+            .chain(master)
+            .map(Need::Link)
+            .collect()
     }
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let fact = found(&self.at, facts)?;
         let kind = self.kind.name();
-        refuse_if(fact.kind != kind, || format!("link {} is of kind {:?}, not {kind}", self.at, fact.kind))?;
+        refuse_if(fact.kind != kind, || {
+            format!("link {} is of kind {:?}, not {kind}", self.at, fact.kind)
+        })?;
         if let Some(master) = &self.master {
-            let bridge = found(&LinkRef { ns: self.at.ns, name: master.clone() }, facts)?;
-            refuse_if(fact.master != Some(bridge.index), || format!("link {} is no port of {master}", self.at))?;
+            let bridge = found(
+                &LinkRef {
+                    ns: self.at.ns,
+                    name: master.clone(),
+                },
+                facts,
+            )?;
+            refuse_if(fact.master != Some(bridge.index), || {
+                format!("link {} is no port of {master}", self.at)
+            })?;
         }
         self.is_kind(fact, facts)?;
         refuse_if(self.up && !fact.up, || format!("link {} is down", self.at))?;
-        // A shared bridge may have had an address before, and a later plugin may give the container's end another one.
+        // A shared bridge may have had an address before, and a later plugin may give the
+        // container's end another one.
         let fixed = self.at.ns == Ns::Host && !matches!(self.kind, LinkKind::Bridge { .. });
         match self.mac {
-            Some(mac) if fixed && fact.mac != Some(mac) => Err(format!("link {} does not have address {mac}", self.at)),
+            Some(mac) if fixed && fact.mac != Some(mac) => {
+                Err(format!("link {} does not have address {mac}", self.at))
+            }
             Some(_) | None => Ok(()),
         }
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
-        refuse_if(facts.link(&self.at).is_some(), || format!("link {} is still there", self.at))
+        refuse_if(facts.link(&self.at).is_some(), || {
+            format!("link {} is still there", self.at)
+        })
     }
 
     fn foresee(&self, facts: &mut Facts) {
@@ -184,16 +239,28 @@ impl State for Link {
         let parent = below.and_then(|below| facts.links.get(below));
         let mtu = self.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
         let mut fact = LinkFact::planned(self.kind.name(), self.mac, mtu, self.up);
-        if let (LinkKind::Macvlan { .. } | LinkKind::Vlan { .. }, Some(parent)) = (&self.kind, parent) {
+        if let (LinkKind::Macvlan { .. } | LinkKind::Vlan { .. }, Some(parent)) =
+            (&self.kind, parent)
+        {
             fact.mtus = *fact.mtus.start()..=parent.mtu;
         }
         match &self.kind {
             LinkKind::Veth { peer, peer_mac } => {
-                facts.links.insert(peer.clone(), LinkFact::planned("veth", *peer_mac, fact.mtu, false));
+                facts.links.insert(
+                    peer.clone(),
+                    LinkFact::planned("veth", *peer_mac, fact.mtu, false),
+                );
             }
-            LinkKind::Netkit { peer, peer_mac, mode } => {
+            LinkKind::Netkit {
+                peer,
+                peer_mac,
+                mode,
+            } => {
                 fact.mode = Some(mode.name());
-                let other = LinkFact { mode: fact.mode, ..LinkFact::planned("netkit", *peer_mac, fact.mtu, false) };
+                let other = LinkFact {
+                    mode: fact.mode,
+                    ..LinkFact::planned("netkit", *peer_mac, fact.mtu, false)
+                };
                 facts.links.insert(peer.clone(), other);
             }
             LinkKind::Bridge { vlan_filtering } => fact.vlan_filtering = *vlan_filtering,
@@ -219,7 +286,8 @@ pub enum LinkKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_mac: Option<Mac>,
     },
-    /// The same, whose ends run programs of eBPF. This end is the primary one: the other's owner can't change them.
+    /// The same, whose ends run programs of eBPF. This end is the primary one: the other's owner
+    /// can't change them.
     Netkit {
         /// The other end.
         peer: LinkRef,
@@ -240,7 +308,8 @@ pub enum LinkKind {
         parent: LinkRef,
         /// Its mode, which says who may talk to whom.
         mode: MacvlanMode,
-        /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux 5.11).
+        /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux
+        /// 5.11).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bc_queue_len: Option<u32>,
     },
@@ -262,7 +331,8 @@ pub enum LinkKind {
     Dummy,
     /// Frames that a program reads and writes.
     Tap(Tap),
-    /// Gives back what is sent through it as if it had come in where it came from: a place to queue what comes in.
+    /// Gives back what is sent through it as if it had come in where it came from: a place to queue
+    /// what comes in.
     Ifb,
     /// A routing table of its own for the links that are in it.
     Vrf {
@@ -277,7 +347,9 @@ impl LinkKind {
     /// The link below a child.
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
-            Self::Macvlan { parent, .. } | Self::Ipvlan { parent, .. } | Self::Vlan { parent, .. } => Some(parent),
+            Self::Macvlan { parent, .. }
+            | Self::Ipvlan { parent, .. }
+            | Self::Vlan { parent, .. } => Some(parent),
             Self::Veth { .. }
             | Self::Netkit { .. }
             | Self::Bridge { .. }

@@ -20,7 +20,11 @@ pub struct MacCheck {
 impl State for MacCheck {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, port) = (verb.word("add", "delete"), self.port.as_str());
-        write!(f, "nft {verb} element bridge braid allowed {{ {port:?} . {} }}", self.mac)
+        write!(
+            f,
+            "nft {verb} element bridge braid allowed {{ {port:?} . {} }}",
+            self.mac
+        )
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -29,7 +33,9 @@ impl State for MacCheck {
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let there = facts.mac_checks.get(&self.port) == Some(&self.mac);
-        refuse_if(!there, || format!("port {} is not held to {}", self.port, self.mac))
+        refuse_if(!there, || {
+            format!("port {} is not held to {}", self.port, self.mac)
+        })
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {

@@ -20,8 +20,17 @@ pub struct Masquerade {
 
 impl State for Masquerade {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let map = if self.source.is_ipv4() { "masquerade4" } else { "masquerade6" };
-        write!(f, "nft {} element inet braid {map} {{ {}", verb.word("add", "delete"), self.source)?;
+        let map = if self.source.is_ipv4() {
+            "masquerade4"
+        } else {
+            "masquerade6"
+        };
+        write!(
+            f,
+            "nft {} element inet braid {map} {{ {}",
+            verb.word("add", "delete"),
+            self.source
+        )?;
         if verb == Verb::Add {
             let chain = format!("outside-{}", self.network.trunc()).replace(':', "_");
             write!(f, " comment {:?} : goto {chain}", self.owner)?;

@@ -1,5 +1,5 @@
-//! The things that plans make, one file each: how it prints, what has to be read to judge it, when it holds, which links it
-//! goes away with, whose it is.
+//! The things that plans make, one file each: how it prints, what has to be read to judge it, when
+//! it holds, which links it goes away with, whose it is.
 //!
 //! A new kind is a file here and a line in [`things`], and a file of its effect on the kernel.
 
@@ -89,7 +89,9 @@ pub trait State {
 
     /// `Ok` where it is gone; otherwise what is left.
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
-        refuse_if(self.holds(facts).is_ok(), || format!("it is still there: {}", Command(self)))
+        refuse_if(self.holds(facts).is_ok(), || {
+            format!("it is still there: {}", Command(self))
+        })
     }
 
     /// The links without which it does not exist either; none where it is no link's.
@@ -165,7 +167,8 @@ things! {
 }
 
 impl Thing {
-    /// True if it is a value that something has: it goes with its link or namespace, and nothing takes it away.
+    /// True if it is a value that something has: it goes with its link or namespace, and nothing
+    /// takes it away.
     pub fn is_setting(&self) -> bool {
         matches!(self, Self::Attr(_) | Self::Sysctl(_))
     }
@@ -176,7 +179,9 @@ fn refuse_if(wrong: bool, why: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 fn found<'a>(at: &LinkRef, facts: &'a Facts) -> Result<&'a LinkFact, String> {
-    facts.link(at).ok_or_else(|| format!("link {at} does not exist"))
+    facts
+        .link(at)
+        .ok_or_else(|| format!("link {at} does not exist"))
 }
 
 /// Writes several commands, each line but the first behind its namespace, as lines of a plan are.

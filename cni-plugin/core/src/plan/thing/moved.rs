@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Not;
 
-/// A link that comes from the host and goes back there, with the name and the state that it had. What braid and others
-/// put on it in the container goes when it leaves: addresses, routes, queues.
+/// A link that comes from the host and goes back there, with the name and the state that it had.
+/// What braid and others put on it in the container goes when it leaves: addresses, routes, queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The link in the container.
     pub to: LinkRef,
-    /// Its name on the host. None where neither a record nor a configuration tells it: then its alias does.
+    /// Its name on the host. None where neither a record nor a configuration tells it: then its
+    /// alias does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IfName>,
     /// Its state there; none where no record tells it.
@@ -60,13 +61,21 @@ impl Moved {
             hardware: fact.hardware.clone(),
             index: None,
         };
-        Self { to, from: Some(from), was: Some(was) }
+        Self {
+            to,
+            from: Some(from),
+            was: Some(was),
+        }
     }
 
-    /// A link of which no record is left, to be given back: under the name in its alias, otherwise under that of the
-    /// configuration.
+    /// A link of which no record is left, to be given back: under the name in its alias, otherwise
+    /// under that of the configuration.
     pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
-        Self { to, from, was: None }
+        Self {
+            to,
+            from,
+            was: None,
+        }
     }
 
     /// Takes over the link's index in the container.
@@ -76,10 +85,13 @@ impl Moved {
         }
     }
 
-    /// True if the link's name in the container is an alternative name of it on the host: no link has one name twice, so this
-    /// one stays behind.
+    /// True if the link's name in the container is an alternative name of it on the host: no link
+    /// has one name twice, so this one stays behind.
     pub fn is_by_alt_name(&self) -> bool {
-        self.was.iter().flat_map(|was| &was.alt_names).any(|alt| alt == self.to.name.as_str())
+        self.was
+            .iter()
+            .flat_map(|was| &was.alt_names)
+            .any(|alt| alt == self.to.name.as_str())
     }
 
     /// The link on the host.
@@ -89,8 +101,9 @@ impl Moved {
 }
 
 impl Was {
-    /// True if a link is the one that was moved. The hardware behind a link decides, which a container can't change. Without
-    /// any, its alias, which has the name `from`, or its hardware address does.
+    /// True if a link is the one that was moved. The hardware behind a link decides, which a
+    /// container can't change. Without any, its alias, which has the name `from`, or its
+    /// hardware address does.
     pub fn is_it(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_told = fact.alias == from.as_str() || self.mac.is_some() && fact.mac == self.mac;
         self.may_be(fact) && (!self.hardware.is_unknown() || is_told)
@@ -101,13 +114,15 @@ impl Was {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if a link of the host that has the name of the one that was moved is that one, and has its state again.
+    /// True if a link of the host that has the name of the one that was moved is that one, and has
+    /// its state again.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }
 
-    /// True if a link of the host is the one that was moved. The kernel brings hardware back when its namespace ends, under
-    /// any name, and down; what else has the hardware address may be another link.
+    /// True if a link of the host is the one that was moved. The kernel brings hardware back when
+    /// its namespace ends, under any name, and down; what else has the hardware address may be
+    /// another link.
     pub fn is_back(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_idle = self.kind.is_empty() && !fact.up && fact.master.is_none();
         self.is_it(from, fact) && (fact.alias == from.as_str() || is_idle)
@@ -124,7 +139,10 @@ impl State for Moved {
         match (verb, &self.from) {
             (Verb::Add, Some(from)) => {
                 if self.is_by_alt_name() {
-                    write!(f, "ip link property del dev {from} altname {to} # of host\n  ")?;
+                    write!(
+                        f,
+                        "ip link property del dev {from} altname {to} # of host\n  "
+                    )?;
                 }
                 write!(
                     f,
@@ -136,14 +154,25 @@ impl State for Moved {
             (Verb::Del, Some(from)) => {
                 write!(f, "ip link set {to} netns host name {from}")?;
                 let was = self.was.iter();
-                was.clone().try_for_each(|was| write!(f, " alias {:?}", was.alias))?;
-                f.write_str(if was.clone().any(|was| was.up) { " up" } else { "" })?;
+                was.clone()
+                    .try_for_each(|was| write!(f, " alias {:?}", was.alias))?;
+                f.write_str(if was.clone().any(|was| was.up) {
+                    " up"
+                } else {
+                    ""
+                })?;
                 if self.is_by_alt_name() {
-                    write!(f, "\n  ip link property add dev {from} altname {to} # of host")?;
+                    write!(
+                        f,
+                        "\n  ip link property add dev {from} altname {to} # of host"
+                    )?;
                 }
                 Ok(())
             }
-            (Verb::Add | Verb::Del, None) => write!(f, "# give {to} back to the host under the name in its alias"),
+            (Verb::Add | Verb::Del, None) => write!(
+                f,
+                "# give {to} back to the host under the name in its alias"
+            ),
         }
     }
 
@@ -153,21 +182,39 @@ impl State for Moved {
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let fact = found(&self.to, facts)?;
-        let kind = self.was.as_ref().map_or(fact.kind.as_str(), |was| &was.kind);
-        refuse_if(fact.kind != kind, || format!("link {} is of kind {:?}, not {kind:?}", self.to, fact.kind))?;
+        let kind = self
+            .was
+            .as_ref()
+            .map_or(fact.kind.as_str(), |was| &was.kind);
+        refuse_if(fact.kind != kind, || {
+            format!("link {} is of kind {:?}, not {kind:?}", self.to, fact.kind)
+        })?;
         let index = self.was.as_ref().and_then(|was| was.index);
-        refuse_if(index.is_some_and(|index| index != fact.index), || format!("another link is called {} now", self.to))
+        refuse_if(index.is_some_and(|index| index != fact.index), || {
+            format!("another link is called {} now", self.to)
+        })
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
-        refuse_if(facts.link(&self.to).is_some(), || format!("link {} is still there", self.to))
+        refuse_if(facts.link(&self.to).is_some(), || {
+            format!("link {} is still there", self.to)
+        })
     }
 
     fn foresee(&self, facts: &mut Facts) {
         let Some(origin) = self.origin() else { return };
-        let Some(fact) = facts.links.remove(&origin) else { return };
+        let Some(fact) = facts.links.remove(&origin) else {
+            return;
+        };
         let alias = origin.name.to_string();
-        let mut there = LinkFact { up: false, oper_up: false, running: false, master: None, alias, ..fact };
+        let mut there = LinkFact {
+            up: false,
+            oper_up: false,
+            running: false,
+            master: None,
+            alias,
+            ..fact
+        };
         there.alt_names.retain(|alt| alt != self.to.name.as_str());
         facts.links.insert(self.to.clone(), there);
     }
@@ -208,14 +255,25 @@ mod tests {
     }
 
     fn link(kind: &str, mac: u8, alias: &str) -> LinkFact {
-        LinkFact { alias: alias.to_owned(), ..LinkFact::planned(kind, Some(Mac([mac; 6])), 1500, false) }
+        LinkFact {
+            alias: alias.to_owned(),
+            ..LinkFact::planned(kind, Some(Mac([mac; 6])), 1500, false)
+        }
     }
 
     #[test]
     fn a_link_is_known_again_by_its_alias_or_its_hardware_address() {
         let from = name("ens5");
-        let hardware = Moved::new(LinkRef::pod(name("net1")), from.clone(), &link("", 2, "")).was.expect("its state");
-        let veth = Moved::new(LinkRef::pod(name("net1")), from.clone(), &link("veth", 2, "")).was.expect("its state");
+        let hardware = Moved::new(LinkRef::pod(name("net1")), from.clone(), &link("", 2, ""))
+            .was
+            .expect("its state");
+        let veth = Moved::new(
+            LinkRef::pod(name("net1")),
+            from.clone(),
+            &link("veth", 2, ""),
+        )
+        .was
+        .expect("its state");
         for (fact, is_it, is_back) in [
             (link("", 2, "ens5"), true, true),
             (link("", 4, "ens5"), true, true),
@@ -223,14 +281,25 @@ mod tests {
             (link("", 4, ""), false, false),
             (link("veth", 2, "ens5"), false, false),
         ] {
-            assert_eq!((hardware.is_it(&from, &fact), hardware.is_back(&from, &fact)), (is_it, is_back), "{fact:?}");
+            assert_eq!(
+                (hardware.is_it(&from, &fact), hardware.is_back(&from, &fact)),
+                (is_it, is_back),
+                "{fact:?}"
+            );
         }
         // Two links of a bond have one address.
-        let of_a_bond = LinkFact { up: true, master: Some(3), ..link("", 2, "") };
+        let of_a_bond = LinkFact {
+            up: true,
+            master: Some(3),
+            ..link("", 2, "")
+        };
         assert!(!hardware.is_back(&from, &of_a_bond));
         // The kernel ends it with its namespace, so what has its address on the host is another.
         let other = link("veth", 2, "");
-        assert_eq!((veth.is_it(&from, &other), veth.is_back(&from, &other)), (true, false));
+        assert_eq!(
+            (veth.is_it(&from, &other), veth.is_back(&from, &other)),
+            (true, false)
+        );
     }
 
     #[test]
@@ -240,7 +309,10 @@ mod tests {
         facts.links.insert(from.clone(), link("", 2, ""));
         Moved::new(to.clone(), from.name.clone(), &facts.links[&from]).foresee(&mut facts);
         let there = facts.link(&to).expect("it is there");
-        assert_eq!((there.mac, there.up, there.alias.as_str()), (Some(Mac([2; 6])), false, "ens5"));
+        assert_eq!(
+            (there.mac, there.up, there.alias.as_str()),
+            (Some(Mac([2; 6])), false, "ens5")
+        );
         assert_eq!(facts.link(&from), None);
     }
 }

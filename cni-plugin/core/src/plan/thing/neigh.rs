@@ -26,7 +26,10 @@ impl State for Neigh {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, addr, mac) = (&self.at.name, self.addr, self.mac);
         match verb {
-            Verb::Add => write!(f, "ip neigh add {addr} lladdr {mac} dev {name} nud permanent"),
+            Verb::Add => write!(
+                f,
+                "ip neigh add {addr} lladdr {mac} dev {name} nud permanent"
+            ),
             Verb::Del => write!(f, "ip neigh del {addr} dev {name}"),
         }
     }
@@ -36,8 +39,16 @@ impl State for Neigh {
     }
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
-        let there = facts.neighs.get(&self.at).is_some_and(|neighs| neighs.contains(self));
-        refuse_if(!there, || format!("neighbour {} is not {} for good at {}", self.addr, self.mac, self.at))
+        let there = facts
+            .neighs
+            .get(&self.at)
+            .is_some_and(|neighs| neighs.contains(self));
+        refuse_if(!there, || {
+            format!(
+                "neighbour {} is not {} for good at {}",
+                self.addr, self.mac, self.at
+            )
+        })
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {

@@ -12,8 +12,9 @@ use std::fmt;
 pub struct NoRoute {
     /// The route.
     pub route: Route,
-    /// The request that restores it with all that the kernel showed of it (protocol, flags, metrics), in hexadecimal digits.
-    /// Empty for a route that was not there when the facts were read, and in records of earlier versions.
+    /// The request that restores it with all that the kernel showed of it (protocol, flags,
+    /// metrics), in hexadecimal digits. Empty for a route that was not there when the facts
+    /// were read, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub restore: String,
 }
@@ -21,10 +22,22 @@ pub struct NoRoute {
 impl NoRoute {
     /// The absence of a route that the facts show, or that the plan makes.
     pub fn of(route: Route, facts: &Facts) -> Self {
-        let index = facts.link(&route.at).map(|link| link.index).filter(|index| *index != 0);
-        let is_it = |fact: &&RouteFact| fact.link == index && Route::of_fact(&route.at, fact) == route;
-        let there = facts.routes.get(&route.at.ns).into_iter().flatten().filter(|_| index.is_some()).find(is_it);
-        let restore = there.map(|fact| encode_string(&fact.request)).unwrap_or_default();
+        let index = facts
+            .link(&route.at)
+            .map(|link| link.index)
+            .filter(|index| *index != 0);
+        let is_it =
+            |fact: &&RouteFact| fact.link == index && Route::of_fact(&route.at, fact) == route;
+        let there = facts
+            .routes
+            .get(&route.at.ns)
+            .into_iter()
+            .flatten()
+            .filter(|_| index.is_some())
+            .find(is_it);
+        let restore = there
+            .map(|fact| encode_string(&fact.request))
+            .unwrap_or_default();
         Self { route, restore }
     }
 }
@@ -47,7 +60,9 @@ impl State for NoRoute {
         let index = found(at, facts)?.index;
         let routes = facts.routes.get(&at.ns).map_or(&[][..], Vec::as_slice);
         let is_back = routes.iter().any(|fact| self.route.is(fact, index));
-        refuse_if(is_back, || format!("route {dst} through {at} is back in table {table}"))
+        refuse_if(is_back, || {
+            format!("route {dst} through {at} is back in table {table}")
+        })
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {
@@ -55,8 +70,13 @@ impl State for NoRoute {
     }
 
     fn foresee(&self, facts: &mut Facts) {
-        facts.planned_routes.retain(|planned| *planned != self.route);
-        let index = facts.link(&self.route.at).map(|link| link.index).filter(|index| *index != 0);
+        facts
+            .planned_routes
+            .retain(|planned| *planned != self.route);
+        let index = facts
+            .link(&self.route.at)
+            .map(|link| link.index)
+            .filter(|index| *index != 0);
         if let (Some(index), Some(routes)) = (index, facts.routes.get_mut(&self.route.at.ns)) {
             routes.retain(|fact| !self.route.is(fact, index));
         }

@@ -28,6 +28,8 @@ impl State for Note {
 
     /// Another interface of the container may have overwritten it.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
-        refuse_if(!facts.files.contains_key(&self.path), || format!("file {} is missing", self.path))
+        refuse_if(!facts.files.contains_key(&self.path), || {
+            format!("file {} is missing", self.path)
+        })
     }
 }

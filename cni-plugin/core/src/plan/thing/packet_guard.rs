@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A limit of what packet sockets send through a link of the container: they can bypass its queue (`PACKET_QDISC_BYPASS`).
+/// A limit of what packet sockets send through a link of the container: they can bypass its queue
+/// (`PACKET_QDISC_BYPASS`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketGuard {
     /// The link.
@@ -23,11 +24,15 @@ pub struct PacketGuard {
 impl PacketGuard {
     /// A guard of which nothing but its place is known, to be taken away.
     pub fn any(at: LinkRef) -> Self {
-        Self { at, limit: PacketLimit { rate: 0, burst: 0 }, subnets: None }
+        Self {
+            at,
+            limit: PacketLimit { rate: 0, burst: 0 },
+            subnets: None,
+        }
     }
 
-    /// For what passes a container's shaper: somewhat more than that lets through. None at rates beyond the kernel's numbers
-    /// (140 Gbit/s), which no link has.
+    /// For what passes a container's shaper: somewhat more than that lets through. None at rates
+    /// beyond the kernel's numbers (140 Gbit/s), which no link has.
     pub fn of(shaper: &Shaper, subnets: Option<&Subnets>) -> Option<Self> {
         /// `nft_limit` counts so many nanoseconds for each byte of rate and burst, in 64 bits.
         const SECOND_NS: u64 = 1_000_000_000;
@@ -35,7 +40,11 @@ impl PacketGuard {
         let burst = u32::try_from(shaper.rate.burst / 8).unwrap_or(u32::MAX);
         rate.checked_add(u64::from(burst))?.checked_mul(SECOND_NS)?;
         let limit = PacketLimit { rate, burst };
-        Some(Self { at: shaper.at.clone(), limit, subnets: subnets.cloned() })
+        Some(Self {
+            at: shaper.at.clone(),
+            limit,
+            subnets: subnets.cloned(),
+        })
     }
 }
 
@@ -44,7 +53,8 @@ impl PacketGuard {
 pub struct PacketLimit {
     /// Bytes per second.
     pub rate: u64,
-    /// Bytes that may come at once, beside those of one second (v6.12 `net/netfilter/nft_limit.c`).
+    /// Bytes that may come at once, beside those of one second (v6.12
+    /// `net/netfilter/nft_limit.c`).
     pub burst: u32,
 }
 
@@ -76,9 +86,14 @@ impl State for PacketGuard {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let (at, limit) = (&self.at, self.limit);
         match facts.packet_guards.get(at) {
-            None => Err(format!("nothing limits what packet sockets send through link {at}")),
+            None => Err(format!(
+                "nothing limits what packet sockets send through link {at}"
+            )),
             Some(fact) => refuse_if(fact.limit != limit, || {
-                format!("packet sockets may send {:?} through link {at}, not {limit:?}", fact.limit)
+                format!(
+                    "packet sockets may send {:?} through link {at}, not {limit:?}",
+                    fact.limit
+                )
             }),
         }
     }
@@ -87,15 +102,36 @@ impl State for PacketGuard {
 fn print_add(guard: &PacketGuard, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (PacketLimit { rate, burst }, link) = (guard.limit, &guard.at.name);
     write!(f, "nft 'table netdev braid-{link} {{ chain held {{ ")?;
-    write!(f, "limit rate over {rate} bytes/second burst {burst} bytes counter drop; }}; chain out {{ ")?;
-    write!(f, "type filter hook egress device \"{link}\" priority 0; meta rtclassid >= 0 accept; ")?;
-    let (only, nets) = guard.subnets.as_ref().map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
+    write!(
+        f,
+        "limit rate over {rate} bytes/second burst {burst} bytes counter drop; }}; chain out {{ "
+    )?;
+    write!(
+        f,
+        "type filter hook egress device \"{link}\" priority 0; meta rtclassid >= 0 accept; "
+    )?;
+    let (only, nets) = guard
+        .subnets
+        .as_ref()
+        .map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
     for net in nets {
-        let is_ip = if net.addr().is_ipv4() { "@ll,96,16 0x0800 " } else { "@ll,96,16 0x86dd " };
-        let (before, verdict) = if only { ("", "goto held") } else { (is_ip, "accept") };
+        let is_ip = if net.addr().is_ipv4() {
+            "@ll,96,16 0x0800 "
+        } else {
+            "@ll,96,16 0x86dd "
+        };
+        let (before, verdict) = if only {
+            ("", "goto held")
+        } else {
+            (is_ip, "accept")
+        };
         write!(f, "{before}{} {verdict}; ", destination(net))?;
     }
-    f.write_str(if only { "@nh,0,4 4 accept; @nh,0,4 6 accept; " } else { "" })?;
+    f.write_str(if only {
+        "@nh,0,4 4 accept; @nh,0,4 6 accept; "
+    } else {
+        ""
+    })?;
     f.write_str("goto held; }; }'")
 }
 
@@ -103,9 +139,15 @@ fn print_add(guard: &PacketGuard, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn destination(net: &IpNet) -> String {
     let len = u32::from(net.prefix_len());
     let (version, at, prefix) = match net {
-        IpNet::V4(net) => (4, 128, u128::from(net.network().to_bits()).checked_shr(32 - len)),
+        IpNet::V4(net) => (
+            4,
+            128,
+            u128::from(net.network().to_bits()).checked_shr(32 - len),
+        ),
         IpNet::V6(net) => (6, 192, net.network().to_bits().checked_shr(128 - len)),
     };
-    let prefix = prefix.filter(|_| len > 0).map(|prefix| format!(" @nh,{at},{len} {prefix:#x}"));
+    let prefix = prefix
+        .filter(|_| len > 0)
+        .map(|prefix| format!(" @nh,{at},{len} {prefix:#x}"));
     format!("@nh,0,4 {version}{}", prefix.unwrap_or_default())
 }

@@ -66,7 +66,11 @@ impl State for Route {
         if self.table != MAIN {
             write!(f, " table {}", self.table)?;
         }
-        for (word, value) in [("metric", self.priority), ("mtu", self.mtu), ("advmss", self.advmss)] {
+        for (word, value) in [
+            ("metric", self.priority),
+            ("mtu", self.mtu),
+            ("advmss", self.advmss),
+        ] {
             if let Some(value) = value {
                 write!(f, " {word} {value}")?;
             }
@@ -78,16 +82,27 @@ impl State for Route {
         vec![Need::Link(self.at.clone()), Need::Routes(self.at.ns)]
     }
 
-    /// A later plugin may have moved the container's routes to a table of its own (`sbr`, `vrf`), where a default route may have
-    /// another gateway.
+    /// A later plugin may have moved the container's routes to a table of its own (`sbr`, `vrf`),
+    /// where a default route may have another gateway.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let index = found(&self.at, facts)?.index;
         let may_move = self.at.ns == Ns::Pod && self.table == MAIN;
-        let moved = Self { gw: self.gw.filter(|_| self.dst.prefix_len() > 0), ..self.clone() };
+        let moved = Self {
+            gw: self.gw.filter(|_| self.dst.prefix_len() > 0),
+            ..self.clone()
+        };
         let is_moved = |fact: &RouteFact| fact.table != MAIN && moved.is_but_for_table(fact, index);
         let same = |fact: &RouteFact| self.is(fact, index) || (may_move && is_moved(fact));
-        let there = facts.routes.get(&self.at.ns).is_some_and(|routes| routes.iter().any(same));
-        refuse_if(!there, || format!("route {} through {} is missing in table {}", self.dst, self.at, self.table))
+        let there = facts
+            .routes
+            .get(&self.at.ns)
+            .is_some_and(|routes| routes.iter().any(same));
+        refuse_if(!there, || {
+            format!(
+                "route {} through {} is missing in table {}",
+                self.dst, self.at, self.table
+            )
+        })
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {
@@ -102,8 +117,30 @@ impl State for Route {
 impl Route {
     /// The route that the kernel shows at the link `at`.
     pub fn of_fact(at: &LinkRef, fact: &RouteFact) -> Self {
-        let RouteFact { dst, gw, src, table, scope, priority, mtu, advmss, onlink, .. } = *fact;
-        Self { at: at.clone(), dst: dst.trunc(), gw, src, table, scope, priority, mtu, advmss, onlink }
+        let RouteFact {
+            dst,
+            gw,
+            src,
+            table,
+            scope,
+            priority,
+            mtu,
+            advmss,
+            onlink,
+            ..
+        } = *fact;
+        Self {
+            at: at.clone(),
+            dst: dst.trunc(),
+            gw,
+            src,
+            table,
+            scope,
+            priority,
+            mtu,
+            advmss,
+            onlink,
+        }
     }
 
     /// True if the kernel shows it through the link of this index.

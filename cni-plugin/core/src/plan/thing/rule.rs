@@ -22,7 +22,8 @@ pub struct Rule {
     /// Routes of the table with a prefix of this length or a shorter one don't count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress: Option<u32>,
-    /// Its place among the rules; the kernel's choice where unset: before the first one but that of table local.
+    /// Its place among the rules; the kernel's choice where unset: before the first one but that
+    /// of table local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
 }
@@ -48,11 +49,19 @@ impl State for Rule {
             Packets::To(net) => ("to", net),
         };
         let family = if net.addr().is_ipv4() { "" } else { " -6" };
-        write!(f, "ip{family} rule {} {which} {net}", verb.word("add", "del"))?;
-        self.iif.as_ref().map_or(Ok(()), |iif| write!(f, " iif {iif}"))?;
+        write!(
+            f,
+            "ip{family} rule {} {which} {net}",
+            verb.word("add", "del")
+        )?;
+        self.iif
+            .as_ref()
+            .map_or(Ok(()), |iif| write!(f, " iif {iif}"))?;
         write!(f, " table {}", self.table)?;
-        self.suppress.map_or(Ok(()), |len| write!(f, " suppress_prefixlength {len}"))?;
-        self.priority.map_or(Ok(()), |priority| write!(f, " priority {priority}"))
+        self.suppress
+            .map_or(Ok(()), |len| write!(f, " suppress_prefixlength {len}"))?;
+        self.priority
+            .map_or(Ok(()), |priority| write!(f, " priority {priority}"))
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -67,8 +76,16 @@ impl State for Rule {
                 && fact.suppress == self.suppress
                 && (self.priority.is_none() || fact.priority == self.priority)
         };
-        let there = facts.rules.get(&self.ns).is_some_and(|rules| rules.iter().any(is_it));
-        refuse_if(!there, || format!("rule {:?} for table {} is missing in {}", self.of, self.table, self.ns))
+        let there = facts
+            .rules
+            .get(&self.ns)
+            .is_some_and(|rules| rules.iter().any(is_it));
+        refuse_if(!there, || {
+            format!(
+                "rule {:?} for table {} is missing in {}",
+                self.of, self.table, self.ns
+            )
+        })
     }
 
     fn foresee(&self, facts: &mut Facts) {

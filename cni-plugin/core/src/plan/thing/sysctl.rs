@@ -16,7 +16,8 @@ pub struct Sysctl {
     pub key: String,
     /// The value as text.
     pub value: String,
-    /// Better with it, but no failure without: the kernel may lack it, the node may have `/proc/sys` read-only.
+    /// Better with it, but no failure without: the kernel may lack it, the node may have
+    /// `/proc/sys` read-only.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub optional: bool,
 }
@@ -27,7 +28,8 @@ impl Sysctl {
     /// Switches IPv6 forwarding of the node.
     pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
-    /// Says when a link accepts router advertisements: 0 never, 1 while it does not forward, 2 always.
+    /// Says when a link accepts router advertisements: 0 never, 1 while it does not forward, 2
+    /// always.
     pub fn accept_ra(link: &str) -> String {
         format!("net/ipv6/conf/{link}/accept_ra")
     }
@@ -56,7 +58,10 @@ impl State for Sysctl {
             None => Err(format!("sysctl {} does not exist", self.key)),
             // Several values are shown with tabs between them.
             Some(value) if value.split_whitespace().eq(self.value.split_whitespace()) => Ok(()),
-            Some(value) => Err(format!("sysctl {} is {value:?}, not {:?}", self.key, self.value)),
+            Some(value) => Err(format!(
+                "sysctl {} is {value:?}, not {:?}",
+                self.key, self.value
+            )),
         }
     }
 }

@@ -28,7 +28,10 @@ pub struct Vlan {
 
 impl PortVlan {
     fn is_there(&self, facts: &Facts, is_it: impl Fn(&Vlan) -> bool) -> bool {
-        facts.vlans.get(&self.at.name).is_some_and(|vlans| vlans.iter().any(is_it))
+        facts
+            .vlans
+            .get(&self.at.name)
+            .is_some_and(|vlans| vlans.iter().any(is_it))
     }
 }
 
@@ -41,8 +44,8 @@ impl State for PortVlan {
         let (port, Vlan { id, pvid, untagged }) = (&self.at.name, self.vlan);
         match verb {
             Verb::Add => {
-                let flags =
-                    [(pvid, " pvid"), (untagged, " untagged")].map(|(is_set, flag)| if is_set { flag } else { "" });
+                let flags = [(pvid, " pvid"), (untagged, " untagged")]
+                    .map(|(is_set, flag)| if is_set { flag } else { "" });
                 write!(f, "bridge vlan add dev {port} vid {id}{}", flags.concat())
             }
             Verb::Del => write!(f, "bridge vlan del dev {port} vid {id}"),
@@ -55,12 +58,16 @@ impl State for PortVlan {
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let there = self.is_there(facts, |found| *found == self.vlan);
-        refuse_if(!there, || format!("VLAN {} is missing on {}", self.vlan.id, self.at))
+        refuse_if(!there, || {
+            format!("VLAN {} is missing on {}", self.vlan.id, self.at)
+        })
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         let there = self.is_there(facts, |found| found.id == self.vlan.id);
-        refuse_if(there, || format!("VLAN {} is still on {}", self.vlan.id, self.at))
+        refuse_if(there, || {
+            format!("VLAN {} is still on {}", self.vlan.id, self.at)
+        })
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {

@@ -9,8 +9,8 @@ use std::fmt;
 /// Main routing table.
 const MAIN: u32 = 254;
 
-/// Has packets of a link routed by the table of a VRF. It comes with the VRF, unless that is there, and the last one to go
-/// takes it along.
+/// Has packets of a link routed by the table of a VRF. It comes with the VRF, unless that is there,
+/// and the last one to go takes it along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VrfMember {
     /// The link.
@@ -24,7 +24,10 @@ pub struct VrfMember {
 impl VrfMember {
     /// The VRF and the namespace that it is in.
     pub fn vrf(&self) -> LinkRef {
-        LinkRef { ns: self.at.ns, name: self.vrf.clone() }
+        LinkRef {
+            ns: self.at.ns,
+            name: self.vrf.clone(),
+        }
     }
 }
 
@@ -40,9 +43,10 @@ impl State for VrfMember {
                 format!("ip link add name {vrf} up type vrf table {table} # if it is not there"),
                 format!("ip link set {name} master {vrf}"),
             ],
-            Verb::Del => {
-                [format!("ip link set {name} nomaster"), format!("ip link del {vrf} # if nothing else is in it")]
-            }
+            Verb::Del => [
+                format!("ip link set {name} nomaster"),
+                format!("ip link del {vrf} # if nothing else is in it"),
+            ],
         };
         lines(f, commands.map(|command| (ns, command)))
     }
@@ -52,18 +56,38 @@ impl State for VrfMember {
     }
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
-        let (Self { at, vrf: name, table }, vrf) = (self, found(&self.vrf(), facts)?);
-        refuse_if(vrf.kind != "vrf", || format!("link {name} is of kind {:?}, not vrf", vrf.kind))?;
+        let (
+            Self {
+                at,
+                vrf: name,
+                table,
+            },
+            vrf,
+        ) = (self, found(&self.vrf(), facts)?);
+        refuse_if(vrf.kind != "vrf", || {
+            format!("link {name} is of kind {:?}, not vrf", vrf.kind)
+        })?;
         let other = vrf.vrf_table.filter(|other| other != table);
-        refuse_if(other.is_some(), || format!("VRF {name} has table {}, not {table}", other.unwrap_or(0)))?;
-        refuse_if(found(at, facts)?.master != Some(vrf.index), || format!("link {at} is not in VRF {name}"))
+        refuse_if(other.is_some(), || {
+            format!("VRF {name} has table {}, not {table}", other.unwrap_or(0))
+        })?;
+        refuse_if(found(at, facts)?.master != Some(vrf.index), || {
+            format!("link {at} is not in VRF {name}")
+        })
     }
 
     fn foresee(&self, facts: &mut Facts) {
-        let new = || LinkFact { vrf_table: Some(self.table), ..LinkFact::planned("vrf", None, 65_575, true) };
+        let new = || LinkFact {
+            vrf_table: Some(self.table),
+            ..LinkFact::planned("vrf", None, 65_575, true)
+        };
         let index = facts.links.entry(self.vrf()).or_insert_with(new).index;
         facts.vrfs.insert(self.vrf.clone(), self.table);
-        for route in facts.planned_routes.iter_mut().filter(|route| route.at == self.at && route.table == MAIN) {
+        for route in facts
+            .planned_routes
+            .iter_mut()
+            .filter(|route| route.at == self.at && route.table == MAIN)
+        {
             route.table = self.table;
         }
         if let Some(link) = facts.links.get_mut(&self.at) {

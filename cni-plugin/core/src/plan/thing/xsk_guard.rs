@@ -50,7 +50,9 @@ impl State for XskGuard {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         // What an earlier version did below is not looked at.
         let is_free = self.below.is_none() && self.hold(facts).is_none();
-        refuse_if(is_free, || "nothing holds AF_XDP sockets of the container".to_owned())
+        refuse_if(is_free, || {
+            "nothing holds AF_XDP sockets of the container".to_owned()
+        })
     }
 
     fn owner(&self) -> Option<&str> {
@@ -58,7 +60,8 @@ impl State for XskGuard {
     }
 }
 
-/// The only link that held sockets can't have: once its number is known, all others are theirs again.
+/// The only link that held sockets can't have: once its number is known, all others are theirs
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskLink {
     /// The guard of these sockets.
@@ -73,7 +76,11 @@ impl State for XskLink {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match verb {
             Verb::Add => {
-                write!(f, "# let AF_XDP sockets of {:?} have links other than {}", self.guard.owner, self.at.name)
+                write!(
+                    f,
+                    "# let AF_XDP sockets of {:?} have links other than {}",
+                    self.guard.owner, self.at.name
+                )
             }
             Verb::Del => self.guard.print(Verb::Add, f),
         }
@@ -86,7 +93,9 @@ impl State for XskLink {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let link = found(&self.at, facts)?.index;
         let is_its = self.guard.hold(facts).is_some_and(|hold| hold.link == link);
-        refuse_if(!is_its, || format!("AF_XDP sockets of the container can have link {}", self.at))
+        refuse_if(!is_its, || {
+            format!("AF_XDP sockets of the container can have link {}", self.at)
+        })
     }
 
     fn owner(&self) -> Option<&str> {

@@ -1,4 +1,5 @@
-//! `bridge`: a veth or netkit whose host end is a port of a bridge, which may be the containers' gateway.
+//! `bridge`: a veth or netkit whose host end is a port of a bridge, which may be the containers'
+//! gateway.
 
 mod vlan;
 
@@ -62,7 +63,9 @@ impl Bridge {
             is_default_gateway,
             force_address: json.bool_or("forceAddress", false)?,
             ip_masq: interface::ip_masq(json)?,
-            mtu: mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?,
+            mtu: mtu::read(json)?
+                .map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, ""))
+                .transpose()?,
             device: Device::parse(json, NetkitMode::L2)?,
             hairpin: json.bool_or("hairpinMode", false)?,
             promisc: json.bool_or("promiscMode", false)?,
@@ -75,17 +78,26 @@ impl Bridge {
             dns: conf.dns.clone(),
         };
         if bridge.hairpin && bridge.promisc {
-            return Err(Error::config("cannot set hairpin mode and promiscuous mode at the same time"));
+            return Err(Error::config(
+                "cannot set hairpin mode and promiscuous mode at the same time",
+            ));
         }
         if bridge.disable_container && !conf.ipam.is_empty() {
-            return Err(Error::config("cannot use IPAM when DisableContainerInterface flag is set"));
+            return Err(Error::config(
+                "cannot use IPAM when DisableContainerInterface flag is set",
+            ));
         }
         if bridge.device == Device::Netkit(NetkitMode::L3) {
-            let sentence = "has no hardware address, so it can't be a port of a bridge; mode l2 can";
-            return Err(Error::config(format!("\"mode\": a netkit of mode l3 {sentence}")));
+            let sentence =
+                "has no hardware address, so it can't be a port of a bridge; mode l2 can";
+            return Err(Error::config(format!(
+                "\"mode\": a netkit of mode l3 {sentence}"
+            )));
         }
         let from_args = interface::mac_of_args(args)?;
-        let mac = interface::mac_of_runtime(conf)?.or(interface::mac_of_cni_args(conf)?).or(from_args);
+        let mac = interface::mac_of_runtime(conf)?
+            .or(interface::mac_of_cni_args(conf)?)
+            .or(from_args);
         Ok(Self { mac, ..bridge })
     }
 
@@ -121,13 +133,18 @@ impl Bridge {
             mtu: self.mtu,
             up: true,
             master: None,
-            kind: LinkKind::Bridge { vlan_filtering: self.vlan.is_filtering() },
+            kind: LinkKind::Bridge {
+                vlan_filtering: self.vlan.is_filtering(),
+            },
         }));
         if existing.is_none() {
             steps.push(Step::ensure(interface::without_advertisements(&self.at())));
         }
         if self.promisc {
-            steps.push(Step::ensure(Attr { at: self.at(), to: LinkAttr::Promisc(true) }));
+            steps.push(Step::ensure(Attr {
+                at: self.at(),
+                to: LinkAttr::Promisc(true),
+            }));
         }
         steps
     }
@@ -135,23 +152,45 @@ impl Bridge {
     /// The pair of links, with its host end in the bridge.
     fn add_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let (port, pod_mac) = (self.port(call), self.pod_mac(call));
-        let mut steps = vec![self.device.add(call, Ends { mtu: self.mtu, master: Some(&self.bridge), pod_mac })];
+        let mut steps = vec![self.device.add(
+            call,
+            Ends {
+                mtu: self.mtu,
+                master: Some(&self.bridge),
+                pod_mac,
+            },
+        )];
         // A new port has both off.
-        let attrs = [(self.hairpin, LinkAttr::Hairpin(true)), (self.port_isolation, LinkAttr::Isolated(true))];
+        let attrs = [
+            (self.hairpin, LinkAttr::Hairpin(true)),
+            (self.port_isolation, LinkAttr::Isolated(true)),
+        ];
         steps.extend(
-            attrs.into_iter().filter(|(wanted, _)| *wanted).map(|(_, to)| Step::add(Attr { at: port.clone(), to })),
+            attrs
+                .into_iter()
+                .filter(|(wanted, _)| *wanted)
+                .map(|(_, to)| {
+                    Step::add(Attr {
+                        at: port.clone(),
+                        to,
+                    })
+                }),
         );
         let default_pvid = facts.link(&self.at()).map_or(1, |fact| fact.default_pvid);
         steps.extend(self.vlan.on_port(&port, default_pvid));
         if self.mac_spoof_check {
-            let check = MacCheck { port: port.name, mac: pod_mac, owner: call.owner.short() };
+            let check = MacCheck {
+                port: port.name,
+                mac: pod_mac,
+                owner: call.owner.short(),
+            };
             steps.push(Step::add(check));
         }
         steps
     }
 
-    /// Lets frames through the port, when all that decides about them is there. It comes last for speed as well: what
-    /// the kernel does about a new carrier would hold up every later step.
+    /// Lets frames through the port, when all that decides about them is there. It comes last for
+    /// speed as well: what the kernel does about a new carrier would hold up every later step.
     fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
         let port = self.port(call);
         let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
@@ -163,23 +202,34 @@ impl Bridge {
         steps.push(Step::Wait(Event::Up(call.pod())));
         if !ips.is_empty() {
             // What was said when the container's end came up met a closed port.
-            steps.push(Step::add(Attr { at: call.pod(), to: LinkAttr::Announce(self.pod_mac(call)) }));
+            steps.push(Step::add(Attr {
+                at: call.pod(),
+                to: LinkAttr::Announce(self.pod_mac(call)),
+            }));
         }
         steps.extend(interface::settle(&call.pod(), ips, self.dad()));
         steps
     }
 
-    /// Without a port that forwards, the bridge has no carrier, and a kernel that has not noticed its first one drops
-    /// what the node sends. With a spanning tree that is many seconds later.
+    /// Without a port that forwards, the bridge has no carrier, and a kernel that has not noticed
+    /// its first one drops what the node sends. With a spanning tree that is many seconds
+    /// later.
     fn wait_up(&self, facts: &Facts) -> Vec<Step> {
         if facts.link(&self.at()).is_some_and(|fact| fact.stp) {
             return Vec::new();
         }
-        let gateway = if self.is_gateway { self.gateway_link().ok() } else { None };
+        let gateway = if self.is_gateway {
+            self.gateway_link().ok()
+        } else {
+            None
+        };
         let mut links = vec![self.at()];
         links.extend(gateway.filter(|gateway| *gateway != self.at()));
         links.retain(|at| facts.link(at).is_none_or(|fact| !fact.running));
-        links.into_iter().map(|at| Step::Wait(Event::Up(at))).collect()
+        links
+            .into_iter()
+            .map(|at| Step::Wait(Event::Up(at)))
+            .collect()
     }
 
     fn dad(&self) -> Dad {
@@ -199,7 +249,11 @@ impl Bridge {
     fn complete(&self, lease: Lease) -> Result<Lease, Error> {
         interface::refuse_no_addresses(&lease.ips)?;
         mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
-        let Lease { mut ips, mut routes, dns } = lease;
+        let Lease {
+            mut ips,
+            mut routes,
+            dns,
+        } = lease;
         for ip in &mut ips {
             ip.interface = Some(CONTAINER);
             if self.is_gateway && ip.gateway.is_none() {
@@ -227,7 +281,8 @@ impl Bridge {
         }
         for ip in ips {
             let Some(gateway) = ip.gateway else { continue };
-            let net = IpNet::new(gateway, ip.address.prefix_len()).map_err(|err| Error::internal(err.to_string()))?;
+            let net = IpNet::new(gateway, ip.address.prefix_len())
+                .map_err(|err| Error::internal(err.to_string()))?;
             let existing = facts.addrs(&at).iter().map(|fact| fact.net);
             if existing.clone().any(|other| other == net) {
                 steps.push(ensure_addr(&at, net));
@@ -236,14 +291,23 @@ impl Bridge {
             for other in existing.filter(|other| conflicts(other, &net)) {
                 if !self.force_address {
                     let name = at.name.as_str();
-                    let sentence = format!("{name:?} already has an IP address different from {net}: {other}");
+                    let sentence =
+                        format!("{name:?} already has an IP address different from {net}: {other}");
                     return Err(Error::internal(sentence));
                 }
-                let old = Addr { at: at.clone(), net: other, no_prefix_route: false, no_dad: false };
+                let old = Addr {
+                    at: at.clone(),
+                    net: other,
+                    no_prefix_route: false,
+                    no_dad: false,
+                };
                 steps.push(Step::del(old));
             }
             // The address of the other family may have needed it already.
-            let pin = facts.link(&self.at()).map(|_| self.pin_mac(facts)).filter(|pin| !steps.contains(pin));
+            let pin = facts
+                .link(&self.at())
+                .map(|_| self.pin_mac(facts))
+                .filter(|pin| !steps.contains(pin));
             steps.extend(pin);
             steps.push(ensure_addr(&at, net));
         }
@@ -251,15 +315,21 @@ impl Bridge {
         Ok(steps)
     }
 
-    /// Gives a bridge made by others its hardware address for good, before it becomes a gateway: neighbours would lose it
-    /// when a port with a lower one comes.
+    /// Gives a bridge made by others its hardware address for good, before it becomes a gateway:
+    /// neighbours would lose it when a port with a lower one comes.
     fn pin_mac(&self, facts: &Facts) -> Step {
-        Step::add(Attr { at: self.at(), to: LinkAttr::Mac(self.mac(facts)) })
+        Step::add(Attr {
+            at: self.at(),
+            to: LinkAttr::Mac(self.mac(facts)),
+        })
     }
 
     fn interfaces(&self, call: &Call<'_>, facts: &Facts) -> Vec<Interface> {
         let bridge = interface::of_host(&self.bridge, self.mac(facts));
-        [bridge].into_iter().chain(self.device.interfaces(call, self.pod_mac(call))).collect()
+        [bridge]
+            .into_iter()
+            .chain(self.device.interfaces(call, self.pod_mac(call)))
+            .collect()
     }
 }
 
@@ -273,7 +343,11 @@ impl Plugin for Bridge {
         needs.extend(self.device.need());
         if self.is_gateway {
             let gateway = self.gateway_link().ok();
-            needs.extend(gateway.into_iter().flat_map(|at| [Need::BootIdWithout(at.clone()), Need::Addrs(at)]));
+            needs.extend(
+                gateway
+                    .into_iter()
+                    .flat_map(|at| [Need::BootIdWithout(at.clone()), Need::Addrs(at)]),
+            );
         }
         needs
     }
@@ -283,7 +357,9 @@ impl Plugin for Bridge {
     }
 
     fn needs_of(&self, lease: &Lease) -> Vec<Need> {
-        let forwards = self.is_gateway.then(|| interface::forwarding_needs(&lease.ips));
+        let forwards = self
+            .is_gateway
+            .then(|| interface::forwarding_needs(&lease.ips));
         forwards.flatten().into_iter().collect()
     }
 
@@ -309,9 +385,17 @@ impl Plugin for Bridge {
         let lease = lease.map(|lease| self.complete(lease)).transpose()?;
         let mut steps = self.ensure_bridge(call, facts);
         steps.extend(self.add_port(call, facts));
-        let mut result = AddResult { interfaces: self.interfaces(call, facts), ..AddResult::default() };
+        let mut result = AddResult {
+            interfaces: self.interfaces(call, facts),
+            ..AddResult::default()
+        };
         if let Some(lease) = lease {
-            steps.extend(interface::configure(&call.pod(), &lease.ips, &lease.routes, self.dad()));
+            steps.extend(interface::configure(
+                &call.pod(),
+                &lease.ips,
+                &lease.routes,
+                self.dad(),
+            ));
             if self.is_gateway {
                 steps.extend(self.ensure_gateways(facts, &lease.ips)?);
             }
@@ -320,7 +404,9 @@ impl Plugin for Bridge {
             }
             if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
                 let name = vlan::gateway_name(&self.bridge, id)?;
-                result.interfaces.push(interface::of_host(&name, vlan::gateway_mac(&name, facts)));
+                result
+                    .interfaces
+                    .push(interface::of_host(&name, vlan::gateway_mac(&name, facts)));
             }
             (result.ips, result.routes) = (lease.ips, lease.routes);
             result.dns = interface::dns(self.dns.as_ref(), lease.dns);
@@ -331,15 +417,29 @@ impl Plugin for Bridge {
             result.dns = self.dns.clone().unwrap_or_default();
         }
         steps.extend(self.open_port(call, facts, &result.ips));
-        Ok(Planned { steps, result, warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())) })
+        Ok(Planned {
+            steps,
+            result,
+            warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.mac_spoof_check {
-            let check = MacCheck { port: self.device.host(call), mac: self.pod_mac(call), owner: call.owner.short() };
+            let check = MacCheck {
+                port: self.device.host(call),
+                mac: self.pod_mac(call),
+                owner: call.owner.short(),
+            };
             let (container_id, ifname) = (call.owner.container_id.clone(), call.ifname.clone());
-            steps.extend([Step::del(check), Step::Legacy(Legacy::MacCheck { container_id, ifname })]);
+            steps.extend([
+                Step::del(check),
+                Step::Legacy(Legacy::MacCheck {
+                    container_id,
+                    ifname,
+                }),
+            ]);
         }
         steps.extend(self.device.remnants(call, self.ip_masq));
         steps
@@ -351,8 +451,13 @@ impl Plugin for Bridge {
             (Feature::Masquerade, self.ip_masq),
             (Feature::MacCheck, self.mac_spoof_check),
         ];
-        let asked = asked.into_iter().filter_map(|(feature, is_asked)| is_asked.then_some(feature));
-        [self.device.feature(), Feature::Bridge].into_iter().chain(asked).collect()
+        let asked = asked
+            .into_iter()
+            .filter_map(|(feature, is_asked)| is_asked.then_some(feature));
+        [self.device.feature(), Feature::Bridge]
+            .into_iter()
+            .chain(asked)
+            .collect()
     }
 
     fn kind(&self) -> Option<&'static str> {
@@ -360,17 +465,23 @@ impl Plugin for Bridge {
     }
 }
 
-/// True if a bridge whose hardware address was not set takes another one when a port with this one comes. A bridge without
-/// any can't even be set up.
+/// True if a bridge whose hardware address was not set takes another one when a port with this one
+/// comes. A bridge without any can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }
 
 fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
-    Step::ensure(Addr { at: at.clone(), net, no_prefix_route: false, no_dad: true })
+    Step::ensure(Addr {
+        at: at.clone(),
+        net,
+        no_prefix_route: false,
+        no_dad: true,
+    })
 }
 
-/// True if an address on the bridge conflicts with another: any other IPv4 one, an overlapping IPv6 one.
+/// True if an address on the bridge conflicts with another: any other IPv4 one, an overlapping IPv6
+/// one.
 fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     match (existing, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
@@ -385,12 +496,30 @@ fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
 /// A default route for each family in `ips` that `routes` has none for with a next hop.
 fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<Route> {
     let is_v4 = |route: &Route| route.dst.addr().is_ipv4();
-    let has = |v4: bool| routes.iter().any(|r| r.dst.prefix_len() == 0 && is_v4(r) == v4);
+    let has = |v4: bool| {
+        routes
+            .iter()
+            .any(|r| r.dst.prefix_len() == 0 && is_v4(r) == v4)
+    };
     let mut missing = Vec::new();
-    for (v4, any) in [(true, IpAddr::V4(Ipv4Addr::UNSPECIFIED)), (false, IpAddr::V6(Ipv6Addr::UNSPECIFIED))] {
-        let gateway = ips.iter().filter_map(|ip| ip.gateway).find(|gw| gw.is_ipv4() == v4);
+    for (v4, any) in [
+        (true, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        (false, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+    ] {
+        let gateway = ips
+            .iter()
+            .filter_map(|ip| ip.gateway)
+            .find(|gw| gw.is_ipv4() == v4);
         if let (Some(gw), false, Ok(dst)) = (gateway, has(v4), IpNet::new(any, 0)) {
-            missing.push(Route { dst, gw: Some(gw), mtu: 0, advmss: 0, priority: 0, table: None, scope: None });
+            missing.push(Route {
+                dst,
+                gw: Some(gw),
+                mtu: 0,
+                advmss: 0,
+                priority: 0,
+                table: None,
+                scope: None,
+            });
         }
     }
     missing

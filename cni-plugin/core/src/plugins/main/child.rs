@@ -1,4 +1,5 @@
-//! A child of a link, `macvlan`, `ipvlan` or `vlan`: its parent by name or by default route, on the host or in the container.
+//! A child of a link, `macvlan`, `ipvlan` or `vlan`: its parent by name or by default route, on the
+//! host or in the container.
 
 use crate::cni::{AddResult, Dns, Error, Json, NetConf};
 use crate::ipam::Lease;
@@ -42,15 +43,28 @@ pub(super) enum Kind {
 impl Child {
     pub(super) fn parse(conf: &NetConf, kind: Kind) -> Result<Self, Error> {
         let json: &Json = &conf.json;
-        let ns = if json.bool_or("linkInContainer", false)? { Ns::Pod } else { Ns::Host };
+        let ns = if json.bool_or("linkInContainer", false)? {
+            Ns::Pod
+        } else {
+            Ns::Host
+        };
         let parent = interface::link_name(json, "master")?;
-        Ok(Self { parent, ns, kind, mtu: mtu::read(json)?, dns: conf.dns.clone() })
+        Ok(Self {
+            parent,
+            ns,
+            kind,
+            mtu: mtu::read(json)?,
+            dns: conf.dns.clone(),
+        })
     }
 
-    /// The parent's name. An ipvlan without `master` takes the only interface of `prevResult`, where there is one.
+    /// The parent's name. An ipvlan without `master` takes the only interface of `prevResult`,
+    /// where there is one.
     fn parent(&self, call: &Call<'_>) -> Result<Option<LinkName>, Error> {
         match (&self.parent, self.kind, call.prev) {
-            (None, Kind::Ipvlan { .. }, Some(prev)) => only_interface(prev).map(|name| Some(name.into())),
+            (None, Kind::Ipvlan { .. }, Some(prev)) => {
+                only_interface(prev).map(|name| Some(name.into()))
+            }
             (parent, ..) => Ok(parent.clone()),
         }
     }
@@ -64,13 +78,24 @@ impl Child {
     }
 
     /// The parent of this name: its namespace and name, and the link found there.
-    fn find<'a>(&self, parent: Option<LinkName>, facts: &'a Facts) -> Result<(LinkRef, &'a LinkFact), Error> {
+    fn find<'a>(
+        &self,
+        parent: Option<LinkName>,
+        facts: &'a Facts,
+    ) -> Result<(LinkRef, &'a LinkFact), Error> {
         let name = parent.or_else(|| facts.default_link(self.ns).cloned().map(LinkName::from));
-        let name = name.ok_or_else(|| Error::internal(format!("no default route interface found in {}", self.ns)))?;
-        let found = facts.place_of(self.ns, &name).and_then(|at| facts.link(&at).map(|fact| (at, fact)));
+        let name = name.ok_or_else(|| {
+            Error::internal(format!("no default route interface found in {}", self.ns))
+        })?;
+        let found = facts
+            .place_of(self.ns, &name)
+            .and_then(|at| facts.link(&at).map(|fact| (at, fact)));
         found.ok_or_else(|| {
             let name = name.as_str();
-            Error::internal(format!("failed to lookup master {name:?}: no such link in {}", self.ns))
+            Error::internal(format!(
+                "failed to lookup master {name:?}: no such link in {}",
+                self.ns
+            ))
         })
     }
 
@@ -86,43 +111,87 @@ impl Child {
         Ok(())
     }
 
-    /// The MTU asked for, within the bounds of the kind. A child without one of its own gets the parent's, which must do for
-    /// the addresses.
-    fn mtu(&self, call: &Call<'_>, lease: Option<&Lease>, facts: &Facts) -> Result<Option<u32>, Error> {
+    /// The MTU asked for, within the bounds of the kind. A child without one of its own gets the
+    /// parent's, which must do for the addresses.
+    fn mtu(
+        &self,
+        call: &Call<'_>,
+        lease: Option<&Lease>,
+        facts: &Facts,
+    ) -> Result<Option<u32>, Error> {
         let (at, parent) = self.find(self.parent(call)?, facts)?;
         let (bounds, whose) = match self.kind {
-            Kind::Macvlan { .. } | Kind::Vlan { .. } => {
-                (*ETHERNET_MTUS.start()..=parent.mtu, format!(", the MTU of master {:?}", at.name.as_str()))
-            }
+            Kind::Macvlan { .. } | Kind::Vlan { .. } => (
+                *ETHERNET_MTUS.start()..=parent.mtu,
+                format!(", the MTU of master {:?}", at.name.as_str()),
+            ),
             Kind::Ipvlan { .. } => (ETHERNET_MTUS, String::new()),
         };
-        let mtu = self.mtu.map(|mtu| mtu::within(mtu, &bounds, &whose)).transpose()?;
-        mtu::refuse_ipv6_below(mtu.or(Some(parent.mtu)), lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
+        let mtu = self
+            .mtu
+            .map(|mtu| mtu::within(mtu, &bounds, &whose))
+            .transpose()?;
+        mtu::refuse_ipv6_below(
+            mtu.or(Some(parent.mtu)),
+            lease.map_or(&[], |lease| &lease.ips),
+        )
+        .map(|()| mtu)
     }
 
-    /// The addresses: an ipvlan needs some, and without an IPAM of its own takes over what the plugin before it got.
+    /// The addresses: an ipvlan needs some, and without an IPAM of its own takes over what the
+    /// plugin before it got.
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
-        let of = |prev: &AddResult| Lease { ips: prev.ips.clone(), routes: prev.routes.clone(), ..Lease::default() };
+        let of = |prev: &AddResult| Lease {
+            ips: prev.ips.clone(),
+            routes: prev.routes.clone(),
+            ..Lease::default()
+        };
         let given = match self.kind {
             Kind::Macvlan { .. } | Kind::Vlan { .. } => lease,
             Kind::Ipvlan { .. } => {
                 let lease = lease.or_else(|| call.prev.filter(|prev| !prev.ips.is_empty()).map(of));
-                let none = || Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult");
+                let none = || {
+                    Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult")
+                };
                 Some(lease.ok_or_else(none)?)
             }
         };
-        given.as_ref().map_or(Ok(()), |lease| interface::refuse_no_addresses(&lease.ips)).map(|()| given)
+        given
+            .as_ref()
+            .map_or(Ok(()), |lease| interface::refuse_no_addresses(&lease.ips))
+            .map(|()| given)
     }
 
-    /// The child's hardware address, the one that the kernel has to be told, and the link's kind below `parent`.
-    fn link(&self, call: &Call<'_>, parent: LinkRef, fact: &LinkFact) -> (Option<Mac>, Option<Mac>, LinkKind) {
+    /// The child's hardware address, the one that the kernel has to be told, and the link's kind
+    /// below `parent`.
+    fn link(
+        &self,
+        call: &Call<'_>,
+        parent: LinkRef,
+        fact: &LinkFact,
+    ) -> (Option<Mac>, Option<Mac>, LinkKind) {
         match self.kind {
-            Kind::Macvlan { mode, mac: asked, bc_queue_len } => {
-                // In passthru mode the child has its parent's address: the kernel gives it, and takes no other for it.
+            Kind::Macvlan {
+                mode,
+                mac: asked,
+                bc_queue_len,
+            } => {
+                // In passthru mode the child has its parent's address: the kernel gives it, and
+                // takes no other for it.
                 let is_through = mode == MacvlanMode::Passthru;
-                let mac = asked.or(fact.mac.filter(|_| is_through)).unwrap_or_else(|| call.pod_mac());
+                let mac = asked
+                    .or(fact.mac.filter(|_| is_through))
+                    .unwrap_or_else(|| call.pod_mac());
                 let told = Some(mac).filter(|_| !is_through || asked.is_some());
-                (Some(mac), told, LinkKind::Macvlan { parent, mode, bc_queue_len })
+                (
+                    Some(mac),
+                    told,
+                    LinkKind::Macvlan {
+                        parent,
+                        mode,
+                        bc_queue_len,
+                    },
+                )
             }
             Kind::Ipvlan { mode } => (fact.mac, None, LinkKind::Ipvlan { parent, mode }),
             Kind::Vlan { id } => (fact.mac, None, LinkKind::Vlan { parent, id }),
@@ -130,21 +199,45 @@ impl Child {
     }
 
     /// The plan with the addresses that there are.
-    fn plan_with(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan_with(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
         let (parent, fact) = self.find(self.parent(call)?, facts)?;
         let mtu = self.mtu(call, lease.as_ref(), facts)?;
         let (mac, told, kind) = self.link(call, parent, fact);
-        let mut steps = vec![Step::add(Link { at: call.pod(), mac: told, mtu, up: false, master: None, kind })];
+        let mut steps = vec![Step::add(Link {
+            at: call.pod(),
+            mac: told,
+            mtu,
+            up: false,
+            master: None,
+            kind,
+        })];
         let mac = mac.map(|mac| mac.to_string()).unwrap_or_default();
-        let mut result = AddResult { interfaces: vec![call.interface(mac)], ..AddResult::default() };
-        if let Some(Lease { mut ips, routes, .. }) = lease {
+        let mut result = AddResult {
+            interfaces: vec![call.interface(mac)],
+            ..AddResult::default()
+        };
+        if let Some(Lease {
+            mut ips, routes, ..
+        }) = lease
+        {
             for ip in &mut ips {
                 ip.interface = Some(0);
             }
             let dad = match self.kind {
-                Kind::Macvlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } | Kind::Vlan { .. } => Dad::On,
+                Kind::Macvlan { .. }
+                | Kind::Ipvlan {
+                    mode: IpvlanMode::L2,
+                }
+                | Kind::Vlan { .. } => Dad::On,
                 // Layer 3 modes have no neighbours, so nobody could answer.
-                Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Dad::Off,
+                Kind::Ipvlan {
+                    mode: IpvlanMode::L3 | IpvlanMode::L3s,
+                } => Dad::Off,
             };
             steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
             steps.extend(interface::settle(&call.pod(), &ips, dad));
@@ -153,7 +246,11 @@ impl Child {
             steps.push(interface::up(&call.pod()));
         }
         result.dns = self.dns.clone().unwrap_or_default();
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result,
+            warnings: Vec::new(),
+        })
     }
 }
 
@@ -161,7 +258,9 @@ fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
     match prev.interfaces.as_slice() {
         [only] if !only.name.is_empty() => IfName::parse(&only.name)
             .map_err(|err| Error::config(format!("prevResult interface {:?}: {err}", only.name))),
-        _ => Err(Error::config("chained master failure. PrevResult lacks a single named interface")),
+        _ => Err(Error::config(
+            "chained master failure. PrevResult lacks a single named interface",
+        )),
     }
 }
 
@@ -190,8 +289,14 @@ impl Plugin for Child {
 
     fn unserved(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::Macvlan { .. } | Kind::Vlan { .. } | Kind::Ipvlan { mode: IpvlanMode::L2 } => None,
-            Kind::Ipvlan { mode: IpvlanMode::L3 | IpvlanMode::L3s } => Some("in layer 3 it carries no broadcast"),
+            Kind::Macvlan { .. }
+            | Kind::Vlan { .. }
+            | Kind::Ipvlan {
+                mode: IpvlanMode::L2,
+            } => None,
+            Kind::Ipvlan {
+                mode: IpvlanMode::L3 | IpvlanMode::L3s,
+            } => Some("in layer 3 it carries no broadcast"),
         }
     }
 
@@ -237,7 +342,9 @@ impl Plugin for Child {
             Ns::Host => {
                 let found = self.find(self.parent.clone(), facts).map(drop);
                 let served = found.and_then(|()| self.refuse_down(self.parent.clone(), facts));
-                served.map(|()| None).map_err(|err| Error::not_available(err.msg))
+                served
+                    .map(|()| None)
+                    .map_err(|err| Error::not_available(err.msg))
             }
             Ns::Pod => Ok(None),
         }

@@ -1,4 +1,5 @@
-//! The pair of links between node and container that `bridge`, `ptp` and `netkit` make: a veth, or a netkit.
+//! The pair of links between node and container that `bridge`, `ptp` and `netkit` make: a veth, or
+//! a netkit.
 
 use crate::cni::{Error, Interface, Json};
 use crate::name::{IfName, Mac};
@@ -10,7 +11,8 @@ use crate::plugins::{Call, interface};
 
 /// The kind of the pair.
 ///
-/// Of a netkit the node has the primary end. Only from there can its settings and programs be changed.
+/// Of a netkit the node has the primary end. Only from there can its settings and programs be
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Device {
     Veth,
@@ -75,19 +77,32 @@ impl Device {
             master: ends.master.cloned(),
             kind: match self {
                 Self::Veth => LinkKind::Veth { peer, peer_mac },
-                Self::Netkit(mode) => LinkKind::Netkit { peer, peer_mac, mode },
+                Self::Netkit(mode) => LinkKind::Netkit {
+                    peer,
+                    peer_mac,
+                    mode,
+                },
             },
         })
     }
 
     /// Both ends in a result, the node's first. Those without a hardware address are named without.
     pub(super) fn interfaces(self, call: &Call<'_>, pod_mac: Mac) -> [Interface; 2] {
-        let text = |mac| self.addressed(mac).map(|mac| mac.to_string()).unwrap_or_default();
-        let host = Interface { name: self.host(call).to_string(), mac: text(call.host_mac()), ..Interface::default() };
+        let text = |mac| {
+            self.addressed(mac)
+                .map(|mac| mac.to_string())
+                .unwrap_or_default()
+        };
+        let host = Interface {
+            name: self.host(call).to_string(),
+            mac: text(call.host_mac()),
+            ..Interface::default()
+        };
         [host, call.interface(text(pod_mac))]
     }
 
-    /// The steps that take away a pair of which no record is left, and what masqueraded its container's addresses.
+    /// The steps that take away a pair of which no record is left, and what masqueraded its
+    /// container's addresses.
     pub(super) fn remnants(self, call: &Call<'_>, ip_masq: bool) -> impl Iterator<Item = Step> {
         interface::del_pair(call, self.host(call), ip_masq)
     }
@@ -114,9 +129,10 @@ impl Device {
     pub(super) fn refuse(self, facts: &Facts) -> Result<(), Error> {
         let feature = self.feature();
         match facts.features.get(&feature) {
-            Some(Some(said)) => {
-                Err(Error::internal(format!("this kernel lacks {}: {said}; see `braid doctor`", feature.name())))
-            }
+            Some(Some(said)) => Err(Error::internal(format!(
+                "this kernel lacks {}: {said}; see `braid doctor`",
+                feature.name()
+            ))),
             Some(None) | None => Ok(()),
         }
     }

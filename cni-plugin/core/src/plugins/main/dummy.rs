@@ -30,12 +30,33 @@ impl Plugin for Dummy {
     }
 
     /// As with the reference plugin, name resolution is the IPAM's.
-    fn plan(&self, call: &Call<'_>, _facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        _facts: &Facts,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
         let (at, mac) = (call.pod(), call.pod_mac());
-        let link = Link { at, mac: Some(mac), mtu: None, up: false, master: None, kind: LinkKind::Dummy };
-        let dns = lease.as_ref().map(|lease| lease.dns.clone()).unwrap_or_default();
+        let link = Link {
+            at,
+            mac: Some(mac),
+            mtu: None,
+            up: false,
+            master: None,
+            kind: LinkKind::Dummy,
+        };
+        let dns = lease
+            .as_ref()
+            .map(|lease| lease.dns.clone())
+            .unwrap_or_default();
         // It has no neighbours who could answer.
-        let mut planned = interface::attached(call, mac.to_string(), vec![Step::add(link)], lease, Dad::Off)?;
+        let mut planned = interface::attached(
+            call,
+            mac.to_string(),
+            vec![Step::add(link)],
+            lease,
+            Dad::Off,
+        )?;
         planned.result.dns = dns;
         Ok(planned)
     }

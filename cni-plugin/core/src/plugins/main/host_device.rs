@@ -38,11 +38,17 @@ impl HostDevice {
         let runtime = json.object("runtimeConfig")?;
         let device = Device {
             name: interface::link_name(json, "device")?,
-            mac: text(json, "hwaddr")?.map(|text| interface::mac("hwaddr", text)).transpose()?,
+            mac: text(json, "hwaddr")?
+                .map(|text| interface::mac("hwaddr", text))
+                .transpose()?,
             path: text(json, "kernelpath")?.map(path).transpose()?,
-            pci: text(json, "pciBusID")?.map(|id| of_bus("pciBusID", id)).transpose()?,
+            pci: text(json, "pciBusID")?
+                .map(|id| of_bus("pciBusID", id))
+                .transpose()?,
             id: match runtime {
-                Some(runtime) => text(runtime, "deviceID")?.map(|id| of_bus("deviceID", id)).transpose()?,
+                Some(runtime) => text(runtime, "deviceID")?
+                    .map(|id| of_bus("deviceID", id))
+                    .transpose()?,
                 None => None,
             },
         };
@@ -50,17 +56,26 @@ impl HostDevice {
             let sentence = "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"";
             return Err(Error::config(sentence));
         }
-        Ok(Self { device, is_userspace: json.bool_or("DPDKMode", false)?, dns: conf.dns.clone() })
+        Ok(Self {
+            device,
+            is_userspace: json.bool_or("DPDKMode", false)?,
+            dns: conf.dns.clone(),
+        })
     }
 
     fn find<'a>(&self, facts: &'a Facts) -> Result<Found<'a>, Error> {
         let missing = |why: &str| Error::internal(format!("failed to find host device: {why}"));
         match facts.devices.get(&self.device) {
             Some(DeviceFact::Userspace(_)) => Ok(Found::Userspace),
-            Some(DeviceFact::Link(_)) if self.is_userspace && !self.has_bus() => Ok(Found::Userspace),
+            Some(DeviceFact::Link(_)) if self.is_userspace && !self.has_bus() => {
+                Ok(Found::Userspace)
+            }
             Some(DeviceFact::Link(name)) => match facts.link(&LinkRef::host(name.clone())) {
                 Some(fact) => Ok(Found::Link(name.clone(), fact)),
-                None => Err(missing(&format!("no such link in host: {:?}", name.as_str()))),
+                None => Err(missing(&format!(
+                    "no such link in host: {:?}",
+                    name.as_str()
+                ))),
             },
             Some(DeviceFact::Missing(why)) => Err(missing(why)),
             None => Err(missing("nobody looked for it")),
@@ -78,15 +93,24 @@ impl HostDevice {
 
     /// The plan for a device that a program drives: the addresses are the program's to use.
     fn driven_by_program(call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
-        let mut result = AddResult { interfaces: vec![call.interface(String::new())], ..AddResult::default() };
-        if let Some(Lease { mut ips, routes, .. }) = lease {
+        let mut result = AddResult {
+            interfaces: vec![call.interface(String::new())],
+            ..AddResult::default()
+        };
+        if let Some(Lease {
+            mut ips, routes, ..
+        }) = lease
+        {
             interface::refuse_no_addresses(&ips)?;
             for ip in &mut ips {
                 ip.interface = Some(0);
             }
             (result.ips, result.routes) = (ips, routes);
         }
-        Ok(Planned { result, ..Planned::default() })
+        Ok(Planned {
+            result,
+            ..Planned::default()
+        })
     }
 }
 
@@ -96,16 +120,29 @@ fn text<'a>(json: &'a Json, key: &str) -> Result<Option<&'a str>, Error> {
 
 /// A folder below `/sys/devices/`, and no way out of it.
 fn path(text: &str) -> Result<String, Error> {
-    let is_below = text.starts_with(DEVICES) && !text.contains('\0') && text.split('/').all(|part| part != "..");
-    let sentence = || format!("kernel device path {text:?} must be absolute and begin with {DEVICES}");
-    if is_below { Ok(text.to_owned()) } else { Err(Error::config(format!("\"kernelpath\": {}", sentence()))) }
+    let is_below = text.starts_with(DEVICES)
+        && !text.contains('\0')
+        && text.split('/').all(|part| part != "..");
+    let sentence =
+        || format!("kernel device path {text:?} must be absolute and begin with {DEVICES}");
+    if is_below {
+        Ok(text.to_owned())
+    } else {
+        Err(Error::config(format!("\"kernelpath\": {}", sentence())))
+    }
 }
 
 /// The name of a device in the folder of its bus.
 fn of_bus(key: &str, text: &str) -> Result<String, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || ":._-".contains(c);
     let fits = text.chars().all(is_name) && text != "." && text != "..";
-    if fits { Ok(text.to_owned()) } else { Err(Error::config(format!("{key:?}: {text:?} is no device of a bus"))) }
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err(Error::config(format!(
+            "{key:?}: {text:?} is no device of a bus"
+        )))
+    }
 }
 
 impl Plugin for HostDevice {
@@ -137,7 +174,10 @@ impl Plugin for HostDevice {
                 let mac = fact.mac.map(|mac| mac.to_string()).unwrap_or_default();
                 let planned = interface::attached(call, mac, steps, lease, Dad::On)?;
                 let settle = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
-                Planned { steps: planned.steps.into_iter().chain(settle).collect(), ..planned }
+                Planned {
+                    steps: planned.steps.into_iter().chain(settle).collect(),
+                    ..planned
+                }
             }
         };
         planned.result.dns = self.dns.clone().unwrap_or_default();
@@ -150,15 +190,18 @@ impl Plugin for HostDevice {
 
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         match self.find(facts)? {
-            Found::Userspace => {
-                Err(Error::config(format!("\"ipam\": no server can be asked through the link: {NO_LINK}")))
-            }
+            Found::Userspace => Err(Error::config(format!(
+                "\"ipam\": no server can be asked through the link: {NO_LINK}"
+            ))),
             Found::Link(..) => self.plan(call, facts, None),
         }
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        vec![Step::del(Moved::any(call.pod(), self.device.name.as_ref().and_then(LinkName::short)))]
+        vec![Step::del(Moved::any(
+            call.pod(),
+            self.device.name.as_ref().and_then(LinkName::short),
+        ))]
     }
 
     /// False: configuration and result do not tell which device it was.

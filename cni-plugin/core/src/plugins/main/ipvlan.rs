@@ -6,7 +6,12 @@ use crate::plan::thing::link::IpvlanMode;
 
 /// Reads the configuration.
 pub fn parse(conf: &NetConf) -> Result<Child, Error> {
-    Child::parse(conf, Kind::Ipvlan { mode: mode(conf.json.str_or("mode", "")?)? })
+    Child::parse(
+        conf,
+        Kind::Ipvlan {
+            mode: mode(conf.json.str_or("mode", "")?)?,
+        },
+    )
 }
 
 fn mode(text: &str) -> Result<IpvlanMode, Error> {

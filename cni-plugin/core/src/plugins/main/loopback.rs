@@ -17,18 +17,30 @@ const DISABLE_IPV6: &str = "net/ipv6/conf/lo/disable_ipv6";
 pub struct Loopback;
 
 fn lo() -> Result<LinkRef, Error> {
-    IfName::parse("lo").map(LinkRef::pod).map_err(|err| Error::internal(err.to_string()))
+    IfName::parse("lo")
+        .map(LinkRef::pod)
+        .map_err(|err| Error::internal(err.to_string()))
 }
 
 fn set_up(at: LinkRef, up: bool) -> Step {
-    Step::Set { at, to: LinkAttr::Up(up), from: LinkAttr::Up(!up) }
+    Step::Set {
+        at,
+        to: LinkAttr::Up(up),
+        from: LinkAttr::Up(!up),
+    }
 }
 
 /// The addresses that the kernel puts on `lo` when it comes up.
 fn addresses(with_ipv6: bool) -> Vec<IpConfig> {
     let v4 = IpNet::new(Ipv4Addr::LOCALHOST.into(), 8).ok();
-    let v6 = IpNet::new(Ipv6Addr::LOCALHOST.into(), 128).ok().filter(|_| with_ipv6);
-    let of = |address| IpConfig { address, gateway: None, interface: Some(0) };
+    let v6 = IpNet::new(Ipv6Addr::LOCALHOST.into(), 128)
+        .ok()
+        .filter(|_| with_ipv6);
+    let of = |address| IpConfig {
+        address,
+        gateway: None,
+        interface: Some(0),
+    };
     v4.into_iter().chain(v6).map(of).collect()
 }
 
@@ -37,7 +49,12 @@ impl Plugin for Loopback {
         vec![Need::Sysctl(Ns::Pod, DISABLE_IPV6.to_owned())]
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
         let steps = vec![set_up(lo()?, true)];
         let result = call.prev.cloned().unwrap_or_else(|| AddResult {
             interfaces: vec![Interface {
@@ -49,7 +66,11 @@ impl Plugin for Loopback {
             ips: addresses(facts.sysctl_is(Ns::Pod, DISABLE_IPV6, "0")),
             ..AddResult::default()
         });
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result,
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, _call: &Call<'_>) -> Vec<Step> {

@@ -8,7 +8,11 @@ use crate::plugins::interface;
 /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` for the hardware address.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Child, Error> {
     let json = &conf.json;
-    let own = json.str("mac")?.filter(|mac| !mac.is_empty()).map(|text| interface::mac("mac", text)).transpose()?;
+    let own = json
+        .str("mac")?
+        .filter(|mac| !mac.is_empty())
+        .map(|text| interface::mac("mac", text))
+        .transpose()?;
     let from_args = interface::mac_of_args(args)?;
     let kind = Kind::Macvlan {
         mode: mode(json.str_or("mode", "")?)?,

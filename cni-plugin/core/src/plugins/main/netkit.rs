@@ -1,4 +1,5 @@
-//! `netkit`: a netkit (Linux 6.7) whose primary end, the node's, routes to the container; without an IPAM the pair alone.
+//! `netkit`: a netkit (Linux 6.7) whose primary end, the node's, routes to the container; without
+//! an IPAM the pair alone.
 
 use super::device::{Device, Ends};
 use super::ptp::Ptp;
@@ -19,12 +20,20 @@ pub struct Netkit {
 }
 
 impl Netkit {
-    /// Reads the configuration; config < `CNI_ARGS` < `args.cni` < `runtimeConfig` for the hardware address.
+    /// Reads the configuration; config < `CNI_ARGS` < `args.cni` < `runtimeConfig` for the hardware
+    /// address.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
-        let own = json.str("mac")?.filter(|mac| !mac.is_empty()).map(|text| interface::mac("mac", text)).transpose()?;
+        let own = json
+            .str("mac")?
+            .filter(|mac| !mac.is_empty())
+            .map(|text| interface::mac("mac", text))
+            .transpose()?;
         let from_args = interface::mac_of_args(args)?;
-        let mac = interface::mac_of_runtime(conf)?.or(interface::mac_of_cni_args(conf)?).or(from_args).or(own);
+        let mac = interface::mac_of_runtime(conf)?
+            .or(interface::mac_of_cni_args(conf)?)
+            .or(from_args)
+            .or(own);
         let device = Device::netkit(json, NetkitMode::L3)?;
         refuse_mac(device, mac)?;
         let mut routed = Ptp::parse(conf)?;
@@ -37,7 +46,14 @@ impl Netkit {
         let Ptp { device, mtu, .. } = self.routed;
         let (port, pod_mac) = (LinkRef::host(device.host(call)), self.routed.pod_mac(call));
         let steps = vec![
-            device.add(call, Ends { mtu, master: None, pod_mac }),
+            device.add(
+                call,
+                Ends {
+                    mtu,
+                    master: None,
+                    pod_mac,
+                },
+            ),
             Step::add(interface::without_advertisements(&port)),
             call.mark(port.clone()),
             interface::up(&port),
@@ -46,16 +62,24 @@ impl Netkit {
         ];
         let interfaces = device.interfaces(call, pod_mac).into();
         let dns = self.routed.dns.clone().unwrap_or_default();
-        Planned { steps, result: AddResult { interfaces, dns, ..AddResult::default() }, warnings: Vec::new() }
+        Planned {
+            steps,
+            result: AddResult {
+                interfaces,
+                dns,
+                ..AddResult::default()
+            },
+            warnings: Vec::new(),
+        }
     }
 }
 
 /// Refuses a hardware address for a device that has none.
 fn refuse_mac(device: Device, mac: Option<Mac>) -> Result<(), Error> {
     match (device, mac) {
-        (Device::Netkit(NetkitMode::L3), Some(mac)) => {
-            Err(Error::config(format!("\"mac\": {mac} can't be set: a netkit of mode l3 has no hardware address")))
-        }
+        (Device::Netkit(NetkitMode::L3), Some(mac)) => Err(Error::config(format!(
+            "\"mac\": {mac} can't be set: a netkit of mode l3 has no hardware address"
+        ))),
         (Device::Veth | Device::Netkit(_), _) => Ok(()),
     }
 }

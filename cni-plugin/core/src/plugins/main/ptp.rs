@@ -1,4 +1,5 @@
-//! `ptp`, also reached as `veth`: a veth or netkit whose host end routes to the container, without a bridge.
+//! `ptp`, also reached as `veth`: a veth or netkit whose host end routes to the container, without
+//! a bridge.
 
 mod routed;
 
@@ -39,17 +40,27 @@ impl Ptp {
     /// Reads the configuration.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
-        let mtu = mtu::read(json)?.map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, "")).transpose()?;
+        let mtu = mtu::read(json)?
+            .map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, ""))
+            .transpose()?;
         let device = Device::parse(json, NetkitMode::L3)?;
         let (ip_masq, routed) = (interface::ip_masq(json)?, Routed::parse(json)?);
-        Ok(Self { ip_masq, mtu, dns: conf.dns.clone(), device, mac: None, routed })
+        Ok(Self {
+            ip_masq,
+            mtu,
+            dns: conf.dns.clone(),
+            device,
+            mac: None,
+            routed,
+        })
     }
 
     pub(super) fn pod_mac(&self, call: &Call<'_>) -> Mac {
         self.mac.unwrap_or_else(|| call.pod_mac())
     }
 
-    /// The container's side: no route for the prefix but through the gateway, which is one hop away.
+    /// The container's side: no route for the prefix but through the gateway, which is one hop
+    /// away.
     fn container(call: &Call<'_>, ips: &[IpConfig], lease: &Lease) -> Result<Vec<Step>, Error> {
         let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off);
         let mut routes = Vec::new();
@@ -78,8 +89,10 @@ impl Ptp {
             }
         }
         // The routes of the configuration may go through the gateway, so they follow its own.
-        let first_route =
-            steps.iter().position(|step| matches!(step, Step::Add(Thing::Route(_)))).unwrap_or(steps.len());
+        let first_route = steps
+            .iter()
+            .position(|step| matches!(step, Step::Add(Thing::Route(_))))
+            .unwrap_or(steps.len());
         steps.splice(first_route..first_route, routes);
         Ok(steps)
     }
@@ -101,14 +114,23 @@ impl Ptp {
         let mut steps = Vec::new();
         for ip in ips {
             let net = IpNet::from(gateway(ip)?);
-            steps.push(Step::ensure(Addr { at: port.clone(), net, no_prefix_route: false, no_dad: true }));
+            steps.push(Step::ensure(Addr {
+                at: port.clone(),
+                net,
+                no_prefix_route: false,
+                no_dad: true,
+            }));
             steps.push(Step::add(Route {
                 at: port.clone(),
                 dst: IpNet::from(ip.address.addr()),
                 gw: None,
                 src: None,
                 table: interface::MAIN_TABLE,
-                scope: if ip.address.addr().is_ipv4() { SCOPE_HOST } else { 0 },
+                scope: if ip.address.addr().is_ipv4() {
+                    SCOPE_HOST
+                } else {
+                    0
+                },
                 priority: None,
                 mtu: None,
                 advmss: None,
@@ -120,8 +142,12 @@ impl Ptp {
 }
 
 fn gateway(ip: &IpConfig) -> Result<IpAddr, Error> {
-    ip.gateway
-        .ok_or_else(|| Error::internal(format!("a routed link needs a gateway for {}: the IPAM gave none", ip.address)))
+    ip.gateway.ok_or_else(|| {
+        Error::internal(format!(
+            "a routed link needs a gateway for {}: the IPAM gave none",
+            ip.address
+        ))
+    })
 }
 
 impl Plugin for Ptp {
@@ -130,7 +156,10 @@ impl Plugin for Ptp {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        [Need::Link(call.pod())].into_iter().chain(self.device.need()).collect()
+        [Need::Link(call.pod())]
+            .into_iter()
+            .chain(self.device.need())
+            .collect()
     }
 
     fn gateway_at(&self, call: &Call<'_>) -> Option<LinkRef> {
@@ -138,7 +167,9 @@ impl Plugin for Ptp {
     }
 
     fn needs_of(&self, lease: &Lease) -> Vec<Need> {
-        interface::forwarding_needs(&lease.ips).into_iter().collect()
+        interface::forwarding_needs(&lease.ips)
+            .into_iter()
+            .collect()
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
@@ -153,19 +184,34 @@ impl Plugin for Ptp {
         for ip in &mut given.ips {
             ip.interface = Some(CONTAINER);
         }
-        let lease = if self.routed.is_some() { Routed::lease(given.clone()) } else { given.clone() };
+        let lease = if self.routed.is_some() {
+            Routed::lease(given.clone())
+        } else {
+            given.clone()
+        };
         let ips = lease.ips.clone();
         let (port, pod_mac) = (LinkRef::host(self.device.host(call)), self.pod_mac(call));
         let mut steps = interface::forwarding(&ips, facts);
-        steps.push(self.device.add(call, Ends { mtu: self.mtu, master: None, pod_mac }));
+        steps.push(self.device.add(
+            call,
+            Ends {
+                mtu: self.mtu,
+                master: None,
+                pod_mac,
+            },
+        ));
         steps.extend(Self::port(call, &port, &ips));
-        steps.extend(self.routed.map_or_else(|| Self::host(&port, &ips), |routed| Ok(routed.host(&port, &ips)))?);
+        steps.extend(self.routed.map_or_else(
+            || Self::host(&port, &ips),
+            |routed| Ok(routed.host(&port, &ips)),
+        )?);
         if self.ip_masq {
             // The networks are those of the IPAM.
             steps.extend(interface::masquerade(call, &given.ips));
         }
-        // The container's end comes up last: nothing passes before all that decides about it is there, and what the
-        // kernel does about a new carrier holds up no step but the look at it.
+        // The container's end comes up last: nothing passes before all that decides about it is
+        // there, and what the kernel does about a new carrier holds up no step but the look
+        // at it.
         steps.extend(match self.routed {
             Some(_) => Routed::container(call, self.device.addressed(call.host_mac()), &lease),
             None => Self::container(call, &ips, &lease)?,
@@ -173,29 +219,57 @@ impl Plugin for Ptp {
         steps.push(Step::Wait(Event::Up(port)));
         let interfaces = self.device.interfaces(call, pod_mac).into();
         let dns = interface::dns(self.dns.as_ref(), lease.dns);
-        Ok(Planned { steps, result: AddResult { interfaces, ips, routes: lease.routes, dns }, warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result: AddResult {
+                interfaces,
+                ips,
+                routes: lease.routes,
+                dns,
+            },
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let at = LinkRef::host(self.device.host(call));
-        let rules = self.table().map(|_| Step::Legacy(Legacy::Rules { at, addrs: Vec::new(), table: None }));
-        rules.into_iter().chain(self.device.remnants(call, self.ip_masq)).collect()
+        let rules = self.table().map(|_| {
+            Step::Legacy(Legacy::Rules {
+                at,
+                addrs: Vec::new(),
+                table: None,
+            })
+        });
+        rules
+            .into_iter()
+            .chain(self.device.remnants(call, self.ip_masq))
+            .collect()
     }
 
     fn status_needs(&self) -> Vec<Need> {
-        self.table().map(|_| Need::Routes(Ns::Host)).into_iter().collect()
+        self.table()
+            .map(|_| Need::Routes(Ns::Host))
+            .into_iter()
+            .collect()
     }
 
     /// Warns of a table without a route: the next rule decides then.
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
-        let empty = self.table().filter(|table| !routes.iter().any(|route| route.table == *table));
-        Ok(empty.map(|table| format!("table {table} has no route: what containers send leaves by the main table")))
+        let empty = self
+            .table()
+            .filter(|table| !routes.iter().any(|route| route.table == *table));
+        Ok(empty.map(|table| {
+            format!("table {table} has no route: what containers send leaves by the main table")
+        }))
     }
 
     fn features(&self) -> Vec<Feature> {
         let masquerade = self.ip_masq.then_some(Feature::Masquerade);
-        [self.device.feature()].into_iter().chain(masquerade).collect()
+        [self.device.feature()]
+            .into_iter()
+            .chain(masquerade)
+            .collect()
     }
 
     fn kind(&self) -> Option<&'static str> {

@@ -25,13 +25,22 @@ impl TapConf {
     /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` for the hardware address.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
-        let own = json.str("mac")?.filter(|mac| !mac.is_empty()).map(|text| interface::mac("mac", text)).transpose()?;
+        let own = json
+            .str("mac")?
+            .filter(|mac| !mac.is_empty())
+            .map(|text| interface::mac("mac", text))
+            .transpose()?;
         let from_args = interface::mac_of_args(args)?;
         let (owner, group) = (json.u32("owner")?, json.u32("group")?);
-        let context = json.str("selinuxContext")?.filter(|context| !context.is_empty());
-        if let Some(context) = context.filter(|context| context.contains(|c: char| c.is_control() || c.is_whitespace()))
+        let context = json
+            .str("selinuxContext")?
+            .filter(|context| !context.is_empty());
+        if let Some(context) = context
+            .filter(|context| context.contains(|c: char| c.is_control() || c.is_whitespace()))
         {
-            return Err(Error::config(format!("\"selinuxContext\": {context:?} is no SELinux context")));
+            return Err(Error::config(format!(
+                "\"selinuxContext\": {context:?} is no SELinux context"
+            )));
         }
         let tap = Tap {
             owner,
@@ -51,18 +60,29 @@ impl TapConf {
     }
 
     fn mtu(&self, lease: Option<&Lease>) -> Result<Option<u32>, Error> {
-        let mtu = self.mtu.map(|mtu| mtu::within(mtu, &TAP_MTUS, "")).transpose()?;
+        let mtu = self
+            .mtu
+            .map(|mtu| mtu::within(mtu, &TAP_MTUS, ""))
+            .transpose()?;
         mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
     }
 
     /// The bridge's own name.
     fn bridge(&self, facts: &Facts) -> Result<Option<IfName>, Error> {
-        let Some(bridge) = &self.bridge else { return Ok(None) };
+        let Some(bridge) = &self.bridge else {
+            return Ok(None);
+        };
         let at = facts.place_of(Ns::Pod, bridge);
         match at.as_ref().and_then(|at| facts.link(at)) {
             Some(fact) if fact.kind == "bridge" => Ok(at.map(|at| at.name)),
-            Some(_) => Err(Error::internal(format!("{:?} in the container is no bridge", bridge.as_str()))),
-            None => Err(Error::internal(format!("failed to get bridge {:?}: no such link in pod", bridge.as_str()))),
+            Some(_) => Err(Error::internal(format!(
+                "{:?} in the container is no bridge",
+                bridge.as_str()
+            ))),
+            None => Err(Error::internal(format!(
+                "failed to get bridge {:?}: no such link in pod",
+                bridge.as_str()
+            ))),
         }
     }
 }
@@ -73,7 +93,10 @@ impl Plugin for TapConf {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let bridge = self.bridge.clone().map(|name| Need::NamedLink(Ns::Pod, name));
+        let bridge = self
+            .bridge
+            .clone()
+            .map(|name| Need::NamedLink(Ns::Pod, name));
         bridge.into_iter().chain([Need::Link(call.pod())]).collect()
     }
 
@@ -86,9 +109,21 @@ impl Plugin for TapConf {
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
         let mtu = self.mtu(lease.as_ref())?;
         let mac = self.mac.unwrap_or_else(|| call.pod_mac());
-        let (at, master, kind) = (call.pod(), self.bridge(facts)?, LinkKind::Tap(self.tap.clone()));
-        let steps = vec![Step::add(Link { at, mac: Some(mac), mtu, up: false, master, kind })];
-        // Nobody is asked about its addresses before a program opens it, so nobody waits for the answer.
+        let (at, master, kind) = (
+            call.pod(),
+            self.bridge(facts)?,
+            LinkKind::Tap(self.tap.clone()),
+        );
+        let steps = vec![Step::add(Link {
+            at,
+            mac: Some(mac),
+            mtu,
+            up: false,
+            master,
+            kind,
+        })];
+        // Nobody is asked about its addresses before a program opens it, so nobody waits for the
+        // answer.
         let mut planned = interface::attached(call, mac.to_string(), steps, lease, Dad::On)?;
         planned.result.dns = self.dns.clone().unwrap_or_default();
         Ok(planned)

@@ -7,7 +7,12 @@ const MAX: u16 = 4094;
 
 /// Reads the configuration.
 pub fn parse(conf: &NetConf) -> Result<Child, Error> {
-    Child::parse(conf, Kind::Vlan { id: id(&conf.json)? })
+    Child::parse(
+        conf,
+        Kind::Vlan {
+            id: id(&conf.json)?,
+        },
+    )
 }
 
 /// Reads `vlanId`; absent means 0, as for the reference plugin.
@@ -16,5 +21,9 @@ fn id(json: &Json) -> Result<u16, Error> {
     u16::try_from(id)
         .ok()
         .filter(|id| *id <= MAX)
-        .ok_or_else(|| Error::config(format!("\"vlanId\": invalid VLAN ID {id} (must be between 0 and {MAX})")))
+        .ok_or_else(|| {
+            Error::config(format!(
+                "\"vlanId\": invalid VLAN ID {id} (must be between 0 and {MAX})"
+            ))
+        })
 }

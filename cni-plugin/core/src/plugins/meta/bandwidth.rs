@@ -13,7 +13,8 @@ use crate::plan::step::{Kind, Step};
 use crate::plan::thing::link::IpvlanMode;
 use crate::plan::thing::shaping::{Shaper, Toward};
 use crate::plan::thing::{
-    Attr, Link, LinkAttr, LinkKind, LinkRef, PacketGuard, Redirect, Shaping, Thing, XskGuard, XskLink,
+    Attr, Link, LinkAttr, LinkKind, LinkRef, PacketGuard, Redirect, Shaping, Thing, XskGuard,
+    XskLink,
 };
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
@@ -21,8 +22,9 @@ use crate::plugins::{Call, Planned, Plugin};
 
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
-/// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5), so that the kernel gives it neither IPv6 nor the address
-/// of its own that would only make it send. Nothing compares what passes an ifb with its MTU.
+/// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5), so that the kernel gives it
+/// neither IPv6 nor the address of its own that would only make it send. Nothing compares what
+/// passes an ifb with its MTU.
 const IFB_MTU: u32 = 1279;
 /// Most packets that may wait before an ifb: as before a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
@@ -41,7 +43,9 @@ enum Place {
 fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Result<Place, Error> {
     let name = call.ifname.as_str();
     if pod.index == LOOPBACK {
-        return Err(Error::config(format!("container interface {name:?} is the loopback: nothing shapes it")));
+        return Err(Error::config(format!(
+            "container interface {name:?} is the loopback: nothing shapes it"
+        )));
     }
     if !pod.is_end() {
         return Ok(Place::Pod);
@@ -49,29 +53,55 @@ fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Re
     let own = [call.host_veth(), call.host_netkit()].map(LinkRef::host);
     let is_end = |at: &LinkRef| {
         let is_peer = |index: u32| pod.parent.map_or(own.contains(at), |peer| peer == index);
-        facts.link(at).is_some_and(|fact| fact.kind == pod.kind && is_peer(fact.index))
+        facts
+            .link(at)
+            .is_some_and(|fact| fact.kind == pod.kind && is_peer(fact.index))
     };
-    let host = host_links(prev).find(is_end).or_else(|| facts.peers.get(&call.pod()).cloned());
+    let host = host_links(prev)
+        .find(is_end)
+        .or_else(|| facts.peers.get(&call.pod()).cloned());
     let kind = &pod.kind;
-    let host = host
-        .ok_or_else(|| Error::internal(format!("no {kind} peer of container interface {name:?} found in host ns")))?;
+    let host = host.ok_or_else(|| {
+        Error::internal(format!(
+            "no {kind} peer of container interface {name:?} found in host ns"
+        ))
+    })?;
     Ok(Place::Pair { host })
 }
 
 impl Bandwidth {
-    /// The best queue of a kernel that has these features, for what is asked: behind `tbf` every packet is shaped.
+    /// The best queue of a kernel that has these features, for what is asked: behind `tbf` every
+    /// packet is shaped.
     fn best(&self, has: impl Fn(Feature) -> bool) -> Option<Queue> {
         let best = Queue::best(&has)?;
         let serves = best.lets_pass() || !best.has_program() || self.subnets.is_none();
-        Some(if serves || !has(Feature::Htb) { best } else { Queue::Htb })
+        Some(if serves || !has(Feature::Htb) {
+            best
+        } else {
+            Queue::Htb
+        })
     }
 
-    /// The shaping of a pair: all on the host's end, so that both the root queue of the container's end and the place of its
-    /// filters are the container's own. What comes in from it is sent through an ifb.
-    fn of_pair(&self, call: &Call<'_>, queue: Queue, facts: &Facts, host: LinkRef, mtu: u32) -> Vec<Step> {
+    /// The shaping of a pair: all on the host's end, so that both the root queue of the container's
+    /// end and the place of its filters are the container's own. What comes in from it is sent
+    /// through an ifb.
+    fn of_pair(
+        &self,
+        call: &Call<'_>,
+        queue: Queue,
+        facts: &Facts,
+        host: LinkRef,
+        mtu: u32,
+    ) -> Vec<Step> {
         let to_pod = self.ingress.map(|rate| {
             let queue = with_room(queue, &host, facts);
-            Shaper { at: host.clone(), toward: Toward::Pod, queue, rate, mtu }
+            Shaper {
+                at: host.clone(),
+                toward: Toward::Pod,
+                queue,
+                rate,
+                mtu,
+            }
         });
         let through = self.egress.map(|rate| (call.ifb(Ns::Host), host, rate));
         let from_pod = through.as_ref().map(|(ifb, _, rate)| Shaper {
@@ -88,17 +118,30 @@ impl Bandwidth {
         }
     }
 
-    /// The shaping of an interface that has no end on the host's side: what comes in is sent through an ifb.
+    /// The shaping of an interface that has no end on the host's side: what comes in is sent
+    /// through an ifb.
     fn of_pod(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Vec<Step> {
         let ifb = call.ifb(Ns::Pod);
         let untimed = self.untimed(queue, facts);
-        let to_pod =
-            self.ingress.map(|rate| Shaper { at: ifb.clone(), toward: Toward::Pod, queue: untimed, rate, mtu });
+        let to_pod = self.ingress.map(|rate| Shaper {
+            at: ifb.clone(),
+            toward: Toward::Pod,
+            queue: untimed,
+            rate,
+            mtu,
+        });
         let queue = with_room(queue, &call.pod(), facts);
-        let from_pod = self.egress.map(|rate| Shaper { at: call.pod(), toward: Toward::Network, queue, rate, mtu });
+        let from_pod = self.egress.map(|rate| Shaper {
+            at: call.pod(),
+            toward: Toward::Network,
+            queue,
+            rate,
+            mtu,
+        });
         let mut guards = Vec::new();
         if let Some(shaper) = &from_pod {
-            let guard = PacketGuard::of(shaper, self.subnets.as_ref()).filter(|_| facts.has(Feature::PacketGuard));
+            let guard = PacketGuard::of(shaper, self.subnets.as_ref())
+                .filter(|_| facts.has(Feature::PacketGuard));
             guards.extend(guard.map(Step::add));
             guards.extend(xsk_guard(call, facts));
         }
@@ -112,13 +155,19 @@ impl Bandwidth {
     }
 
     fn shaping(&self, call: &Call<'_>, shapers: impl Iterator<Item = Shaper>) -> Shaping {
-        Shaping { owner: call.owner.short(), shapers: shapers.collect(), guard: None, subnets: self.subnets.clone() }
+        Shaping {
+            owner: call.owner.short(),
+            shapers: shapers.collect(),
+            guard: None,
+            subnets: self.subnets.clone(),
+        }
     }
 
-    /// The queue of an ifb. What an ifb gives back still bears the departure time that `fq` went by, and a socket that asks
-    /// when a packet came in would be told that.
+    /// The queue of an ifb. What an ifb gives back still bears the departure time that `fq` went
+    /// by, and a socket that asks when a packet came in would be told that.
     fn untimed(&self, queue: Queue, facts: &Facts) -> Queue {
-        self.best(|feature| feature != Feature::Fq && facts.has(feature)).unwrap_or(queue)
+        self.best(|feature| feature != Feature::Fq && facts.has(feature))
+            .unwrap_or(queue)
     }
 
     /// Refuses to shape what the subnets leave out.
@@ -126,7 +175,9 @@ impl Bandwidth {
         match shapers(steps).find(|shaper| self.subnets.is_some() && !shaper.queue.lets_pass()) {
             Some(Shaper { at, queue, .. }) => {
                 let sentence = "subnets need eBPF, and fq or htb";
-                Err(Error::internal(format!("{sentence}, and this kernel shapes {at} by {queue}")))
+                Err(Error::internal(format!(
+                    "{sentence}, and this kernel shapes {at} by {queue}"
+                )))
             }
             None => Ok(()),
         }
@@ -134,10 +185,16 @@ impl Bandwidth {
 
     /// Refuses to shape what an ipvlan of mode l3s receives: it passes no filter of this interface.
     fn refuse_l3s(&self, call: &Call<'_>, pod: &LinkFact) -> Result<(), Error> {
-        if self.ingress.is_some() && pod.kind == "ipvlan" && pod.mode == Some(IpvlanMode::L3s.name()) {
+        if self.ingress.is_some()
+            && pod.kind == "ipvlan"
+            && pod.mode == Some(IpvlanMode::L3s.name())
+        {
             let name = call.ifname.as_str();
-            let sentence = "what an ipvlan of mode l3s receives can't be shaped; modes l2 and l3 can";
-            return Err(Error::config(format!("\"ingressRate\" for container interface {name:?}: {sentence}")));
+            let sentence =
+                "what an ipvlan of mode l3s receives can't be shaped; modes l2 and l3 can";
+            return Err(Error::config(format!(
+                "\"ingressRate\" for container interface {name:?}: {sentence}"
+            )));
         }
         Ok(())
     }
@@ -145,32 +202,65 @@ impl Bandwidth {
 
 /// The steps by which what comes in from a link is shaped as it leaves through a new ifb.
 fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>) -> Vec<Step> {
-    let set = |to| Step::add(Attr { at: ifb.clone(), to });
+    let set = |to| {
+        Step::add(Attr {
+            at: ifb.clone(),
+            to,
+        })
+    };
     let kind = LinkKind::Ifb;
-    let link = Link { at: ifb.clone(), mac: None, mtu: Some(IFB_MTU), up: false, master: None, kind };
+    let link = Link {
+        at: ifb.clone(),
+        mac: None,
+        mtu: Some(IFB_MTU),
+        up: false,
+        master: None,
+        kind,
+    };
     let mut steps = vec![Step::add(link), set(LinkAttr::TxQueueLen(PACKETS))];
     steps.extend(mark);
-    steps.extend([Step::add(shaping), set(LinkAttr::Up(true)), Step::add(Redirect { from, to: ifb })]);
+    steps.extend([
+        Step::add(shaping),
+        set(LinkAttr::Up(true)),
+        Step::add(Redirect { from, to: ifb }),
+    ]);
     steps
 }
 
 /// The steps that guard the container's `AF_XDP` sockets; none where the kernel lacks that.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
-    let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else { return Vec::new() };
-    let guard = XskGuard { below: None, netns, owner: call.owner.short() };
+    let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else {
+        return Vec::new();
+    };
+    let guard = XskGuard {
+        below: None,
+        netns,
+        owner: call.owner.short(),
+    };
     let was_there = facts.link(&call.pod()).is_some_and(|link| link.index != 0);
-    vec![Step::add(guard.clone()), Step::ensure(XskLink { guard, at: call.pod(), was_there })]
+    vec![
+        Step::add(guard.clone()),
+        Step::ensure(XskLink {
+            guard,
+            at: call.pod(),
+            was_there,
+        }),
+    ]
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
     fn of(step: &Step) -> &[Shaper] {
-        if let Step::Add(Thing::Shaping(shaping)) = step { &shaping.shapers } else { &[] }
+        if let Step::Add(Thing::Shaping(shaping)) = step {
+            &shaping.shapers
+        } else {
+            &[]
+        }
     }
     steps.iter().flat_map(of)
 }
 
-/// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program beside one where it
-/// would see the wrong packets.
+/// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program
+/// beside one where it would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     let led = |step: &Step| {
         if let Step::Add(Thing::Redirect(Redirect { from, .. })) = step {
@@ -179,57 +269,103 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
             None
         }
     };
-    if let Some((at, _)) = steps.iter().filter_map(led).find(|(_, fact)| fact.redirected_to.is_some()) {
-        return Err(Error::internal(format!("what comes in from link {at} leaves through another link already")));
+    if let Some((at, _)) = steps
+        .iter()
+        .filter_map(led)
+        .find(|(_, fact)| fact.redirected_to.is_some())
+    {
+        return Err(Error::internal(format!(
+            "what comes in from link {at} leaves through another link already"
+        )));
     }
     for Shaper { at, queue, .. } in shapers(steps) {
-        let Some(fact) = facts.shaped.get(at) else { continue };
+        let Some(fact) = facts.shaped.get(at) else {
+            continue;
+        };
         if fact.is_chosen {
-            return Err(Error::internal(format!("link {at} is queued by {:?} already", fact.queue)));
+            return Err(Error::internal(format!(
+                "link {at} is queued by {:?} already",
+                fact.queue
+            )));
         }
         if fact.has_ingress && queue.has_program() {
-            let sentence = "has a queue of kind \"ingress\", beside which nothing can see what leaves";
-            return Err(Error::internal(format!("link {at} {sentence}; \"clsact\" would do both")));
+            let sentence =
+                "has a queue of kind \"ingress\", beside which nothing can see what leaves";
+            return Err(Error::internal(format!(
+                "link {at} {sentence}; \"clsact\" would do both"
+            )));
         }
     }
     Ok(())
 }
 
-/// The warnings where a container without an end on the host's side is limited and nothing holds some of its sockets.
+/// The warnings where a container without an end on the host's side is limited and nothing holds
+/// some of its sockets.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
-    let is_in_pod = |shaping: &Shaping| shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some();
-    let is_sent_in_pod = |step: &Step| matches!(step, Step::Add(Thing::Shaping(shaping)) if is_in_pod(shaping));
+    let is_in_pod =
+        |shaping: &Shaping| shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some();
+    let is_sent_in_pod =
+        |step: &Step| matches!(step, Step::Add(Thing::Shaping(shaping)) if is_in_pod(shaping));
     if !steps.iter().any(is_sent_in_pod) {
         return Vec::new();
     }
-    let guards =
-        [("packet sockets that pass its queue by", Feature::PacketGuard), ("sockets of AF_XDP", Feature::XskBind)];
-    let is_there = |guard| facts.has(guard) && (guard == Feature::PacketGuard || facts.netns.is_some());
+    let guards = [
+        (
+            "packet sockets that pass its queue by",
+            Feature::PacketGuard,
+        ),
+        ("sockets of AF_XDP", Feature::XskBind),
+    ];
+    let is_there =
+        |guard| facts.has(guard) && (guard == Feature::PacketGuard || facts.netns.is_some());
     let sentence = |(sockets, guard): (&str, Feature)| {
-        format!("{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {}", guard.name())
+        format!(
+            "{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {}",
+            guard.name()
+        )
     };
-    guards.into_iter().filter(|(_, guard)| !is_there(*guard)).map(sentence).collect()
+    guards
+        .into_iter()
+        .filter(|(_, guard)| !is_there(*guard))
+        .map(sentence)
+        .collect()
 }
 
-/// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no packet.
+/// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no
+/// packet.
 fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
-    if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) { Queue::Htb } else { queue }
+    if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) {
+        Queue::Htb
+    } else {
+        queue
+    }
 }
 
 /// The queue that shapes on this kernel; the error says what the kernel lacks.
 fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     queue.ok_or_else(|| {
-        let missing = LADDER.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name());
+        let missing = LADDER
+            .iter()
+            .filter(|feature| !facts.has(**feature))
+            .map(|feature| feature.name());
         let missing = missing.collect::<Vec<_>>().join(", ");
-        Error::internal(format!("this kernel can't shape: it lacks {missing}; see `braid doctor`"))
+        Error::internal(format!(
+            "this kernel can't shape: it lacks {missing}; see `braid doctor`"
+        ))
     })
 }
 
 impl Plugin for Bandwidth {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else { return Vec::new() };
-        let mut needs = vec![Need::Features(ASKED), Need::Link(call.pod()), Need::Shaped(call.pod())];
+        let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else {
+            return Vec::new();
+        };
+        let mut needs = vec![
+            Need::Features(ASKED),
+            Need::Link(call.pod()),
+            Need::Shaped(call.pod()),
+        ];
         if self.egress.is_some() {
             needs.push(Need::Netns);
         }
@@ -243,19 +379,31 @@ impl Plugin for Bandwidth {
         needs
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
         let prev = match call.prev {
             Some(prev) => prev.clone(),
             None if self.is_unlimited() => AddResult::default(),
             None => return Err(Error::config("must be called as chained plugin")),
         };
         if self.is_unlimited() {
-            return Ok(Planned { result: prev, ..Planned::default() });
+            return Ok(Planned {
+                result: prev,
+                ..Planned::default()
+            });
         }
         let queue = found(self.best(|feature| facts.has(feature)), facts)?;
         let name = call.ifname.as_str();
         let pod = facts.link(&call.pod());
-        let pod = pod.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
+        let pod = pod.ok_or_else(|| {
+            Error::internal(format!(
+                "interface {name:?} does not exist in the container"
+            ))
+        })?;
         self.refuse_l3s(call, pod)?;
         let mut result = prev;
         let steps = match place(call, &result, facts, pod)? {
@@ -265,20 +413,40 @@ impl Plugin for Bandwidth {
         self.refuse_shaping_all(&steps)?;
         refuse_queued(&steps, facts)?;
         let mut steps = steps;
-        let ifb =
-            steps.iter().find_map(|step| if let Step::Add(Thing::Link(link)) = step { Some(&link.at) } else { None });
+        let ifb = steps.iter().find_map(|step| {
+            if let Step::Add(Thing::Link(link)) = step {
+                Some(&link.at)
+            } else {
+                None
+            }
+        });
         if let Some(LinkRef { ns, name }) = ifb {
-            let sandbox = if *ns == Ns::Pod { call.sandbox.to_owned() } else { String::new() };
-            result.interfaces.push(Interface { name: name.to_string(), sandbox, ..Interface::default() });
+            let sandbox = if *ns == Ns::Pod {
+                call.sandbox.to_owned()
+            } else {
+                String::new()
+            };
+            result.interfaces.push(Interface {
+                name: name.to_string(),
+                sandbox,
+                ..Interface::default()
+            });
         }
         let sent = shapers(&steps).find(|shaper| shaper.toward == Toward::Network);
         let gso = sent.and_then(Shaper::gso_max_size);
-        steps.extend(gso.filter(|size| *size < pod.gso_max_size).map(|size| Step::Set {
-            at: call.pod(),
-            to: LinkAttr::GsoMaxSize(size),
-            from: LinkAttr::GsoMaxSize(pod.gso_max_size),
-        }));
-        Ok(Planned { warnings: unguarded(&steps, facts), steps, result })
+        steps.extend(
+            gso.filter(|size| *size < pod.gso_max_size)
+                .map(|size| Step::Set {
+                    at: call.pod(),
+                    to: LinkAttr::GsoMaxSize(size),
+                    from: LinkAttr::GsoMaxSize(pod.gso_max_size),
+                }),
+        );
+        Ok(Planned {
+            warnings: unguarded(&steps, facts),
+            steps,
+            result,
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
@@ -300,8 +468,10 @@ impl Plugin for Bandwidth {
     }
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
-        let queue = found(facts.best_queue(), facts).map_err(|err| Error::not_available(err.msg))?;
-        Ok(shortcoming(queue, |feature| facts.has(feature)).map(|why| format!("bandwidth by {queue}: {why}")))
+        let queue =
+            found(facts.best_queue(), facts).map_err(|err| Error::not_available(err.msg))?;
+        Ok(shortcoming(queue, |feature| facts.has(feature))
+            .map(|why| format!("bandwidth by {queue}: {why}")))
     }
 }
 

@@ -13,7 +13,10 @@ use crate::plugins::{Call, Planned, Plugin};
 use std::net::IpAddr;
 
 /// Tables of the older iptables, which nf_tables does not show.
-const LEGACY: [(&str, bool); 2] = [("/proc/net/ip_tables_names", true), ("/proc/net/ip6_tables_names", false)];
+const LEGACY: [(&str, bool); 2] = [
+    ("/proc/net/ip_tables_names", true),
+    ("/proc/net/ip6_tables_names", false),
+];
 
 /// Names that are no administrator's chain's.
 const RESERVED: [&str; 12] = [
@@ -38,7 +41,8 @@ pub struct Firewall {
     admin_chain: String,
     zone: String,
     policy: Policy,
-    /// The reason why an ADD can't do what is asked for. A DEL can: the reference plugin may have done it.
+    /// The reason why an ADD can't do what is asked for. A DEL can: the reference plugin may have
+    /// done it.
     refusal: Option<Error>,
 }
 
@@ -76,20 +80,35 @@ impl Firewall {
             _ => Backend::Found,
         };
         let zone = named("firewalldZone", "trusted")?;
-        let refusal = refuse_name(&admin_chain).err().or(policy.as_ref().err().cloned());
-        Ok(Self { backend, admin_chain, zone, policy: policy.unwrap_or(Policy::Open), refusal })
+        let refusal = refuse_name(&admin_chain)
+            .err()
+            .or(policy.as_ref().err().cloned());
+        Ok(Self {
+            backend,
+            admin_chain,
+            zone,
+            policy: policy.unwrap_or(Policy::Open),
+            refusal,
+        })
     }
 
     /// The rules that have to be there; none where the container has no address.
     fn rules(&self, call: &Call<'_>, facts: &Facts) -> Result<Option<Rules>, Error> {
-        let Some(prev) = call.prev else { return Ok(None) };
+        let Some(prev) = call.prev else {
+            return Ok(None);
+        };
         let addrs = addrs(prev);
         if addrs.is_empty() {
             return Ok(None);
         }
         let bridge = || {
-            let first = prev.interfaces.first().filter(|interface| interface.sandbox.is_empty());
-            let name = first.map(|interface| interface.name.as_str()).unwrap_or_default();
+            let first = prev
+                .interfaces
+                .first()
+                .filter(|interface| interface.sandbox.is_empty());
+            let name = first
+                .map(|interface| interface.name.as_str())
+                .unwrap_or_default();
             IfName::parse(name).map_err(|err| {
                 Error::config(format!(
                     "\"ingressPolicy\" is for a bridge of the host, the first interface of prevResult: {name:?}: {err}"
@@ -98,26 +117,58 @@ impl Firewall {
         };
         let isolation = match self.policy {
             Policy::Open => None,
-            Policy::SameBridge => Some(Isolation { bridge: bridge()?, within: false }),
-            Policy::Isolated => Some(Isolation { bridge: bridge()?, within: true }),
+            Policy::SameBridge => Some(Isolation {
+                bridge: bridge()?,
+                within: false,
+            }),
+            Policy::Isolated => Some(Isolation {
+                bridge: bridge()?,
+                within: true,
+            }),
         };
         let gate = if facts.has_firewalld && self.backend != Backend::Chains {
-            Gate::Firewalld { zone: self.zone.clone() }
+            Gate::Firewalld {
+                zone: self.zone.clone(),
+            }
         } else {
-            Gate::Chains { admin: self.admin_chain.clone() }
+            Gate::Chains {
+                admin: self.admin_chain.clone(),
+            }
         };
-        let legacy = if matches!(gate, Gate::Chains { .. }) { legacy(&addrs, facts) } else { Vec::new() };
-        Ok(Some(Rules { addrs, isolation, gate, legacy, owner: call.owner.short() }))
+        let legacy = if matches!(gate, Gate::Chains { .. }) {
+            legacy(&addrs, facts)
+        } else {
+            Vec::new()
+        };
+        Ok(Some(Rules {
+            addrs,
+            isolation,
+            gate,
+            legacy,
+            owner: call.owner.short(),
+        }))
     }
 }
 
 /// The tables of the older iptables for the families of the addresses; one of NAT does not drop.
 fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<LegacyTable> {
     let of = |(path, is_ipv4): (&str, bool)| {
-        let tables = facts.files.get(path).filter(|_| addrs.iter().any(|addr| addr.is_ipv4() == is_ipv4));
-        let names: Vec<&str> = tables.map(|tables| tables.lines().collect()).unwrap_or_default();
-        let dropping = names.into_iter().filter(|name| ["filter", "mangle", "security"].contains(name));
-        dropping.map(|name| LegacyTable { is_ipv4, name: name.to_owned() }).collect::<Vec<_>>()
+        let tables = facts
+            .files
+            .get(path)
+            .filter(|_| addrs.iter().any(|addr| addr.is_ipv4() == is_ipv4));
+        let names: Vec<&str> = tables
+            .map(|tables| tables.lines().collect())
+            .unwrap_or_default();
+        let dropping = names
+            .into_iter()
+            .filter(|name| ["filter", "mangle", "security"].contains(name));
+        dropping
+            .map(|name| LegacyTable {
+                is_ipv4,
+                name: name.to_owned(),
+            })
+            .collect::<Vec<_>>()
     };
     LEGACY.into_iter().flat_map(of).collect()
 }
@@ -139,13 +190,19 @@ fn refuse_name(admin_chain: &str) -> Result<(), Error> {
         || !admin_chain.chars().all(is_name)
         || !admin_chain.starts_with(|c: char| c.is_ascii_alphabetic())
     {
-        let sentence =
-            format!("is no name of a chain: a letter, then up to {} letters, digits, '_', '-' or '.'", CHAIN_LEN - 1);
-        return Err(Error::config(format!("\"iptablesAdminChainName\": {admin_chain:?} {sentence}")));
+        let sentence = format!(
+            "is no name of a chain: a letter, then up to {} letters, digits, '_', '-' or '.'",
+            CHAIN_LEN - 1
+        );
+        return Err(Error::config(format!(
+            "\"iptablesAdminChainName\": {admin_chain:?} {sentence}"
+        )));
     }
     if RESERVED.contains(&admin_chain) {
         let sentence = "means something else to iptables, or to this plugin";
-        return Err(Error::config(format!("\"iptablesAdminChainName\": {admin_chain:?} {sentence}")));
+        return Err(Error::config(format!(
+            "\"iptablesAdminChainName\": {admin_chain:?} {sentence}"
+        )));
     }
     Ok(())
 }
@@ -175,29 +232,62 @@ impl Plugin for Firewall {
         }
         if self.backend == Backend::Firewalld && !facts.has_firewalld {
             let sentence = "but firewalld does not run: nobody has its name on the system bus";
-            return Err(Error::internal(format!("\"backend\": \"firewalld\", {sentence}")));
+            return Err(Error::internal(format!(
+                "\"backend\": \"firewalld\", {sentence}"
+            )));
         }
         self.rules(call, facts).map(drop)
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
-        let result = call.prev.cloned().ok_or_else(|| Error::config("missing prevResult from earlier plugin"))?;
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let result = call
+            .prev
+            .cloned()
+            .ok_or_else(|| Error::config("missing prevResult from earlier plugin"))?;
         let Some(rules) = self.rules(call, facts)? else {
-            return Ok(Planned { result, ..Planned::default() });
+            return Ok(Planned {
+                result,
+                ..Planned::default()
+            });
         };
         let port = || host_links(&result).find(|at| facts.link(at).is_some_and(LinkFact::is_end));
-        let is_within = rules.isolation.as_ref().is_some_and(|isolation| isolation.within);
-        let isolate = |at| Step::ensure(Attr { at, to: LinkAttr::Isolated(true) });
-        let mut steps: Vec<Step> = is_within.then(port).flatten().map(isolate).into_iter().collect();
+        let is_within = rules
+            .isolation
+            .as_ref()
+            .is_some_and(|isolation| isolation.within);
+        let isolate = |at| {
+            Step::ensure(Attr {
+                at,
+                to: LinkAttr::Isolated(true),
+            })
+        };
+        let mut steps: Vec<Step> = is_within
+            .then(port)
+            .flatten()
+            .map(isolate)
+            .into_iter()
+            .collect();
         steps.push(Step::add(rules));
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result,
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         let addrs = call.prev.map(addrs).unwrap_or_default();
         vec![
             Step::Forget(Kind::Firewall, call.owner.short()),
-            Step::Legacy(Legacy::Firewall { addrs, zone: self.zone.clone() }),
+            Step::Legacy(Legacy::Firewall {
+                addrs,
+                zone: self.zone.clone(),
+            }),
         ]
     }
 
@@ -224,10 +314,19 @@ mod tests {
     #[test]
     fn what_can_not_be_done_is_refused_by_name_but_a_del_goes_on() {
         let refused = |keys: &str| parse(keys).refusal.expect("refused").msg;
-        assert_eq!(refused(r#","ingressPolicy":"x""#), r#"unknown ingress policy: "x""#);
+        assert_eq!(
+            refused(r#","ingressPolicy":"x""#),
+            r#"unknown ingress policy: "x""#
+        );
         assert!(refused(r#","iptablesAdminChainName":"two words""#).contains(r#""two words""#));
-        assert!(refused(r#","iptablesAdminChainName":"a-name-of-more-than-28-letters""#).contains("28"));
-        for fine in ["", r#","backend":"iptables""#, r#","backend":"nftables","ingressPolicy":"open""#] {
+        assert!(
+            refused(r#","iptablesAdminChainName":"a-name-of-more-than-28-letters""#).contains("28")
+        );
+        for fine in [
+            "",
+            r#","backend":"iptables""#,
+            r#","backend":"nftables","ingressPolicy":"open""#,
+        ] {
             assert_eq!(parse(fine).refusal, None, "{fine}");
         }
     }
@@ -235,44 +334,118 @@ mod tests {
     #[test]
     fn firewalld_is_chosen_where_it_runs_unless_the_backend_is_named() {
         let eth0 = IfName::parse("eth0").expect("a name");
-        let ip = IpConfig { address: "10.1.0.5/24".parse().expect("a net"), gateway: None, interface: None };
-        let prev = AddResult { ips: vec![ip], ..AddResult::default() };
+        let ip = IpConfig {
+            address: "10.1.0.5/24".parse().expect("a net"),
+            gateway: None,
+            interface: None,
+        };
+        let prev = AddResult {
+            ips: vec![ip],
+            ..AddResult::default()
+        };
         let mut call = call(&eth0);
         call.prev = Some(&prev);
         let gate = |keys: &str, has_firewalld| {
-            let facts = Facts { has_firewalld, ..Facts::default() };
+            let facts = Facts {
+                has_firewalld,
+                ..Facts::default()
+            };
             let plugin = parse(keys);
             plugin.refuse(&call, &facts).map_err(|err| err.msg)?;
-            Ok::<_, String>(plugin.rules(&call, &facts).expect("rules").expect("addresses").gate)
+            Ok::<_, String>(
+                plugin
+                    .rules(&call, &facts)
+                    .expect("rules")
+                    .expect("addresses")
+                    .gate,
+            )
         };
-        let (chains, firewalld) = (r#","backend":"iptables""#, r#","backend":"firewalld","firewalldZone":"work""#);
-        let admin = || Gate::Chains { admin: "CNI-ADMIN".to_owned() };
-        assert_eq!(gate("", true), Ok(Gate::Firewalld { zone: "trusted".to_owned() }));
-        assert_eq!((gate("", false), gate(chains, true)), (Ok(admin()), Ok(admin())));
-        assert_eq!(gate(firewalld, true), Ok(Gate::Firewalld { zone: "work".to_owned() }));
-        assert!(gate(firewalld, false).expect_err("refused").contains("firewalld does not run"));
+        let (chains, firewalld) = (
+            r#","backend":"iptables""#,
+            r#","backend":"firewalld","firewalldZone":"work""#,
+        );
+        let admin = || Gate::Chains {
+            admin: "CNI-ADMIN".to_owned(),
+        };
+        assert_eq!(
+            gate("", true),
+            Ok(Gate::Firewalld {
+                zone: "trusted".to_owned()
+            })
+        );
+        assert_eq!(
+            (gate("", false), gate(chains, true)),
+            (Ok(admin()), Ok(admin()))
+        );
+        assert_eq!(
+            gate(firewalld, true),
+            Ok(Gate::Firewalld {
+                zone: "work".to_owned()
+            })
+        );
+        assert!(
+            gate(firewalld, false)
+                .expect_err("refused")
+                .contains("firewalld does not run")
+        );
     }
 
     #[test]
     fn each_address_of_any_interface_is_let_through_and_the_first_interface_is_the_bridge() {
         let eth0 = IfName::parse("eth0").expect("a name");
-        let interface = |name: &str| Interface { name: name.to_owned(), ..Interface::default() };
-        let ip = |text: &str, at| IpConfig { address: text.parse().expect("a net"), gateway: None, interface: at };
+        let interface = |name: &str| Interface {
+            name: name.to_owned(),
+            ..Interface::default()
+        };
+        let ip = |text: &str, at| IpConfig {
+            address: text.parse().expect("a net"),
+            gateway: None,
+            interface: at,
+        };
         let prev = AddResult {
             interfaces: vec![interface("br0"), interface("eth0")],
-            ips: vec![ip("fd00::5/64", Some(1)), ip("10.1.0.5/24", None), ip("10.1.0.5/16", Some(0))],
+            ips: vec![
+                ip("fd00::5/64", Some(1)),
+                ip("10.1.0.5/24", None),
+                ip("10.1.0.5/16", Some(0)),
+            ],
             ..AddResult::default()
         };
         let mut call = call(&eth0);
         call.prev = Some(&prev);
-        let rules =
-            parse(r#","ingressPolicy":"isolated""#).rules(&call, &Facts::default()).expect("rules").expect("addresses");
-        assert_eq!(rules.addrs, ["10.1.0.5", "fd00::5"].map(|addr| addr.parse::<IpAddr>().expect("an address")));
+        let rules = parse(r#","ingressPolicy":"isolated""#)
+            .rules(&call, &Facts::default())
+            .expect("rules")
+            .expect("addresses");
+        assert_eq!(
+            rules.addrs,
+            ["10.1.0.5", "fd00::5"].map(|addr| addr.parse::<IpAddr>().expect("an address"))
+        );
         let bridge = IfName::parse("br0").expect("a name");
-        assert_eq!(rules.isolation, Some(Isolation { bridge, within: true }));
-        assert_eq!(parse("").rules(&call, &Facts::default()).expect("rules").expect("addresses").isolation, None);
-        let none = AddResult { interfaces: Vec::new(), ..prev.clone() };
+        assert_eq!(
+            rules.isolation,
+            Some(Isolation {
+                bridge,
+                within: true
+            })
+        );
+        assert_eq!(
+            parse("")
+                .rules(&call, &Facts::default())
+                .expect("rules")
+                .expect("addresses")
+                .isolation,
+            None
+        );
+        let none = AddResult {
+            interfaces: Vec::new(),
+            ..prev.clone()
+        };
         call.prev = Some(&none);
-        assert!(parse(r#","ingressPolicy":"same-bridge""#).rules(&call, &Facts::default()).is_err());
+        assert!(
+            parse(r#","ingressPolicy":"same-bridge""#)
+                .rules(&call, &Facts::default())
+                .is_err()
+        );
     }
 }

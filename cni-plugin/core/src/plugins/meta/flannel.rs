@@ -1,7 +1,8 @@
-//! `flannel`: the configuration of another plugin, which does the work, made of what flanneld wrote about this node.
+//! `flannel`: the configuration of another plugin, which does the work, made of what flanneld wrote
+//! about this node.
 //!
-//! The plugin of that name keeps the configuration in a file, by which its DEL finds it. This file is written too, so that
-//! either can detach what the other attached.
+//! The plugin of that name keeps the configuration in a file, by which its DEL finds it. This file
+//! is written too, so that either can detach what the other attached.
 
 use crate::cni::address::parse_cidr;
 use crate::cni::{Error, Json, NetConf};
@@ -31,12 +32,21 @@ pub struct Flannel {
 impl Flannel {
     /// Reads the configuration.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
-        let made = conf.json.object(MADE)?.map(|made| made.clone().sorted().to_string());
-        Ok(Self { data_dir: key(&conf.json, "dataDir", DATA_DIR)?, made })
+        let made = conf
+            .json
+            .object(MADE)?
+            .map(|made| made.clone().sorted().to_string());
+        Ok(Self {
+            data_dir: key(&conf.json, "dataDir", DATA_DIR)?,
+            made,
+        })
     }
 
     fn note(&self, call: &Call<'_>, text: String) -> Note {
-        Note { path: note_path(&self.data_dir, &call.owner.container_id), text }
+        Note {
+            path: note_path(&self.data_dir, &call.owner.container_id),
+            text,
+        }
     }
 }
 
@@ -47,7 +57,10 @@ pub fn subnet_file(conf: &NetConf) -> Result<String, Error> {
 
 /// The file with the configuration that a container was attached by.
 pub fn data_file(conf: &NetConf, container_id: &str) -> Result<String, Error> {
-    Ok(note_path(&key(&conf.json, "dataDir", DATA_DIR)?, container_id))
+    Ok(note_path(
+        &key(&conf.json, "dataDir", DATA_DIR)?,
+        container_id,
+    ))
 }
 
 /// The configuration with what was made of it.
@@ -55,18 +68,26 @@ pub fn data_file(conf: &NetConf, container_id: &str) -> Result<String, Error> {
 pub fn with_made(conf: &NetConf, made: &Json) -> NetConf {
     let mut json = Json::clone(&conf.json);
     json.set(MADE, made.clone());
-    NetConf { json: json.into(), ..conf.clone() }
+    NetConf {
+        json: json.into(),
+        ..conf.clone()
+    }
 }
 
 fn key(json: &Json, key: &str, default: &str) -> Result<String, Error> {
-    Ok(json.str(key)?.filter(|path| !path.is_empty()).unwrap_or(default).to_owned())
+    Ok(json
+        .str(key)?
+        .filter(|path| !path.is_empty())
+        .unwrap_or(default)
+        .to_owned())
 }
 
 fn note_path(data_dir: &str, container_id: &str) -> String {
     format!("{data_dir}/{container_id}")
 }
 
-/// The configuration of the plugin that does the work, made of `delegate`, `ipam` and the file of flanneld.
+/// The configuration of the plugin that does the work, made of `delegate`, `ipam` and the file of
+/// flanneld.
 pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     let mut made = bare_delegate(conf)?;
     let subnet = Subnet::parse(text).map_err(|err| Error::internal(format!("{file}: {err}")))?;
@@ -78,12 +99,26 @@ pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     }
     let mut ipam = ipam(conf)?;
     let mut routes = ipam.list("routes")?.unwrap_or_default().to_vec();
-    if let Some(wrong) = routes.iter().find(|route| !matches!(route, Json::Object(_))) {
-        return Err(wrong.mismatch("an object").context("failed to parse ipam.routes"));
+    if let Some(wrong) = routes
+        .iter()
+        .find(|route| !matches!(route, Json::Object(_)))
+    {
+        return Err(wrong
+            .mismatch("an object")
+            .context("failed to parse ipam.routes"));
     }
-    routes.extend(subnet.networks.iter().map(|net| Json::object_of([("dst", net.to_string().into())])));
-    let range = |net: &IpNet| Json::Array(vec![Json::object_of([("subnet", net.to_string().into())])]);
-    ipam.set("ranges", subnet.subnets.iter().map(range).collect::<Vec<_>>());
+    routes.extend(
+        subnet
+            .networks
+            .iter()
+            .map(|net| Json::object_of([("dst", net.to_string().into())])),
+    );
+    let range =
+        |net: &IpNet| Json::Array(vec![Json::object_of([("subnet", net.to_string().into())])]);
+    ipam.set(
+        "ranges",
+        subnet.subnets.iter().map(range).collect::<Vec<_>>(),
+    );
     ipam.set("routes", routes);
     made.set("ipam", ipam);
     Ok(made)
@@ -98,13 +133,22 @@ pub fn delegate_for_release(conf: &NetConf) -> Result<Json, Error> {
 
 /// The keys that need no file.
 fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
-    let mut made = conf.json.object("delegate")?.cloned().unwrap_or_else(|| Json::object_of([]));
+    let mut made = conf
+        .json
+        .object("delegate")?
+        .cloned()
+        .unwrap_or_else(|| Json::object_of([]));
     match made.get("type") {
         None | Some(Json::String(_)) => {}
-        Some(_) => return Err(Error::config("'delegate' dictionary, if present, must have (string) 'type' field")),
+        Some(_) => {
+            return Err(Error::config(
+                "'delegate' dictionary, if present, must have (string) 'type' field",
+            ));
+        }
     }
     if let Some(key) = ["name", "ipam"].into_iter().find(|key| made.has(key)) {
-        let sentence = format!("'delegate' dictionary must not have '{key}' field, it'll be set by flannel");
+        let sentence =
+            format!("'delegate' dictionary must not have '{key}' field, it'll be set by flannel");
         return Err(Error::config(sentence));
     }
     if let Some(runtime) = conf.json.get("runtimeConfig") {
@@ -116,7 +160,9 @@ fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
     }
     let kind = made.string("type")?;
     if [FLANNEL, "braid"].contains(&kind.as_str()) {
-        return Err(Error::config(format!("\"delegate\": type {kind:?} makes no interface of its own")));
+        return Err(Error::config(format!(
+            "\"delegate\": type {kind:?} makes no interface of its own"
+        )));
     }
     if kind == "bridge" && !made.has("isGateway") {
         made.set("isGateway", true);
@@ -128,7 +174,11 @@ fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
 }
 
 fn ipam(conf: &NetConf) -> Result<Json, Error> {
-    let mut ipam = conf.json.object("ipam")?.cloned().unwrap_or_else(|| Json::object_of([]));
+    let mut ipam = conf
+        .json
+        .object("ipam")?
+        .cloned()
+        .unwrap_or_else(|| Json::object_of([]));
     if !ipam.has("type") {
         ipam.set("type", "host-local");
     }
@@ -151,7 +201,10 @@ impl Subnet {
     /// Reads lines of `KEY=value`; others than flannel's own are passed over.
     fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| {
-            let mut values = text.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| *name == key);
+            let mut values = text
+                .lines()
+                .filter_map(|line| line.split_once('='))
+                .filter(|(name, _)| *name == key);
             values.next_back().map(|(_, value)| value)
         };
         let [mut networks, mut subnets] = [Vec::new(), Vec::new()];
@@ -180,13 +233,22 @@ impl Subnet {
             return Err(format!("is missing {}", missing.join(", ")));
         }
         let mtu = mtu.unwrap_or_default();
-        let mtu = mtu.parse().map_err(|err| format!("FLANNEL_MTU {mtu:?} is no number of bytes: {err}"))?;
-        Ok(Self { networks, subnets, mtu, is_masqueraded: masq == Some("true") })
+        let mtu = mtu
+            .parse()
+            .map_err(|err| format!("FLANNEL_MTU {mtu:?} is no number of bytes: {err}"))?;
+        Ok(Self {
+            networks,
+            subnets,
+            mtu,
+            is_masqueraded: masq == Some("true"),
+        })
     }
 }
 
 fn network(key: &str, text: &str) -> Result<IpNet, String> {
-    parse_cidr(text).map(|net| net.trunc()).map_err(|err| format!("{key}: {}", err.msg))
+    parse_cidr(text)
+        .map(|net| net.trunc())
+        .map_err(|err| format!("{key}: {}", err.msg))
 }
 
 impl Plugin for Flannel {
@@ -194,10 +256,22 @@ impl Plugin for Flannel {
         Vec::new()
     }
 
-    fn plan(&self, call: &Call<'_>, _facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
-        let made = self.made.clone().ok_or_else(|| Error::internal("no configuration was made for flannel"))?;
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        _facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let made = self
+            .made
+            .clone()
+            .ok_or_else(|| Error::internal("no configuration was made for flannel"))?;
         let result = call.prev.cloned().unwrap_or_default();
-        Ok(Planned { steps: vec![Step::add(self.note(call, made))], result, warnings: Vec::new() })
+        Ok(Planned {
+            steps: vec![Step::add(self.note(call, made))],
+            result,
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
@@ -214,11 +288,12 @@ impl Plugin for Flannel {
 mod tests {
     use super::*;
 
-    const ENV: &str =
-        "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
+    const ENV: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
 
     fn made(conf: &str, env: &str) -> Result<String, Error> {
-        let conf = NetConf::parse(format!(r#"{{"name":"cni-flannel","type":"flannel"{conf}}}"#).as_bytes())?;
+        let conf = NetConf::parse(
+            format!(r#"{{"name":"cni-flannel","type":"flannel"{conf}}}"#).as_bytes(),
+        )?;
         delegate(&conf, "subnet.env", env).map(|made| made.sorted().to_string())
     }
 
@@ -237,7 +312,8 @@ mod tests {
         let two = ENV.replace("10.1.0.0/16", "10.1.0.0/16,192.168.0.0/16,10.1.0.0/16");
         let made = made("", &(two + six)).unwrap();
         let ranges = r#""ranges":[[{"subnet":"10.1.17.0/24"}],[{"subnet":"fc00::/64"}]]"#;
-        let routes = r#""routes":[{"dst":"10.1.0.0/16"},{"dst":"192.168.0.0/16"},{"dst":"fc00::/48"}]"#;
+        let routes =
+            r#""routes":[{"dst":"10.1.0.0/16"},{"dst":"192.168.0.0/16"},{"dst":"fc00::/48"}]"#;
         assert!(made.contains(ranges) && made.contains(routes), "{made}");
     }
 
@@ -260,19 +336,42 @@ mod tests {
     fn flannel_masquerades_or_the_plugin_does() {
         for (text, is_plugins) in [("true", false), ("false", true), ("yes", true)] {
             let made = made("", &ENV.replace("=true", &format!("={text}"))).unwrap();
-            assert!(made.contains(&format!("\"ipMasq\":{is_plugins}")), "{text}: {made}");
+            assert!(
+                made.contains(&format!("\"ipMasq\":{is_plugins}")),
+                "{text}: {made}"
+            );
         }
     }
 
     #[test]
     fn what_can_not_be_used_is_refused_by_name() {
         for (conf, env, word) in [
-            ("", "", "subnet.env: is missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET"),
-            ("", "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24", "is missing FLANNEL_MTU, FLANNEL_IPMASQ"),
+            (
+                "",
+                "",
+                "subnet.env: is missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET",
+            ),
+            (
+                "",
+                "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24",
+                "is missing FLANNEL_MTU, FLANNEL_IPMASQ",
+            ),
             ("", "FLANNEL_NETWORK=x", "FLANNEL_NETWORK: invalid CIDR"),
-            (r#","delegate":{"type":1}"#, ENV, "must have (string) 'type' field"),
-            (r#","delegate":{"name":"n"}"#, ENV, "must not have 'name' field"),
-            (r#","delegate":{"ipam":{}}"#, ENV, "must not have 'ipam' field"),
+            (
+                r#","delegate":{"type":1}"#,
+                ENV,
+                "must have (string) 'type' field",
+            ),
+            (
+                r#","delegate":{"name":"n"}"#,
+                ENV,
+                "must not have 'name' field",
+            ),
+            (
+                r#","delegate":{"ipam":{}}"#,
+                ENV,
+                "must not have 'ipam' field",
+            ),
             (r#","delegate":{"type":"flannel"}"#, ENV, "\"flannel\""),
             (r#","ipam":{"routes":[1]}"#, ENV, "ipam.routes"),
         ] {

@@ -21,7 +21,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Highest bit of a packet's mark.
 const LAST_MARK_BIT: i64 = 31;
-/// So many ports are worth the time to count those that eBPF leads; of fewer, its map says when it is full.
+/// So many ports are worth the time to count those that eBPF leads; of fewer, its map says when it
+/// is full.
 const MANY: usize = 64;
 /// Kernel features that eBPF needs to redirect clients.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
@@ -40,8 +41,8 @@ pub struct Portmap {
     asked: Asked,
     /// The conditions that a redirected packet meets.
     conditions: Conditions,
-    /// The reason why an ADD of a container with ports can't do what is asked for. A DEL can: the reference plugin may have
-    /// done it.
+    /// The reason why an ADD of a container with ports can't do what is asked for. A DEL can: the
+    /// reference plugin may have done it.
     refusal: Option<Error>,
 }
 
@@ -81,25 +82,51 @@ impl Portmap {
         };
         let conditions = refuse_backend(json).and_then(|()| conditions_of(json));
         let refusal = conditions.as_ref().err().cloned();
-        Ok(Self { mappings, snat, masq_all, asked, conditions: conditions.unwrap_or_default(), refusal })
+        Ok(Self {
+            mappings,
+            snat,
+            masq_all,
+            asked,
+            conditions: conditions.unwrap_or_default(),
+            refusal,
+        })
     }
 
     /// The ports of the container's first address of each family.
     fn ports(&self, call: &Call<'_>) -> Vec<HostPort> {
         let (mut ports, mut seen) = (Vec::new(), BTreeSet::new());
-        for ip in call.prev.map(|prev| first_of_each_family(prev, call)).unwrap_or_default() {
+        for ip in call
+            .prev
+            .map(|prev| first_of_each_family(prev, call))
+            .unwrap_or_default()
+        {
             let addr = ip.addr();
-            let all = || if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let all = || {
+                if addr.is_ipv4() {
+                    Ipv4Addr::UNSPECIFIED.into()
+                } else {
+                    Ipv6Addr::UNSPECIFIED.into()
+                }
+            };
             for mapping in &self.mappings {
-                // As with the reference plugin, a host address of the other family means nothing here.
-                let Some(host) =
-                    Some(mapping.host_ip.unwrap_or_else(all)).filter(|host| host.is_ipv4() == addr.is_ipv4())
+                // As with the reference plugin, a host address of the other family means nothing
+                // here.
+                let Some(host) = Some(mapping.host_ip.unwrap_or_else(all))
+                    .filter(|host| host.is_ipv4() == addr.is_ipv4())
                 else {
                     continue;
                 };
                 let conditional = !self.conditions.of(addr.is_ipv4()).is_empty();
-                let at = Entrance { addr: host, protocol: mapping.protocol, port: mapping.host_port, conditional };
-                let port = HostPort { at, to: SocketAddr::new(addr, mapping.container_port) };
+                let at = Entrance {
+                    addr: host,
+                    protocol: mapping.protocol,
+                    port: mapping.host_port,
+                    conditional,
+                };
+                let port = HostPort {
+                    at,
+                    to: SocketAddr::new(addr, mapping.container_port),
+                };
                 if seen.insert((port.at, port.to)) {
                     ports.push(port);
                 }
@@ -108,16 +135,34 @@ impl Portmap {
         ports
     }
 
-    /// The backend that redirects clients to the container. eBPF rewrites only sources whose answer would go astray, tests
-    /// no conditions, and redirects only to a veth, or to a netkit with a hardware address.
+    /// The backend that redirects clients to the container. eBPF rewrites only sources whose answer
+    /// would go astray, tests no conditions, and redirects only to a veth, or to a netkit with
+    /// a hardware address.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
-        if self.asked != Asked::Ebpf || self.masq_all || !self.conditions.is_empty() || lacking(facts).is_some() {
+        if self.asked != Asked::Ebpf
+            || self.masq_all
+            || !self.conditions.is_empty()
+            || lacking(facts).is_some()
+        {
             return Backend::Nftables;
         }
-        let is_own = |interface: &&Interface| interface.name == call.ifname.as_str() && !interface.sandbox.is_empty();
-        let mac = prev.interfaces.iter().find(is_own).and_then(|own| Mac::parse(&own.mac));
-        let end = host_links(prev).find_map(|at| facts.link(&at).filter(|fact| fact.is_end()).map(|f| (at, f)));
-        let (Some(mac), Some((link, fact))) = (mac, end) else { return Backend::Nftables };
+        let is_own = |interface: &&Interface| {
+            interface.name == call.ifname.as_str() && !interface.sandbox.is_empty()
+        };
+        let mac = prev
+            .interfaces
+            .iter()
+            .find(is_own)
+            .and_then(|own| Mac::parse(&own.mac));
+        let end = host_links(prev).find_map(|at| {
+            facts
+                .link(&at)
+                .filter(|fact| fact.is_end())
+                .map(|f| (at, f))
+        });
+        let (Some(mac), Some((link, fact))) = (mac, end) else {
+            return Backend::Nftables;
+        };
         Backend::Ebpf(Way {
             neighbours: !fact.isolated,
             link,
@@ -129,13 +174,20 @@ impl Portmap {
     }
 
     /// All that the step needs to know.
-    fn host_ports(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: Vec<HostPort>) -> HostPorts {
+    fn host_ports(
+        &self,
+        call: &Call<'_>,
+        prev: &AddResult,
+        facts: &Facts,
+        ports: Vec<HostPort>,
+    ) -> HostPorts {
         HostPorts {
             targets: self.targets(call, prev, facts, &ports),
             owner: call.owner.short(),
             container_id: call.owner.container_id.clone(),
             backend: self.backend(call, prev, facts),
-            loopback: is_at_loopback(&ports) && AT_LOOPBACK.iter().all(|feature| facts.has(*feature)),
+            loopback: is_at_loopback(&ports)
+                && AT_LOOPBACK.iter().all(|feature| facts.has(*feature)),
             conditions: self.conditions.clone(),
             ports,
         }
@@ -147,17 +199,33 @@ impl Portmap {
             Backend::Nftables if self.asked == Asked::Iptables => {
                 ("iptables", "braid does without iptables".to_owned())
             }
-            Backend::Nftables if self.asked == Asked::Ebpf && !self.masq_all => match lacking(facts) {
-                _ if !self.conditions.is_empty() => ("ebpf", "it asks for no conditions".to_owned()),
-                Some(lacking) => ("ebpf", lacking),
-                None => ("ebpf", "it leads only to a veth, or a netkit of mode l2".to_owned()),
-            },
+            Backend::Nftables if self.asked == Asked::Ebpf && !self.masq_all => {
+                match lacking(facts) {
+                    _ if !self.conditions.is_empty() => {
+                        ("ebpf", "it asks for no conditions".to_owned())
+                    }
+                    Some(lacking) => ("ebpf", lacking),
+                    None => (
+                        "ebpf",
+                        "it leads only to a veth, or a netkit of mode l2".to_owned(),
+                    ),
+                }
+            }
             Backend::Nftables | Backend::Ebpf(_) => return None,
         };
-        Some(format!("\"backend\": {asked:?}: {why}, so nf_tables leads to container {}", call.owner.container_id))
+        Some(format!(
+            "\"backend\": {asked:?}: {why}, so nf_tables leads to container {}",
+            call.owner.container_id
+        ))
     }
 
-    fn targets(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts, ports: &[HostPort]) -> Vec<Target> {
+    fn targets(
+        &self,
+        call: &Call<'_>,
+        prev: &AddResult,
+        facts: &Facts,
+        ports: &[HostPort],
+    ) -> Vec<Target> {
         if !self.snat {
             return Vec::new();
         }
@@ -165,13 +233,19 @@ impl Portmap {
         let mut ips = first_of_each_family(prev, call);
         ips.retain(|ip| ports.iter().any(|port| port.to.ip() == ip.addr()));
         let target = |ip: IpNet| {
-            // Where the host's NAT sees what a bridge carries, the answer of a neighbour finds back by itself.
+            // Where the host's NAT sees what a bridge carries, the answer of a neighbour finds back
+            // by itself.
             let rewrite = match self.masq_all {
                 true => Rewrite::All,
-                false if is_bridged && !facts.sysctl_is(Ns::Host, bridge_nf(ip), "1") => Rewrite::Subnet(ip.trunc()),
+                false if is_bridged && !facts.sysctl_is(Ns::Host, bridge_nf(ip), "1") => {
+                    Rewrite::Subnet(ip.trunc())
+                }
                 false => Rewrite::Own,
             };
-            Target { addr: ip.addr(), rewrite }
+            Target {
+                addr: ip.addr(),
+                rewrite,
+            }
         };
         ips.into_iter().map(target).collect()
     }
@@ -186,10 +260,14 @@ fn refuse_backend(json: &Json) -> Result<(), Error> {
     // braid marks no packet, so every bit and every chain is as good.
     let bit = json.i64("markMasqBit")?;
     if bit.is_some() && json.str("externalSetMarkChain")?.is_some() {
-        return Err(Error::config("Cannot specify externalSetMarkChain and markMasqBit"));
+        return Err(Error::config(
+            "Cannot specify externalSetMarkChain and markMasqBit",
+        ));
     }
     if let Some(bit) = bit.filter(|bit| !(0..=LAST_MARK_BIT).contains(bit)) {
-        return Err(Error::config(format!("MasqMarkBit must be between 0 and 31: \"markMasqBit\" is {bit}")));
+        return Err(Error::config(format!(
+            "MasqMarkBit must be between 0 and 31: \"markMasqBit\" is {bit}"
+        )));
     }
     Ok(())
 }
@@ -197,9 +275,13 @@ fn refuse_backend(json: &Json) -> Result<(), Error> {
 fn conditions_of(json: &Json) -> Result<Conditions, Error> {
     let of = |key: &str, is_v4| {
         let words = json.strings(key)?;
-        conditions::parse(&words, is_v4).map_err(|why| Error::config(format!("{key:?}: {:?}: {why}", words.join(" "))))
+        conditions::parse(&words, is_v4)
+            .map_err(|why| Error::config(format!("{key:?}: {:?}: {why}", words.join(" "))))
     };
-    Ok(Conditions { v4: of("conditionsV4", true)?, v6: of("conditionsV6", false)? })
+    Ok(Conditions {
+        v4: of("conditionsV4", true)?,
+        v6: of("conditionsV6", false)?,
+    })
 }
 
 impl Mapping {
@@ -211,13 +293,17 @@ impl Mapping {
         };
         let protocol = json.str_or("protocol", "tcp")?;
         let host_ip = json.str("hostIP")?.filter(|text| !text.is_empty());
-        let host_ip = host_ip
-            .map(|text| text.parse().map_err(|err| Error::config(format!("\"hostIP\": bad address {text:?}: {err}"))));
+        let host_ip = host_ip.map(|text| {
+            text.parse()
+                .map_err(|err| Error::config(format!("\"hostIP\": bad address {text:?}: {err}")))
+        });
         Ok(Self {
             container_port: port("containerPort", "container")?,
             host_port: port("hostPort", "host")?,
             protocol: Protocol::parse(protocol).ok_or_else(|| {
-                Error::config(format!("\"protocol\": {protocol:?} is none of \"tcp\", \"udp\" and \"sctp\""))
+                Error::config(format!(
+                    "\"protocol\": {protocol:?} is none of \"tcp\", \"udp\" and \"sctp\""
+                ))
             })?,
             host_ip: host_ip.transpose()?,
         })
@@ -226,23 +312,36 @@ impl Mapping {
 
 /// The reason why eBPF can't redirect clients on this kernel; none where it can.
 fn lacking(facts: &Facts) -> Option<String> {
-    let lacking: Vec<_> =
-        BY_EBPF.iter().filter(|feature| !facts.has(**feature)).map(|feature| feature.name()).collect();
+    let lacking: Vec<_> = BY_EBPF
+        .iter()
+        .filter(|feature| !facts.has(**feature))
+        .map(|feature| feature.name())
+        .collect();
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
 /// Refuses more ports than eBPF has room for, before anything is changed.
 fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
-    let wanted = EbpfCounts { ports: all.by_ebpf().count(), at_loopback: all.at_loopback().count() };
-    for (wanted, there, from) in
-        [(wanted.ports, there.ports, ""), (wanted.at_loopback, there.at_loopback, " from [::1]")]
-    {
+    let wanted = EbpfCounts {
+        ports: all.by_ebpf().count(),
+        at_loopback: all.at_loopback().count(),
+    };
+    for (wanted, there, from) in [
+        (wanted.ports, there.ports, ""),
+        (wanted.at_loopback, there.at_loopback, " from [::1]"),
+    ] {
         let most = format!("eBPF leads {MOST_BY_EBPF} host ports of a node{from} at most");
         if wanted > MOST_BY_EBPF {
-            return Err(Error::config(format!("{most}, and container {} asks for {wanted}", all.container_id)));
+            return Err(Error::config(format!(
+                "{most}, and container {} asks for {wanted}",
+                all.container_id
+            )));
         }
         if wanted > 0 && wanted + there > MOST_BY_EBPF {
-            let more = format!("{there} already, and container {} asks for {wanted} more", all.container_id);
+            let more = format!(
+                "{there} already, and container {} asks for {wanted} more",
+                all.container_id
+            );
             return Err(Error::internal(format!("{most}, {more}")));
         }
     }
@@ -260,7 +359,12 @@ fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
         None => true,
         Some(interface) => interface.name == call.ifname.as_str() && !interface.sandbox.is_empty(),
     };
-    let own = || prev.ips.iter().filter(|ip| is_own(ip.interface)).map(|ip| ip.address);
+    let own = || {
+        prev.ips
+            .iter()
+            .filter(|ip| is_own(ip.interface))
+            .map(|ip| ip.address)
+    };
     let first = |is_v4: bool| own().find(|ip| ip.addr().is_ipv4() == is_v4);
     [true, false].into_iter().filter_map(first).collect()
 }
@@ -271,30 +375,46 @@ fn bridge(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
 
 /// The sysctl by which the host's NAT sees what bridges carry.
 fn bridge_nf(ip: IpNet) -> &'static str {
-    if ip.addr().is_ipv4() { "net/bridge/bridge-nf-call-iptables" } else { "net/bridge/bridge-nf-call-ip6tables" }
+    if ip.addr().is_ipv4() {
+        "net/bridge/bridge-nf-call-iptables"
+    } else {
+        "net/bridge/bridge-nf-call-ip6tables"
+    }
 }
 
 /// Lets what this host sends from `127.0.0.1` leave through the link that leads to the container.
 fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
-    let at = bridge(prev, facts).or_else(|| host_links(prev).find(|at| facts.link(at).is_some()))?;
+    let at =
+        bridge(prev, facts).or_else(|| host_links(prev).find(|at| facts.link(at).is_some()))?;
     let key = format!("net/ipv4/conf/{}/route_localnet", at.name);
-    Some(Step::ensure(Sysctl { ns: Ns::Host, key, value: "1".to_owned(), optional: false }))
+    Some(Step::ensure(Sysctl {
+        ns: Ns::Host,
+        key,
+        value: "1".to_owned(),
+        optional: false,
+    }))
 }
 
-/// Lets a bridge send back to the container what the container sent, where the host's NAT sees it on its way through: the
-/// packet never leaves the bridge then.
+/// Lets a bridge send back to the container what the container sent, where the host's NAT sees it
+/// on its way through: the packet never leaves the bridge then.
 fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> {
     bridge(prev, facts)?;
-    let is_carried = |target: &&Target| facts.sysctl_is(Ns::Host, bridge_nf(target.addr.into()), "1");
+    let is_carried =
+        |target: &&Target| facts.sysctl_is(Ns::Host, bridge_nf(target.addr.into()), "1");
     targets.iter().find(is_carried)?;
     let at = host_links(prev).find(|at| facts.link(at).is_some_and(LinkFact::is_end))?;
-    Some(Step::ensure(Attr { at, to: LinkAttr::Hairpin(true) }))
+    Some(Step::ensure(Attr {
+        at,
+        to: LinkAttr::Hairpin(true),
+    }))
 }
 
 impl Plugin for Portmap {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let ports = self.ports(call);
-        let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else { return Vec::new() };
+        let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else {
+            return Vec::new();
+        };
         let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
         needs.extend(host_links(prev).map(Need::Link));
         if self.asked == Asked::Ebpf && !self.masq_all {
@@ -320,19 +440,33 @@ impl Plugin for Portmap {
         let ports = self.ports(call);
         let mut seen = BTreeSet::new();
         if let Some(port) = ports.iter().find(|port| !seen.insert(port.at)) {
-            return Err(Error::config(format!("\"portMappings\": host port {} is to lead to two ports", port.at)));
+            return Err(Error::config(format!(
+                "\"portMappings\": host port {} is to lead to two ports",
+                port.at
+            )));
         }
         if let Some(prev) = call.prev.filter(|_| !ports.is_empty()) {
-            refuse_crowd(&self.host_ports(call, prev, facts, ports.clone()), facts.ebpf_counts)?;
+            refuse_crowd(
+                &self.host_ports(call, prev, facts, ports.clone()),
+                facts.ebpf_counts,
+            )?;
         }
         let owner = call.owner.short();
-        let refusal = ports
-            .iter()
-            .find_map(|HostPort { at, .. }| facts.host_ports.get(at)?.refusal(at, &call.owner.container_id, &owner));
+        let refusal = ports.iter().find_map(|HostPort { at, .. }| {
+            facts
+                .host_ports
+                .get(at)?
+                .refusal(at, &call.owner.container_id, &owner)
+        });
         refusal.map_or(Ok(()), |refusal| Err(Error::internal(refusal)))
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
         let result = match call.prev {
             Some(prev) => prev.clone(),
             None if self.mappings.is_empty() => AddResult::default(),
@@ -340,25 +474,42 @@ impl Plugin for Portmap {
         };
         let ports = self.ports(call);
         if ports.is_empty() {
-            return Ok(Planned { result, ..Planned::default() });
+            return Ok(Planned {
+                result,
+                ..Planned::default()
+            });
         }
         let all = self.host_ports(call, &result, facts, ports);
         let mut steps: Vec<Step> = hairpin(&result, facts, &all.targets).into_iter().collect();
         let has_loopback = all.targets.iter().any(|target| target.addr.is_ipv4());
-        let warnings = self.warning(call, &all.backend, facts).into_iter().collect();
+        let warnings = self
+            .warning(call, &all.backend, facts)
+            .into_iter()
+            .collect();
         steps.push(Step::add(all));
         // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));
         }
-        Ok(Planned { steps, result, warnings })
+        Ok(Planned {
+            steps,
+            result,
+            warnings,
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        let Owner { network, container_id, .. } = call.owner.clone();
+        let Owner {
+            network,
+            container_id,
+            ..
+        } = call.owner.clone();
         vec![
             Step::Forget(Kind::HostPorts, call.owner.short()),
-            Step::Legacy(Legacy::HostPorts { network, container_id }),
+            Step::Legacy(Legacy::HostPorts {
+                network,
+                container_id,
+            }),
         ]
     }
 
@@ -371,11 +522,19 @@ impl Plugin for Portmap {
     }
 
     fn status_needs(&self) -> Vec<Need> {
-        if self.asked == Asked::Ebpf { vec![Need::Features(BY_EBPF)] } else { Vec::new() }
+        if self.asked == Asked::Ebpf {
+            vec![Need::Features(BY_EBPF)]
+        } else {
+            Vec::new()
+        }
     }
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
-        let why = if self.asked == Asked::Ebpf { lacking(facts) } else { None };
+        let why = if self.asked == Asked::Ebpf {
+            lacking(facts)
+        } else {
+            None
+        };
         Ok(why.map(|why| format!("portmap by nf_tables: {why}")))
     }
 }
@@ -396,29 +555,54 @@ mod tests {
 
     fn ports(mappings: &str, ips: &[&str]) -> Vec<String> {
         let eth0 = IfName::parse("eth0").expect("a name");
-        let interface =
-            Interface { name: "eth0".to_owned(), sandbox: "/run/netns/pod".to_owned(), ..Interface::default() };
-        let ip = |text: &&str| IpConfig { address: text.parse().expect("a net"), gateway: None, interface: Some(0) };
-        let prev = AddResult { interfaces: vec![interface], ips: ips.iter().map(ip).collect(), ..AddResult::default() };
+        let interface = Interface {
+            name: "eth0".to_owned(),
+            sandbox: "/run/netns/pod".to_owned(),
+            ..Interface::default()
+        };
+        let ip = |text: &&str| IpConfig {
+            address: text.parse().expect("a net"),
+            gateway: None,
+            interface: Some(0),
+        };
+        let prev = AddResult {
+            interfaces: vec![interface],
+            ips: ips.iter().map(ip).collect(),
+            ..AddResult::default()
+        };
         let mut call = call(&eth0);
         call.prev = Some(&prev);
         let ports = parse("", mappings).expect("parsed").ports(&call);
-        ports.iter().map(|port| format!("{} {}", port.at, port.to)).collect()
+        ports
+            .iter()
+            .map(|port| format!("{} {}", port.at, port.to))
+            .collect()
     }
 
     #[test]
     fn a_mapping_holds_for_each_family_that_the_container_and_its_host_address_have() {
         let both = ["10.1.0.5/24", "10.1.0.6/24", "fd00::5/64"];
         let all = r#"[{"hostPort":8080,"containerPort":80,"protocol":"TCP"}]"#;
-        assert_eq!(ports(all, &both), ["0.0.0.0:8080/tcp 10.1.0.5:80", "[::]:8080/tcp [fd00::5]:80"]);
+        assert_eq!(
+            ports(all, &both),
+            ["0.0.0.0:8080/tcp 10.1.0.5:80", "[::]:8080/tcp [fd00::5]:80"]
+        );
         assert_eq!(ports(all, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
         let of = |host: &str| {
-            ports(&format!(r#"[{{"hostPort":53,"containerPort":53,"protocol":"udp","hostIP":"{host}"}}]"#), &both)
+            ports(
+                &format!(
+                    r#"[{{"hostPort":53,"containerPort":53,"protocol":"udp","hostIP":"{host}"}}]"#
+                ),
+                &both,
+            )
         };
         assert_eq!(of("192.0.2.1"), ["192.0.2.1:53/udp 10.1.0.5:53"]);
         assert_eq!(of("0.0.0.0"), ["0.0.0.0:53/udp 10.1.0.5:53"]);
         assert_eq!(of("::"), ["[::]:53/udp [fd00::5]:53"]);
-        assert_eq!(of(""), ["0.0.0.0:53/udp 10.1.0.5:53", "[::]:53/udp [fd00::5]:53"]);
+        assert_eq!(
+            of(""),
+            ["0.0.0.0:53/udp 10.1.0.5:53", "[::]:53/udp [fd00::5]:53"]
+        );
         let twice = format!("{},{}", &all[..all.len() - 1], &all[1..]);
         assert_eq!(ports(&twice, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
     }
@@ -427,21 +611,41 @@ mod tests {
     fn what_can_not_be_done_is_refused_by_name() {
         let of = |mapping: &str| {
             let said = parse("", &format!("[{mapping}]")).expect_err("refused");
-            said.strip_prefix("portMappings[0]: ").expect("which one").to_owned()
+            said.strip_prefix("portMappings[0]: ")
+                .expect("which one")
+                .to_owned()
         };
         assert_eq!(of(r#"{"hostPort":80}"#), "Invalid container port number: 0");
         assert_eq!(of(r#"{"containerPort":80}"#), "Invalid host port number: 0");
-        assert_eq!(of(r#"{"containerPort":80,"hostPort":65536}"#), "Invalid host port number: 65536");
+        assert_eq!(
+            of(r#"{"containerPort":80,"hostPort":65536}"#),
+            "Invalid host port number: 65536"
+        );
         let full = |more: &str| of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
-        assert_eq!(full(r#""protocol":"icmp""#), r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#);
+        assert_eq!(
+            full(r#""protocol":"icmp""#),
+            r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#
+        );
         assert!(full(r#""hostIP":"1.2.3""#).starts_with(r#""hostIP": bad address "1.2.3""#));
-        let key = |keys: &str| parse(keys, "[]").expect("DEL can go on").refusal.expect("refused").msg;
+        let key = |keys: &str| {
+            parse(keys, "[]")
+                .expect("DEL can go on")
+                .refusal
+                .expect("refused")
+                .msg
+        };
         assert_eq!(key(r#""backend":"x","#), r#"unrecognized backend "x""#);
         assert!(key(r#""markMasqBit":32,"#).contains("32"));
         let both = r#""externalSetMarkChain":"KUBE","markMasqBit":5,"#;
-        assert_eq!(key(both), "Cannot specify externalSetMarkChain and markMasqBit");
+        assert_eq!(
+            key(both),
+            "Cannot specify externalSetMarkChain and markMasqBit"
+        );
         let words = key(r#""conditionsV4":["-s","10.0.0.0/8","-j"],"#);
-        assert!(words.starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": "-j""#), "{words}");
+        assert!(
+            words.starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": "-j""#),
+            "{words}"
+        );
         for fine in [
             r#""markMasqBit":5,"conditionsV6":[],"backend":"nftables","#,
             r#""externalSetMarkChain":"KUBE","conditionsV4":["-s","10.0.0.0/8"],"backend":"iptables","#,

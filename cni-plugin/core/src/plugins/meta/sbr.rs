@@ -1,4 +1,5 @@
-//! `sbr`, source-based routing: what the container sends from an address of an interface leaves by that interface.
+//! `sbr`, source-based routing: what the container sends from an address of an interface leaves by
+//! that interface.
 
 use crate::cni::address::parse_ip;
 use crate::cni::{AddResult, Error, IpConfig, NetConf};
@@ -25,7 +26,8 @@ pub struct Sbr {
     table: Option<u32>,
     /// `gateways`: of each family one at most, in place of those of the addresses.
     gateways: Vec<IpAddr>,
-    /// `addSourceHints`: the networks of the addresses stay in the main table, each with its address as the source.
+    /// `addSourceHints`: the networks of the addresses stay in the main table, each with its
+    /// address as the source.
     source_hints: bool,
 }
 
@@ -37,22 +39,44 @@ impl Sbr {
         if table == Some(0) {
             return Err(Error::config("\"table\": 0 is no routing table"));
         }
-        let gateways = if table.is_none() { gateways(&given)? } else { Vec::new() };
+        let gateways = if table.is_none() {
+            gateways(&given)?
+        } else {
+            Vec::new()
+        };
         let source_hints = json.bool_or("addSourceHints", false)? && table.is_none();
-        Ok(Self { table, gateways, source_hints })
+        Ok(Self {
+            table,
+            gateways,
+            source_hints,
+        })
     }
 
-    /// The routes of an address's own table: to its gateway, and those of the main table that are about it.
+    /// The routes of an address's own table: to its gateway, and those of the main table that are
+    /// about it.
     fn routes_of(&self, ip: &IpConfig, table: u32, at: &LinkRef, main: &[Route]) -> Vec<Route> {
-        let own = self.gateways.iter().copied().find(|gw| gw.is_ipv4() == ip.address.addr().is_ipv4());
-        let default = own.or(ip.gateway).map(|gw| Route { gw: Some(gw), ..plain(at, everywhere(gw), table) });
+        let own = self
+            .gateways
+            .iter()
+            .copied()
+            .find(|gw| gw.is_ipv4() == ip.address.addr().is_ipv4());
+        let default = own.or(ip.gateway).map(|gw| Route {
+            gw: Some(gw),
+            ..plain(at, everywhere(gw), table)
+        });
         let mut all: Vec<Route> = default.into_iter().collect();
         // The reference plugin lets the main table's own default route win over the configuration.
         let is_overruled = |route: &Route| own.is_some() && route.dst.prefix_len() == 0;
-        for route in main.iter().filter(|route| is_about(route, ip) && !is_overruled(route)) {
+        for route in main
+            .iter()
+            .filter(|route| is_about(route, ip) && !is_overruled(route))
+        {
             // As `ip route replace` does.
             all.retain(|other| !is_in_place_of(route, other));
-            all.push(Route { table, ..route.clone() });
+            all.push(Route {
+                table,
+                ..route.clone()
+            });
         }
         // A gateway has to be on the link by the time that a route leads to it.
         all.sort_by_key(|route| route.gw.is_some());
@@ -60,37 +84,84 @@ impl Sbr {
     }
 
     /// The steps that take the interface's routes out of the main table, but for those with a hint.
-    fn leave_main(&self, ips: &[&IpConfig], at: &LinkRef, main: &[Route], facts: &Facts) -> Vec<Step> {
+    fn leave_main(
+        &self,
+        ips: &[&IpConfig],
+        at: &LinkRef,
+        main: &[Route],
+        facts: &Facts,
+    ) -> Vec<Step> {
         let mut hints: Vec<Route> = Vec::new();
         for ip in ips.iter().filter(|_| self.source_hints) {
             hints.retain(|other| other.dst != ip.address.trunc());
-            let scope = if ip.address.addr().is_ipv4() { SCOPE_LINK } else { 0 };
+            let scope = if ip.address.addr().is_ipv4() {
+                SCOPE_LINK
+            } else {
+                0
+            };
             let src = Some(ip.address.addr());
-            hints.push(Route { src, scope, ..plain(at, ip.address.trunc(), MAIN_TABLE) });
+            hints.push(Route {
+                src,
+                scope,
+                ..plain(at, ip.address.trunc(), MAIN_TABLE)
+            });
         }
         let is_hint = |route: &Route| {
-            hints.iter().any(|hint| is_in_place_of(hint, route) && hint.src == route.src && hint.scope == route.scope)
+            hints.iter().any(|hint| {
+                is_in_place_of(hint, route) && hint.src == route.src && hint.scope == route.scope
+            })
         };
         let is_replaced = |route: &Route| hints.iter().any(|hint| is_in_place_of(hint, route));
-        let stays = |route: &Route| self.source_hints && route.scope == SCOPE_LINK && !is_replaced(route);
-        let mut gone: Vec<&Route> = main.iter().filter(|route| !is_hint(route) && !stays(route)).collect();
+        let stays =
+            |route: &Route| self.source_hints && route.scope == SCOPE_LINK && !is_replaced(route);
+        let mut gone: Vec<&Route> = main
+            .iter()
+            .filter(|route| !is_hint(route) && !stays(route))
+            .collect();
         // Where they come back, the networks of gateways are first.
         gone.sort_by_key(|route| route.gw.is_none());
-        let gone = gone.into_iter().map(|route| Step::add(NoRoute::of(route.clone(), facts)));
-        let is_there = |hint: &Route| main.iter().any(|route| is_in_place_of(hint, route) && is_hint(route));
-        gone.chain(hints.iter().filter(|hint| !is_there(hint)).cloned().map(Step::add)).collect()
+        let gone = gone
+            .into_iter()
+            .map(|route| Step::add(NoRoute::of(route.clone(), facts)));
+        let is_there = |hint: &Route| {
+            main.iter()
+                .any(|route| is_in_place_of(hint, route) && is_hint(route))
+        };
+        gone.chain(
+            hints
+                .iter()
+                .filter(|hint| !is_there(hint))
+                .cloned()
+                .map(Step::add),
+        )
+        .collect()
     }
 
     /// The steps that give each address a table of its own.
-    fn move_routes(&self, call: &Call<'_>, facts: &Facts, ips: &[&IpConfig]) -> Result<Vec<Step>, Error> {
+    fn move_routes(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        ips: &[&IpConfig],
+    ) -> Result<Vec<Step>, Error> {
         let at = call.pod();
         let is_moved = |route: &Route| route.table == MAIN_TABLE && !is_of_link_itself(&route.dst);
-        let main: Vec<Route> = facts.routes_through(&at).into_iter().filter(is_moved).collect();
+        let main: Vec<Route> = facts
+            .routes_through(&at)
+            .into_iter()
+            .filter(is_moved)
+            .collect();
         let mut tables = (FIRST_TABLE..).filter(|table| !facts.is_table_used(*table));
         let (mut routes, mut rules) = (Vec::new(), Vec::new());
         for ip in ips {
-            let table = tables.next().ok_or_else(|| Error::internal("all routing tables are used"))?;
-            routes.extend(self.routes_of(ip, table, &at, &main).into_iter().map(Step::add));
+            let table = tables
+                .next()
+                .ok_or_else(|| Error::internal("all routing tables are used"))?;
+            routes.extend(
+                self.routes_of(ip, table, &at, &main)
+                    .into_iter()
+                    .map(Step::add),
+            );
             rules.push(Step::add(rule(ip, table)));
         }
         routes.extend(rules);
@@ -101,15 +172,23 @@ impl Sbr {
 
 fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
     if given.len() > 2 {
-        return Err(Error::config("gateways list cannot contain more than 2 entries (one IPv4, one IPv6)"));
+        return Err(Error::config(
+            "gateways list cannot contain more than 2 entries (one IPv4, one IPv6)",
+        ));
     }
     let mut all: Vec<IpAddr> = Vec::new();
     for text in given {
-        let gateway =
-            parse_ip(text).map_err(|err| Error::config(format!("invalid static gateway IP address: {}", err.msg)))?;
-        if let Some(other) = all.iter().find(|other| other.is_ipv4() == gateway.is_ipv4()) {
+        let gateway = parse_ip(text).map_err(|err| {
+            Error::config(format!("invalid static gateway IP address: {}", err.msg))
+        })?;
+        if let Some(other) = all
+            .iter()
+            .find(|other| other.is_ipv4() == gateway.is_ipv4())
+        {
             let family = if gateway.is_ipv4() { "IPv4" } else { "IPv6" };
-            let sentence = format!("gateways list contains multiple {family} addresses: {other} and {gateway}");
+            let sentence = format!(
+                "gateways list contains multiple {family} addresses: {other} and {gateway}"
+            );
             return Err(Error::config(sentence));
         }
         all.push(gateway);
@@ -117,23 +196,52 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(all)
 }
 
-/// The addresses of the interface: those of which the result does not say that they are another one's.
+/// The addresses of the interface: those of which the result does not say that they are another
+/// one's.
 fn own<'a>(prev: &'a AddResult, ifname: &IfName) -> Result<Vec<&'a IpConfig>, Error> {
     if prev.ips.is_empty() {
-        return Err(Error::config(format!("No IP addresses supplied on interface: {ifname}")));
+        return Err(Error::config(format!(
+            "No IP addresses supplied on interface: {ifname}"
+        )));
     }
-    let is_others = |at: usize| prev.interfaces.get(at).is_some_and(|other| other.name != ifname.as_str());
-    Ok(prev.ips.iter().filter(|ip| !ip.interface.is_some_and(is_others)).collect())
+    let is_others = |at: usize| {
+        prev.interfaces
+            .get(at)
+            .is_some_and(|other| other.name != ifname.as_str())
+    };
+    Ok(prev
+        .ips
+        .iter()
+        .filter(|ip| !ip.interface.is_some_and(is_others))
+        .collect())
 }
 
 fn rule(ip: &IpConfig, table: u32) -> Rule {
     let of = Packets::From(IpNet::from(ip.address.addr()));
-    Rule { ns: Ns::Pod, of, table, iif: None, suppress: None, priority: None }
+    Rule {
+        ns: Ns::Pod,
+        of,
+        table,
+        iif: None,
+        suppress: None,
+        priority: None,
+    }
 }
 
 fn plain(at: &LinkRef, dst: IpNet, table: u32) -> Route {
     let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
-    Route { at: at.clone(), dst, gw, src, table, scope: 0, priority, mtu, advmss, onlink: false }
+    Route {
+        at: at.clone(),
+        dst,
+        gw,
+        src,
+        table,
+        scope: 0,
+        priority,
+        mtu,
+        advmss,
+        onlink: false,
+    }
 }
 
 /// All addresses of a gateway's family.
@@ -144,7 +252,8 @@ fn everywhere(gw: IpAddr) -> IpNet {
     }
 }
 
-/// True for the routes that each link has of its own, whoever sends: of link-local addresses and of multicast.
+/// True for the routes that each link has of its own, whoever sends: of link-local addresses and of
+/// multicast.
 fn is_of_link_itself(dst: &IpNet) -> bool {
     match dst {
         IpNet::V4(_) => false,
@@ -152,18 +261,29 @@ fn is_of_link_itself(dst: &IpNet) -> bool {
     }
 }
 
-/// True if a route belongs into an address's table: it is sent from or through its network, or says neither.
+/// True if a route belongs into an address's table: it is sent from or through its network, or says
+/// neither.
 fn is_about(route: &Route, ip: &IpConfig) -> bool {
     let is_within = |addr: Option<IpAddr>| addr.is_some_and(|addr| ip.address.contains(&addr));
     let is_same_family = route.dst.addr().is_ipv4() == ip.address.addr().is_ipv4();
-    is_same_family && (is_within(route.src) || is_within(route.gw) || (route.src.is_none() && route.gw.is_none()))
+    is_same_family
+        && (is_within(route.src)
+            || is_within(route.gw)
+            || (route.src.is_none() && route.gw.is_none()))
 }
 
 /// True if the kernel keeps only one of them in a table, unless it is told to keep both.
 fn is_in_place_of(one: &Route, other: &Route) -> bool {
     let metric = |route: &Route| {
-        let default = if route.dst.addr().is_ipv4() { 0 } else { IPV6_METRIC };
-        route.priority.filter(|metric| *metric > 0).unwrap_or(default)
+        let default = if route.dst.addr().is_ipv4() {
+            0
+        } else {
+            IPV6_METRIC
+        };
+        route
+            .priority
+            .filter(|metric| *metric > 0)
+            .unwrap_or(default)
     };
     one.dst == other.dst && metric(one) == metric(other)
 }
@@ -172,33 +292,60 @@ impl Plugin for Sbr {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         match self.table {
             Some(_) => Vec::new(),
-            None => vec![Need::Link(call.pod()), Need::Routes(Ns::Pod), Need::Rules(Ns::Pod)],
+            None => vec![
+                Need::Link(call.pod()),
+                Need::Routes(Ns::Pod),
+                Need::Rules(Ns::Pod),
+            ],
         }
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        let prev = call.prev.ok_or_else(|| Error::config("This plugin must be called as chained plugin"))?;
+        let prev = call
+            .prev
+            .ok_or_else(|| Error::config("This plugin must be called as chained plugin"))?;
         own(prev, call.ifname)?;
         if self.table.is_none() && facts.link(&call.pod()).is_none() {
-            return Err(Error::internal(format!("Cannot find network interface {}", call.ifname)));
+            return Err(Error::internal(format!(
+                "Cannot find network interface {}",
+                call.ifname
+            )));
         }
         Ok(())
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
-        let prev = call.prev.ok_or_else(|| Error::config("This plugin must be called as chained plugin"))?;
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let prev = call
+            .prev
+            .ok_or_else(|| Error::config("This plugin must be called as chained plugin"))?;
         let ips = own(prev, call.ifname)?;
         let steps = match self.table {
             Some(table) => ips.iter().map(|ip| Step::add(rule(ip, table))).collect(),
             None => self.move_routes(call, facts, &ips)?,
         };
-        Ok(Planned { steps, result: prev.clone(), warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result: prev.clone(),
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        let ips = call.prev.and_then(|prev| own(prev, call.ifname).ok()).unwrap_or_default();
+        let ips = call
+            .prev
+            .and_then(|prev| own(prev, call.ifname).ok())
+            .unwrap_or_default();
         let addrs = ips.iter().map(|ip| ip.address.addr()).collect();
-        vec![Step::Legacy(Legacy::Rules { at: call.pod(), addrs, table: self.table })]
+        vec![Step::Legacy(Legacy::Rules {
+            at: call.pod(),
+            addrs,
+            table: self.table,
+        })]
     }
 
     /// Nothing says which tables were free.

@@ -23,65 +23,125 @@ pub struct Tuning {
     /// Sysctls in the order written.
     sysctls: Vec<(String, String)>,
     attrs: Vec<LinkAttr>,
-    /// The directory where the reference plugin notes what it changes; braid's own notes are in its record.
+    /// The directory where the reference plugin notes what it changes; braid's own notes are in
+    /// its record.
     data_dir: String,
 }
 
 impl Tuning {
-    /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` < `args.cni` for the hardware address.
+    /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` < `args.cni` for the hardware
+    /// address.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
         let nothing = Json::Object(Vec::new());
-        let over = json.object("args")?.map(|args| args.object("cni")).transpose()?.flatten().unwrap_or(&nothing);
+        let over = json
+            .object("args")?
+            .map(|args| args.object("cni"))
+            .transpose()?
+            .flatten()
+            .unwrap_or(&nothing);
         let mut sysctls = sysctls(json)?;
         for (key, value) in self::sysctls(over)? {
             sysctls.retain(|(earlier, _)| *earlier != key);
             sysctls.push((key, value));
         }
-        let own = json.str("mac")?.filter(|mac| !mac.is_empty()).map(|text| interface::mac("mac", text)).transpose()?;
+        let own = json
+            .str("mac")?
+            .filter(|mac| !mac.is_empty())
+            .map(|text| interface::mac("mac", text))
+            .transpose()?;
         let from_args = interface::mac_of_args(args)?;
-        let mac = interface::mac_of_cni_args(conf)?.or(interface::mac_of_runtime(conf)?).or(from_args).or(own);
+        let mac = interface::mac_of_cni_args(conf)?
+            .or(interface::mac_of_runtime(conf)?)
+            .or(from_args)
+            .or(own);
         let mut attrs: Vec<LinkAttr> = mac.map(LinkAttr::Mac).into_iter().collect();
-        if over.bool("promisc")?.map_or_else(|| json.bool_or("promisc", false), Ok)? {
+        if over
+            .bool("promisc")?
+            .map_or_else(|| json.bool_or("promisc", false), Ok)?
+        {
             attrs.push(LinkAttr::Promisc(true));
         }
         let mtu = mtu::read(over)?.map_or_else(|| mtu::read(json), |mtu| Ok(Some(mtu)))?;
-        attrs.extend(mtu.map(|mtu| mtu::within(mtu, &mtu::ANY, "").map(LinkAttr::Mtu)).transpose()?);
-        let all_multi = over.bool("allmulti")?.map_or_else(|| json.bool("allmulti"), |on| Ok(Some(on)))?;
+        attrs.extend(
+            mtu.map(|mtu| mtu::within(mtu, &mtu::ANY, "").map(LinkAttr::Mtu))
+                .transpose()?,
+        );
+        let all_multi = over
+            .bool("allmulti")?
+            .map_or_else(|| json.bool("allmulti"), |on| Ok(Some(on)))?;
         attrs.extend(all_multi.map(LinkAttr::AllMulti));
-        let len = over.u32("txQLen")?.map_or_else(|| json.u32("txQLen"), |len| Ok(Some(len)))?;
+        let len = over
+            .u32("txQLen")?
+            .map_or_else(|| json.u32("txQLen"), |len| Ok(Some(len)))?;
         attrs.extend(len.map(LinkAttr::TxQueueLen));
-        let data_dir = json.str("dataDir")?.filter(|dir| !dir.is_empty()).unwrap_or(DATA_DIR).to_owned();
-        Ok(Self { sysctls, attrs, data_dir })
+        let data_dir = json
+            .str("dataDir")?
+            .filter(|dir| !dir.is_empty())
+            .unwrap_or(DATA_DIR)
+            .to_owned();
+        Ok(Self {
+            sysctls,
+            attrs,
+            data_dir,
+        })
     }
 
     /// Refuses an MTU that the link can't have, or that is too small for its addresses.
     fn refuse_mtu(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        let mtu = self.attrs.iter().find_map(|attr| if let LinkAttr::Mtu(mtu) = attr { Some(*mtu) } else { None });
-        let (Some(mtu), Some(fact)) = (mtu, facts.link(&call.pod())) else { return Ok(()) };
-        mtu::within(mtu.into(), &fact.mtus, &format!(", the bounds of link {}", call.pod()))?;
+        let mtu = self.attrs.iter().find_map(|attr| {
+            if let LinkAttr::Mtu(mtu) = attr {
+                Some(*mtu)
+            } else {
+                None
+            }
+        });
+        let (Some(mtu), Some(fact)) = (mtu, facts.link(&call.pod())) else {
+            return Ok(());
+        };
+        mtu::within(
+            mtu.into(),
+            &fact.mtus,
+            &format!(", the bounds of link {}", call.pod()),
+        )?;
         mtu::refuse_ipv6_below(Some(mtu), call.prev.map_or(&[], |prev| &prev.ips))
     }
 
     /// Refuses a hardware address for a link that has none.
     fn refuse_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        let is_without = |fact: &LinkFact| fact.kind == "netkit" && fact.mode == Some(NetkitMode::L3.name());
-        match self.mac().filter(|_| facts.link(&call.pod()).is_some_and(is_without)) {
+        let is_without =
+            |fact: &LinkFact| fact.kind == "netkit" && fact.mode == Some(NetkitMode::L3.name());
+        match self
+            .mac()
+            .filter(|_| facts.link(&call.pod()).is_some_and(is_without))
+        {
             Some(mac) => {
                 let sentence = "a netkit of mode l3 has no hardware address";
-                Err(Error::config(format!("\"mac\": {mac} can't be set on {}: {sentence}", call.pod())))
+                Err(Error::config(format!(
+                    "\"mac\": {mac} can't be set on {}: {sentence}",
+                    call.pod()
+                )))
             }
             None => Ok(()),
         }
     }
 
     fn refuse_unlisted(&self, facts: &Facts) -> Result<(), Error> {
-        let Some(lines) = facts.files.get(ALLOW_LIST) else { return Ok(()) };
+        let Some(lines) = facts.files.get(ALLOW_LIST) else {
+            return Ok(());
+        };
         let patterns = lines.lines().map(str::trim).filter(|line| !line.is_empty());
         let patterns: Vec<Regex> = patterns
-            .map(|line| Regex::new(line).map_err(|err| Error::config(format!("{ALLOW_LIST}: {line:?}: {err}"))))
+            .map(|line| {
+                Regex::new(line)
+                    .map_err(|err| Error::config(format!("{ALLOW_LIST}: {line:?}: {err}")))
+            })
             .collect::<Result<_, _>>()?;
-        match self.sysctls.iter().find(|(key, _)| !patterns.iter().any(|pattern| pattern.is_match(key))) {
+        match self
+            .sysctls
+            .iter()
+            .find(|(key, _)| !patterns.iter().any(|pattern| pattern.is_match(key)))
+        {
             Some((key, _)) => Err(Error::config(format!(
                 "Sysctl {key} is not allowed. Only the following sysctls are allowed: {lines:?}"
             ))),
@@ -94,7 +154,9 @@ fn sysctls(json: &Json) -> Result<Vec<(String, String)>, Error> {
     let all = json.string_map("sysctl")?;
     for (at, (key, _)) in all.iter().enumerate() {
         if all[..at].iter().any(|(earlier, _)| earlier == key) {
-            return Err(Error::config(format!("duplicated sysctl keys are not allowed: {key:?}")));
+            return Err(Error::config(format!(
+                "duplicated sysctl keys are not allowed: {key:?}"
+            )));
         }
     }
     Ok(all)
@@ -141,44 +203,82 @@ impl Plugin for Tuning {
         self.refuse_unlisted(facts)?;
         self.refuse_mtu(call, facts)?;
         self.refuse_mac(call, facts)?;
-        self.sysctls.iter().try_for_each(|(key, _)| path(key, call.ifname.as_str()).map(drop))
+        self.sysctls
+            .iter()
+            .try_for_each(|(key, _)| path(key, call.ifname.as_str()).map(drop))
     }
 
     fn mac(&self) -> Option<Mac> {
-        self.attrs.iter().find_map(|attr| if let LinkAttr::Mac(mac) = attr { Some(*mac) } else { None })
+        self.attrs.iter().find_map(|attr| {
+            if let LinkAttr::Mac(mac) = attr {
+                Some(*mac)
+            } else {
+                None
+            }
+        })
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
-        let prev = call.prev.ok_or_else(|| Error::config("Required prevResult missing"))?;
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let prev = call
+            .prev
+            .ok_or_else(|| Error::config("Required prevResult missing"))?;
         let mut steps = Vec::new();
         for (key, value) in &self.sysctls {
             let key = path(key, call.ifname.as_str())?;
-            steps.push(Step::add(Sysctl { ns: Ns::Pod, key, value: value.clone(), optional: false }));
+            steps.push(Step::add(Sysctl {
+                ns: Ns::Pod,
+                key,
+                value: value.clone(),
+                optional: false,
+            }));
         }
         if !self.attrs.is_empty() {
             let name = call.ifname.as_str();
             let fact = facts.link(&call.pod());
-            let fact =
-                fact.ok_or_else(|| Error::internal(format!("interface {name:?} does not exist in the container")))?;
-            steps.extend(self.attrs.iter().map(|attr| match (call.pod(), attr.clone(), present(fact, attr)) {
-                (at, to, Some(from)) => Step::Set { at, to, from },
-                (at, to, None) => Step::add(Attr { at, to }),
+            let fact = fact.ok_or_else(|| {
+                Error::internal(format!(
+                    "interface {name:?} does not exist in the container"
+                ))
+            })?;
+            steps.extend(self.attrs.iter().map(|attr| {
+                match (call.pod(), attr.clone(), present(fact, attr)) {
+                    (at, to, Some(from)) => Step::Set { at, to, from },
+                    (at, to, None) => Step::add(Attr { at, to }),
+                }
             }));
         }
         let mut result = prev.clone();
         if let Some(mac) = self.mac() {
-            let own = result.interfaces.iter_mut().filter(|interface| interface.name == call.ifname.as_str());
+            let own = result
+                .interfaces
+                .iter_mut()
+                .filter(|interface| interface.name == call.ifname.as_str());
             own.for_each(|interface| interface.mac = mac.to_string());
         }
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result,
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
         if self.attrs.is_empty() {
             return Vec::new();
         }
-        let file = format!("{}/{}_{}.json", self.data_dir, call.owner.container_id, call.ifname);
-        vec![Step::Legacy(Legacy::Tuning { at: call.pod(), file })]
+        let file = format!(
+            "{}/{}_{}.json",
+            self.data_dir, call.owner.container_id, call.ifname
+        );
+        vec![Step::Legacy(Legacy::Tuning {
+            at: call.pod(),
+            file,
+        })]
     }
 }
 
@@ -188,9 +288,22 @@ mod tests {
 
     #[test]
     fn only_net_sysctls_are_the_containers_own() {
-        assert_eq!(path("net.ipv4.conf.IFNAME.arp_filter", "eth0").as_deref(), Ok("net/ipv4/conf/eth0/arp_filter"));
-        assert_eq!(path("net/core/somaxconn", "eth0").as_deref(), Ok("net/core/somaxconn"));
-        for bad in ["kernel.hostname", "net/../kernel/hostname", "/net/core/somaxconn", "net", "", "net.\0x"] {
+        assert_eq!(
+            path("net.ipv4.conf.IFNAME.arp_filter", "eth0").as_deref(),
+            Ok("net/ipv4/conf/eth0/arp_filter")
+        );
+        assert_eq!(
+            path("net/core/somaxconn", "eth0").as_deref(),
+            Ok("net/core/somaxconn")
+        );
+        for bad in [
+            "kernel.hostname",
+            "net/../kernel/hostname",
+            "/net/core/somaxconn",
+            "net",
+            "",
+            "net.\0x",
+        ] {
             assert!(path(bad, "eth0").is_err(), "{bad:?}");
         }
     }

@@ -28,23 +28,30 @@ impl Vrf {
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
         let name = interface::ifname(json, "vrfname")?;
-        let name = name.ok_or_else(|| Error::config("configuration is expected to have a valid vrf name"))?;
-        Ok(Self { name, table: json.u32("table")?.filter(|table| *table > 0) })
+        let name = name
+            .ok_or_else(|| Error::config("configuration is expected to have a valid vrf name"))?;
+        Ok(Self {
+            name,
+            table: json.u32("table")?.filter(|table| *table > 0),
+        })
     }
 
     fn vrf(&self) -> LinkRef {
         LinkRef::pod(self.name.clone())
     }
 
-    /// The table of the VRF: that of the one that is there, the configured one, or the first that nothing has to do with.
+    /// The table of the VRF: that of the one that is there, the configured one, or the first that
+    /// nothing has to do with.
     fn table(&self, facts: &Facts) -> Result<u32, Error> {
         let is_free = |table: &u32| !KERNELS.contains(table) && !facts.is_table_used(*table);
         let known = facts.vrfs.get(&self.name).copied().or(self.table);
-        known.or_else(|| (1..=u32::MAX).find(is_free)).ok_or_else(|| Error::internal("all routing tables are used"))
+        known
+            .or_else(|| (1..=u32::MAX).find(is_free))
+            .ok_or_else(|| Error::internal("all routing tables are used"))
     }
 
-    /// The steps that carry the routes of a link over that is there already: the kernel takes it down and up again, and
-    /// makes anew only those to the networks of its addresses.
+    /// The steps that carry the routes of a link over that is there already: the kernel takes it
+    /// down and up again, and makes anew only those to the networks of its addresses.
     fn carry_over(&self, call: &Call<'_>, facts: &Facts, table: u32) -> Vec<Step> {
         let at = call.pod();
         let is_of_kernel = |route: &Route| {
@@ -56,31 +63,59 @@ impl Vrf {
         routes.retain(|route| route.table == MAIN_TABLE && !is_of_kernel(route));
         // Gateways have to be on the link by the time that a route leads to them, there and back.
         routes.sort_by_key(|route| route.gw.is_none());
-        let has_ipv6 = facts.addrs(&at).iter().any(|addr| addr.net.addr().is_ipv6() && addr.scope == 0);
+        let has_ipv6 = facts
+            .addrs(&at)
+            .iter()
+            .any(|addr| addr.net.addr().is_ipv6() && addr.scope == 0);
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", at.name);
-        let keep = Sysctl { ns: Ns::Pod, key, value: "1".to_owned(), optional: true };
+        let keep = Sysctl {
+            ns: Ns::Pod,
+            key,
+            value: "1".to_owned(),
+            optional: true,
+        };
         let mut steps: Vec<Step> = has_ipv6.then(|| Step::add(keep)).into_iter().collect();
-        steps.extend(routes.iter().map(|route| Step::add(NoRoute::of(route.clone(), facts))));
+        steps.extend(
+            routes
+                .iter()
+                .map(|route| Step::add(NoRoute::of(route.clone(), facts))),
+        );
         steps.push(Step::add(self.member(call, table)));
         steps.extend(has_ipv6.then_some(Step::Wait(Event::Dad(at))));
-        steps.extend(routes.into_iter().rev().map(|route| Step::add(Route { table, ..route })));
+        steps.extend(
+            routes
+                .into_iter()
+                .rev()
+                .map(|route| Step::add(Route { table, ..route })),
+        );
         steps
     }
 
     fn member(&self, call: &Call<'_>, table: u32) -> VrfMember {
-        VrfMember { at: call.pod(), vrf: self.name.clone(), table }
+        VrfMember {
+            at: call.pod(),
+            vrf: self.name.clone(),
+            table,
+        }
     }
 
     /// Refuses a link of this name that is something else, or has another table.
     fn refuse_other(&self, facts: &Facts) -> Result<(), Error> {
-        let Some(there) = facts.link(&self.vrf()) else { return Ok(()) };
+        let Some(there) = facts.link(&self.vrf()) else {
+            return Ok(());
+        };
         if there.kind != "vrf" {
-            return Err(Error::internal(format!("Netlink {} is not a VRF", self.name)));
+            return Err(Error::internal(format!(
+                "Netlink {} is not a VRF",
+                self.name
+            )));
         }
         match (self.table, there.vrf_table) {
             (Some(asked), Some(table)) if asked != table => {
                 let name = &self.name;
-                Err(Error::internal(format!("VRF {name} already exist with different routing table {table}")))
+                Err(Error::internal(format!(
+                    "VRF {name} already exist with different routing table {table}"
+                )))
             }
             _ => Ok(()),
         }
@@ -118,7 +153,10 @@ impl Plugin for Vrf {
             return Err(Error::config("missing prevResult from earlier plugin"));
         }
         if self.name == *call.ifname {
-            return Err(Error::config(format!("\"vrfname\": {:?} is the interface's own name", self.name.as_str())));
+            return Err(Error::config(format!(
+                "\"vrfname\": {:?} is the interface's own name",
+                self.name.as_str()
+            )));
         }
         self.refuse_other(facts)?;
         let link = facts.link(&call.pod()).ok_or_else(|| missing(call))?;
@@ -127,17 +165,26 @@ impl Plugin for Vrf {
             Some(index) => {
                 let own = facts.link(&self.vrf()).filter(|vrf| vrf.index == index);
                 let master = own.map_or_else(|| format!("link {index}"), |_| self.name.to_string());
-                Err(Error::internal(format!("interface {} has already a master set: {master}", call.ifname)))
+                Err(Error::internal(format!(
+                    "interface {} has already a master set: {master}",
+                    call.ifname
+                )))
             }
         }
     }
 
     /// The routes that earlier plugins are about to make lead through the VRF from the start.
     fn amend(&self, call: &Call<'_>, facts: &Facts, earlier: &mut [Step]) -> bool {
-        let Ok(new) = self.table(facts) else { return false };
+        let Ok(new) = self.table(facts) else {
+            return false;
+        };
         let mut is_changed = false;
         for step in earlier {
-            if let Step::Add(Thing::Route(Route { at, table: table @ MAIN_TABLE, .. })) = step
+            if let Step::Add(Thing::Route(Route {
+                at,
+                table: table @ MAIN_TABLE,
+                ..
+            })) = step
                 && *at == call.pod()
             {
                 *table = new;
@@ -147,8 +194,16 @@ impl Plugin for Vrf {
         is_changed
     }
 
-    fn plan(&self, call: &Call<'_>, facts: &Facts, _lease: Option<Lease>) -> Result<Planned, Error> {
-        let result = call.prev.cloned().ok_or_else(|| Error::config("missing prevResult from earlier plugin"))?;
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        _lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let result = call
+            .prev
+            .cloned()
+            .ok_or_else(|| Error::config("missing prevResult from earlier plugin"))?;
         let link = facts.link(&call.pod()).ok_or_else(|| missing(call))?;
         let table = self.table(facts)?;
         let steps = if is_there(link) {
@@ -156,7 +211,11 @@ impl Plugin for Vrf {
         } else {
             vec![Step::add(self.member(call, table))]
         };
-        Ok(Planned { steps, result, warnings: Vec::new() })
+        Ok(Planned {
+            steps,
+            result,
+            warnings: Vec::new(),
+        })
     }
 
     fn remnants(&self, call: &Call<'_>) -> Vec<Step> {

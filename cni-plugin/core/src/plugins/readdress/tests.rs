@@ -11,16 +11,26 @@ fn at() -> LinkRef {
 }
 
 fn ip(address: &str, gateway: &str) -> IpConfig {
-    IpConfig { address: address.parse().expect("a net"), gateway: gateway.parse().ok(), interface: None }
+    IpConfig {
+        address: address.parse().expect("a net"),
+        gateway: gateway.parse().ok(),
+        interface: None,
+    }
 }
 
 fn link(index: u32, master: Option<u32>) -> LinkFact {
-    LinkFact { index, master, ..LinkFact::planned("macvlan", None, 1500, true) }
+    LinkFact {
+        index,
+        master,
+        ..LinkFact::planned("macvlan", None, 1500, true)
+    }
 }
 
 /// `<dst> <gateway or -> <source or -> <table>` through `eth0`.
 fn route(text: &str) -> RouteFact {
-    let [dst, gw, src, table] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
+    let [dst, gw, src, table] = text.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
     RouteFact {
         dst: dst.parse().expect("a net"),
         gw: gw.parse().ok(),
@@ -40,12 +50,23 @@ fn route(text: &str) -> RouteFact {
 fn facts(routes: &[&str], rules: &[(&str, u32)]) -> Facts {
     let mut facts = Facts::default();
     facts.links.insert(at(), link(2, None));
-    facts.routes.insert(Ns::Pod, routes.iter().map(|text| route(text)).collect());
+    facts
+        .routes
+        .insert(Ns::Pod, routes.iter().map(|text| route(text)).collect());
     let rule = |(from, table): &(&str, u32)| {
         let of = Packets::From(from.parse().expect("a net"));
-        Rule { ns: Ns::Pod, of, table: *table, iif: None, suppress: None, priority: Some(32765) }
+        Rule {
+            ns: Ns::Pod,
+            of,
+            table: *table,
+            iif: None,
+            suppress: None,
+            priority: Some(32765),
+        }
     };
-    facts.rules.insert(Ns::Pod, rules.iter().map(rule).collect());
+    facts
+        .rules
+        .insert(Ns::Pod, rules.iter().map(rule).collect());
     facts
 }
 
@@ -61,22 +82,50 @@ fn change(facts: &Facts) -> [Vec<String>; 2] {
     let default = [cni::Route::to("0.0.0.0/0".parse().expect("a net"))];
     let lost = Routing::of(&at(), &ip("10.3.0.7/16", "10.3.0.1"), &default, facts);
     let left = commands(&lost.leave(&at()));
-    let arrived = arrive(&at(), &[ip("10.9.0.8/24", "10.9.0.1")], &default, &[lost], facts);
+    let arrived = arrive(
+        &at(),
+        &[ip("10.9.0.8/24", "10.9.0.1")],
+        &default,
+        &[lost],
+        facts,
+    );
     [left, commands(&arrived)]
 }
 
 #[test]
 fn without_another_plugin_the_routes_are_in_the_main_table() {
-    let facts = facts(&["10.3.0.0/16 - 10.3.0.7 254", "0.0.0.0/0 10.3.0.1 - 254"], &[]);
+    let facts = facts(
+        &["10.3.0.0/16 - 10.3.0.7 254", "0.0.0.0/0 10.3.0.1 - 254"],
+        &[],
+    );
     let [left, arrived] = change(&facts);
-    assert_eq!(left, ["ip route del 0.0.0.0/0 via 10.3.0.1 dev eth0", "ip addr del 10.3.0.7/16 dev eth0"]);
-    assert_eq!(arrived, ["ip addr add 10.9.0.8/24 dev eth0 brd +", "ip route prepend 0.0.0.0/0 via 10.9.0.1 dev eth0"]);
+    assert_eq!(
+        left,
+        [
+            "ip route del 0.0.0.0/0 via 10.3.0.1 dev eth0",
+            "ip addr del 10.3.0.7/16 dev eth0"
+        ]
+    );
+    assert_eq!(
+        arrived,
+        [
+            "ip addr add 10.9.0.8/24 dev eth0 brd +",
+            "ip route prepend 0.0.0.0/0 via 10.9.0.1 dev eth0"
+        ]
+    );
 }
 
 #[test]
 fn the_table_and_the_rule_of_an_address_go_to_the_next_one() {
-    let routes = ["10.3.0.0/16 - 10.3.0.7 100", "0.0.0.0/0 10.3.0.1 - 100", "10.4.0.0/16 10.3.0.9 - 100"];
-    let [left, arrived] = change(&facts(&routes, &[("10.3.0.7/32", 100), ("10.3.0.5/32", 101)]));
+    let routes = [
+        "10.3.0.0/16 - 10.3.0.7 100",
+        "0.0.0.0/0 10.3.0.1 - 100",
+        "10.4.0.0/16 10.3.0.9 - 100",
+    ];
+    let [left, arrived] = change(&facts(
+        &routes,
+        &[("10.3.0.7/32", 100), ("10.3.0.5/32", 101)],
+    ));
     assert_eq!(
         left,
         [
@@ -101,8 +150,10 @@ fn the_table_and_the_rule_of_an_address_go_to_the_next_one() {
 fn a_route_to_the_network_that_is_in_both_tables_is_in_both_again() {
     let routes = ["10.3.0.0/16 - 10.3.0.7 254", "10.3.0.0/16 - 10.3.0.7 100"];
     let [_, arrived] = change(&facts(&routes, &[("10.3.0.7/32", 100)]));
-    let first =
-        ["ip addr add 10.9.0.8/24 dev eth0 brd +", "ip route prepend 10.9.0.0/24 dev eth0 src 10.9.0.8 table 100"];
+    let first = [
+        "ip addr add 10.9.0.8/24 dev eth0 brd +",
+        "ip route prepend 10.9.0.0/24 dev eth0 src 10.9.0.8 table 100",
+    ];
     assert_eq!(arrived[..2], first);
 }
 
@@ -111,14 +162,19 @@ fn a_link_in_a_vrf_has_its_routes_there_though_none_is_left() {
     let mut facts = facts(&[], &[]);
     facts.links.insert(at(), link(2, Some(5)));
     for (vrf, index, table) in [("red", 4, 7), ("blue", 5, 8)] {
-        facts.links.insert(LinkRef::pod(name(vrf)), link(index, None));
+        facts
+            .links
+            .insert(LinkRef::pod(name(vrf)), link(index, None));
         facts.vrfs.insert(name(vrf), table);
     }
     let [left, arrived] = change(&facts);
     assert_eq!(left, ["ip addr del 10.3.0.7/16 dev eth0"]);
     assert_eq!(
         arrived,
-        ["ip addr add 10.9.0.8/24 dev eth0 brd +", "ip route prepend 0.0.0.0/0 via 10.9.0.1 dev eth0 table 8"]
+        [
+            "ip addr add 10.9.0.8/24 dev eth0 brd +",
+            "ip route prepend 0.0.0.0/0 via 10.9.0.1 dev eth0 table 8"
+        ]
     );
 }
 
@@ -129,5 +185,9 @@ fn an_address_of_the_other_family_is_left_alone() {
     let both = [ip("10.9.0.8/24", ""), ip("fd00::7/128", "")];
     let steps = commands(&arrive(&at(), &both, &[], &[lost], &facts));
     assert_eq!(steps, ["ip addr add 10.9.0.8/24 dev eth0 brd +"]);
-    assert_eq!(commands(&arrive(&at(), &both, &[], &[], &facts)).len(), 2, "nothing is known of those before");
+    assert_eq!(
+        commands(&arrive(&at(), &both, &[], &[], &facts)).len(),
+        2,
+        "nothing is known of those before"
+    );
 }

@@ -1,4 +1,5 @@
-//! Plugins of a list on disk that lie in a folder beside it. Each runs once for an interface, whoever runs it.
+//! Plugins of a list on disk that lie in a folder beside it. Each runs once for an interface,
+//! whoever runs it.
 
 use crate::apply::host::Machine;
 use braid_core::cni::{Error, NetConf};
@@ -11,8 +12,9 @@ use std::path::{Path, PathBuf};
 pub(super) struct Chained(Vec<PathBuf>);
 
 impl Chained {
-    /// The network of a file in `folder`, with the plugins beside it. `call` is the configuration of a call for the interface that
-    /// the runtime's own list is for; `None` for other interfaces.
+    /// The network of a file in `folder`, with the plugins beside it. `call` is the configuration
+    /// of a call for the interface that the runtime's own list is for; `None` for other
+    /// interfaces.
     pub(super) fn definition(
         &mut self,
         network: OnDisk<'_>,
@@ -41,7 +43,10 @@ impl Chained {
         }
         let files = machine.plugins_beside(&path)?;
         self.0.push(path);
-        if !files.is_empty() && call.name == name && is_run_by_runtime(name, call, &machine.files(folder)?) {
+        if !files.is_empty()
+            && call.name == name
+            && is_run_by_runtime(name, call, &machine.files(folder)?)
+        {
             return Ok(Vec::new());
         }
         Ok(files)

@@ -1,4 +1,5 @@
-//! IPAMClaims: the addresses that a network of a pod has of one, what is written to it, and what is free when it is deleted.
+//! IPAMClaims: the addresses that a network of a pod has of one, what is written to it, and what is
+//! free when it is deleted.
 
 use super::refusal::of_source;
 use crate::apply::host::Machine;
@@ -21,32 +22,55 @@ use braid_core::k8s::{IpamClaim, ObjectName, Pod};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The claim that a network refers to, where its addresses are kept by us: other IPAMs look themselves.
+/// The claim that a network refers to, where its addresses are kept by us: other IPAMs look
+/// themselves.
 pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n ObjectName> {
-    network.ipam_claim.as_ref().filter(|_| host_locals(chain).next().is_some())
+    network
+        .ipam_claim
+        .as_ref()
+        .filter(|_| host_locals(chain).next().is_some())
 }
 
-/// The claim as the IPAM is told of it. Refuses one that another network or container of this node uses: they would have the
-/// same addresses.
+/// The claim as the IPAM is told of it. Refuses one that another network or container of this node
+/// uses: they would have the same addresses.
 pub(super) fn of_network(
     claim: &IpamClaim,
     network: &Network,
     others: &[Wanted],
     (container_id, machine): (&str, &dyn Machine),
 ) -> Result<Claim, Error> {
-    let wanted = Claim { owner: owner(claim)?, addresses: addresses(claim, network)? };
-    if others.iter().any(|other| other.claim.as_ref().is_some_and(|other| other.owner == wanted.owner)) {
-        return Err(Error::config(format!("claim {}: two networks of the pod refer to it", claim.name)));
+    let wanted = Claim {
+        owner: owner(claim)?,
+        addresses: addresses(claim, network)?,
+    };
+    if others.iter().any(|other| {
+        other
+            .claim
+            .as_ref()
+            .is_some_and(|other| other.owner == wanted.owner)
+    }) {
+        return Err(Error::config(format!(
+            "claim {}: two networks of the pod refer to it",
+            claim.name
+        )));
     }
     let uses = |record: &&Record| {
-        let mut owners = record.attachments.iter().filter_map(|attached| attached.claim.as_ref());
-        record.key.owner.container_id != container_id && owners.any(|owner| *owner == wanted.owner) && is_alive(record)
+        let mut owners = record
+            .attachments
+            .iter()
+            .filter_map(|attached| attached.claim.as_ref());
+        record.key.owner.container_id != container_id
+            && owners.any(|owner| *owner == wanted.owner)
+            && is_alive(record)
     };
     let records = machine.records().map_err(Error::from)?;
     match records.iter().find(uses) {
         // It may be about to go.
         Some(Record { key, .. }) => {
-            let sentence = format!("claim {}: container {} uses it", claim.name, key.owner.container_id);
+            let sentence = format!(
+                "claim {}: container {} uses it",
+                claim.name, key.owner.container_id
+            );
             Err(Error::new(Code::TryAgain, sentence))
         }
         None => Ok(wanted),
@@ -54,9 +78,18 @@ pub(super) fn of_network(
 }
 
 /// Refuses a claim of another pod that lives, on whichever node.
-pub(super) fn refuse_second(claim: &IpamClaim, pod: &Pod, source: &mut dyn Source) -> Result<(), Error> {
-    let Some(owner) = other_owner(claim, pod) else { return Ok(()) };
-    let name = ObjectName { name: owner.to_owned(), ..pod.name.clone() };
+pub(super) fn refuse_second(
+    claim: &IpamClaim,
+    pod: &Pod,
+    source: &mut dyn Source,
+) -> Result<(), Error> {
+    let Some(owner) = other_owner(claim, pod) else {
+        return Ok(());
+    };
+    let name = ObjectName {
+        name: owner.to_owned(),
+        ..pod.name.clone()
+    };
     match source.pod(&name, &[]) {
         Ok((owner, _)) => ipam_claim::refuse_second(claim, &owner, pod),
         Err(SourceError::NotFound { .. }) => Ok(()),
@@ -64,24 +97,43 @@ pub(super) fn refuse_second(claim: &IpamClaim, pod: &Pod, source: &mut dyn Sourc
     }
 }
 
-/// Writes to a claim that this pod has it, and the addresses of the result where it has none. Where that fails, nobody may use
-/// them: on another node the claim would get other ones.
-pub(super) fn fill(claim: &IpamClaim, result: &AddResult, pod: &Pod, source: &mut dyn Source) -> Result<(), Error> {
-    let Some(filled) = filled(claim, result, pod, &now()) else { return Ok(()) };
+/// Writes to a claim that this pod has it, and the addresses of the result where it has none. Where
+/// that fails, nobody may use them: on another node the claim would get other ones.
+pub(super) fn fill(
+    claim: &IpamClaim,
+    result: &AddResult,
+    pod: &Pod,
+    source: &mut dyn Source,
+) -> Result<(), Error> {
+    let Some(filled) = filled(claim, result, pod, &now()) else {
+        return Ok(());
+    };
     source.fill_claim(&filled).map_err(|err| of_source(&err))
 }
 
-/// Frees what deleted claims hold of the addresses of some networks, and says whether that was any. The runtime may never call
-/// GC, and DEL does not ask the API.
+/// Frees what deleted claims hold of the addresses of some networks, and says whether that was any.
+/// The runtime may never call GC, and DEL does not ask the API.
 #[cold]
-pub(super) fn free_of(wanted: &[Wanted], settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+pub(super) fn free_of(
+    wanted: &[Wanted],
+    settings: &Settings,
+    machine: &dyn Machine,
+) -> Result<bool, Error> {
     let configs = wanted.iter().flat_map(|wanted| host_locals(&wanted.chain));
-    free(&configs.map(|(_, config)| config.path()).collect(), settings, machine)
+    free(
+        &configs.map(|(_, config)| config.path()).collect(),
+        settings,
+        machine,
+    )
 }
 
-/// Frees what deleted claims hold in folders of leases, and says whether that was any. Nothing is free where the API can't be
-/// asked.
-pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+/// Frees what deleted claims hold in folders of leases, and says whether that was any. Nothing is
+/// free where the API can't be asked.
+pub(super) fn free(
+    folders: &BTreeSet<PathBuf>,
+    settings: &Settings,
+    machine: &dyn Machine,
+) -> Result<bool, Error> {
     let mut held = Vec::new();
     for folder in folders {
         // One that can't be read is told of by its own network's GC.
@@ -92,7 +144,10 @@ pub(super) fn free(folders: &BTreeSet<PathBuf>, settings: &Settings, machine: &d
         return Ok(false);
     }
     // Asked after the leases were read: of these, who is not listed is deleted.
-    let uids = machine.source(settings)?.claim_uids().map_err(|err| of_source(&err))?;
+    let uids = machine
+        .source(settings)?
+        .claim_uids()
+        .map_err(|err| of_source(&err))?;
     let uids = uids.into_iter().collect();
     let (mut is_any, mut errors) = (false, Vec::new());
     for (folder, owners) in held {

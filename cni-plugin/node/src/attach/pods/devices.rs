@@ -1,4 +1,5 @@
-//! Devices of a pod's networks: those that the kubelet gave the pod, and what their device plugins say of them.
+//! Devices of a pod's networks: those that the kubelet gave the pod, and what their device plugins
+//! say of them.
 
 use crate::apply::host::Machine;
 use crate::attach::device_file::DeviceFile;
@@ -12,15 +13,21 @@ use braid_core::k8s::network::Network;
 /// Devices that a driver offers on a node.
 pub(super) type Offer<'o> = dyn FnMut(&str, &str) -> Result<Vec<Offered>, Error> + 'o;
 
-/// Gives each network its device, and the path of its file; returns it with the file. The kubelet is asked where a network
-/// takes a device and the pod does not name it itself, and the API where the device may be one of a resource claim.
+/// Gives each network its device, and the path of its file; returns it with the file. The kubelet
+/// is asked where a network takes a device and the pod does not name it itself, and the API where
+/// the device may be one of a resource claim.
 pub(super) fn give(
     networks: Vec<Network>,
     pod: Option<&Pod>,
     (container_id, machine): (&str, &dyn Machine),
     offer: &mut Offer<'_>,
 ) -> Result<Vec<(Network, Option<DeviceFile>)>, Error> {
-    let resource = |network: &Network| network.resource.clone().filter(|_| network.device.is_none());
+    let resource = |network: &Network| {
+        network
+            .resource
+            .clone()
+            .filter(|_| network.device.is_none())
+    };
     let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
     let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();
     let given = match pod.filter(|_| asked.iter().any(Option::is_some)) {
@@ -40,7 +47,12 @@ pub(super) fn give(
 }
 
 /// The devices of a pod, those of its resource claims included where they are needed.
-fn of_pod(pod: &Pod, asked: &[Option<&str>], machine: &dyn Machine, offer: &mut Offer<'_>) -> Result<Given, Error> {
+fn of_pod(
+    pod: &Pod,
+    asked: &[Option<&str>],
+    machine: &dyn Machine,
+    offer: &mut Offer<'_>,
+) -> Result<Given, Error> {
     let mut given = machine.devices(&pod.name)?;
     for driver in given.drivers(asked) {
         let offered = offer(&pod.node, &driver)?;
@@ -69,7 +81,17 @@ fn file(
 }
 
 /// The file of a network in this container, whether it is there or not.
-pub(super) fn file_of(network: &Network, container_id: &str, machine: &dyn Machine) -> Result<DeviceFile, Error> {
-    let path = machine.devinfo().join(CNI).join(cni_file(container_id, network.ifname.as_str())?);
-    Ok(DeviceFile { path, content: None })
+pub(super) fn file_of(
+    network: &Network,
+    container_id: &str,
+    machine: &dyn Machine,
+) -> Result<DeviceFile, Error> {
+    let path = machine
+        .devinfo()
+        .join(CNI)
+        .join(cni_file(container_id, network.ifname.as_str())?);
+    Ok(DeviceFile {
+        path,
+        content: None,
+    })
 }

@@ -1,4 +1,5 @@
-//! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks among the node's files.
+//! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks
+//! among the node's files.
 
 mod left;
 
@@ -46,8 +47,18 @@ impl<'a> Finder<'a> {
     }
 
     /// The same, with a source of its own.
-    pub(super) fn of(settings: &'a Settings, machine: &'a dyn Machine, source: Option<Box<dyn Source>>) -> Self {
-        Self { settings, machine, source, files: None, chained: Chained::default() }
+    pub(super) fn of(
+        settings: &'a Settings,
+        machine: &'a dyn Machine,
+        source: Option<Box<dyn Source>>,
+    ) -> Self {
+        Self {
+            settings,
+            machine,
+            source,
+            files: None,
+            chained: Chained::default(),
+        }
     }
 
     /// The source of objects, if it was asked.
@@ -58,25 +69,51 @@ impl<'a> Finder<'a> {
     /// The call for all networks of the pod that `request` is for, and what publishes them.
     pub(super) fn call(&mut self, request: &Request) -> Result<(Invocation, Publisher), Error> {
         let face_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
-        let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
-        let (key, path) = (face_key(attachment), self.settings.path(request.path.clone()));
+        let attachment = request
+            .attachment
+            .as_ref()
+            .ok_or_else(|| Error::env("ADD needs a container"))?;
+        let (key, path) = (
+            face_key(attachment),
+            self.settings.path(request.path.clone()),
+        );
         let pod_ref = PodRef::of(&attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
         let OfPod { pod, choices, nads } = match &pod_ref {
             Some(pod_ref) => self.of_pod(pod_ref)?,
-            None => OfPod { choices: select::wanted(self.settings, "", None, Vec::new())?, ..OfPod::default() },
+            None => OfPod {
+                choices: select::wanted(self.settings, "", None, Vec::new())?,
+                ..OfPod::default()
+            },
         };
-        let namespace = pod_ref.as_ref().map_or("", |pod_ref| pod_ref.name.namespace.as_str());
+        let namespace = pod_ref
+            .as_ref()
+            .map_or("", |pod_ref| pod_ref.name.namespace.as_str());
         let resolved = self
             .networks(request, namespace, (choices, &nads))
             .and_then(|networks| self.all_wanted(networks, pod.as_ref(), (attachment, &path)));
         let (wanted, networks) = match (resolved, &pod) {
             (Ok(resolved), _) => resolved,
-            (Err(err), Some(pod)) if err.code != Code::TryAgain => return Err(self.refuse(pod, REFUSED, err)),
+            (Err(err), Some(pod)) if err.code != Code::TryAgain => {
+                return Err(self.refuse(pod, REFUSED, err));
+            }
             (Err(err), _) => return Err(err),
         };
         let container_id = attachment.container_id.clone();
-        let call = Invocation { key, netns_override: request.netns_override, path, wanted };
-        Ok((call, Publisher { pod, networks, container_id, form: self.settings.status }))
+        let call = Invocation {
+            key,
+            netns_override: request.netns_override,
+            path,
+            wanted,
+        };
+        Ok((
+            call,
+            Publisher {
+                pod,
+                networks,
+                container_id,
+                form: self.settings.status,
+            },
+        ))
     }
 
     /// The networks that these choices mean, each with its interface.
@@ -93,9 +130,18 @@ impl<'a> Finder<'a> {
         }
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
-        let attachment = request.attachment.as_ref().ok_or_else(|| Error::env("ADD needs a container"))?;
+        let attachment = request
+            .attachment
+            .as_ref()
+            .ok_or_else(|| Error::env("ADD needs a container"))?;
         let is_strict = self.settings.require_capabilities;
-        select::networks(found, namespace, &attachment.ifname, runtime_config, is_strict)
+        select::networks(
+            found,
+            namespace,
+            &attachment.ifname,
+            runtime_config,
+            is_strict,
+        )
     }
 
     /// The attachments of these networks, with the pod's devices and claims.
@@ -107,13 +153,22 @@ impl<'a> Finder<'a> {
     ) -> Result<(Vec<Wanted>, Vec<OfNetwork>), Error> {
         let on = (attachment.container_id.as_str(), self.machine);
         let given = devices::give(networks, pod, on, &mut |node, driver| {
-            self.ask()?.offered(node, driver).map_err(|err| of_source(&err))
+            self.ask()?
+                .offered(node, driver)
+                .map_err(|err| of_source(&err))
         })?;
         let (mut wanted, mut all) = (Vec::new(), Vec::new());
         for (network, file) in given {
             let (one, claim) = self.wanted(&network, pod, (attachment, path), &wanted)?;
-            wanted.push(Wanted { device_file: file.clone(), ..one });
-            all.push(OfNetwork { network, claim, file });
+            wanted.push(Wanted {
+                device_file: file.clone(),
+                ..one
+            });
+            all.push(OfNetwork {
+                network,
+                claim,
+                file,
+            });
         }
         Ok((wanted, all))
     }
@@ -126,21 +181,51 @@ impl<'a> Finder<'a> {
         (attachment, path): (&Attachment, &[PathBuf]),
         others: &[Wanted],
     ) -> Result<(Wanted, Option<IpamClaim>), Error> {
-        let attachment = Attachment { args: network.args(&attachment.args), ..interface(attachment, &network.ifname) };
-        let chain = Chain::parse(BRAID, netconf(network.conf()?, None)?, &attachment.args, path)
-            .map_err(|err| err.context(format_args!("network {}", network.name())))?;
+        let attachment = Attachment {
+            args: network.args(&attachment.args),
+            ..interface(attachment, &network.ifname)
+        };
+        let chain = Chain::parse(
+            BRAID,
+            netconf(network.conf()?, None)?,
+            &attachment.args,
+            path,
+        )
+        .map_err(|err| err.context(format_args!("network {}", network.name())))?;
         let claim = self.claim(network, &chain, pod)?;
-        let of_network = |claim| claims::of_network(claim, network, others, (&attachment.container_id, self.machine));
+        let of_network = |claim| {
+            claims::of_network(
+                claim,
+                network,
+                others,
+                (&attachment.container_id, self.machine),
+            )
+        };
         let claimed = claim.as_ref().map(of_network).transpose()?;
         let default_route = network.default_route.clone();
         let object = network.object.clone();
         let new = Wanted::new(attachment, chain);
-        Ok((Wanted { default_route, claim: claimed, object, ..new }, claim))
+        Ok((
+            Wanted {
+                default_route,
+                claim: claimed,
+                object,
+                ..new
+            },
+            claim,
+        ))
     }
 
     /// The claim that a network has its addresses of, which no other pod uses.
-    fn claim(&mut self, network: &Network, chain: &Chain, pod: Option<&Pod>) -> Result<Option<IpamClaim>, Error> {
-        let Some(name) = claims::reference(network, chain) else { return Ok(None) };
+    fn claim(
+        &mut self,
+        network: &Network,
+        chain: &Chain,
+        pod: Option<&Pod>,
+    ) -> Result<Option<IpamClaim>, Error> {
+        let Some(name) = claims::reference(network, chain) else {
+            return Ok(None);
+        };
         let claim = match (self.ask()?.claim(name), pod) {
             (Ok(claim), _) => claim,
             // It may come yet, or never.
@@ -155,12 +240,19 @@ impl<'a> Finder<'a> {
         Ok(Some(claim))
     }
 
-    /// The pod and its networks, in one round trip where its annotation asks for nothing that the settings do not name already.
+    /// The pod and its networks, in one round trip where its annotation asks for nothing that the
+    /// settings do not name already.
     fn of_pod(&mut self, pod_ref: &PodRef) -> Result<OfPod, Error> {
         let namespace = &pod_ref.name.namespace;
         let known = select::wanted(self.settings, namespace, None, Vec::new())?;
-        let known: Vec<ObjectName> = known.iter().filter_map(|choice| choice.object(self.settings)).collect();
-        let (pod, mut nads) = self.ask()?.pod(&pod_ref.name, &known).map_err(|err| of_source(&err))?;
+        let known: Vec<ObjectName> = known
+            .iter()
+            .filter_map(|choice| choice.object(self.settings))
+            .collect();
+        let (pod, mut nads) = self
+            .ask()?
+            .pod(&pod_ref.name, &known)
+            .map_err(|err| of_source(&err))?;
         pod_ref.refuse_other(&pod)?;
         let asked = Asked::of(&pod, self.settings);
         for event in asked.events() {
@@ -169,7 +261,10 @@ impl<'a> Finder<'a> {
         asked.refuse_invalid(self.settings)?;
         let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)
             .map_err(|err| self.refuse(&pod, "NetworkNotAllowed", err))?;
-        let mut missing: Vec<ObjectName> = choices.iter().filter_map(|choice| choice.object(self.settings)).collect();
+        let mut missing: Vec<ObjectName> = choices
+            .iter()
+            .filter_map(|choice| choice.object(self.settings))
+            .collect();
         missing.retain(|object| !known.contains(object));
         missing.sort_unstable();
         missing.dedup();
@@ -177,15 +272,24 @@ impl<'a> Finder<'a> {
             nads.extend(self.ask()?.nads(&missing).map_err(|err| of_source(&err))?);
         }
         if let Some(object) = not_there(&choices, &nads) {
-            let err = Error::config(format!("network {object}: there is no such NetworkAttachmentDefinition"));
+            let err = Error::config(format!(
+                "network {object}: there is no such NetworkAttachmentDefinition"
+            ));
             return Err(self.refuse(&pod, "NoNetworkFound", err));
         }
-        Ok(OfPod { pod: Some(pod), choices, nads })
+        Ok(OfPod {
+            pod: Some(pod),
+            choices,
+            nads,
+        })
     }
 
     /// The network that a choice means.
     fn found(&mut self, choice: &Choice, nads: &[Nad], call: &NetConf) -> Result<Found, Error> {
-        let (object, call) = (choice.object(self.settings), Some(call).filter(|_| choice.is_default));
+        let (object, call) = (
+            choice.object(self.settings),
+            Some(call).filter(|_| choice.is_default),
+        );
         match nads.iter().find(|nad| Some(&nad.name) == object.as_ref()) {
             Some(nad) => Found::of_nad(nad, |name| self.of_conf_dir(name, call)),
             None => self.of_origin(&choice.origin, call).map(Found::of),
@@ -199,7 +303,11 @@ impl<'a> Finder<'a> {
             None => self.machine.files(&self.settings.conf_dir)?,
         };
         let at = (self.settings.conf_dir.as_path(), call);
-        self.chained.definition(on_disk::of_disk(name, self.files.insert(files))?, at, self.machine)
+        self.chained.definition(
+            on_disk::of_disk(name, self.files.insert(files))?,
+            at,
+            self.machine,
+        )
     }
 
     /// The network of a file, or the first one of a folder.
@@ -207,40 +315,60 @@ impl<'a> Finder<'a> {
         let path = Path::new(name);
         let files = self.machine.files(path)?;
         let (network, folder) = match &files[..] {
-            [file] if path.ends_with(&file.name) => (on_disk::of_file(name, file)?, path.parent().unwrap_or(path)),
+            [file] if path.ends_with(&file.name) => {
+                (on_disk::of_file(name, file)?, path.parent().unwrap_or(path))
+            }
             files => (on_disk::first_of_folder(name, files)?, path),
         };
-        self.chained.definition(network, (folder, call), self.machine)
+        self.chained
+            .definition(network, (folder, call), self.machine)
     }
 
-    /// A network that is no NetworkAttachmentDefinition. `call` is the call's configuration, for the default network.
+    /// A network that is no NetworkAttachmentDefinition. `call` is the call's configuration, for
+    /// the default network.
     fn of_origin(&mut self, origin: &Origin, call: Option<&NetConf>) -> Result<Definition, Error> {
         match origin {
             Origin::Inline(json) => Definition::parse(json.clone(), ""),
-            Origin::Nad(object) => {
-                Err(Error::config(format!("network {object}: there is no such NetworkAttachmentDefinition")))
-            }
+            Origin::Nad(object) => Err(Error::config(format!(
+                "network {object}: there is no such NetworkAttachmentDefinition"
+            ))),
             Origin::Named(name) if name.starts_with('/') => self.of_path(name, call),
             Origin::Named(name) => self.of_conf_dir(name, call),
         }
         .map_err(|err| err.context("default network"))
     }
 
-    /// The plugins that run behind all networks of each pod: those of a folder beside the default network's file, unless they run
-    /// behind the default network already.
+    /// The plugins that run behind all networks of each pod: those of a folder beside the default
+    /// network's file, unless they run behind the default network already.
     fn auxiliary(&mut self, conf: &NetConf) -> Result<Option<(Choice, Found)>, Error> {
-        let (Some(name), Origin::Named(default)) = (&self.settings.auxiliary_chain, &self.settings.default_network)
+        let (Some(name), Origin::Named(default)) = (
+            &self.settings.auxiliary_chain,
+            &self.settings.default_network,
+        ) else {
+            return Ok(None);
+        };
+        let Some(folder) = Path::new(default)
+            .parent()
+            .filter(|folder| folder.is_absolute())
         else {
             return Ok(None);
         };
-        let Some(folder) = Path::new(default).parent().filter(|folder| folder.is_absolute()) else { return Ok(None) };
         let files = self.chained.plugins(folder, name, conf, self.machine)?;
         let chain = on_disk::chain_of_folder(name, conf.version, &files)?;
-        Ok(chain.map(|chain| (Choice::of_all(Origin::Named(name.clone())), Found::of(chain))))
+        Ok(chain.map(|chain| {
+            (
+                Choice::of_all(Origin::Named(name.clone())),
+                Found::of(chain),
+            )
+        }))
     }
 
     /// The default network; an error where it is not known without the API.
-    pub(super) fn default_conf(&mut self, call: &NetConf, prev: Option<Json>) -> Result<NetConf, Error> {
+    pub(super) fn default_conf(
+        &mut self,
+        call: &NetConf,
+        prev: Option<Json>,
+    ) -> Result<NetConf, Error> {
         let origin = self.settings.default_network.clone();
         let definition = self.of_origin(&origin, Some(call))?;
         netconf(definition.conf(&Json::object_of([]))?, prev)
@@ -269,14 +397,18 @@ impl<'a> Finder<'a> {
 
     /// Tells of the pod; who reads events does so at leisure, so a failure is only a warning.
     fn tell(&mut self, pod: &Pod, event: &Event) {
-        let told = self.ask().map(|source| source.tell(&pod.name, &pod.uid, event));
+        let told = self
+            .ask()
+            .map(|source| source.tell(&pod.name, &pod.uid, event));
         if let Ok(Err(err)) = told {
-            self.machine.warn(&format!("event of pod {}: {err}", pod.name));
+            self.machine
+                .warn(&format!("event of pod {}: {err}", pod.name));
         }
     }
 }
 
-/// The first object that a pod asks for and that there is not. What the settings name may be a file instead.
+/// The first object that a pod asks for and that there is not. What the settings name may be a file
+/// instead.
 fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
     let is_there = |object: &ObjectName| nads.iter().any(|nad| nad.name == *object);
     choices.iter().find_map(|choice| match &choice.origin {

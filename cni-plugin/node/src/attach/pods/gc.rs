@@ -1,4 +1,5 @@
-//! GC of pods: all networks of a container that the runtime does not list, and what is owed of those it lists.
+//! GC of pods: all networks of a container that the runtime does not list, and what is owed of
+//! those it lists.
 
 use super::claims;
 use super::find::Finder;
@@ -15,8 +16,14 @@ use braid_core::cni::{Error, Owner, Request};
 use braid_core::k8s::settings::Settings;
 use std::collections::BTreeMap;
 
-/// Takes back all networks of the containers that the runtime does not list, and in each network what nobody has.
-pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+/// Takes back all networks of the containers that the runtime does not list, and in each network
+/// what nobody has.
+pub fn gc(
+    request: &Request,
+    settings: &Settings,
+    face: &str,
+    machine: &dyn Machine,
+) -> Result<(), Error> {
     let path = settings.path(request.path.clone());
     let mut finder = Finder::new(settings, machine);
     let default = match finder.default_conf(&request.conf, None) {
@@ -29,9 +36,22 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     let plugin = Chain::face_of(face, &request.conf);
     let records = orphans::records(machine)?;
     let mut folders = leases::folders(&records, machine.root());
-    folders.extend(default.iter().flat_map(recorded::host_locals).map(|(_, config)| config.path()));
-    let (kept, lost) = gc::split(records, network, plugin, request.conf.valid_attachments.as_deref());
-    let mut errors: Vec<Error> = lost.iter().filter_map(|record| collect(record, machine).err()).collect();
+    folders.extend(
+        default
+            .iter()
+            .flat_map(recorded::host_locals)
+            .map(|(_, config)| config.path()),
+    );
+    let (kept, lost) = gc::split(
+        records,
+        network,
+        plugin,
+        request.conf.valid_attachments.as_deref(),
+    );
+    let mut errors: Vec<Error> = lost
+        .iter()
+        .filter_map(|record| collect(record, machine).err())
+        .collect();
     if let Some(listed) = &request.conf.valid_attachments {
         errors.extend(forget_unlisted(network, plugin, listed, machine));
     }
@@ -43,16 +63,31 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
     if request.conf.valid_attachments.is_some() {
         // The runtime knows of no network but the default one.
         for (network, chain) in &mut chains {
-            let own = owners.iter().filter(|owner| owner.network == *network).cloned().collect();
+            let own = owners
+                .iter()
+                .filter(|owner| owner.network == *network)
+                .cloned()
+                .collect();
             chain.conf.valid_attachments = Some(own);
         }
     }
     if let Some(mut default) = default {
-        default.conf.valid_attachments.clone_from(&request.conf.valid_attachments);
+        default
+            .conf
+            .valid_attachments
+            .clone_from(&request.conf.valid_attachments);
         chains.insert(default.network().to_owned(), default);
     }
-    let containers = |listed: &Vec<Owner>| listed.iter().map(|owner| owner.container_id.clone()).collect();
-    let valid = Valid { owners, containers: request.conf.valid_attachments.as_ref().map(containers) };
+    let containers = |listed: &Vec<Owner>| {
+        listed
+            .iter()
+            .map(|owner| owner.container_id.clone())
+            .collect()
+    };
+    let valid = Valid {
+        owners,
+        containers: request.conf.valid_attachments.as_ref().map(containers),
+    };
     errors.extend(multus::collect(request, settings, &valid, machine));
     errors.extend(gc::collect_networks(chains.values(), &valid, machine).err());
     errors.extend(orphans::sweep_empty(machine));
@@ -63,16 +98,25 @@ pub fn gc(request: &Request, settings: &Settings, face: &str, machine: &dyn Mach
 
 /// Publishes what is owed of containers that live.
 fn pay_all(kept: &[Record], settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
-    let mut owing = kept.iter().filter(|record| record.owed.is_some()).peekable();
+    let mut owing = kept
+        .iter()
+        .filter(|record| record.owed.is_some())
+        .peekable();
     if owing.peek().is_none() {
         return Ok(());
     }
     let mut source = machine.source(settings)?;
     for record in owing {
-        let folder = machine.folder(&record.key.owner.container_id).map_err(Error::from)?;
+        let folder = machine
+            .folder(&record.key.owner.container_id)
+            .map_err(Error::from)?;
         // Somebody may have paid or detached meanwhile.
-        let Some(mut record) = folder.load(&record.key).map_err(Error::from)? else { continue };
-        let Some(owed) = record.owed.take() else { continue };
+        let Some(mut record) = folder.load(&record.key).map_err(Error::from)? else {
+            continue;
+        };
+        let Some(owed) = record.owed.take() else {
+            continue;
+        };
         pay(&owed, &mut *source)?;
         folder.store(&record).map_err(Error::from)?;
     }

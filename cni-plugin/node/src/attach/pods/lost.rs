@@ -1,6 +1,8 @@
-//! DEL of a pod without a record: the networks as the API shows them, else the default network and what the node shows.
+//! DEL of a pod without a record: the networks as the API shows them, else the default network and
+//! what the node shows.
 //!
-//! Runtimes repeat DEL. So the node is looked at first, and the API is asked only if anything of the container is left.
+//! Runtimes repeat DEL. So the node is looked at first, and the API is asked only if anything of
+//! the container is left.
 
 use super::find::Finder;
 use crate::apply::host::{Host, Machine};
@@ -35,13 +37,38 @@ impl Lost<'_> {
         let is_more = self.is_any_left(folder, host)?;
         let found = if is_more { self.ask() } else { Vec::new() };
         if found.is_empty() {
-            let wanted = if self.is_known { recorded::wanted(None, self.call)? } else { Vec::new() };
-            return Ok(Unrecorded { wanted, record: None, is_more });
+            let wanted = if self.is_known {
+                recorded::wanted(None, self.call)?
+            } else {
+                Vec::new()
+            };
+            return Ok(Unrecorded {
+                wanted,
+                record: None,
+                is_more,
+            });
         }
-        let Leaving { key, path, netns_override, .. } = self.call;
-        let call = Invocation { key: key.clone(), netns_override: *netns_override, path: path.clone(), wanted: found };
-        let record = call.record(host.pod_cookie()).into_second().map_err(Error::from)?;
-        Ok(Unrecorded { wanted: call.wanted, record: Some(record), is_more })
+        let Leaving {
+            key,
+            path,
+            netns_override,
+            ..
+        } = self.call;
+        let call = Invocation {
+            key: key.clone(),
+            netns_override: *netns_override,
+            path: path.clone(),
+            wanted: found,
+        };
+        let record = call
+            .record(host.pod_cookie())
+            .into_second()
+            .map_err(Error::from)?;
+        Ok(Unrecorded {
+            wanted: call.wanted,
+            record: Some(record),
+            is_more,
+        })
     }
 
     /// True if anything of the container is left: a damaged record, a link, a rule, a lease.
@@ -60,7 +87,9 @@ impl Lost<'_> {
         let asked = finder.and_then(|mut finder| finder.left(self.call, self.conf));
         asked.unwrap_or_else(|err| {
             let id = &self.call.key.owner.container_id;
-            self.machine.warn(&format!("container {id}: its record is lost, and its networks are not known: {err}"));
+            self.machine.warn(&format!(
+                "container {id}: its record is lost, and its networks are not known: {err}"
+            ));
             Vec::new()
         })
     }

@@ -1,4 +1,5 @@
-//! A pod's networks: what its annotation asks for is attached as one call, and what became of it is published.
+//! A pod's networks: what its annotation asks for is attached as one call, and what became of it is
+//! published.
 //!
 //! ```text
 //!  settings, CNI_ARGS ─► Finder: pod and NADs by the source, networks by files ─► k8s::select ─► Invocation
@@ -68,7 +69,8 @@ pub fn add(
     }
 }
 
-/// The call that attaches the pod to its networks, and what publishes them; objects come from `source`.
+/// The call that attaches the pod to its networks, and what publishes them; objects come from
+/// `source`.
 pub fn call(
     request: &Request,
     settings: &Settings,
@@ -79,45 +81,99 @@ pub fn call(
 }
 
 /// Detaches the pod from all networks that its record names. Without a record [`lost`] finds them.
-pub fn del(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+pub fn del(
+    request: Request,
+    settings: &Settings,
+    face: &str,
+    machine: &dyn Machine,
+) -> Result<(), Error> {
     let conf = request.conf.clone();
     let (call, is_known) = leaving(request, settings, face, machine)?;
     if multus::detach(&call, settings, machine)? && !is_recorded(&call, machine)? {
         return Ok(());
     }
-    let of = lost::Lost { call: &call, conf: &conf, is_known, settings, machine };
+    let of = lost::Lost {
+        call: &call,
+        conf: &conf,
+        is_known,
+        settings,
+        machine,
+    };
     detach_or(&call, machine, &|folder, host| of.find(folder, host))
 }
 
 /// True if a record names the networks of the call's container, or a damaged one did.
 fn is_recorded(call: &Leaving, machine: &dyn Machine) -> Result<bool, Error> {
-    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let folder = machine
+        .folder(&call.key.owner.container_id)
+        .map_err(Error::from)?;
     let is_recorded = folder.has_file(&call.key);
     folder.close().map_err(Error::from)?;
     Ok(is_recorded)
 }
 
 /// Checks all networks of the pod's record; the default one alone where there is no record.
-pub fn check(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+pub fn check(
+    request: Request,
+    settings: &Settings,
+    face: &str,
+    machine: &dyn Machine,
+) -> Result<(), Error> {
     let (call, _) = leaving(request, settings, face, machine)?;
-    let folder = machine.folder(&call.key.owner.container_id).map_err(Error::from)?;
+    let folder = machine
+        .folder(&call.key.owner.container_id)
+        .map_err(Error::from)?;
     let record = folder.load(&call.key).map_err(Error::from)?;
     let wanted = recorded::wanted(record.as_ref(), &call)?;
-    let Leaving { key, path, netns_override, .. } = call;
-    check_all(&Invocation { key, netns_override, path, wanted }, record.as_ref(), machine)
+    let Leaving {
+        key,
+        path,
+        netns_override,
+        ..
+    } = call;
+    check_all(
+        &Invocation {
+            key,
+            netns_override,
+            path,
+            wanted,
+        },
+        record.as_ref(),
+        machine,
+    )
 }
 
 /// The call with the default network's configuration, and whether that is known.
-fn leaving(request: Request, settings: &Settings, face: &str, machine: &dyn Machine) -> Result<(Leaving, bool), Error> {
+fn leaving(
+    request: Request,
+    settings: &Settings,
+    face: &str,
+    machine: &dyn Machine,
+) -> Result<(Leaving, bool), Error> {
     let verb = request.command.as_str();
-    let Request { attachment, path, netns_override, conf, .. } = request;
+    let Request {
+        attachment,
+        path,
+        netns_override,
+        conf,
+        ..
+    } = request;
     let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
     let key = Chain::key_of(face, &conf, &attachment);
     let prev = conf.json.get(recorded::PREV_RESULT).cloned();
     let known = Finder::new(settings, machine).default_conf(&conf, prev);
     let is_known = known.is_ok();
     let conf = known.unwrap_or(conf);
-    Ok((Leaving { key, attachment, conf, path: settings.path(path), netns_override }, is_known))
+    Ok((
+        Leaving {
+            key,
+            attachment,
+            conf,
+            path: settings.path(path),
+            netns_override,
+        },
+        is_known,
+    ))
 }
 
 /// Says whether the default network is ready and could serve an ADD.
@@ -126,9 +182,12 @@ pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> 
     let mut finder = Finder::new(settings, machine);
     let conf = match finder.default_conf(&request.conf, None) {
         Ok(conf) => conf,
-        // The API knows more. STATUS does not ask it: a node must not become NotReady because of it.
+        // The API knows more. STATUS does not ask it: a node must not become NotReady because of
+        // it.
         Err(_) if finder.default_may_be_object() => {
-            return machine.probe().map_err(|err| of_network::not_available(&err));
+            return machine
+                .probe()
+                .map_err(|err| of_network::not_available(&err));
         }
         Err(err) => return Err(Error::not_available(err.to_string())),
     };

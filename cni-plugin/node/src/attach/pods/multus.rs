@@ -1,4 +1,5 @@
-//! Detaching pods that Multus attached, by its notes in `cniDir`: a node goes from Multus to braid while pods run.
+//! Detaching pods that Multus attached, by its notes in `cniDir`: a node goes from Multus to braid
+//! while pods run.
 
 use super::network::{interface, netconf};
 use crate::apply::host::Machine;
@@ -37,8 +38,8 @@ struct Noted {
     files: Vec<PathBuf>,
 }
 
-/// Detaches the container of a call from all networks that Multus attached it to; false if Multus has noted none that can be
-/// read. It costs a look for one file where Multus never ran.
+/// Detaches the container of a call from all networks that Multus attached it to; false if Multus
+/// has noted none that can be read. It costs a look for one file where Multus never ran.
 pub fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
     let notes = Notes::of(settings, machine);
     if !notes.has(&call.attachment.container_id) {
@@ -47,23 +48,41 @@ pub fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Res
     notes.detach(call)
 }
 
-/// Detaches the containers that Multus attached and that are not valid; all errors. Where the runtime lists none, those whose
-/// network namespace is gone.
-pub(super) fn collect(request: &Request, settings: &Settings, valid: &Valid, machine: &dyn Machine) -> Vec<Error> {
+/// Detaches the containers that Multus attached and that are not valid; all errors. Where the
+/// runtime lists none, those whose network namespace is gone.
+pub(super) fn collect(
+    request: &Request,
+    settings: &Settings,
+    valid: &Valid,
+    machine: &dyn Machine,
+) -> Vec<Error> {
     let path = settings.path(request.path.clone());
-    let lost = Notes::of(settings, machine).calls(&request.conf, &path, &|seen| match &valid.containers {
-        Some(listed) => !listed.contains(&seen.container_id),
-        None => seen.is_gone(),
-    });
+    let lost =
+        Notes::of(settings, machine).calls(&request.conf, &path, &|seen| match &valid.containers {
+            Some(listed) => !listed.contains(&seen.container_id),
+            None => seen.is_gone(),
+        });
     let detach = |call: &Leaving| {
-        let context = format!("container {}, attached by Multus", call.attachment.container_id);
-        detach(call, settings, machine).map(drop).err().map(|err| err.context(context))
+        let context = format!(
+            "container {}, attached by Multus",
+            call.attachment.container_id
+        );
+        detach(call, settings, machine)
+            .map(drop)
+            .err()
+            .map(|err| err.context(context))
     };
     lost.iter().filter_map(detach).collect()
 }
 
-/// The calls that [`detach`] the containers that Multus attached and whose network namespace is gone.
-pub fn gone(conf: &NetConf, path: &[PathBuf], settings: &Settings, machine: &dyn Machine) -> Vec<Leaving> {
+/// The calls that [`detach`] the containers that Multus attached and whose network namespace is
+/// gone.
+pub fn gone(
+    conf: &NetConf,
+    path: &[PathBuf],
+    settings: &Settings,
+    machine: &dyn Machine,
+) -> Vec<Leaving> {
     Notes::of(settings, machine).calls(conf, &settings.path(path.to_vec()), &Seen::is_gone)
 }
 
@@ -79,13 +98,18 @@ struct Seen {
 
 impl Seen {
     fn is_gone(&self) -> bool {
-        self.netns.as_deref().is_some_and(|path| netns_at(path) == Netns::Gone)
+        self.netns
+            .as_deref()
+            .is_some_and(|path| netns_at(path) == Netns::Gone)
     }
 }
 
 impl<'a> Notes<'a> {
     fn of(settings: &Settings, machine: &'a dyn Machine) -> Self {
-        Self { dir: machine.root().at(&settings.cni_dir.to_string_lossy()), machine }
+        Self {
+            dir: machine.root().at(&settings.cni_dir.to_string_lossy()),
+            machine,
+        }
     }
 
     fn file(&self, container_id: &str) -> PathBuf {
@@ -99,20 +123,41 @@ impl<'a> Notes<'a> {
     /// All containers, by id.
     fn containers(&self) -> BTreeMap<String, Seen> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let ids: BTreeSet<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        let ids = ids.into_iter().filter(|id| is_identifier(id) && self.has(id));
+        let ids: BTreeSet<String> = names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        let ids = ids
+            .into_iter()
+            .filter(|id| is_identifier(id) && self.has(id));
         let seen = |container_id: String| {
             let first = self.first_network(&container_id);
-            (container_id.clone(), Seen { container_id, first, ifname: ETH0.to_owned(), netns: None })
+            (
+                container_id.clone(),
+                Seen {
+                    container_id,
+                    first,
+                    ifname: ETH0.to_owned(),
+                    netns: None,
+                },
+            )
         };
         let mut all: BTreeMap<String, Seen> = ids.map(seen).collect();
         if all.is_empty() {
             return all;
         }
-        for file in self.machine.files(&self.dir.join(RESULTS)).unwrap_or_default() {
-            let Some((container_id, ifname)) = cached_of(&file.bytes) else { continue };
-            let Some(seen) = all.get_mut(&container_id) else { continue };
-            let of_first = |first: &String| cached_add(&file.bytes, first, &container_id, &ifname).ok()?;
+        for file in self
+            .machine
+            .files(&self.dir.join(RESULTS))
+            .unwrap_or_default()
+        {
+            let Some((container_id, ifname)) = cached_of(&file.bytes) else {
+                continue;
+            };
+            let Some(seen) = all.get_mut(&container_id) else {
+                continue;
+            };
+            let of_first =
+                |first: &String| cached_add(&file.bytes, first, &container_id, &ifname).ok()?;
             if let Some(CachedAdd { netns, .. }) = seen.first.as_ref().and_then(of_first) {
                 (seen.ifname, seen.netns) = (ifname, netns);
             }
@@ -127,26 +172,60 @@ impl<'a> Notes<'a> {
     }
 
     /// The calls that detach those of the containers who are lost.
-    fn calls(&self, conf: &NetConf, path: &[PathBuf], is_lost: &dyn Fn(&Seen) -> bool) -> Vec<Leaving> {
+    fn calls(
+        &self,
+        conf: &NetConf,
+        path: &[PathBuf],
+        is_lost: &dyn Fn(&Seen) -> bool,
+    ) -> Vec<Leaving> {
         let call = |seen: Seen| {
             let netns = seen.netns.filter(|path| netns_at(path) == Netns::Alive);
-            let ifname = IfName::parse(&seen.ifname).or_else(|_| IfName::parse(ETH0)).ok()?;
-            let attachment = Attachment { container_id: seen.container_id, ifname, netns, args: String::new() };
+            let ifname = IfName::parse(&seen.ifname)
+                .or_else(|_| IfName::parse(ETH0))
+                .ok()?;
+            let attachment = Attachment {
+                container_id: seen.container_id,
+                ifname,
+                netns,
+                args: String::new(),
+            };
             let (key, conf) = (Chain::key_of(BRAID, conf, &attachment), conf.clone());
-            Some(Leaving { key, attachment, conf, path: path.to_vec(), netns_override: false })
+            Some(Leaving {
+                key,
+                attachment,
+                conf,
+                path: path.to_vec(),
+                netns_override: false,
+            })
         };
-        self.containers().into_values().filter(is_lost).filter_map(call).collect()
+        self.containers()
+            .into_values()
+            .filter(is_lost)
+            .filter_map(call)
+            .collect()
     }
 
-    /// Detaches the container of a call, and removes its notes once nothing of it is left; false if they name no network.
+    /// Detaches the container of a call, and removes its notes once nothing of it is left; false if
+    /// they name no network.
     fn detach(&self, call: &Leaving) -> Result<bool, Error> {
-        let folder = self.machine.folder(&call.attachment.container_id).map_err(Error::from)?;
+        let folder = self
+            .machine
+            .folder(&call.attachment.container_id)
+            .map_err(Error::from)?;
         let noted = self.read(call);
-        let mut host = self.machine.open(netns_of(&call.attachment)?).map_err(Error::from)?;
+        let mut host = self
+            .machine
+            .open(netns_of(&call.attachment)?)
+            .map_err(Error::from)?;
         if !call.netns_override {
             refuse_own(&*host)?;
         }
-        let mut errors = TakeBack { wanted: &noted.wanted, record: None, is_told: true }.run(&mut *host);
+        let mut errors = TakeBack {
+            wanted: &noted.wanted,
+            record: None,
+            is_told: true,
+        }
+        .run(&mut *host);
         if errors.is_empty() {
             errors.extend(noted.files.iter().filter_map(|file| remove(file).err()));
         }
@@ -154,17 +233,25 @@ impl<'a> Notes<'a> {
         Error::joined(&errors).map(|()| !noted.wanted.is_empty())
     }
 
-    /// The networks of a container. One that can't be read is a warning: no later call could read it either.
+    /// The networks of a container. One that can't be read is a warning: no later call could read
+    /// it either.
     fn read(&self, call: &Leaving) -> Noted {
         let file = self.file(&call.attachment.container_id);
-        let mut noted = Noted { wanted: Vec::new(), files: Vec::new() };
+        let mut noted = Noted {
+            wanted: Vec::new(),
+            files: Vec::new(),
+        };
         let read = self.machine.files(&file).map(|mut files| files.pop());
         let read = read.and_then(|read| {
-            let read = read.ok_or_else(|| Error::io(format!("{}: not a file of 1 MiB at most", file.display())))?;
+            let read = read.ok_or_else(|| {
+                Error::io(format!("{}: not a file of 1 MiB at most", file.display()))
+            })?;
             delegates(&read.bytes, call.attachment.ifname.as_str())
         });
         let warn = |err: &Error| self.machine.warn(&format!("{}: {err}", file.display()));
-        let read = read.inspect_err(warn).unwrap_or_else(|_| self.of_results(&call.attachment.container_id));
+        let read = read
+            .inspect_err(warn)
+            .unwrap_or_else(|_| self.of_results(&call.attachment.container_id));
         for delegate in read {
             match delegate.and_then(|delegate| self.wanted(&delegate, call, &mut noted.files)) {
                 Ok(wanted) => noted.wanted.push(wanted),
@@ -178,16 +265,34 @@ impl<'a> Notes<'a> {
 
     /// The networks of a container by libcni's cache alone, in the order of their files' names.
     fn of_results(&self, container_id: &str) -> Vec<Result<Delegate, Error>> {
-        let mut files = self.machine.files(&self.dir.join(RESULTS)).unwrap_or_default();
+        let mut files = self
+            .machine
+            .files(&self.dir.join(RESULTS))
+            .unwrap_or_default();
         files.sort_by(|one, other| one.name.cmp(&other.name));
-        files.iter().filter_map(|file| cached_delegate(&file.bytes, container_id)).map(Ok).collect()
+        files
+            .iter()
+            .filter_map(|file| cached_delegate(&file.bytes, container_id))
+            .map(Ok)
+            .collect()
     }
 
     /// A network as its DEL wants it, with arguments and result of its ADD.
-    fn wanted(&self, delegate: &Delegate, call: &Leaving, files: &mut Vec<PathBuf>) -> Result<Wanted, Error> {
+    fn wanted(
+        &self,
+        delegate: &Delegate,
+        call: &Leaving,
+        files: &mut Vec<PathBuf>,
+    ) -> Result<Wanted, Error> {
         let Delegate { definition, ifname } = delegate;
-        let cached = self.cached(definition.name(), &call.attachment.container_id, ifname, files)?;
-        let ifname = IfName::parse(ifname).map_err(|err| Error::config(format!("{ifname:?}: {err}")))?;
+        let cached = self.cached(
+            definition.name(),
+            &call.attachment.container_id,
+            ifname,
+            files,
+        )?;
+        let ifname =
+            IfName::parse(ifname).map_err(|err| Error::config(format!("{ifname:?}: {err}")))?;
         let mut attachment = interface(&call.attachment, &ifname);
         let (mut runtime_config, mut prev) = (braid_core::cni::Json::object_of([]), None);
         if let Some(cached) = cached {
@@ -209,9 +314,13 @@ impl<'a> Notes<'a> {
         ifname: &str,
         files: &mut Vec<PathBuf>,
     ) -> Result<Option<CachedAdd>, Error> {
-        let Some(name) = cache_name(network, container_id, ifname) else { return Ok(None) };
+        let Some(name) = cache_name(network, container_id, ifname) else {
+            return Ok(None);
+        };
         let path = self.dir.join(RESULTS).join(name);
-        let Some(file) = self.machine.files(&path)?.pop() else { return Ok(None) };
+        let Some(file) = self.machine.files(&path)?.pop() else {
+            return Ok(None);
+        };
         let read = cached_add(&file.bytes, network, container_id, ifname);
         match read {
             Ok(None) => return Ok(None),
@@ -225,7 +334,9 @@ impl<'a> Notes<'a> {
 
 fn remove(file: &Path) -> Result<(), Error> {
     match fs::remove_file(file) {
-        Err(err) if err.kind() != ErrorKind::NotFound => Err(Error::io(format!("remove {}: {err}", file.display()))),
+        Err(err) if err.kind() != ErrorKind::NotFound => {
+            Err(Error::io(format!("remove {}: {err}", file.display())))
+        }
         Ok(()) | Err(_) => Ok(()),
     }
 }

@@ -27,5 +27,8 @@ pub(super) fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> 
 
 /// The same container's interface of another name.
 pub(super) fn interface(attachment: &Attachment, ifname: &IfName) -> Attachment {
-    Attachment { ifname: ifname.clone(), ..attachment.clone() }
+    Attachment {
+        ifname: ifname.clone(),
+        ..attachment.clone()
+    }
 }

@@ -24,19 +24,30 @@ pub struct Publisher {
 
 impl Publisher {
     /// The networks that have a result, each with it.
-    fn given<'r>(&self, results: &'r [Option<AddResult>]) -> impl Iterator<Item = (&OfNetwork, &'r AddResult)> {
-        self.networks.iter().zip(results).filter_map(|(of, result)| Some((of, result.as_ref()?)))
+    fn given<'r>(
+        &self,
+        results: &'r [Option<AddResult>],
+    ) -> impl Iterator<Item = (&OfNetwork, &'r AddResult)> {
+        self.networks
+            .iter()
+            .zip(results)
+            .filter_map(|(of, result)| Some((of, result.as_ref()?)))
     }
 
-    /// Fails, with an event of the pod, if a result lacks something that the pod requests. A hardware address that a result
-    /// leaves out is read from the kernel.
+    /// Fails, with an event of the pod, if a result lacks something that the pod requests. A
+    /// hardware address that a result leaves out is read from the kernel.
     pub fn verify(
         &self,
         results: &[Option<AddResult>],
-        (host, source): (Option<&mut (dyn Host + 'static)>, Option<&mut (dyn Source + 'static)>),
+        (host, source): (
+            Option<&mut (dyn Host + 'static)>,
+            Option<&mut (dyn Source + 'static)>,
+        ),
         machine: &dyn Machine,
     ) -> Result<(), Error> {
-        let Err(err) = self.verified(results, host) else { return Ok(()) };
+        let Err(err) = self.verified(results, host) else {
+            return Ok(());
+        };
         if let (Some(pod), Some(source)) = (&self.pod, source)
             && let Err(err) = source.tell(&pod.name, &pod.uid, &refusal(REFUSED, &err))
         {
@@ -50,10 +61,17 @@ impl Publisher {
         results: &[Option<AddResult>],
         mut host: Option<&mut (dyn Host + 'static)>,
     ) -> Result<(), Error> {
-        for (of, result) in self.networks.iter().zip(results).filter(|(of, _)| of.network.is_to_verify()) {
+        for (of, result) in self
+            .networks
+            .iter()
+            .zip(results)
+            .filter(|(of, _)| of.network.is_to_verify())
+        {
             let nothing = AddResult::default();
             let result = result.as_ref().unwrap_or(&nothing);
-            let seen = host.as_deref_mut().and_then(|host| seen::mac(&of.network, result, host));
+            let seen = host
+                .as_deref_mut()
+                .and_then(|host| seen::mac(&of.network, result, host));
             of.network.verify(result, seen)?;
         }
         Ok(())
@@ -65,8 +83,12 @@ impl Publisher {
         results: &[Option<AddResult>],
         source: Option<&mut (dyn Source + 'static)>,
     ) -> Result<(), Error> {
-        let (Some(source), Some(pod)) = (source, &self.pod) else { return Ok(()) };
-        let mut claimed = self.given(results).filter_map(|(of, result)| Some((of.claim.as_ref()?, result)));
+        let (Some(source), Some(pod)) = (source, &self.pod) else {
+            return Ok(());
+        };
+        let mut claimed = self
+            .given(results)
+            .filter_map(|(of, result)| Some((of.claim.as_ref()?, result)));
         claimed.try_for_each(|(claim, result)| claims::fill(claim, result, pod, source))
     }
 
@@ -74,45 +96,94 @@ impl Publisher {
     pub fn publish(
         &self,
         results: &[Option<AddResult>],
-        (host, source): (Option<&mut (dyn Host + 'static)>, Option<&mut (dyn Source + 'static)>),
+        (host, source): (
+            Option<&mut (dyn Host + 'static)>,
+            Option<&mut (dyn Source + 'static)>,
+        ),
         machine: &dyn Machine,
     ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
-        let kernel = host.map(|host| Seen::of(&self.networks, results, host)).unwrap_or_default();
+        let kernel = host
+            .map(|host| Seen::of(&self.networks, results, host))
+            .unwrap_or_default();
         let of_each = self.networks.iter().zip(results).enumerate();
-        let entries = of_each.map(|(at, (of, result))| self.entry(of, result.as_ref(), kernel.mtu(at), machine));
-        let (entries, before) = (entries.collect::<Vec<_>>(), pod.annotations.get(NETWORK_STATUS));
+        let entries = of_each
+            .map(|(at, (of, result))| self.entry(of, result.as_ref(), kernel.mtu(at), machine));
+        let (entries, before) = (
+            entries.collect::<Vec<_>>(),
+            pod.annotations.get(NETWORK_STATUS),
+        );
         let seen = before.map(String::as_str);
         let value = |now: Option<&str>| Some(status::rewrite(now, seen, entries.clone()));
-        let edit = Edit { key: NETWORK_STATUS, seen: Some(&pod.annotations), value: &value };
+        let edit = Edit {
+            key: NETWORK_STATUS,
+            seen: Some(&pod.annotations),
+            value: &value,
+        };
         let told = source.annotate(&pod.name, &pod.uid, &edit);
-        if let Some(Err(err)) = kernel.event().map(|event| source.tell(&pod.name, &pod.uid, &event)) {
+        if let Some(Err(err)) = kernel
+            .event()
+            .map(|event| source.tell(&pod.name, &pod.uid, &event))
+        {
             machine.warn(&format!("event of pod {}: {err}", pod.name));
         }
         // A pod that is gone, or another one of its name, is owed nothing.
-        let err = told.err().filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
-        machine.warn(&format!("pod {}: its network-status is owed: {err}", pod.name));
+        let err = told
+            .err()
+            .filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
+        machine.warn(&format!(
+            "pod {}: its network-status is owed: {err}",
+            pod.name
+        ));
         let status = Json::Array(entries).pretty();
-        Some(Owed { pod: pod.name.clone(), uid: pod.uid.clone(), status, seen: before.cloned() })
+        Some(Owed {
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            status,
+            seen: before.cloned(),
+        })
     }
 
-    /// Takes the entries of a call out again whose result nobody has, and puts back those that they replaced.
+    /// Takes the entries of a call out again whose result nobody has, and puts back those that they
+    /// replaced.
     #[cold]
-    pub(super) fn withdraw(&self, source: Option<&mut (dyn Source + 'static)>, machine: &dyn Machine) {
-        let (Some(pod), Some(source)) = (self.pod.as_ref(), source) else { return };
+    pub(super) fn withdraw(
+        &self,
+        source: Option<&mut (dyn Source + 'static)>,
+        machine: &dyn Machine,
+    ) {
+        let (Some(pod), Some(source)) = (self.pod.as_ref(), source) else {
+            return;
+        };
         let seen = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
         let value = |now: Option<&str>| status::withdrawn(now, seen, &self.container_id);
-        let edit = Edit { key: NETWORK_STATUS, seen: None, value: &value };
+        let edit = Edit {
+            key: NETWORK_STATUS,
+            seen: None,
+            value: &value,
+        };
         if let Err(err) = source.annotate(&pod.name, &pod.uid, &edit) {
-            machine.warn(&format!("pod {}: its network-status is of a call that failed: {err}", pod.name));
+            machine.warn(&format!(
+                "pod {}: its network-status is of a call that failed: {err}",
+                pod.name
+            ));
         }
     }
 
     /// The entry of a network, with the kernel's `mtu`.
-    fn entry(&self, of: &OfNetwork, result: Option<&AddResult>, mtu: Option<u32>, machine: &dyn Machine) -> Json {
+    fn entry(
+        &self,
+        of: &OfNetwork,
+        result: Option<&AddResult>,
+        mtu: Option<u32>,
+        machine: &dyn Machine,
+    ) -> Json {
         let OfNetwork { network, file, .. } = of;
-        let told = file.as_ref().and_then(|file| device_file::read(&file.path).transpose());
-        let device_info = told.and_then(|told| told.map_err(|err| machine.warn(&err.to_string())).ok());
+        let told = file
+            .as_ref()
+            .and_then(|file| device_file::read(&file.path).transpose());
+        let device_info =
+            told.and_then(|told| told.map_err(|err| machine.warn(&err.to_string())).ok());
         let attached = Attached {
             name: &network.name(),
             ifname: network.ifname.as_str(),
@@ -127,11 +198,21 @@ impl Publisher {
     }
 }
 
-/// Publishes what an earlier call owes. What other writers have added since that call read the pod stays.
+/// Publishes what an earlier call owes. What other writers have added since that call read the pod
+/// stays.
 pub(super) fn pay(owed: &Owed, source: &mut dyn Source) -> Result<(), Error> {
     let entries = status::list(Some(&owed.status));
-    let value = |now: Option<&str>| Some(status::rewrite(now, owed.seen.as_deref(), entries.clone()));
-    match source.annotate(&owed.pod, &owed.uid, &Edit { key: NETWORK_STATUS, seen: None, value: &value }) {
+    let value =
+        |now: Option<&str>| Some(status::rewrite(now, owed.seen.as_deref(), entries.clone()));
+    match source.annotate(
+        &owed.pod,
+        &owed.uid,
+        &Edit {
+            key: NETWORK_STATUS,
+            seen: None,
+            value: &value,
+        },
+    ) {
         Ok(()) | Err(SourceError::NotFound { .. }) => Ok(()),
         Err(err) => Err(of_source(&err)),
     }

@@ -5,23 +5,36 @@ use braid_core::cni::{Code, Error};
 use braid_core::k8s::settings::Settings;
 use std::time::Duration;
 
-/// Longest wait of an ADD. The runtime calls again after code 11, and other pods must not wait behind this one for long.
+/// Longest wait of an ADD. The runtime calls again after code 11, and other pods must not wait
+/// behind this one for long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits for the file; code 11 where it does not appear.
 pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
-    let Some(file) = &settings.readiness_file else { return Ok(()) };
+    let Some(file) = &settings.readiness_file else {
+        return Ok(());
+    };
     if machine.await_file(file, PATIENCE) {
         return Ok(());
     }
-    let sentence = format!("readinessindicatorfile: {} is not there after {PATIENCE:?}", file.display());
+    let sentence = format!(
+        "readinessindicatorfile: {} is not there after {PATIENCE:?}",
+        file.display()
+    );
     Err(Error::new(Code::TryAgain, sentence))
 }
 
 /// Code 50 where the file is not there.
 pub(super) fn check(settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
-    let Some(file) = settings.readiness_file.as_ref().filter(|file| !machine.await_file(file, Duration::ZERO)) else {
+    let Some(file) = settings
+        .readiness_file
+        .as_ref()
+        .filter(|file| !machine.await_file(file, Duration::ZERO))
+    else {
         return Ok(());
     };
-    Err(Error::not_available(format!("readinessindicatorfile: {} is not there", file.display())))
+    Err(Error::not_available(format!(
+        "readinessindicatorfile: {} is not there",
+        file.display()
+    )))
 }

@@ -8,7 +8,11 @@ pub(super) const REFUSED: &str = "NetworkRefused";
 
 /// The event of a pod whose request is refused.
 pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
-    Event { severity: Severity::Warning, reason, message: err.to_string() }
+    Event {
+        severity: Severity::Warning,
+        reason,
+        message: err.to_string(),
+    }
 }
 
 /// Code 11 for what passes, as for a pod that is not there yet or no more.

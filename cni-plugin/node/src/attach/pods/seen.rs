@@ -25,10 +25,21 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Looks at the container of these networks.
-    pub(super) fn of(networks: &[OfNetwork], results: &[Option<AddResult>], host: &mut dyn Host) -> Self {
+    pub(super) fn of(
+        networks: &[OfNetwork],
+        results: &[Option<AddResult>],
+        host: &mut dyn Host,
+    ) -> Self {
         let given = networks.iter().zip(results);
-        let mtus = given.map(|(of, result)| result.as_ref().and_then(|result| mtu(&of.network, result, host)));
-        Self { mtus: mtus.collect(), lacks_default_route: lacks_default_route(results, host) }
+        let mtus = given.map(|(of, result)| {
+            result
+                .as_ref()
+                .and_then(|result| mtu(&of.network, result, host))
+        });
+        Self {
+            mtus: mtus.collect(),
+            lacks_default_route: lacks_default_route(results, host),
+        }
     }
 
     /// The MTU of a network's interface, where its result has none.
@@ -39,7 +50,11 @@ impl Seen {
     /// An event for what somebody should know of it.
     pub(super) fn event(&self) -> Option<Event> {
         let message = "the pod has no default route: none of its networks gives it one".to_owned();
-        self.lacks_default_route.then_some(Event { severity: Severity::Warning, reason: "NoDefaultRoute", message })
+        self.lacks_default_route.then_some(Event {
+            severity: Severity::Warning,
+            reason: "NoDefaultRoute",
+            message,
+        })
     }
 }
 
@@ -59,15 +74,24 @@ fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32
         Some((_, interface)) => IfName::parse(&interface.name).ok()?,
         None => network.ifname.clone(),
     };
-    host.link(&LinkRef::pod(ifname)).ok().flatten().map(|link| link.mtu)
+    host.link(&LinkRef::pod(ifname))
+        .ok()
+        .flatten()
+        .map(|link| link.mtu)
 }
 
 fn lacks_default_route(results: &[Option<AddResult>], host: &mut dyn Host) -> bool {
-    if results.iter().flatten().any(|result| families(result) != Families::default()) {
+    if results
+        .iter()
+        .flatten()
+        .any(|result| families(result) != Families::default())
+    {
         return false;
     }
     // Plugins need not say which routes they make.
-    let Ok(facts) = host.observe(&[Need::Routes(Ns::Pod)]) else { return false };
+    let Ok(facts) = host.observe(&[Need::Routes(Ns::Pod)]) else {
+        return false;
+    };
     let mut routes = facts.routes.get(&Ns::Pod).into_iter().flatten();
     !routes.any(|route| route.dst.prefix_len() == 0 && route.table == MAIN)
 }

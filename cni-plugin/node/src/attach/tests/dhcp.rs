@@ -1,6 +1,9 @@
-//! Addresses that come through the link: each step fails once, those of the link and those behind the lease.
+//! Addresses that come through the link: each step fails once, those of the link and those behind
+//! the lease.
 
-use super::{Model, assert_nothing_left, attach, collect, containers, detach, fail_each_step_of, machine};
+use super::{
+    Model, assert_nothing_left, attach, collect, containers, detach, fail_each_step_of, machine,
+};
 use braid_core::cni::IpConfig;
 use braid_core::ipam::Lease;
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, Server};
@@ -34,7 +37,11 @@ impl Daemon {
                 }
             }
         };
-        Self { dir, held, thread: Some(std::thread::spawn(serve)) }
+        Self {
+            dir,
+            held,
+            thread: Some(std::thread::spawn(serve)),
+        }
     }
 
     fn socket(&self) -> PathBuf {
@@ -44,22 +51,34 @@ impl Daemon {
     #[track_caller]
     fn assert_holds(&self, owners: &[&str], when: &str) {
         let held = self.held.lock().expect("no panic").clone();
-        assert_eq!(held.iter().map(String::as_str).collect::<Vec<_>>(), owners, "{when}");
+        assert_eq!(
+            held.iter().map(String::as_str).collect::<Vec<_>>(),
+            owners,
+            "{when}"
+        );
     }
 
     /// Containers with three networks, of which the last two have their addresses from here.
     fn containers(&self) -> [Vec<String>; 3] {
-        let ipam = format!(r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#, self.socket().display());
-        let tuning =
-            r#"{"type":"tuning","mtu":1400,"mac":"02:00:00:00:00:17","sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
+        let ipam = format!(
+            r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#,
+            self.socket().display()
+        );
+        let tuning = r#"{"type":"tuning","mtu":1400,"mac":"02:00:00:00:00:17","sysctl":{"net.ipv4.conf.net1.arp_filter":"1"}}"#;
         let macvlan = format!(r#"{{"type":"macvlan","master":"lan",{ipam}}}"#);
         let vlan = format!(r#"{{"type":"vlan","master":"lan","vlanId":5,{ipam}}}"#);
         let device = format!(r#"{{"type":"host-device","device":"lan",{ipam}}}"#);
         let bridge = format!(r#"{{"type":"bridge","bridge":"cni2",{ipam}}}"#);
         [
             [format!("{macvlan},{tuning}"), bridge.clone()],
-            [format!("{device},{tuning}"), format!(r#"{bridge},{{"type":"sbr"}}"#)],
-            [vlan, format!(r#"{macvlan},{{"type":"vrf","vrfname":"blue"}}"#)],
+            [
+                format!("{device},{tuning}"),
+                format!(r#"{bridge},{{"type":"sbr"}}"#),
+            ],
+            [
+                vlan,
+                format!(r#"{macvlan},{{"type":"vrf","vrfname":"blue"}}"#),
+            ],
         ]
         .map(|[second, third]| vec![containers()[0][0].clone(), second, third])
     }
@@ -76,15 +95,24 @@ impl Drop for Daemon {
 
 /// Answers the calls of a connection; false for what is none, which ends the daemon.
 fn answer(mut stream: UnixStream, held: &Mutex<BTreeSet<String>>) -> bool {
-    let address = IpConfig { address: "10.9.0.2/24".parse().expect("an address"), gateway: None, interface: None };
-    let lease = Lease { ips: vec![address], ..Lease::default() };
+    let address = IpConfig {
+        address: "10.9.0.2/24".parse().expect("an address"),
+        gateway: None,
+        interface: None,
+    };
+    let lease = Lease {
+        ips: vec![address],
+        ..Lease::default()
+    };
     let (mut server, mut bytes) = (Server::default(), [0; 4096]);
     loop {
         let len = stream.read(&mut bytes).expect("a call");
         if len == 0 {
             return true;
         }
-        let Ok((calls, out)) = server.read(&bytes[..len]) else { return false };
+        let Ok((calls, out)) = server.read(&bytes[..len]) else {
+            return false;
+        };
         stream.write_all(&out).expect("a reader");
         for call in calls {
             let owner = format!("{}/{}", call.args.container_id, call.args.ifname);
@@ -110,7 +138,9 @@ fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
         loop {
             let machine = machine();
             machine.fail_at(&[failed]);
-            let Err(err) = attach(&machine, &networks) else { break };
+            let Err(err) = attach(&machine, &networks) else {
+                break;
+            };
             assert!(err.to_string().contains("EIO"), "step {failed}: {err}");
             assert_nothing_left(&machine, &format!("step {failed}"));
             daemon.assert_holds(&[], &format!("step {failed}"));
@@ -125,7 +155,9 @@ fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
 /// Has each step fail once; afterwards the daemon holds nothing.
 fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
     let daemon = Daemon::start();
-    fail_each_step_of(&daemon.containers(), work, |when| daemon.assert_holds(&[], when));
+    fail_each_step_of(&daemon.containers(), work, |when| {
+        daemon.assert_holds(&[], when);
+    });
 }
 
 #[test]
@@ -150,6 +182,9 @@ fn the_record_has_one_part_for_each_plugin_with_the_link_before_the_addresses() 
     let link = place(|step| matches!(step, Step::Add(Thing::Link(_))));
     let addr = place(|step| matches!(step, Step::Add(Thing::Addr(_))));
     assert!(link < addr, "{:?}", parts[0]);
-    let links = parts[0].iter().filter(|step| matches!(step, Step::Add(Thing::Link(_)))).count();
+    let links = parts[0]
+        .iter()
+        .filter(|step| matches!(step, Step::Add(Thing::Link(_))))
+        .count();
     assert_eq!(links, 1, "what was done for the link is not done again");
 }

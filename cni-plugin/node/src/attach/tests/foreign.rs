@@ -1,4 +1,5 @@
-//! Containers with a foreign IPAM on the model: its record is written before it is started, and goes when all is given back.
+//! Containers with a foreign IPAM on the model: its record is written before it is started, and
+//! goes when all is given back.
 
 use super::model::Model;
 use super::{assert_nothing_left, attachment, machine};
@@ -39,24 +40,40 @@ impl Bed {
         fs::write(&script, THEIRS).expect("a script");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
         fs::create_dir(folder.path().join("held")).expect("a folder");
-        Self { machine: machine(), folder }
+        Self {
+            machine: machine(),
+            folder,
+        }
     }
 
     /// A native network, and one with the foreign IPAM.
     fn call(&self) -> Invocation {
         let mut wanted = Vec::new();
-        for (at, plugin) in
-            [r#""type":"bridge","bridge":"cni0""#, r#""type":"bridge","bridge":"br8","ipam":{"type":"theirs"}"#]
-                .iter()
-                .enumerate()
+        for (at, plugin) in [
+            r#""type":"bridge","bridge":"cni0""#,
+            r#""type":"bridge","bridge":"br8","ipam":{"type":"theirs"}"#,
+        ]
+        .iter()
+        .enumerate()
         {
-            let text = format!(r#"{{"cniVersion":"1.1.0","name":"net{at}","type":"braid","plugins":[{{{plugin}}}]}}"#);
-            let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json")).expect("a network");
+            let text = format!(
+                r#"{{"cniVersion":"1.1.0","name":"net{at}","type":"braid","plugins":[{{{plugin}}}]}}"#
+            );
+            let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json"))
+                .expect("a network");
             let chain = Chain::parse(BRAID, conf, "", &self.path()).expect("a chain");
             wanted.push(Wanted::new(attachment(at), chain));
         }
-        let key = Key { owner: wanted[0].lease_owner(), plugin: BRAID.to_owned() };
-        Invocation { key, netns_override: true, path: self.path(), wanted }
+        let key = Key {
+            owner: wanted[0].lease_owner(),
+            plugin: BRAID.to_owned(),
+        };
+        Invocation {
+            key,
+            netns_override: true,
+            path: self.path(),
+            wanted,
+        }
     }
 
     fn path(&self) -> Vec<PathBuf> {
@@ -76,7 +93,13 @@ impl Bed {
         let mut conf = self.call().wanted.swap_remove(0).chain.conf;
         conf.valid_attachments = Some(Vec::new());
         let chain = Chain::parse(BRAID, conf.clone(), "", &self.path()).expect("a chain");
-        let request = Request { command: Command::Gc, attachment: None, path: self.path(), netns_override: true, conf };
+        let request = Request {
+            command: Command::Gc,
+            attachment: None,
+            path: self.path(),
+            netns_override: true,
+            conf,
+        };
         gc::gc(&request, &chain, &self.machine)
     }
 
@@ -85,7 +108,9 @@ impl Bed {
     }
 
     fn held(&self) -> usize {
-        fs::read_dir(self.folder.path().join("held")).expect("a folder").count()
+        fs::read_dir(self.folder.path().join("held"))
+            .expect("a folder")
+            .count()
     }
 
     #[track_caller]
@@ -102,7 +127,9 @@ fn an_add_that_fails_at_any_step_leaves_no_foreign_record() {
         let bed = Bed::new();
         bed.machine.fail_at(&[failed]);
         if bed.attach().is_ok() {
-            let [record] = &bed.records()[..] else { panic!("one record") };
+            let [record] = &bed.records()[..] else {
+                panic!("one record")
+            };
             assert!(record.is_second() && record.steps().next().is_none());
             assert_eq!(bed.held(), 1);
             break;
@@ -120,12 +147,16 @@ fn an_add_whose_foreign_record_can_not_be_written_starts_no_foreign_program() {
     fs::create_dir_all(folder.parent().expect("a folder above")).expect("a folder");
     fs::write(&folder, "in the way").expect("a file");
     let err = bed.attach().expect_err("not written");
-    assert!(err.msg.contains("write") && err.msg.contains("/var/lib/braid/foreign/c1/"), "{err}");
+    assert!(
+        err.msg.contains("write") && err.msg.contains("/var/lib/braid/foreign/c1/"),
+        "{err}"
+    );
     fs::remove_file(folder).expect("removed");
     bed.assert_nothing_left("");
 }
 
-/// Has each step of `work` on an attached container fail once, loses the record proper if `is_lost`, and repeats the work.
+/// Has each step of `work` on an attached container fail once, loses the record proper if
+/// `is_lost`, and repeats the work.
 fn fail_each_step(is_lost: bool, work: fn(&Bed) -> Result<(), Error>) {
     let mut failed = 0;
     loop {
@@ -168,12 +199,24 @@ fn a_del_whose_foreign_record_can_not_be_removed_is_finished_by_the_next() {
     let bed = Bed::new();
     bed.attach().expect("attached");
     let folder = bed.machine.root().at(ROOT).join("c1");
-    let record = fs::read_dir(&folder).expect("records").next().expect("a record").expect("its entry").path();
+    let record = fs::read_dir(&folder)
+        .expect("records")
+        .next()
+        .expect("a record")
+        .expect("its entry")
+        .path();
     fs::remove_file(&record).expect("removed");
     fs::create_dir(&record).expect("a folder in its place");
     let err = bed.detach().expect_err("not removed");
-    assert!(err.msg.contains("remove") && err.msg.contains("/var/lib/braid/foreign/c1/"), "{err}");
-    assert_eq!(bed.machine.records().expect("records").len(), 1, "the record proper goes last");
+    assert!(
+        err.msg.contains("remove") && err.msg.contains("/var/lib/braid/foreign/c1/"),
+        "{err}"
+    );
+    assert_eq!(
+        bed.machine.records().expect("records").len(),
+        1,
+        "the record proper goes last"
+    );
     fs::remove_dir(&record).expect("removed");
     bed.detach().expect("detached");
     bed.assert_nothing_left("");

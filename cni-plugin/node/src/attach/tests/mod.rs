@@ -38,36 +38,85 @@ fn containers() -> Vec<Vec<String>> {
         "egressBurst":800000},{"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall"},
         {"type":"tuning","mtu":1400,"sysctl":{"net.ipv4.conf.eth0.arp_filter":"1"}}"#;
     let masquerading = |kind: &str, more: &str, subnet| {
-        format!(r#"{{"type":"{kind}","ipMasq":true,{more}{}}},{behind}"#, ipam(subnet))
+        format!(
+            r#"{{"type":"{kind}","ipMasq":true,{more}{}}},{behind}"#,
+            ipam(subnet)
+        )
     };
-    let bridge = || masquerading("bridge", r#""bridge":"cni0","isGateway":true,"macspoofchk":true,"#, 1);
+    let bridge = || {
+        masquerading(
+            "bridge",
+            r#""bridge":"cni0","isGateway":true,"macspoofchk":true,"#,
+            1,
+        )
+    };
     let ptp = |subnet| masquerading("ptp", "", subnet);
-    let child = |kind: &str, subnet| format!(r#"{{"type":"{kind}","master":"lan",{}}}"#, ipam(subnet));
-    let shaped =
-        |kind, subnet| child(kind, subnet) + r#",{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}"#;
-    let single = [bridge(), ptp(1), child("macvlan", 1), child("ipvlan", 1), shaped("macvlan", 1), shaped("ipvlan", 1)];
+    let child =
+        |kind: &str, subnet| format!(r#"{{"type":"{kind}","master":"lan",{}}}"#, ipam(subnet));
+    let shaped = |kind, subnet| {
+        child(kind, subnet) + r#",{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}"#
+    };
+    let single = [
+        bridge(),
+        ptp(1),
+        child("macvlan", 1),
+        child("ipvlan", 1),
+        shaped("macvlan", 1),
+        shaped("ipvlan", 1),
+    ];
     let mut all: Vec<Vec<String>> = single.map(|plugins| vec![plugins]).into();
     let second = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(2));
     all.push(vec![bridge(), second, shaped("macvlan", 3)]);
-    all.push(vec![ptp(1), masquerading("bridge", r#""bridge":"cni1","#, 2), masquerading("ptp", "", 3)]);
-    let netkit = |kind, more: &str, subnet| masquerading(kind, &format!(r#""device":"netkit",{more}"#), subnet);
-    all.push(vec![masquerading("netkit", r#""mode":"l2","#, 1), r#"{"type":"netkit"}"#.to_owned()]);
-    all.push(vec![netkit("ptp", "", 1), netkit("bridge", r#""bridge":"cni1","macspoofchk":true,"#, 2)]);
-    for behind in [r#"{"type":"sbr"}"#, r#"{"type":"sbr","addSourceHints":true}"#, r#"{"type":"vrf","vrfname":"blue"}"#]
-    {
+    all.push(vec![
+        ptp(1),
+        masquerading("bridge", r#""bridge":"cni1","#, 2),
+        masquerading("ptp", "", 3),
+    ]);
+    let netkit = |kind, more: &str, subnet| {
+        masquerading(kind, &format!(r#""device":"netkit",{more}"#), subnet)
+    };
+    all.push(vec![
+        masquerading("netkit", r#""mode":"l2","#, 1),
+        r#"{"type":"netkit"}"#.to_owned(),
+    ]);
+    all.push(vec![
+        netkit("ptp", "", 1),
+        netkit("bridge", r#""bridge":"cni1","macspoofchk":true,"#, 2),
+    ]);
+    for behind in [
+        r#"{"type":"sbr"}"#,
+        r#"{"type":"sbr","addSourceHints":true}"#,
+        r#"{"type":"vrf","vrfname":"blue"}"#,
+    ] {
         all.push(vec![format!("{},{behind}", child("macvlan", 1))]);
     }
-    all.push(vec![masquerading("ptp", r#""routed":true,"table":100,"#, 1)]);
+    all.push(vec![masquerading(
+        "ptp",
+        r#""routed":true,"table":100,"#,
+        1,
+    )]);
     let device = format!(r#"{{"type":"host-device","device":"lan",{}}}"#, ipam(1));
     let changed = format!(
         r#"{device},{{"type":"tuning","mtu":1400}},{{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}}"#
     );
-    let more = [child("vlan", 1), child("dummy", 1), child("tap", 1), device, changed];
+    let more = [
+        child("vlan", 1),
+        child("dummy", 1),
+        child("tap", 1),
+        device,
+        changed,
+    ];
     all.extend(more.map(|plugins| vec![plugins]));
     let children = || [child("macvlan", 2), child("vlan", 3)];
     let plain = format!(r#"{{"type":"bridge","bridge":"cni0",{}}}"#, ipam(1));
     all.push([vec![plain], children().into()].concat());
-    all.push([vec![format!(r#"{{"type":"netkit","mode":"l2",{}}}"#, ipam(1))], children().into()].concat());
+    all.push(
+        [
+            vec![format!(r#"{{"type":"netkit","mode":"l2",{}}}"#, ipam(1))],
+            children().into(),
+        ]
+        .concat(),
+    );
     all
 }
 
@@ -76,28 +125,48 @@ fn netconf(at: usize, plugins: &str, more: &str) -> NetConf {
         r#"{{"cniVersion":"1.1.0","name":"net{at}","type":"braid","plugins":[{plugins}],"runtimeConfig":{{
         "portMappings":[{{"hostPort":808{at},"containerPort":80,"protocol":"tcp"}}]}}{more}}}"#
     );
-    NetConf::from_json(Json::parse(conf.as_bytes(), "the configuration").expect("json")).expect("a network")
+    NetConf::from_json(Json::parse(conf.as_bytes(), "the configuration").expect("json"))
+        .expect("a network")
 }
 
 fn attachment(at: usize) -> Attachment {
-    let ifname = if at == 0 { "eth0".to_owned() } else { format!("net{at}") };
+    let ifname = if at == 0 {
+        "eth0".to_owned()
+    } else {
+        format!("net{at}")
+    };
     let ifname = IfName::parse(&ifname).expect("a name");
-    Attachment { container_id: "c1".to_owned(), ifname, netns: Some(NETNS.into()), args: String::new() }
+    Attachment {
+        container_id: "c1".to_owned(),
+        ifname,
+        netns: Some(NETNS.into()),
+        args: String::new(),
+    }
 }
 
 fn request(command: Command, conf: NetConf) -> Request {
     let attachment = (!matches!(command, Command::Gc | Command::Status)).then(|| attachment(0));
-    Request { command, attachment, path: Vec::new(), netns_override: true, conf }
+    Request {
+        command,
+        attachment,
+        path: Vec::new(),
+        netns_override: true,
+        conf,
+    }
 }
 
 /// A call for all networks of a container.
 fn call(networks: &[String]) -> Invocation {
-    let mut confs = networks.iter().enumerate().map(|(at, plugins)| (at, netconf(at, plugins, "")));
+    let mut confs = networks
+        .iter()
+        .enumerate()
+        .map(|(at, plugins)| (at, netconf(at, plugins, "")));
     let (_, first) = confs.next().expect("a network");
     let mut call = Invocation::of(request(Command::Add, first), BRAID).expect("a chain");
     for (at, conf) in confs {
         let chain = Chain::parse(BRAID, conf, "", &[]).expect("a chain");
-        call.push(Wanted::new(attachment(at), chain)).expect("another interface");
+        call.push(Wanted::new(attachment(at), chain))
+            .expect("another interface");
     }
     call
 }
@@ -108,12 +177,23 @@ fn attach(machine: &Model, networks: &[String]) -> Result<Added, Error> {
 
 /// DEL as a runtime calls it, which knows the first network alone.
 fn detach(machine: &Model, networks: &[String]) -> Result<(), Error> {
-    del::del(request(Command::Del, netconf(0, &networks[0], "")), BRAID, machine)
+    del::del(
+        request(Command::Del, netconf(0, &networks[0], "")),
+        BRAID,
+        machine,
+    )
 }
 
 /// GC of the first network, with a list of valid attachments.
 fn collect(machine: &Model, networks: &[String], valid: &str) -> Result<(), Error> {
-    let request = request(Command::Gc, netconf(0, &networks[0], &format!(r#","cni.dev/valid-attachments":[{valid}]"#)));
+    let request = request(
+        Command::Gc,
+        netconf(
+            0,
+            &networks[0],
+            &format!(r#","cni.dev/valid-attachments":[{valid}]"#),
+        ),
+    );
     let chain = Chain::parse(BRAID, request.conf.clone(), "", &[]).expect("a chain");
     gc::gc(&request, &chain, machine)
 }
@@ -143,7 +223,10 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
             match attach(&machine, &networks) {
                 Ok(_) => break,
                 Err(err) => {
-                    assert!(err.to_string().contains("EIO"), "step {failed} of {networks:?}: {err}");
+                    assert!(
+                        err.to_string().contains("EIO"),
+                        "step {failed} of {networks:?}: {err}"
+                    );
                     assert_nothing_left(&machine, &format!("step {failed} of {networks:?}"));
                 }
             }
@@ -157,7 +240,10 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 fn a_result_that_nobody_gets_leaves_nothing() {
     for networks in containers() {
         let machine = machine();
-        add(&call(&networks), &machine, &mut |_, _| Err(Error::io("closed"))).expect_err("not delivered");
+        add(&call(&networks), &machine, &mut |_, _| {
+            Err(Error::io("closed"))
+        })
+        .expect_err("not delivered");
         assert_nothing_left(&machine, &format!("{networks:?}"));
     }
 }
@@ -235,7 +321,11 @@ fn an_add_takes_back_what_one_that_ended_early_left() {
         attach(&machine, &networks).expect("attached");
         machine.fail_at(&[0]);
         detach(&machine, &networks).expect_err("a step failed");
-        machine.state.borrow_mut().own.retain(|thing| thing.state().owner().is_some());
+        machine
+            .state
+            .borrow_mut()
+            .own
+            .retain(|thing| thing.state().owner().is_some());
         machine.fail_at(&[]);
         attach(&machine, &networks).expect("attached again");
         detach(&machine, &networks).expect("detached");
@@ -245,22 +335,41 @@ fn an_add_takes_back_what_one_that_ended_early_left() {
 
 #[test]
 fn all_networks_of_a_container_are_one_plan_one_record_and_one_deletion() {
-    for networks in containers().into_iter().filter(|networks| networks[0].contains("bandwidth")) {
+    for networks in containers()
+        .into_iter()
+        .filter(|networks| networks[0].contains("bandwidth"))
+    {
         let machine = machine();
         let added = attach(&machine, &networks).expect("attached");
         assert_eq!(added.results.len(), networks.len());
         assert_eq!(machine.state.borrow().plans, 1, "{networks:?}");
         let records = machine.records().expect("records");
-        let [record] = &records[..] else { panic!("one record: {records:?}") };
-        let recorded: Vec<&str> = record.attachments.iter().map(|attached| attached.network.as_str()).collect();
+        let [record] = &records[..] else {
+            panic!("one record: {records:?}")
+        };
+        let recorded: Vec<&str> = record
+            .attachments
+            .iter()
+            .map(|attached| attached.network.as_str())
+            .collect();
         assert_eq!(recorded, ["net0", "net1", "net2"][..networks.len()]);
         for (attached, result) in record.attachments.iter().zip(&added.results) {
             assert_eq!(attached.result().expect("recorded").as_ref(), Ok(result));
         }
         detach(&machine, &networks).expect("detached");
-        let link_ns = |step: &Step| if let Step::Add(Thing::Link(link)) = step { Some(link.at.ns) } else { None };
+        let link_ns = |step: &Step| {
+            if let Step::Add(Thing::Link(link)) = step {
+                Some(link.at.ns)
+            } else {
+                None
+            }
+        };
         let namespaces: BTreeSet<Ns> = record.steps().filter_map(link_ns).collect();
-        assert_eq!(machine.state.borrow().link_deletions, namespaces.len(), "{networks:?}");
+        assert_eq!(
+            machine.state.borrow().link_deletions,
+            namespaces.len(),
+            "{networks:?}"
+        );
         assert_nothing_left(&machine, &format!("{networks:?}"));
     }
 }
@@ -283,7 +392,9 @@ fn a_container_with_three_networks_is_this_plan() {
 
 #[track_caller]
 fn assert_golden(file: &str, text: &str) {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attach/tests").join(file);
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/attach/tests")
+        .join(file);
     if std::env::var_os("BRAID_BLESS").is_some() {
         std::fs::write(&golden, text).expect("written");
     }
@@ -293,13 +404,16 @@ fn assert_golden(file: &str, text: &str) {
 #[test]
 fn a_pair_and_links_of_the_container_go_in_one_deletion() {
     let containers = containers();
-    let with_vlan =
-        containers.iter().filter(|networks| networks.len() == 3 && networks[2].contains(r#""type":"vlan""#));
+    let with_vlan = containers
+        .iter()
+        .filter(|networks| networks.len() == 3 && networks[2].contains(r#""type":"vlan""#));
     let mut goes = Vec::new();
     for networks in with_vlan {
         let machine = machine();
         attach(&machine, networks).expect("attached");
-        let [record] = &machine.records().expect("records")[..] else { panic!("one record") };
+        let [record] = &machine.records().expect("records")[..] else {
+            panic!("one record")
+        };
         let steps = undo(&ordered(record.steps().cloned().collect()));
         goes.push(render(&steps));
         detach(&machine, networks).expect("detached");
@@ -315,9 +429,19 @@ fn a_gc_takes_back_a_container_that_is_not_listed_and_keeps_one_that_is() {
         let machine = machine();
         attach(&machine, &networks).expect("attached");
         let own = machine.state.borrow().own.clone();
-        collect(&machine, &networks, r#"{"containerID":"c1","ifname":"eth0"}"#).expect("collected");
+        collect(
+            &machine,
+            &networks,
+            r#"{"containerID":"c1","ifname":"eth0"}"#,
+        )
+        .expect("collected");
         assert_eq!(machine.state.borrow().own, own, "{networks:?}");
-        collect(&machine, &networks, r#"{"containerID":"other","ifname":"eth0"}"#).expect("collected");
+        collect(
+            &machine,
+            &networks,
+            r#"{"containerID":"other","ifname":"eth0"}"#,
+        )
+        .expect("collected");
         assert_nothing_left(&machine, &format!("{networks:?}"));
     }
 }
@@ -341,7 +465,13 @@ fn a_gc_takes_away_what_the_kernel_shows_of_a_lost_record() {
     attach(&machine, networks).expect("attached");
     machine.lose_records();
     collect(&machine, networks, "").expect("collected");
-    let left = machine.state.borrow().own.iter().filter(|thing| thing.state().owner().is_some()).count();
+    let left = machine
+        .state
+        .borrow()
+        .own
+        .iter()
+        .filter(|thing| thing.state().owner().is_some())
+        .count();
     assert_eq!(left, 0);
 }
 
@@ -353,14 +483,19 @@ fn status_names_the_feature_that_the_kernel_lacks() {
     machine.state.borrow_mut().lacks = Some(Feature::Bridge);
     let err = status::status(&chain, &machine).expect_err("lacks one");
     assert_eq!(err.code, Code::NotAvailable);
-    assert!(err.msg.contains("bridge") && err.msg.contains("EOPNOTSUPP"), "{err}");
+    assert!(
+        err.msg.contains("bridge") && err.msg.contains("EOPNOTSUPP"),
+        "{err}"
+    );
 }
 
 #[test]
 fn two_networks_with_one_interface_are_refused() {
     let mut call = call(&containers()[0]);
     let chain = Chain::parse(BRAID, netconf(1, &containers()[1][0], ""), "", &[]).expect("a chain");
-    let err = call.push(Wanted::new(attachment(0), chain)).expect_err("eth0 twice");
+    let err = call
+        .push(Wanted::new(attachment(0), chain))
+        .expect_err("eth0 twice");
     assert!(err.msg.contains("eth0"), "{err}");
 }
 

@@ -77,52 +77,106 @@ impl Asked {
         let mut cluster = self.0.borrow_mut();
         cluster.asked += 1;
         match cluster.fails_at {
-            Some(at) if cluster.asked > at => Err(SourceError::Passing { why: "no connection".to_owned() }),
+            Some(at) if cluster.asked > at => Err(SourceError::Passing {
+                why: "no connection".to_owned(),
+            }),
             Some(_) | None => Ok(cluster),
         }
     }
 }
 
 impl Source for Asked {
-    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError> {
+    fn pod(
+        &mut self,
+        pod: &ObjectName,
+        nads: &[ObjectName],
+    ) -> Result<(Pod, Vec<Nad>), SourceError> {
         let cluster = self.ask()?;
-        let found = cluster.pods.iter().find(|there| there.name == *pod).cloned();
-        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
-        Ok((found, cluster.nads.iter().filter(|nad| nads.contains(&nad.name)).cloned().collect()))
+        let found = cluster
+            .pods
+            .iter()
+            .find(|there| there.name == *pod)
+            .cloned();
+        let found = found.ok_or_else(|| SourceError::NotFound {
+            what: format!("pod {pod}"),
+        })?;
+        Ok((
+            found,
+            cluster
+                .nads
+                .iter()
+                .filter(|nad| nads.contains(&nad.name))
+                .cloned()
+                .collect(),
+        ))
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        Ok(self.ask()?.nads.iter().filter(|nad| names.contains(&nad.name)).cloned().collect())
+        Ok(self
+            .ask()?
+            .nads
+            .iter()
+            .filter(|nad| names.contains(&nad.name))
+            .cloned()
+            .collect())
     }
 
-    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>) -> Result<(), SourceError> {
+    fn annotate(
+        &mut self,
+        pod: &ObjectName,
+        uid: &str,
+        edit: &Edit<'_>,
+    ) -> Result<(), SourceError> {
         let mut cluster = self.ask()?;
-        let found = cluster.pods.iter_mut().find(|there| there.name == *pod && there.uid == uid);
-        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("pod {pod}") })?;
+        let found = cluster
+            .pods
+            .iter_mut()
+            .find(|there| there.name == *pod && there.uid == uid);
+        let found = found.ok_or_else(|| SourceError::NotFound {
+            what: format!("pod {pod}"),
+        })?;
         let value = (edit.value)(found.annotations.get(edit.key).map(String::as_str));
         value.map(|value| found.annotations.insert(edit.key.to_owned(), value));
         Ok(())
     }
 
     fn tell(&mut self, _pod: &ObjectName, _uid: &str, event: &Event) -> Result<(), SourceError> {
-        self.ask()?.events.push((event.reason, event.message.clone()));
+        self.ask()?
+            .events
+            .push((event.reason, event.message.clone()));
         Ok(())
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
         let cluster = self.ask()?;
-        let found = cluster.claims.iter().find(|claim| claim.name == *name).cloned();
-        found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {name}") })
+        let found = cluster
+            .claims
+            .iter()
+            .find(|claim| claim.name == *name)
+            .cloned();
+        found.ok_or_else(|| SourceError::NotFound {
+            what: format!("IPAMClaim {name}"),
+        })
     }
 
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
-        Ok(self.ask()?.claims.iter().map(|claim| claim.uid.clone()).collect())
+        Ok(self
+            .ask()?
+            .claims
+            .iter()
+            .map(|claim| claim.uid.clone())
+            .collect())
     }
 
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         let mut cluster = self.ask()?;
-        let found = cluster.claims.iter_mut().find(|there| there.uid == claim.uid);
-        let found = found.ok_or_else(|| SourceError::NotFound { what: format!("IPAMClaim {}", claim.name) })?;
+        let found = cluster
+            .claims
+            .iter_mut()
+            .find(|there| there.uid == claim.uid);
+        let found = found.ok_or_else(|| SourceError::NotFound {
+            what: format!("IPAMClaim {}", claim.name),
+        })?;
         *found = claim.clone();
         Ok(())
     }
@@ -130,7 +184,12 @@ impl Source for Asked {
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
         let cluster = self.ask()?;
         let of_driver = |(of, _): &&(String, Offered)| of == driver && node == "node-1";
-        Ok(cluster.offered.iter().filter(of_driver).map(|(_, offered)| offered.clone()).collect())
+        Ok(cluster
+            .offered
+            .iter()
+            .filter(of_driver)
+            .map(|(_, offered)| offered.clone())
+            .collect())
     }
 }
 
@@ -151,13 +210,24 @@ impl Model {
         let [folder, devinfo] = [(), ()].map(|()| Rc::new(TempDir::new().expect("a folder")));
         let root = Root::below(folder.path());
         std::fs::create_dir_all(root.at(record::ROOT)).expect("a folder");
-        Self { state: Rc::default(), cluster: Rc::default(), root, _folder: folder, devinfo, has_pod: false }
+        Self {
+            state: Rc::default(),
+            cluster: Rc::default(),
+            root,
+            _folder: folder,
+            devinfo,
+            has_pod: false,
+        }
     }
 
     /// Gives it a link of hardware, `lan`.
     pub(super) fn lan(&self) {
         let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
-        let link = Link { kind: LinkKind::Other(String::new()), up: true, ..Link::any(lan) };
+        let link = Link {
+            kind: LinkKind::Other(String::new()),
+            up: true,
+            ..Link::any(lan)
+        };
         self.state.borrow_mut().shared.push(link.into());
     }
 
@@ -174,14 +244,19 @@ impl Model {
 
     /// Number of folders of records.
     pub(super) fn folders(&self) -> usize {
-        std::fs::read_dir(self.root.at(record::ROOT)).expect("a folder").count()
+        std::fs::read_dir(self.root.at(record::ROOT))
+            .expect("a folder")
+            .count()
     }
 }
 
 impl Model {
     /// Removes all records.
     pub(super) fn lose_records(&self) {
-        for folder in std::fs::read_dir(self.root.at(record::ROOT)).expect("a folder").flatten() {
+        for folder in std::fs::read_dir(self.root.at(record::ROOT))
+            .expect("a folder")
+            .flatten()
+        {
             std::fs::remove_dir_all(folder.path()).expect("removed");
         }
     }
@@ -193,7 +268,10 @@ impl Machine for Model {
     }
 
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
-        Ok(Box::new(Self { has_pod: netns.is_some(), ..self.clone() }))
+        Ok(Box::new(Self {
+            has_pod: netns.is_some(),
+            ..self.clone()
+        }))
     }
 
     fn folder(&self, container_id: &str) -> Result<Folder, Error> {
@@ -216,14 +294,25 @@ impl Machine for Model {
         Ok(Box::new(Asked(Rc::clone(&self.cluster))))
     }
 
-    fn source_within(&self, settings: &Settings, _limit: Duration) -> Result<Box<dyn Source>, cni::Error> {
+    fn source_within(
+        &self,
+        settings: &Settings,
+        _limit: Duration,
+    ) -> Result<Box<dyn Source>, cni::Error> {
         self.source(settings)
     }
 
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
         let cluster = self.cluster.borrow();
-        let is_it = |(folder, file): &&(PathBuf, DiskFile)| folder == path || folder.join(&file.name) == path;
-        Ok(cluster.files.iter().filter(is_it).map(|(_, file)| file.clone()).collect())
+        let is_it = |(folder, file): &&(PathBuf, DiskFile)| {
+            folder == path || folder.join(&file.name) == path
+        };
+        Ok(cluster
+            .files
+            .iter()
+            .filter(is_it)
+            .map(|(_, file)| file.clone())
+            .collect())
     }
 
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error> {
@@ -251,7 +340,13 @@ impl Machine for Model {
 
 impl State {
     fn facts(&self) -> Facts {
-        let there = self.shared.iter().chain(&self.own).cloned().map(Step::Add).collect::<Vec<_>>();
+        let there = self
+            .shared
+            .iter()
+            .chain(&self.own)
+            .cloned()
+            .map(Step::Add)
+            .collect::<Vec<_>>();
         Facts::default().after(&there)
     }
 
@@ -280,12 +375,15 @@ impl State {
                 let is_it = |there: &Thing| match (there, thing) {
                     (Thing::Shaping(there), Thing::Shaping(_)) => !there.shapers.is_empty(),
                     // The record may have learned its index.
-                    (Thing::Moved(there), Thing::Moved(moved)) => (&there.to, &there.from) == (&moved.to, &moved.from),
+                    (Thing::Moved(there), Thing::Moved(moved)) => {
+                        (&there.to, &there.from) == (&moved.to, &moved.from)
+                    }
                     (there, thing) => there == thing,
                 };
                 self.own.retain(|there| !is_it(there));
                 if let Thing::Moved(moved) = thing {
-                    self.own.retain(|there| !there.state().goes_with().contains(&&moved.to));
+                    self.own
+                        .retain(|there| !there.state().goes_with().contains(&&moved.to));
                 }
                 return Ok(self.own.len() < before);
             }
@@ -297,18 +395,23 @@ impl State {
     /// Takes a link away with all that goes with it; whether it was there.
     fn take_link(&mut self, link: &Link) -> bool {
         let is_it = |thing: &Thing| matches!(thing, Thing::Link(there) if there.is_same(link));
-        let Some(place) = self.own.iter().position(is_it) else { return false };
-        let Thing::Link(taken) = self.own.remove(place) else { return false };
+        let Some(place) = self.own.iter().position(is_it) else {
+            return false;
+        };
+        let Thing::Link(taken) = self.own.remove(place) else {
+            return false;
+        };
         let ends: Vec<&LinkRef> = taken.ends().collect();
         for thing in &mut self.own {
             if let Thing::Shaping(shaping) = thing {
                 shaping.shapers.retain(|shaper| !ends.contains(&&shaper.at));
             }
         }
-        self.own.retain(|thing| match (thing, &thing.state().goes_with()[..]) {
-            (Thing::Shaping(_), []) => false,
-            (_, with) => with.is_empty() || !with.iter().all(|at| ends.contains(at)),
-        });
+        self.own
+            .retain(|thing| match (thing, &thing.state().goes_with()[..]) {
+                (Thing::Shaping(_), []) => false,
+                (_, with) => with.is_empty() || !with.iter().all(|at| ends.contains(at)),
+            });
         true
     }
 }
@@ -323,9 +426,16 @@ impl Host for Model {
         facts.netns = Some(1);
         for need in needs {
             if let Need::Features(wanted) = need {
-                facts.features.extend(wanted.iter().map(|feature| (*feature, None)));
+                facts
+                    .features
+                    .extend(wanted.iter().map(|feature| (*feature, None)));
             }
-            if let Need::Device(device @ Device { name: Some(name), .. }) = need {
+            if let Need::Device(
+                device @ Device {
+                    name: Some(name), ..
+                },
+            ) = need
+            {
                 let own = name.short().expect("a name of at most 15 bytes");
                 facts.devices.insert(device.clone(), DeviceFact::Link(own));
             }
@@ -337,7 +447,13 @@ impl Host for Model {
         let mut report = Report::default();
         let mut state = self.state.borrow_mut();
         state.plans += usize::from(steps.iter().any(|step| matches!(step, Step::Add(_))));
-        let link_ns = |step: &Step| if let Step::Del(Thing::Link(link)) = step { Some(link.at.ns) } else { None };
+        let link_ns = |step: &Step| {
+            if let Step::Del(Thing::Link(link)) = step {
+                Some(link.at.ns)
+            } else {
+                None
+            }
+        };
         let runs = steps.chunk_by(|a, b| link_ns(a) == link_ns(b));
         state.link_deletions += runs.filter(|run| link_ns(&run[0]).is_some()).count();
         for (at, step) in steps.iter().enumerate() {
@@ -392,7 +508,15 @@ impl Host for Model {
 
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
         let is_lost = |thing: &&Thing| thing.state().owner().is_some_and(is_lost);
-        Ok(self.state.borrow().own.iter().filter(is_lost).cloned().map(Step::Del).collect())
+        Ok(self
+            .state
+            .borrow()
+            .own
+            .iter()
+            .filter(is_lost)
+            .cloned()
+            .map(Step::Del)
+            .collect())
     }
 
     fn sweep(&mut self) -> Result<(), Error> {

@@ -19,19 +19,34 @@ use std::collections::BTreeMap;
 const SETTINGS: &str = r#""kubeconfig":"/k","clusterNetwork":"/etc/cni/default.conflist""#;
 
 fn object(name: &str) -> ObjectName {
-    ObjectName { namespace: "ns".to_owned(), name: name.to_owned() }
+    ObjectName {
+        namespace: "ns".to_owned(),
+        name: name.to_owned(),
+    }
 }
 
 /// A pod on this node.
 fn pod(name: &str, annotations: BTreeMap<String, String>) -> Pod {
     let [uid, node] = ["u1", "node-1"].map(str::to_owned);
-    Pod { name: object(name), uid, annotations, resource_claims: Vec::new(), node, is_over: false }
+    Pod {
+        name: object(name),
+        uid,
+        annotations,
+        resource_claims: Vec::new(),
+        node,
+        is_over: false,
+    }
 }
 
-/// A cluster of one pod with this annotation, a default network by a bridge, and the networks `blue`, `red` and `far`.
+/// A cluster of one pod with this annotation, a default network by a bridge, and the networks
+/// `blue`, `red` and `far`.
 fn cluster(annotation: Option<&str>) -> Model {
     let machine = machine();
-    let nad = |name: &str, config: String| Nad { name: object(name), config, annotations: BTreeMap::new() };
+    let nad = |name: &str, config: String| Nad {
+        name: object(name),
+        config,
+        annotations: BTreeMap::new(),
+    };
     let routed = |subnet: u8| {
         format!(
             r#""ipam":{{"type":"static","routes":[{{"dst":"0.0.0.0/0"}}],"addresses":[{{"address":"10.{subnet}.0.2/24",
@@ -45,13 +60,34 @@ fn cluster(annotation: Option<&str>) -> Model {
     );
     let mut cluster = machine.cluster.borrow_mut();
     cluster.nads = vec![
-        nad("blue", format!(r#"{{"cniVersion":"1.0.0","type":"ptp",{}}}"#, ipam(2))),
-        nad("red", format!(r#"{{"cniVersion":"1.0.0","plugins":[{{"type":"macvlan","master":"lan",{}}}]}}"#, ipam(3))),
-        nad("far", format!(r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"nowhere",{}}}"#, ipam(4))),
+        nad(
+            "blue",
+            format!(r#"{{"cniVersion":"1.0.0","type":"ptp",{}}}"#, ipam(2)),
+        ),
+        nad(
+            "red",
+            format!(
+                r#"{{"cniVersion":"1.0.0","plugins":[{{"type":"macvlan","master":"lan",{}}}]}}"#,
+                ipam(3)
+            ),
+        ),
+        nad(
+            "far",
+            format!(
+                r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"nowhere",{}}}"#,
+                ipam(4)
+            ),
+        ),
     ];
-    let annotations = annotation.map(|text| (NETWORKS.to_owned(), text.to_owned())).into_iter().collect();
+    let annotations = annotation
+        .map(|text| (NETWORKS.to_owned(), text.to_owned()))
+        .into_iter()
+        .collect();
     cluster.pods.push(pod("web", annotations));
-    let file = DiskFile { name: "default.conflist".to_owned(), bytes: default.into_bytes() };
+    let file = DiskFile {
+        name: "default.conflist".to_owned(),
+        bytes: default.into_bytes(),
+    };
     cluster.files.push(("/etc/cni".into(), file));
     drop(cluster);
     machine
@@ -59,7 +95,8 @@ fn cluster(annotation: Option<&str>) -> Model {
 
 fn request(command: Command, more: &str) -> (Request, Settings) {
     let text = format!(r#"{{"cniVersion":"1.1.0","name":"pods","type":"braid",{SETTINGS}{more}}}"#);
-    let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json")).expect("a configuration");
+    let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json"))
+        .expect("a configuration");
     let settings = Settings::of(&conf).expect("settings").expect("of pods");
     let attachment = Attachment {
         container_id: "c1".to_owned(),
@@ -67,7 +104,16 @@ fn request(command: Command, more: &str) -> (Request, Settings) {
         netns: Some(NETNS.into()),
         args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_UID=u1".to_owned(),
     };
-    (Request { command, attachment: Some(attachment), path: Vec::new(), netns_override: true, conf }, settings)
+    (
+        Request {
+            command,
+            attachment: Some(attachment),
+            path: Vec::new(),
+            netns_override: true,
+            conf,
+        },
+        settings,
+    )
 }
 
 /// ADD; what the runtime reads.
@@ -90,28 +136,58 @@ fn del(machine: &Model) -> Result<(), Error> {
 /// The published entries as `name interface default`.
 fn status(machine: &Model) -> Vec<String> {
     let cluster = machine.cluster.borrow();
-    let Some(text) = cluster.pods[0].annotations.get(NETWORK_STATUS) else { return Vec::new() };
-    let Ok(Json::Array(entries)) = Json::parse(text.as_bytes(), "status") else { panic!("no list: {text}") };
-    let text = |entry: &Json, key: &str| entry.get(key).map(ToString::to_string).unwrap_or_default();
-    let line = |entry: &Json| ["name", "interface", "default"].map(|key| text(entry, key)).join(" ").replace('"', "");
+    let Some(text) = cluster.pods[0].annotations.get(NETWORK_STATUS) else {
+        return Vec::new();
+    };
+    let Ok(Json::Array(entries)) = Json::parse(text.as_bytes(), "status") else {
+        panic!("no list: {text}")
+    };
+    let text =
+        |entry: &Json, key: &str| entry.get(key).map(ToString::to_string).unwrap_or_default();
+    let line = |entry: &Json| {
+        ["name", "interface", "default"]
+            .map(|key| text(entry, key))
+            .join(" ")
+            .replace('"', "")
+    };
     entries.iter().map(line).collect()
 }
 
 fn default_routes(machine: &Model) -> Vec<String> {
     let state = machine.state.borrow();
-    let routes = state.own.iter().filter_map(|thing| if let Thing::Route(route) = thing { Some(route) } else { None });
-    let line = |Route { at, gw, priority, .. }: &Route| {
+    let routes = state.own.iter().filter_map(|thing| {
+        if let Thing::Route(route) = thing {
+            Some(route)
+        } else {
+            None
+        }
+    });
+    let line = |Route {
+                    at, gw, priority, ..
+                }: &Route| {
         let gw = gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-        format!("{}{gw}{}", at.name, priority.map(|metric| format!(" {metric}")).unwrap_or_default())
+        format!(
+            "{}{gw}{}",
+            at.name,
+            priority
+                .map(|metric| format!(" {metric}"))
+                .unwrap_or_default()
+        )
     };
-    routes.filter(|route| route.at.ns == Ns::Pod && route.dst.prefix_len() == 0).map(line).collect()
+    routes
+        .filter(|route| route.at.ns == Ns::Pod && route.dst.prefix_len() == 0)
+        .map(line)
+        .collect()
 }
 
 #[test]
 fn c1_t6_a_pod_without_annotation_costs_one_look_and_has_one_entry() {
     let machine = cluster(None);
     let said = add(&machine, "").expect("attached");
-    assert!(said.contains("10.1.0.2/24") && said.contains("\"cniVersion\": \"1.1.0\""), "{said}");
+    assert!(
+        said.contains("10.1.0.2/24") && said.contains("\"cniVersion\": \"1.1.0\""),
+        "{said}"
+    );
     assert_eq!(status(&machine), ["default eth0 true"]);
     assert_eq!(machine.cluster.borrow().asked, 2, "the pod, and its status");
     del(&machine).expect("detached");
@@ -123,9 +199,22 @@ fn c1_t6_a_pod_without_annotation_costs_one_look_and_has_one_entry() {
 fn s1_s2_r2_t8_all_networks_are_one_plan_and_one_status() {
     let machine = cluster(Some("blue, red@lan0"));
     let said = add(&machine, "").expect("attached");
-    assert!(said.contains("10.1.0.2/24") && !said.contains("10.2.0.2"), "only the default network's: {said}");
-    assert_eq!(status(&machine), ["default eth0 true", "ns/blue net1 false", "ns/red lan0 false"]);
-    assert_eq!((machine.cluster.borrow().asked, machine.state.borrow().plans), (3, 1));
+    assert!(
+        said.contains("10.1.0.2/24") && !said.contains("10.2.0.2"),
+        "only the default network's: {said}"
+    );
+    assert_eq!(
+        status(&machine),
+        [
+            "default eth0 true",
+            "ns/blue net1 false",
+            "ns/red lan0 false"
+        ]
+    );
+    assert_eq!(
+        (machine.cluster.borrow().asked, machine.state.borrow().plans),
+        (3, 1)
+    );
     assert_eq!(machine.folders(), 1);
     del(&machine).expect("detached");
     assert_nothing_left(&machine, "");
@@ -133,7 +222,11 @@ fn s1_s2_r2_t8_all_networks_are_one_plan_and_one_status() {
 
 #[test]
 fn r2_r3_whatever_fails_leaves_nothing_and_no_status() {
-    for (annotation, word) in [("blue,none", "ns/none"), ("blue,far", "nowhere"), ("blue,blue@eth0", "eth0")] {
+    for (annotation, word) in [
+        ("blue,none", "ns/none"),
+        ("blue,far", "nowhere"),
+        ("blue,blue@eth0", "eth0"),
+    ] {
         let machine = cluster(Some(annotation));
         let err = add(&machine, "").expect_err(annotation);
         assert!(err.to_string().contains(word), "{annotation}: {err}");
@@ -171,12 +264,18 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
     add(&machine, "").expect("the pod starts");
     assert_eq!(status(&machine), [""; 0]);
     let told = machine.state.borrow().warnings.concat();
-    assert!(told.contains("pod ns/web: its network-status is owed: no connection"), "{told}");
+    assert!(
+        told.contains("pod ns/web: its network-status is owed: no connection"),
+        "{told}"
+    );
     machine.cluster.borrow_mut().fails_at = None;
     let listed = r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#;
     let (request, settings) = request(Command::Gc, listed);
     pods::gc(&request, &settings, "braid", &machine).expect("collected");
-    assert_eq!(status(&machine), ["default eth0 true", "ns/blue net1 false"]);
+    assert_eq!(
+        status(&machine),
+        ["default eth0 true", "ns/blue net1 false"]
+    );
     let asked = machine.cluster.borrow().asked;
     pods::gc(&request, &settings, "braid", &machine).expect("collected again");
     assert_eq!(machine.cluster.borrow().asked, asked, "it is owed no more");
@@ -190,7 +289,12 @@ fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
     let bad = r#"[{"name":"blue"},{"name":"red","mac":"00:11"}]"#;
     let machine = cluster(Some(bad));
     let err = add(&machine, "").expect_err("invalid");
-    assert!(["2", "mac", "00:11"].iter().all(|word| err.msg.contains(word)), "{err}");
+    assert!(
+        ["2", "mac", "00:11"]
+            .iter()
+            .all(|word| err.msg.contains(word)),
+        "{err}"
+    );
     assert_nothing_left(&machine, bad);
     assert_eq!(machine.cluster.borrow().events.len(), 1);
     let machine = cluster(Some(bad));
@@ -203,8 +307,16 @@ fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
 fn a_result_that_nobody_gets_leaves_no_status() {
     let machine = cluster(Some("blue"));
     let (request, settings) = request(Command::Add, "");
-    let added = pods::add(&request, &settings, &machine, &mut |_| Err(Error::io("closed")));
-    assert!(added.map(drop).expect_err("not delivered").msg.contains("closed"));
+    let added = pods::add(&request, &settings, &machine, &mut |_| {
+        Err(Error::io("closed"))
+    });
+    assert!(
+        added
+            .map(drop)
+            .expect_err("not delivered")
+            .msg
+            .contains("closed")
+    );
     assert_eq!(status(&machine), [""; 0]);
     assert_nothing_left(&machine, "");
 }
@@ -215,7 +327,10 @@ fn an_event_that_can_not_be_told_is_a_warning() {
     machine.cluster.borrow_mut().fails_at = Some(1);
     let err = add(&machine, "").expect_err("invalid");
     assert!(err.msg.contains("blue@"), "{err}");
-    assert_eq!(machine.state.borrow().warnings, ["event of pod ns/web: no connection"]);
+    assert_eq!(
+        machine.state.borrow().warnings,
+        ["event of pod ns/web: no connection"]
+    );
 }
 
 #[test]
@@ -223,8 +338,10 @@ fn gc_restores_rules_once_for_all_networks() {
     let machine = cluster(Some("blue,red"));
     add(&machine, "").expect("attached");
     machine.state.borrow_mut().restores = 0;
-    let (request, settings) =
-        request(Command::Gc, r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#);
+    let (request, settings) = request(
+        Command::Gc,
+        r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#,
+    );
     pods::gc(&request, &settings, "braid", &machine).expect("collected");
     assert_eq!(machine.state.borrow().restores, 1);
 }
@@ -233,19 +350,29 @@ fn gc_restores_rules_once_for_all_networks() {
 fn s26_s28_s29_the_default_route_is_of_the_network_that_asks() {
     for (annotation, routes) in [
         ("blue", vec!["eth0 via 10.1.0.1"]),
-        (r#"[{"name":"blue","default-route":["10.2.0.1"]}]"#, vec!["net1 via 10.2.0.1"]),
+        (
+            r#"[{"name":"blue","default-route":["10.2.0.1"]}]"#,
+            vec!["net1 via 10.2.0.1"],
+        ),
         (
             r#"[{"name":"blue","default-route":["10.2.0.1","10.2.0.3"]}]"#,
             vec!["net1 via 10.2.0.1 1", "net1 via 10.2.0.3 2"],
         ),
-        (r#"[{"name":"red","default-route":["fd00::1"]}]"#, vec!["eth0 via 10.1.0.1", "net1 via fd00::1"]),
+        (
+            r#"[{"name":"red","default-route":["fd00::1"]}]"#,
+            vec!["eth0 via 10.1.0.1", "net1 via fd00::1"],
+        ),
     ] {
         let machine = cluster(Some(annotation));
         add(&machine, "").expect(annotation);
         assert_eq!(default_routes(&machine), routes, "{annotation}");
         let records = crate::apply::host::Machine::records(&machine).expect("records");
         let recorded = |step: &&Step| matches!(step, Step::Add(Thing::Route(route)) if route.dst.prefix_len() == 0);
-        assert_eq!(records[0].steps().filter(recorded).count(), routes.len(), "{annotation}");
+        assert_eq!(
+            records[0].steps().filter(recorded).count(),
+            routes.len(),
+            "{annotation}"
+        );
         del(&machine).expect("detached");
         assert_nothing_left(&machine, annotation);
     }
@@ -257,7 +384,11 @@ fn r8_the_runtimes_ports_are_the_default_networks_alone() {
     let ports = r#","runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
     add(&machine, ports).expect("attached");
     let state = machine.state.borrow();
-    let ports = state.own.iter().filter(|thing| matches!(thing, Thing::HostPorts(_))).count();
+    let ports = state
+        .own
+        .iter()
+        .filter(|thing| matches!(thing, Thing::HostPorts(_)))
+        .count();
     assert_eq!(ports, 1);
 }
 
@@ -265,11 +396,26 @@ fn r8_the_runtimes_ports_are_the_default_networks_alone() {
 fn c5_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
     let machine = cluster(None);
     let ready = r#","readinessindicatorfile":"/run/ready""#;
-    assert_eq!(add(&machine, ready).expect_err("not ready").code, Code::TryAgain);
+    assert_eq!(
+        add(&machine, ready).expect_err("not ready").code,
+        Code::TryAgain
+    );
     let (request, settings) = request(Command::Status, ready);
-    assert_eq!(pods::status(&request, &settings, &machine).expect_err("not ready").code, Code::NotAvailable);
-    let file = DiskFile { name: "ready".to_owned(), bytes: Vec::new() };
-    machine.cluster.borrow_mut().files.push(("/run".into(), file));
+    assert_eq!(
+        pods::status(&request, &settings, &machine)
+            .expect_err("not ready")
+            .code,
+        Code::NotAvailable
+    );
+    let file = DiskFile {
+        name: "ready".to_owned(),
+        bytes: Vec::new(),
+    };
+    machine
+        .cluster
+        .borrow_mut()
+        .files
+        .push(("/run".into(), file));
     pods::status(&request, &settings, &machine).expect("ready");
     add(&machine, ready).expect("attached");
 }
@@ -289,17 +435,34 @@ fn a_default_network_that_only_the_api_knows_fails_neither_status_nor_gc() {
     let (name, of_file) = {
         let mut cluster = machine.cluster.borrow_mut();
         let (_, file) = cluster.files.remove(0);
-        (ObjectName { namespace: "kube-system".to_owned(), name: "main".to_owned() }, file.bytes)
+        (
+            ObjectName {
+                namespace: "kube-system".to_owned(),
+                name: "main".to_owned(),
+            },
+            file.bytes,
+        )
     };
     let config = String::from_utf8(of_file).expect("text");
-    machine.cluster.borrow_mut().nads.push(Nad { name, config, annotations: BTreeMap::new() });
+    machine.cluster.borrow_mut().nads.push(Nad {
+        name,
+        config,
+        annotations: BTreeMap::new(),
+    });
     let of_object = |command, more: &str| {
         let text = format!(
             r#"{{"cniVersion":"1.1.0","name":"pods","type":"braid","kubeconfig":"/k","clusterNetwork":"main"{more}}}"#
         );
-        let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json")).expect("a configuration");
+        let conf = NetConf::from_json(Json::parse(text.as_bytes(), "test").expect("json"))
+            .expect("a configuration");
         let settings = Settings::of(&conf).expect("settings").expect("of pods");
-        (Request { conf, ..request(command, "").0 }, settings)
+        (
+            Request {
+                conf,
+                ..request(command, "").0
+            },
+            settings,
+        )
     };
     let (request, settings) = of_object(Command::Add, "");
     pods::add(&request, &settings, &machine, &mut |_| Ok(())).expect("attached");
@@ -308,8 +471,17 @@ fn a_default_network_that_only_the_api_knows_fails_neither_status_nor_gc() {
     pods::status(&request, &settings, &machine).expect("available");
     let (request, settings) = of_object(Command::Gc, r#","cni.dev/valid-attachments":[]"#);
     pods::gc(&request, &settings, "braid", &machine).expect("collected");
-    assert_eq!(machine.cluster.borrow().asked, asked, "neither asks the API");
+    assert_eq!(
+        machine.cluster.borrow().asked,
+        asked,
+        "neither asks the API"
+    );
     assert_nothing_left(&machine, "");
     let (request, settings) = self::request(Command::Status, "");
-    assert_eq!(pods::status(&request, &settings, &machine).expect_err("no such file").code, Code::NotAvailable);
+    assert_eq!(
+        pods::status(&request, &settings, &machine)
+            .expect_err("no such file")
+            .code,
+        Code::NotAvailable
+    );
 }

@@ -18,16 +18,19 @@
 //! }
 //! ```
 //!
-//! No chain can let through what another one drops, so this one marks, and the chains that would drop let what is marked
-//! through ([`super::gate`]). It marks twice, since what filters may stand before what gives packets other marks. The bit
-//! is braid's own while a packet is forwarded, and gone when it leaves the hook.
+//! No chain can let through what another one drops, so this one marks, and the chains that would
+//! drop let what is marked through ([`super::gate`]). It marks twice, since what filters may stand
+//! before what gives packets other marks. The bit is braid's own while a packet is forwarded, and
+//! gone when it leaves the hook.
 
 use crate::effect::host_ports::nft as host_ports;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Means};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
-use crate::sys::nft::{Spot, batch, bytes, del_all, del_of, first_that_fits, owner_of, owners_in, those};
+use crate::sys::nft::{
+    Spot, batch, bytes, del_all, del_of, first_that_fits, owner_of, owners_in, those,
+};
 use braid_core::plan::thing::Firewall;
 use braid_core::plan::thing::firewall::MARK as BIT;
 use std::net::IpAddr;
@@ -40,7 +43,8 @@ const END: &str = "firewall-end";
 /// All that belong together.
 pub(crate) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
 pub(super) const HOOK_FORWARD: u32 = 2;
-/// Before everybody's chains for filters, whose priority is 0, and behind those that give marks (`mangle`, -150).
+/// Before everybody's chains for filters, whose priority is 0, and behind those that give marks
+/// (`mangle`, -150).
 const PRIORITY: i32 = -10;
 /// Before those as well.
 const PRIORITY_EARLY: i32 = -399;
@@ -48,7 +52,10 @@ const PRIORITY_EARLY: i32 = -399;
 const PRIORITY_END: i32 = i32::MAX;
 
 fn spot(addr: IpAddr) -> Spot {
-    Spot { set: Ip::of(addr).one(SETS), key: bytes(addr) }
+    Spot {
+        set: Ip::of(addr).one(SETS),
+        key: bytes(addr),
+    }
 }
 
 /// Lets the addresses' packets through; `EEXIST` where those of one of them are.
@@ -68,7 +75,9 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 
 /// The elements of the addresses that are still this owner's.
 pub(crate) fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelError> {
-    those(socket, what.addrs.iter().copied().map(spot), |owner| owner == what.owner)
+    those(socket, what.addrs.iter().copied().map(spot), |owner| {
+        owner == what.owner
+    })
 }
 
 /// Ends it for all of an owner's addresses.
@@ -98,7 +107,9 @@ pub fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
 
 /// Marks what is on its way to an address that is let through.
 fn mark(rule: &mut Batch, ip: Ip) {
-    rule.destination(ip, REG_1).lookup(ip.one(SETS), REG_1, false).set_mark(REG_1, !BIT, BIT);
+    rule.destination(ip, REG_1)
+        .lookup(ip.one(SETS), REG_1, false)
+        .set_mark(REG_1, !BIT, BIT);
 }
 
 fn add_base(batch: &mut Batch) {
@@ -123,7 +134,10 @@ fn add_base(batch: &mut Batch) {
     }
     for ip in Ip::BOTH {
         batch.rule(MARK, |rule| {
-            rule.only(ip).source(ip, REG_1).lookup(ip.one(SETS), REG_1, false).set_mark(REG_1, !BIT, BIT);
+            rule.only(ip)
+                .source(ip, REG_1)
+                .lookup(ip.one(SETS), REG_1, false)
+                .set_mark(REG_1, !BIT, BIT);
         });
         batch.rule(MARK, |rule| mark(rule.only(ip).is_answer(REG_1), ip));
         batch.rule(MARK, |rule| mark(host_ports::is_led(rule, ip), ip));

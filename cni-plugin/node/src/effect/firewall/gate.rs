@@ -1,5 +1,5 @@
-//! The chains of others that would drop what the host forwards, and the rule in each that lets through what
-//! [`super::addrs`] marked.
+//! The chains of others that would drop what the host forwards, and the rule in each that lets
+//! through what [`super::addrs`] marked.
 //!
 //! ```text
 //! table ip filter {                                               as iptables on nf_tables has it
@@ -12,9 +12,9 @@
 //! }
 //! ```
 //!
-//! Chains and jumps are those of the reference plugin, where it puts two rules for each address. In any other chain of the
-//! hook that drops what nobody decided about, by its policy or by its last rule, the rule stands right before that, so that
-//! what its owner decides goes before.
+//! Chains and jumps are those of the reference plugin, where it puts two rules for each address. In
+//! any other chain of the hook that drops what nobody decided about, by its policy or by its last
+//! rule, the rule stands right before that, so that what its owner decides goes before.
 
 use super::addrs::HOOK_FORWARD;
 use crate::sys::netlink::{KernelError, Message, Socket, find};
@@ -41,7 +41,11 @@ const NF_DROP: u32 = 0;
 const GENMSG_LEN: usize = 4;
 
 /// Rules and jumps that are missing to let the addresses' packets through, each as a sentence.
-pub fn shut(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<Vec<String>, KernelError> {
+pub fn shut(
+    socket: &mut Socket,
+    addrs: &[IpAddr],
+    admin: &str,
+) -> Result<Vec<String>, KernelError> {
     let chains = chains(socket)?;
     let mut shut = Vec::new();
     for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
@@ -54,11 +58,18 @@ pub fn shut(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<Vec<St
             shut.push(format!("{name} {FILTER} {CNI} does not jump to {admin}"));
         }
         if !cni.iter().any(is_gate) {
-            shut.push(format!("{name} {FILTER} {CNI} does not let through what braid marks"));
+            shut.push(format!(
+                "{name} {FILTER} {CNI} does not let through what braid marks"
+            ));
         }
     }
     for (chain, _) in droppers(socket, addrs, &chains)? {
-        shut.push(format!("{} {} {} drops what braid marks", chain.family.name(), chain.table, chain.name));
+        shut.push(format!(
+            "{} {} {} drops what braid marks",
+            chain.family.name(),
+            chain.table,
+            chain.name
+        ));
     }
     Ok(shut)
 }
@@ -68,9 +79,21 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ca
     let chains = chains(socket)?;
     for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
         let batch = open_iptables(socket, family, admin, has(family, &chains))?;
-        batch.send(socket).doing(format_args!("add rules to chain {} {FILTER} {FORWARD}", family.name()))?;
+        batch.send(socket).doing(format_args!(
+            "add rules to chain {} {FILTER} {FORWARD}",
+            family.name()
+        ))?;
     }
-    for (Chain { family, table, name, .. }, last) in droppers(socket, addrs, &chains)? {
+    for (
+        Chain {
+            family,
+            table,
+            name,
+            ..
+        },
+        last,
+    ) in droppers(socket, addrs, &chains)?
+    {
         let mut batch = Batch::new(*family, table.clone());
         batch.commented_rule(name, last.map_or(Place::Last, Place::Before), COMMENT, pass);
         match batch.send(socket) {
@@ -78,14 +101,25 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ca
             Err(err) if err.errno == Errno::ENOENT => {}
             // Its owner lets nobody else change it: CHECK tells.
             Err(err) if err.errno == Errno::EPERM => {}
-            other => other.doing(format_args!("add a rule to chain {} {table} {name}", family.name()))?,
+            other => other.doing(format_args!(
+                "add a rule to chain {} {table} {name}",
+                family.name()
+            ))?,
         }
     }
     Ok(())
 }
 
-fn open_iptables(socket: &mut Socket, family: Family, admin: &str, has_forward: bool) -> Result<Batch, KernelError> {
-    let (forward, cni) = (rules(socket, family, FILTER, FORWARD)?, rules(socket, family, FILTER, CNI)?);
+fn open_iptables(
+    socket: &mut Socket,
+    family: Family,
+    admin: &str,
+    has_forward: bool,
+) -> Result<Batch, KernelError> {
+    let (forward, cni) = (
+        rules(socket, family, FILTER, FORWARD)?,
+        rules(socket, family, FILTER, CNI)?,
+    );
     let mut batch = Batch::new(family, FILTER);
     batch.table();
     if !has_forward {
@@ -113,7 +147,9 @@ fn pass(rule: &mut Batch) {
 }
 
 fn jumps_to(rules: &[Rule], chain: &str) -> bool {
-    rules.iter().any(|rule| rule.jumps_to.as_deref() == Some(chain))
+    rules
+        .iter()
+        .any(|rule| rule.jumps_to.as_deref() == Some(chain))
 }
 
 /// By what the rule does: iptables-restore writes comments in another form.
@@ -123,7 +159,9 @@ fn is_gate(rule: &Rule) -> bool {
 
 fn families(addrs: &[IpAddr]) -> impl Iterator<Item = Family> {
     let has = |is_v4: bool| addrs.iter().any(|addr| addr.is_ipv4() == is_v4);
-    [(Family::Ip, has(true)), (Family::Ip6, has(false))].into_iter().filter_map(|(family, has)| has.then_some(family))
+    [(Family::Ip, has(true)), (Family::Ip6, has(false))]
+        .into_iter()
+        .filter_map(|(family, has)| has.then_some(family))
 }
 
 /// A chain of somebody's.
@@ -146,14 +184,29 @@ fn chains(socket: &mut Socket) -> Result<Vec<Chain>, KernelError> {
 
 fn parse(message: &Message) -> Option<Chain> {
     let (head, body) = message.body.split_at_checked(GENMSG_LEN)?;
-    let family = [Family::Inet, Family::Ip, Family::Ip6].into_iter().find(|family| *family as u8 == head[0])?;
+    let family = [Family::Inet, Family::Ip, Family::Ip6]
+        .into_iter()
+        .find(|family| *family as u8 == head[0])?;
     let number = |bytes: Option<&[u8]>| Some(u32::from_be_bytes(*bytes?.first_chunk()?));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    let text = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes)
+            .trim_end_matches('\0')
+            .to_owned()
+    };
     let is_filter = find(7, body).is_some_and(|kind| text(kind) == "filter");
-    let hook = find(4, body).filter(|hook| is_filter && number(find(1, hook)) == Some(HOOK_FORWARD));
-    let priority = hook.and_then(|hook| number(find(2, hook))).map(u32::cast_signed);
+    let hook =
+        find(4, body).filter(|hook| is_filter && number(find(1, hook)) == Some(HOOK_FORWARD));
+    let priority = hook
+        .and_then(|hook| number(find(2, hook)))
+        .map(u32::cast_signed);
     let is_dropping = priority.is_some() && number(find(5, body)) == Some(NF_DROP);
-    Some(Chain { family, table: text(find(1, body)?), name: text(find(3, body)?), priority, is_dropping })
+    Some(Chain {
+        family,
+        table: text(find(1, body)?),
+        name: text(find(3, body)?),
+        priority,
+        is_dropping,
+    })
 }
 
 impl Chain {
@@ -172,22 +225,28 @@ fn is_iptables(family: Family, chains: &[Chain]) -> bool {
     forward.is_none_or(|forward| forward.priority == Some(PRIORITY))
 }
 
-/// Chains of the hook that drop the addresses' packets, but for those of iptables; with the handle of the rule that does,
-/// where it is not the policy.
+/// Chains of the hook that drop the addresses' packets, but for those of iptables; with the handle
+/// of the rule that does, where it is not the policy.
 fn droppers<'c>(
     socket: &mut Socket,
     addrs: &[IpAddr],
     chains: &'c [Chain],
 ) -> Result<Vec<(&'c Chain, Option<u64>)>, KernelError> {
     let mut droppers = Vec::new();
-    for chain in chains.iter().filter(|chain| chain.priority.is_some() && chain.table != TABLE) {
-        let concerns = chain.family == Family::Inet || families(addrs).any(|family| family == chain.family);
+    for chain in chains
+        .iter()
+        .filter(|chain| chain.priority.is_some() && chain.table != TABLE)
+    {
+        let concerns =
+            chain.family == Family::Inet || families(addrs).any(|family| family == chain.family);
         let is_iptables = chain.is_forward(chain.family) && chain.priority == Some(PRIORITY);
         if !concerns || is_iptables && chain.family != Family::Inet {
             continue;
         }
         let rules = rules(socket, chain.family, &chain.table, &chain.name)?;
-        let last = rules.last().filter(|last| last.is_for_all && last.is(Verdict::Drop));
+        let last = rules
+            .last()
+            .filter(|last| last.is_for_all && last.is(Verdict::Drop));
         if (chain.is_dropping || last.is_some()) && !rules.iter().any(is_gate) {
             droppers.push((chain, last.map(|last| last.handle)));
         }

@@ -1,5 +1,5 @@
-//! Bridges whose containers are kept from each other (`ingressPolicy`): one element for each bridge, and in a set that no
-//! rule asks, one for each container that wants it.
+//! Bridges whose containers are kept from each other (`ingressPolicy`): one element for each
+//! bridge, and in a set that no rule asks, one for each container that wants it.
 //!
 //! ```text
 //! table inet braid {
@@ -14,7 +14,8 @@
 //! }
 //! ```
 //!
-//! Bridged packets come here where `br_netfilter` is on; elsewhere the bridge's ports are isolated themselves.
+//! Bridged packets come here where `br_netfilter` is on; elsewhere the bridge's ports are isolated
+//! themselves.
 
 use super::addrs::HOOK_FORWARD;
 use crate::sys::netlink::{KernelError, Socket};
@@ -22,7 +23,9 @@ use crate::sys::nft::batch::{Batch, Family, IFNAME, Means};
 use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::elements;
-use crate::sys::nft::{Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those};
+use crate::sys::nft::{
+    Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those,
+};
 use braid_core::name::IfName;
 use braid_core::plan::thing::Firewall;
 use braid_core::plan::thing::firewall::Isolation;
@@ -40,21 +43,30 @@ const WITHIN_BY: &str = "isolated-within-by";
 /// Before everybody's chains for filters, whose priority is 0.
 const PRIORITY: i32 = -10;
 
-/// Keeps the bridge's containers apart for the container, whoever had its addresses before. Nobody else may add or end the
-/// same meanwhile.
+/// Keeps the bridge's containers apart for the container, whoever had its addresses before. Nobody
+/// else may add or end the same meanwhile.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
-    let Some(isolation) = &what.isolation else { return Ok(()) };
+    let Some(isolation) = &what.isolation else {
+        return Ok(());
+    };
     for spot in books(isolation, &what.addrs) {
         del_all(socket, std::slice::from_ref(&spot))?;
         add_if_new(socket, &spot, &what.owner)?;
     }
-    parts(&isolation.bridge, true, isolation.within).iter().try_for_each(|spot| add_if_new(socket, spot, ""))
+    parts(&isolation.bridge, true, isolation.within)
+        .iter()
+        .try_for_each(|spot| add_if_new(socket, spot, ""))
 }
 
-/// Ends it where no other container wants it; success where it is not there. Nobody else may add or end the same meanwhile.
+/// Ends it where no other container wants it; success where it is not there. Nobody else may add or
+/// end the same meanwhile.
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
-    let Some(isolation) = &what.isolation else { return Ok(()) };
-    let own = those(socket, books(isolation, &what.addrs), |owner| owner == what.owner)?;
+    let Some(isolation) = &what.isolation else {
+        return Ok(());
+    };
+    let own = those(socket, books(isolation, &what.addrs), |owner| {
+        owner == what.owner
+    })?;
     del_all(socket, &own)?;
     end_unwanted(socket, &isolation.bridge)
 }
@@ -65,7 +77,13 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
         let found = elements(socket, Family::Inet, set)?;
         for element in found.into_iter().filter(|element| element.comment == owner) {
             let bridge = ifname(&element.key);
-            del_all(socket, &[Spot { set, key: element.key }])?;
+            del_all(
+                socket,
+                &[Spot {
+                    set,
+                    key: element.key,
+                }],
+            )?;
             bridge.map_or(Ok(()), |bridge| end_unwanted(socket, &bridge))?;
         }
     }
@@ -74,10 +92,18 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 
 /// Elements that are missing, each as a sentence.
 pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
-    let Some(isolation) = &what.isolation else { return Ok(Vec::new()) };
+    let Some(isolation) = &what.isolation else {
+        return Ok(Vec::new());
+    };
     let mut missing = Vec::new();
-    let all = parts(&isolation.bridge, true, isolation.within).into_iter().map(|spot| (spot, ""));
-    for (spot, owner) in all.chain(books(isolation, &what.addrs).into_iter().map(|spot| (spot, &*what.owner))) {
+    let all = parts(&isolation.bridge, true, isolation.within)
+        .into_iter()
+        .map(|spot| (spot, ""));
+    for (spot, owner) in all.chain(
+        books(isolation, &what.addrs)
+            .into_iter()
+            .map(|spot| (spot, &*what.owner)),
+    ) {
         if owner_of(socket, &spot)?.is_none_or(|found| found != owner) {
             missing.push(format!("{} is missing in {}", isolation.bridge, spot.set));
         }
@@ -98,27 +124,47 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
         IpAddr::V6(addr) => addr.octets(),
     };
     let sets = [Some(BY), isolation.within.then_some(WITHIN_BY)];
-    let of = |set| addrs.iter().map(move |addr| Spot { set, key: [bridge, mapped(addr)].concat() });
+    let of = |set| {
+        addrs.iter().map(move |addr| Spot {
+            set,
+            key: [bridge, mapped(addr)].concat(),
+        })
+    };
     sets.into_iter().flatten().flat_map(of).collect()
 }
 
-/// Elements that the rules look up: for `all` of the bridge's packets, and for those that stay `within` it.
+/// Elements that the rules look up: for `all` of the bridge's packets, and for those that stay
+/// `within` it.
 fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<Spot> {
     let bridge = name(bridge);
     let pair = [bridge, bridge].concat();
     let mut parts = Vec::new();
     if all {
-        parts.extend([Spot { set: ISOLATED, key: bridge.to_vec() }, Spot { set: SAME, key: pair.clone() }]);
+        parts.extend([
+            Spot {
+                set: ISOLATED,
+                key: bridge.to_vec(),
+            },
+            Spot {
+                set: SAME,
+                key: pair.clone(),
+            },
+        ]);
     }
     if within {
-        parts.push(Spot { set: WITHIN, key: pair });
+        parts.push(Spot {
+            set: WITHIN,
+            key: pair,
+        });
     }
     parts
 }
 
 fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError> {
     let mut is_wanted = |set| -> Result<bool, KernelError> {
-        Ok(elements(socket, Family::Inet, set)?.iter().any(|element| element.key.starts_with(&name(bridge))))
+        Ok(elements(socket, Family::Inet, set)?
+            .iter()
+            .any(|element| element.key.starts_with(&name(bridge))))
     };
     let (wanted, within) = (is_wanted(BY)?, is_wanted(WITHIN_BY)?);
     del_all(socket, &parts(bridge, !wanted, !within))
@@ -150,13 +196,19 @@ fn add_base(batch: &mut Batch) {
     }
     batch.base_chain(CHAIN, "filter", HOOK_FORWARD, PRIORITY);
     batch.rule(CHAIN, |rule| {
-        rule.meta(META_IIFNAME, REG_1).meta(META_OIFNAME, REG_2).lookup(WITHIN, REG_1, false);
+        rule.meta(META_IIFNAME, REG_1)
+            .meta(META_OIFNAME, REG_2)
+            .lookup(WITHIN, REG_1, false);
         rule.decide(Verdict::Drop);
     });
     batch.rule(CHAIN, |rule| {
-        rule.meta(META_IIFNAME, REG_1).lookup(ISOLATED, REG_1, false);
-        rule.meta(META_OIFNAME, REG_1).lookup(ISOLATED, REG_1, false);
-        rule.meta(META_IIFNAME, REG_1).meta(META_OIFNAME, REG_2).lookup(SAME, REG_1, true);
+        rule.meta(META_IIFNAME, REG_1)
+            .lookup(ISOLATED, REG_1, false);
+        rule.meta(META_OIFNAME, REG_1)
+            .lookup(ISOLATED, REG_1, false);
+        rule.meta(META_IIFNAME, REG_1)
+            .meta(META_OIFNAME, REG_2)
+            .lookup(SAME, REG_1, true);
         rule.decide(Verdict::Drop);
     });
 }

@@ -1,4 +1,5 @@
-//! Tables of the older iptables that drop what the host forwards: one rule in each lets through what braid marks.
+//! Tables of the older iptables that drop what the host forwards: one rule in each lets through
+//! what braid marks.
 
 use crate::sys::iptables;
 use crate::{Cause, Doing};
@@ -12,12 +13,17 @@ const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// The tables that would drop what braid marks, each as a sentence.
 pub(super) fn shut(tables: &[LegacyTable]) -> Result<Vec<String>, Cause> {
     let shut = each_shut(tables)?.into_iter();
-    Ok(shut.map(|(table, _)| format!("{table} FORWARD drops what braid marks")).collect())
+    Ok(shut
+        .map(|(table, _)| format!("{table} FORWARD drops what braid marks"))
+        .collect())
 }
 
-/// Puts the rule right before what drops. Nobody else may do the same meanwhile, or it may be there twice.
+/// Puts the rule right before what drops. Nobody else may do the same meanwhile, or it may be there
+/// twice.
 pub(super) fn open(tables: &[LegacyTable]) -> Result<(), Cause> {
-    each_shut(tables)?.into_iter().try_for_each(|(table, place)| insert(table, place))
+    each_shut(tables)?
+        .into_iter()
+        .try_for_each(|(table, place)| insert(table, place))
 }
 
 /// With the number that the rule has to have.
@@ -25,22 +31,42 @@ fn each_shut(tables: &[LegacyTable]) -> Result<Vec<(&LegacyTable, usize)>, Cause
     let mut shut = Vec::new();
     for table in tables {
         let forward = iptables::forward(table.is_ipv4, &table.name, MARK);
-        let forward = forward.doing(format_args!("read {table}"))?.unwrap_or_default();
-        shut.extend(forward.dropper.filter(|_| !forward.passes_mark).map(|place| (table, place)));
+        let forward = forward
+            .doing(format_args!("read {table}"))?
+            .unwrap_or_default();
+        shut.extend(
+            forward
+                .dropper
+                .filter(|_| !forward.passes_mark)
+                .map(|place| (table, place)),
+        );
     }
     Ok(shut)
 }
 
 fn insert(table: &LegacyTable, place: usize) -> Result<(), Cause> {
     let program = table.program();
-    let path = FOLDERS.iter().map(|folder| PathBuf::from(folder).join(program)).find(|path| path.exists());
-    let no_program = || Cause::Refused(format!("{table} drops what is forwarded, and there is no {program}"));
+    let path = FOLDERS
+        .iter()
+        .map(|folder| PathBuf::from(folder).join(program))
+        .find(|path| path.exists());
+    let no_program = || {
+        Cause::Refused(format!(
+            "{table} drops what is forwarded, and there is no {program}"
+        ))
+    };
     let path = path.ok_or_else(no_program)?;
-    let output = Command::new(&path).args(table.insert(place).split(' ').skip(1)).output();
+    let output = Command::new(&path)
+        .args(table.insert(place).split(' ').skip(1))
+        .output();
     let output = output.doing(format_args!("run {}", path.display()))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Cause::Refused(format!("{}: {}", table.insert(place), said.trim().replace('\n', "; "))))
+    Err(Cause::Refused(format!(
+        "{}: {}",
+        table.insert(place),
+        said.trim().replace('\n', "; ")
+    )))
 }

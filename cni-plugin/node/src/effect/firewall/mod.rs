@@ -23,7 +23,11 @@ use std::net::IpAddr;
 impl Effect for Firewall {
     fn carrier(&self, verb: Verb) -> Carrier<'_> {
         let is_only_elements = self.isolation.is_none() && matches!(self.gate, Gate::Chains { .. });
-        if is_only_elements { verb.word(Carrier::Alone, Carrier::Elements) } else { Carrier::Alone }
+        if is_only_elements {
+            verb.word(Carrier::Alone, Carrier::Elements)
+        } else {
+            Carrier::Alone
+        }
     }
 
     fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
@@ -56,19 +60,28 @@ impl Claim for Firewall {
     fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
         let socket = kernel.nft()?;
         let owners = self.addrs.iter().map(|addr| addrs::owner(socket, *addr));
-        Ok(owners.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        Ok(owners
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     fn clear(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         let socket = kernel.nft()?;
-        Ok(self.addrs.iter().try_for_each(|addr| addrs::del_addr(socket, *addr))?)
+        Ok(self
+            .addrs
+            .iter()
+            .try_for_each(|addr| addrs::del_addr(socket, *addr))?)
     }
 }
 
 /// Has the host forward for the container; what others would drop first.
 pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let is_shut = !shut(kernel, what)?.is_empty();
-    let _held = (is_shut || what.isolation.is_some()).then(|| Lock::Rules.hold()).transpose()?;
+    let _held = (is_shut || what.isolation.is_some())
+        .then(|| Lock::Rules.hold())
+        .transpose()?;
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
     if what.is_within() {
@@ -83,7 +96,10 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
             legacy::open(&what.legacy)
         }
         Gate::Chains { .. } => Ok(()),
-        Gate::Firewalld { zone } => Ok(what.addrs.iter().try_for_each(|addr| firewalld::add_source(zone, *addr))?),
+        Gate::Firewalld { zone } => Ok(what
+            .addrs
+            .iter()
+            .try_for_each(|addr| firewalld::add_source(zone, *addr))?),
     }
 }
 
@@ -127,7 +143,11 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
 }
 
 /// Ends what a reference plugin made for the addresses, where no container of braid's has them now.
-pub(super) fn del_reference(kernel: &mut Kernel, addrs: &[IpAddr], zone: &str) -> Result<(), Cause> {
+pub(super) fn del_reference(
+    kernel: &mut Kernel,
+    addrs: &[IpAddr],
+    zone: &str,
+) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     reference::del_forwarding(socket, addrs)?;
     for addr in addrs {
@@ -148,7 +168,9 @@ pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String
     for addr in &what.addrs {
         match addrs::owner(socket, *addr)? {
             None => missing.push(format!("{addr} is not let through")),
-            Some(owner) if owner != what.owner => missing.push(format!("{addr} belongs to {owner}")),
+            Some(owner) if owner != what.owner => {
+                missing.push(format!("{addr} belongs to {owner}"));
+            }
             Some(_) => {}
         }
         if let Gate::Firewalld { zone } = &what.gate

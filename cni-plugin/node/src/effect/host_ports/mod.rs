@@ -1,7 +1,8 @@
 //! Ports of the host that lead to containers.
 //!
-//! nf_tables decides who has a port: one element is one owner's. Another attachment of the same container may ask for it as
-//! well; it leads there when the first one goes, in the same transaction.
+//! nf_tables decides who has a port: one element is one owner's. Another attachment of the same
+//! container may ask for it as well; it leads there when the first one goes, in the same
+//! transaction.
 
 pub mod ebpf;
 pub mod loopback;
@@ -16,7 +17,9 @@ use crate::sys::conntrack;
 use crate::sys::nft::Spot;
 use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
-use braid_core::plan::thing::host_ports::{EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol};
+use braid_core::plan::thing::host_ports::{
+    EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol,
+};
 use braid_core::plan::thing::{HostPorts, Verb};
 use nft::Shown;
 use nix::errno::Errno;
@@ -43,10 +46,15 @@ impl Effect for HostPorts {
 
 /// Makes the ports lead to the container, for clients that have sent before as well.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
-    // First, so that no flow begins in nf_tables that eBPF would then lead through another entry of conntrack.
+    // First, so that no flow begins in nf_tables that eBPF would then lead through another entry of
+    // conntrack.
     if let Some(way) = all.way() {
         let has_siblings = !holder::siblings(&all.container_id, &all.owner)?.is_empty();
-        let own = if has_siblings { Cow::Owned(with(all, wanted(kernel, all, None)?)) } else { Cow::Borrowed(all) };
+        let own = if has_siblings {
+            Cow::Owned(with(all, wanted(kernel, all, None)?))
+        } else {
+            Cow::Borrowed(all)
+        };
         ebpf::add(kernel, &own, way, None)?;
     }
     let own = match nft::add(kernel.nft()?, all) {
@@ -59,14 +67,29 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
 }
 
 fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
-    let of_udp = all.ports.iter().map(|port| port.at).filter(|at| at.protocol == Protocol::Udp);
-    Ok(conntrack::forget_udp(kernel.nft()?, of_udp.map(|at| (at.addr, at.port)))?)
+    let of_udp = all
+        .ports
+        .iter()
+        .map(|port| port.at)
+        .filter(|at| at.protocol == Protocol::Udp);
+    Ok(conntrack::forget_udp(
+        kernel.nft()?,
+        of_udp.map(|at| (at.addr, at.port)),
+    )?)
 }
 
 /// Ends what eBPF has of them, and notes the elements of nf_tables that are still this owner's.
-pub(super) fn give_up(kernel: &mut Kernel, all: &HostPorts, elements: &mut Vec<Spot>) -> Result<(), Cause> {
+pub(super) fn give_up(
+    kernel: &mut Kernel,
+    all: &HostPorts,
+    elements: &mut Vec<Spot>,
+) -> Result<(), Cause> {
     hand_over(kernel, &all.container_id, &all.owner)?;
-    let by_ebpf = if all.way().is_some() { ebpf::del(kernel, all) } else { Ok(()) };
+    let by_ebpf = if all.way().is_some() {
+        ebpf::del(kernel, all)
+    } else {
+        Ok(())
+    };
     let at_loopback = loopback::del(all);
     elements.extend(nft::owned(kernel.nft()?, all)?);
     by_ebpf?;
@@ -89,7 +112,10 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
 
 /// Counts the ports that eBPF leads.
 fn count_ebpf() -> Result<EbpfCounts, Errno> {
-    Ok(EbpfCounts { ports: ebpf::owners()?.len(), at_loopback: loopback::owners()?.len() })
+    Ok(EbpfCounts {
+        ports: ebpf::owners()?.len(),
+        at_loopback: loopback::owners()?.len(),
+    })
 }
 
 /// All owners of a port.
@@ -104,7 +130,11 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
 
 /// Has the ports of an owner that goes lead to the container's other attachments that ask for them.
 fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), Cause> {
-    for Sibling { ports: all, is_apart } in holder::siblings(container_id, leaving)? {
+    for Sibling {
+        ports: all,
+        is_apart,
+    } in holder::siblings(container_id, leaving)?
+    {
         let own = settle(kernel, &all, Some(leaving))?;
         if own.ports.is_empty() {
             continue;
@@ -125,8 +155,8 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
     Ok(())
 }
 
-/// Makes those lead there that no other container has, and no other attachment of this one; of these, those that `leaving`
-/// has, and then nothing else that is there already. Says which.
+/// Makes those lead there that no other container has, and no other attachment of this one; of
+/// these, those that `leaving` has, and then nothing else that is there already. Says which.
 ///
 /// Others who add see only what is there, so one that takes away holds off all others that do.
 fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, Cause> {
@@ -160,7 +190,10 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
 }
 
 fn with(all: &HostPorts, ports: Vec<HostPort>) -> HostPorts {
-    HostPorts { ports, ..all.clone() }
+    HostPorts {
+        ports,
+        ..all.clone()
+    }
 }
 
 /// The owners of ports in the way who are dead.
@@ -174,7 +207,11 @@ fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Cause>
 }
 
 /// The ports that [`settle`] makes lead there.
-fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<Vec<HostPort>, Cause> {
+fn wanted(
+    kernel: &mut Kernel,
+    all: &HostPorts,
+    leaving: Option<&str>,
+) -> Result<Vec<HostPort>, Cause> {
     let mut wanted = Vec::new();
     for port in &all.ports {
         let is_wanted = match (observe(kernel, &port.at)?, leaving) {
@@ -193,7 +230,11 @@ fn wanted(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
 /// Owner and target of a host port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
     let found = nft::find(kernel.nft()?, at)?;
-    Ok(found.map(|Shown { to, owner }| HostPortFact { to, holder: kernel.holder(&owner), owner }))
+    Ok(found.map(|Shown { to, owner }| HostPortFact {
+        to,
+        holder: kernel.holder(&owner),
+        owner,
+    }))
 }
 
 #[cold]

@@ -1,4 +1,5 @@
-//! Making a link: a veth or netkit with both ends, a bridge, a child of another link; one request each.
+//! Making a link: a veth or netkit with both ends, a bridge, a child of another link; one request
+//! each.
 
 use super::{parse, tap};
 use crate::Cause;
@@ -25,14 +26,31 @@ pub(crate) struct Birth {
 }
 
 /// Makes `link`.
-pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_len }: Birth) -> Result<(), Cause> {
+pub(crate) fn link(
+    kernel: &mut Kernel,
+    link: &Link,
+    Birth {
+        shared,
+        tx_queue_len,
+    }: Birth,
+) -> Result<(), Cause> {
     if let LinkKind::Tap(made) = &link.kind {
         return tap::make(kernel, link, made);
     }
     let (mac, mtu, up) = (link.mac, link.mtu, link.up);
-    let mut new = NewLink { name: Some(&link.at.name), mac, mtu, up, tx_queue_len, ..NewLink::default() };
+    let mut new = NewLink {
+        name: Some(&link.at.name),
+        mac,
+        mtu,
+        up,
+        tx_queue_len,
+        ..NewLink::default()
+    };
     if let Some(master) = &link.master {
-        new.master = Some(kernel.index(&LinkRef { ns: link.at.ns, name: master.clone() })?);
+        new.master = Some(kernel.index(&LinkRef {
+            ns: link.at.ns,
+            name: master.clone(),
+        })?);
     }
     // A child is made where its parent is, everything else where it appears.
     let mut from = link.at.ns;
@@ -43,9 +61,15 @@ pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_le
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
     let kind = kind(kernel, link)?;
-    match kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| new_link(&new, &kind, out)) {
+    match kernel
+        .route(from)?
+        .call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| {
+            new_link(&new, &kind, out);
+        }) {
         Err(err) if err.errno == Errno::EEXIST && shared => adopt(kernel, link, err),
-        Err(err) if err.errno == Errno::EEXIST && new.netns.is_some() => renamed(kernel, link, from, &new, &kind),
+        Err(err) if err.errno == Errno::EEXIST && new.netns.is_some() => {
+            renamed(kernel, link, from, &new, &kind)
+        }
         made => {
             learn(kernel, link, &made?);
             Ok(())
@@ -53,18 +77,38 @@ pub(crate) fn link(kernel: &mut Kernel, link: &Link, Birth { shared, tx_queue_le
     }
 }
 
-/// Makes a child under another name and gives it its own where it appears: the kernel may have refused that because a link of
-/// the parent's namespace has it (Linux 6.12 does, 6.18 does not). Who has it in the container keeps it.
-fn renamed(kernel: &mut Kernel, link: &Link, from: Ns, new: &NewLink<'_>, kind: &NewKind<'_>) -> Result<(), Cause> {
-    let first = LinkRef { ns: link.at.ns, name: link.at.name.until_renamed() };
-    let made = NewLink { name: Some(&first.name), up: false, ..*new };
-    kernel.route(from)?.call(rtnl::NEWLINK, CREATE | EXCL, |out| new_link(&made, kind, out))?;
+/// Makes a child under another name and gives it its own where it appears: the kernel may have
+/// refused that because a link of the parent's namespace has it (Linux 6.12 does, 6.18 does not).
+/// Who has it in the container keeps it.
+fn renamed(
+    kernel: &mut Kernel,
+    link: &Link,
+    from: Ns,
+    new: &NewLink<'_>,
+    kind: &NewKind<'_>,
+) -> Result<(), Cause> {
+    let first = LinkRef {
+        ns: link.at.ns,
+        name: link.at.name.until_renamed(),
+    };
+    let made = NewLink {
+        name: Some(&first.name),
+        up: false,
+        ..*new
+    };
+    kernel
+        .route(from)?
+        .call(rtnl::NEWLINK, CREATE | EXCL, |out| {
+            new_link(&made, kind, out);
+        })?;
     let index = kernel.index(&first);
     kernel.forget(&first);
     let socket = kernel.route(link.at.ns)?;
     let renamed = index.and_then(|index| {
         // A link that is up may not be renamed before Linux 6.2; its flags are set last.
-        socket.call(rtnl::SETLINK, 0, |out| rename(index, &link.at.name, link.up, out))?;
+        socket.call(rtnl::SETLINK, 0, |out| {
+            rename(index, &link.at.name, link.up, out);
+        })?;
         Ok(index)
     });
     if renamed.is_err() {
@@ -76,19 +120,29 @@ fn renamed(kernel: &mut Kernel, link: &Link, from: Ns, new: &NewLink<'_>, kind: 
 
 /// The descriptor of namespace `ns`, unless the request is made there anyway.
 fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
-    kernel.netns().filter(|_| ns == Ns::Pod && ns != from).map(AsRawFd::as_raw_fd)
+    kernel
+        .netns()
+        .filter(|_| ns == Ns::Pod && ns != from)
+        .map(AsRawFd::as_raw_fd)
 }
 
 fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
     Ok(match &link.kind {
-        LinkKind::Veth { peer, peer_mac } => {
-            NewKind::Veth(NewLink { one_queue: true, ..other_end(kernel, link, peer, *peer_mac) })
-        }
-        LinkKind::Netkit { peer, peer_mac, mode } => {
-            NewKind::Netkit(other_end(kernel, link, peer, *peer_mac), netkit_mode(*mode))
-        }
-        LinkKind::Bridge { vlan_filtering } => NewKind::Bridge { vlan_filtering: *vlan_filtering },
-        LinkKind::Macvlan { mode, bc_queue_len, .. } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
+        LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
+            one_queue: true,
+            ..other_end(kernel, link, peer, *peer_mac)
+        }),
+        LinkKind::Netkit {
+            peer,
+            peer_mac,
+            mode,
+        } => NewKind::Netkit(other_end(kernel, link, peer, *peer_mac), netkit_mode(*mode)),
+        LinkKind::Bridge { vlan_filtering } => NewKind::Bridge {
+            vlan_filtering: *vlan_filtering,
+        },
+        LinkKind::Macvlan {
+            mode, bc_queue_len, ..
+        } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
         LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
         LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
         LinkKind::Dummy => NewKind::Dummy,
@@ -101,7 +155,13 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
 /// The other end of a pair, which has the same MTU.
 fn other_end<'a>(kernel: &Kernel, link: &Link, peer: &'a LinkRef, mac: Option<Mac>) -> NewLink<'a> {
     let netns = netns_of(kernel, peer.ns, link.at.ns);
-    NewLink { name: Some(&peer.name), mac, mtu: link.mtu, netns, ..NewLink::default() }
+    NewLink {
+        name: Some(&peer.name),
+        mac,
+        mtu: link.mtu,
+        netns,
+        ..NewLink::default()
+    }
 }
 
 fn netkit_mode(mode: NetkitMode) -> packet::NetkitMode {
@@ -130,7 +190,10 @@ fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
 
 /// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
 fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), Cause> {
-    let fact = kernel.link(&link.at)?.filter(|fact| fact.kind == link.kind.name()).ok_or(refused)?;
+    let fact = kernel
+        .link(&link.at)?
+        .filter(|fact| fact.kind == link.kind.name())
+        .ok_or(refused)?;
     if link.up && !fact.up {
         let up = |out: &mut Vec<u8>| set_attrs(fact.index, [&LinkAttr::Up(true)], out);
         kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up)?;
@@ -140,7 +203,9 @@ fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), C
 
 /// Reads the indexes of a new link, and of its peer, from the kernel's echo.
 fn learn(kernel: &mut Kernel, link: &Link, echo: &[Message]) {
-    let Some((name, fact)) = echo.iter().find_map(|message| parse(&message.body)) else { return };
+    let Some((name, fact)) = echo.iter().find_map(|message| parse(&message.body)) else {
+        return;
+    };
     if name != link.at.name.as_str() {
         return;
     }

@@ -32,8 +32,15 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
 }
 
 /// Reads the link with this name or alternative name, under its own name.
-pub(crate) fn read_named(kernel: &mut Kernel, ns: Ns, name: &LinkName, facts: &mut Facts) -> Result<(), Error> {
-    let found = kernel.named_link(ns, name).doing(format_args!("look up link {:?} of {ns}", name.as_str()))?;
+pub(crate) fn read_named(
+    kernel: &mut Kernel,
+    ns: Ns,
+    name: &LinkName,
+    facts: &mut Facts,
+) -> Result<(), Error> {
+    let found = kernel
+        .named_link(ns, name)
+        .doing(format_args!("look up link {:?} of {ns}", name.as_str()))?;
     if let Some((own, fact)) = found {
         if own.as_str() != name.as_str() {
             facts.named_links.insert((ns, name.clone()), own.clone());
@@ -44,7 +51,10 @@ pub(crate) fn read_named(kernel: &mut Kernel, ns: Ns, name: &LinkName, facts: &m
 }
 
 pub(super) fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName, Cause> {
-    let message = kernel.route(ns)?.get(rtnl::GETLINK, |out| by_index(index, out))?;
+    let message = kernel
+        .route(ns)?
+        .get(rtnl::GETLINK, |out| by_index(index, out))?;
     let name = parse(&message.body).map(|(name, _)| name);
-    name.and_then(|name| IfName::parse(&name).ok()).ok_or_else(|| Errno::ENODEV.into())
+    name.and_then(|name| IfName::parse(&name).ok())
+        .ok_or_else(|| Errno::ENODEV.into())
 }

@@ -22,11 +22,23 @@ pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), 
         kernel.run_in(link.at.ns, || by_ip(link, made, context))??;
         return completed(kernel, link).inspect_err(|_| {
             let socket = kernel.route(link.at.ns);
-            let _ = socket.map(|socket| socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out)));
+            let _ = socket
+                .map(|socket| socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out)));
         });
     }
-    let Made { owner, group, multi_queue, vnet_hdr, .. } = *made;
-    let options = Options { owner, group, multi_queue, vnet_hdr };
+    let Made {
+        owner,
+        group,
+        multi_queue,
+        vnet_hdr,
+        ..
+    } = *made;
+    let options = Options {
+        owner,
+        group,
+        multi_queue,
+        vnet_hdr,
+    };
     let tap = kernel.run_in(link.at.ns, || Tap::make(&link.at.name, &options))?;
     let tap = tap.doing("ask /dev/net/tun for it")?;
     completed(kernel, link)?;
@@ -35,9 +47,18 @@ pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), 
 
 /// Gives it what the driver is not told.
 fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
-    let master = link.master.clone().map(|name| LinkRef { ns: link.at.ns, name });
+    let master = link.master.clone().map(|name| LinkRef {
+        ns: link.at.ns,
+        name,
+    });
     let master = master.map(|bridge| kernel.index(&bridge)).transpose()?;
-    let set = NewLink { mac: link.mac, mtu: link.mtu, up: link.up, master, ..NewLink::default() };
+    let set = NewLink {
+        mac: link.mac,
+        mtu: link.mtu,
+        up: link.up,
+        master,
+        ..NewLink::default()
+    };
     let index = kernel.index(&link.at)?;
     let result = kernel.route(link.at.ns).and_then(|socket: &mut Socket| {
         socket.call(rtnl::SETLINK, 0, |out| complete(index, &set, out))?;
@@ -51,9 +72,16 @@ fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
 
 /// Has a process of that `SELinux` context make it, whose programs may open it then.
 fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
-    let path = FOLDERS.iter().map(|folder| PathBuf::from(folder).join("ip")).find(|path| path.exists());
-    let path = path.ok_or_else(|| Cause::Refused("a selinuxContext needs the program ip (iproute2)".to_owned()))?;
-    fs::write(NEXT_CONTEXT, context).doing(format_args!("write selinuxContext {context:?} to {NEXT_CONTEXT}"))?;
+    let path = FOLDERS
+        .iter()
+        .map(|folder| PathBuf::from(folder).join("ip"))
+        .find(|path| path.exists());
+    let path = path.ok_or_else(|| {
+        Cause::Refused("a selinuxContext needs the program ip (iproute2)".to_owned())
+    })?;
+    fs::write(NEXT_CONTEXT, context).doing(format_args!(
+        "write selinuxContext {context:?} to {NEXT_CONTEXT}"
+    ))?;
     let mut ip = Command::new(&path);
     ip.args(["tuntap", "add", "name", link.at.name.as_str()]);
     ip.args(made.options().iter().flat_map(|option| option.split(' ')));
@@ -63,7 +91,11 @@ fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
     let output = output.doing(format_args!("run {}", path.display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Cause::Refused(format!("{}: {}", path.display(), said.trim().replace('\n', "; "))));
+        return Err(Cause::Refused(format!(
+            "{}: {}",
+            path.display(),
+            said.trim().replace('\n', "; ")
+        )));
     }
     Ok(ended?)
 }

@@ -18,7 +18,10 @@ const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// Finds the device, and reads its link.
 pub(crate) fn read(kernel: &mut Kernel, device: &Device, facts: &mut Facts) -> Result<(), Error> {
     let found = match on_bus(device) {
-        Ok(Bus { driver: Some(driver), .. }) => DeviceFact::Userspace(driver),
+        Ok(Bus {
+            driver: Some(driver),
+            ..
+        }) => DeviceFact::Userspace(driver),
         Ok(bus) => match name_of(kernel, device, &bus)? {
             Ok(name) => DeviceFact::Link(name),
             Err(why) => DeviceFact::Missing(why),
@@ -46,39 +49,80 @@ fn on_bus(device: &Device) -> Result<Bus, String> {
         Some(id) => match [PCI, AUXILIARY].map(|bus| Path::new(bus).join(id)) {
             [pci, _] if pci.exists() => Some(pci),
             [_, auxiliary] if auxiliary.exists() => {
-                return Ok(Bus { folder: Some(auxiliary), driver: None });
+                return Ok(Bus {
+                    folder: Some(auxiliary),
+                    driver: None,
+                });
             }
-            _ => return Err(format!("runtime config DeviceID {id} not found or unsupported")),
+            _ => {
+                return Err(format!(
+                    "runtime config DeviceID {id} not found or unsupported"
+                ));
+            }
         },
     };
-    let Some(folder) = pci else { return Ok(Bus::default()) };
+    let Some(folder) = pci else {
+        return Ok(Bus::default());
+    };
     let driver = fs::canonicalize(folder.join("driver"));
-    let driver = driver.map_err(|err| format!("error with host device: {}: {err}", folder.join("driver").display()))?;
-    let driver = driver.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Bus { driver: Some(driver).filter(|driver| USERSPACE.contains(&driver.as_str())), folder: Some(folder) })
+    let driver = driver.map_err(|err| {
+        format!(
+            "error with host device: {}: {err}",
+            folder.join("driver").display()
+        )
+    })?;
+    let driver = driver
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Ok(Bus {
+        driver: Some(driver).filter(|driver| USERSPACE.contains(&driver.as_str())),
+        folder: Some(folder),
+    })
 }
 
 /// The name of the device's link; or why it has none.
-fn name_of(kernel: &mut Kernel, device: &Device, bus: &Bus) -> Result<Result<IfName, String>, Error> {
+fn name_of(
+    kernel: &mut Kernel,
+    device: &Device,
+    bus: &Bus,
+) -> Result<Result<IfName, String>, Error> {
     Ok(match (device, &bus.folder) {
-        (Device { name: Some(name), .. }, _) => return by_name(kernel, name),
+        (
+            Device {
+                name: Some(name), ..
+            },
+            _,
+        ) => return by_name(kernel, name),
         (Device { mac: Some(mac), .. }, _) => return by_mac(kernel, *mac),
-        (Device { path: Some(path), .. }, _) => first_below(&Path::new(path).join("net")),
+        (
+            Device {
+                path: Some(path), ..
+            },
+            _,
+        ) => first_below(&Path::new(path).join("net")),
         (_, Some(folder)) => first_below(&net_folder(folder)),
         (_, None) => Err("no key says which".to_owned()),
     })
 }
 
 fn by_name(kernel: &mut Kernel, name: &LinkName) -> Result<Result<IfName, String>, Error> {
-    let found = kernel.named_link(Ns::Host, name).doing(format_args!("look up link {:?} of host", name.as_str()))?;
-    Ok(found.map(|(own, _)| own).ok_or_else(|| format!("no such link in host: {:?}", name.as_str())))
+    let found = kernel
+        .named_link(Ns::Host, name)
+        .doing(format_args!("look up link {:?} of host", name.as_str()))?;
+    Ok(found
+        .map(|(own, _)| own)
+        .ok_or_else(|| format!("no such link in host: {:?}", name.as_str())))
 }
 
 /// Of several links with the address, such as a VLAN beside its parent, the oldest.
 fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error> {
     let mut links = link::list(kernel.host()).doing("list links of the host")?;
     links.sort_by_key(|(_, fact)| fact.index);
-    let name = links.iter().find(|(_, fact)| fact.mac == Some(mac)).and_then(|(name, _)| IfName::parse(name).ok());
+    let name = links
+        .iter()
+        .find(|(_, fact)| fact.mac == Some(mac))
+        .and_then(|(name, _)| IfName::parse(name).ok());
     Ok(name.ok_or_else(|| format!("no link of the host has hardware address {mac}")))
 }
 
@@ -88,12 +132,16 @@ fn net_folder(folder: &Path) -> PathBuf {
     if own.exists() {
         return own;
     }
-    let below = entries(folder).unwrap_or_default().into_iter().find(|name| name.starts_with("virtio"));
+    let below = entries(folder)
+        .unwrap_or_default()
+        .into_iter()
+        .find(|name| name.starts_with("virtio"));
     below.map_or(own, |virtio| folder.join(virtio).join("net"))
 }
 
 fn first_below(folder: &Path) -> Result<IfName, String> {
-    let names = entries(folder).map_err(|err| format!("failed to read directory {}: {err}", folder.display()))?;
+    let names = entries(folder)
+        .map_err(|err| format!("failed to read directory {}: {err}", folder.display()))?;
     let first = names.first().and_then(|name| IfName::parse(name).ok());
     first.ok_or_else(|| format!("failed to find network device in path {}", folder.display()))
 }
@@ -101,7 +149,10 @@ fn first_below(folder: &Path) -> Result<IfName, String> {
 /// The names in a folder, sorted.
 fn entries(folder: &Path) -> std::io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?;
-    let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     names.sort();
     Ok(names)
 }

@@ -7,8 +7,9 @@ use crate::sys::rtnl::{self, link, nsid};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::thing::moved::Was;
 
-/// Fails while the device is where the container moved it on to: it comes back from there, and a later DEL gives it its name.
-/// A device that is found nowhere is only told of: what was unplugged or deleted looks the same, and DEL has to end.
+/// Fails while the device is where the container moved it on to: it comes back from there, and a
+/// later DEL gives it its name. A device that is found nowhere is only told of: what was unplugged
+/// or deleted looks the same, and DEL has to end.
 #[cold]
 pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(), Cause> {
     // The kernel ended a virtual link with its namespace, and brought hardware back.
@@ -26,16 +27,26 @@ pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(),
     Ok(())
 }
 
-/// True if the device is in a namespace that the container's knows by a number. The kernel gives one when a link moves there
-/// (v6.12 net/core/dev.c, `__dev_change_net_namespace()`).
+/// True if the device is in a namespace that the container's knows by a number. The kernel gives
+/// one when a link moves there (v6.12 net/core/dev.c, `__dev_change_net_namespace()`).
 fn is_behind_pod(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<bool, Cause> {
     let host = kernel.host_seen_from_pod()?;
     let socket = kernel.route(Ns::Pod)?;
     let known = socket.dump(rtnl::GETNSID, nsid::dump)?;
-    for number in known.iter().filter_map(|message| nsid::parse(&message.body)).filter(|number| Some(*number) != host) {
+    for number in known
+        .iter()
+        .filter_map(|message| nsid::parse(&message.body))
+        .filter(|number| Some(*number) != host)
+    {
         // It may have ended meanwhile.
-        let Ok(links) = socket.dump(rtnl::GETLINK, |out| link::link_dump_of(number, out)) else { continue };
-        if links.iter().filter_map(|message| parse(&message.body)).any(|(_, fact)| was.is_it(from, &fact)) {
+        let Ok(links) = socket.dump(rtnl::GETLINK, |out| link::link_dump_of(number, out)) else {
+            continue;
+        };
+        if links
+            .iter()
+            .filter_map(|message| parse(&message.body))
+            .any(|(_, fact)| was.is_it(from, &fact))
+        {
             return Ok(true);
         }
     }

@@ -7,14 +7,18 @@ use crate::sys::rtnl::tc;
 use braid_core::name::Hook;
 use braid_core::plan::ladder::Queue;
 use braid_core::plan::thing::Shaping;
-use braid_core::plan::thing::shaping::{FIRST_NS, HORIZON_NS, Limit, ProgramFact, Shaper, Toward, Traffic};
+use braid_core::plan::thing::shaping::{
+    FIRST_NS, HORIZON_NS, Limit, ProgramFact, Shaper, Toward, Traffic,
+};
 use braid_ebpf_types::shape::{
-    BYTE_TIME_SHIFT, CLOCK_BASE_NS, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY, PLACE_BITS, PLACES, TO_POD, index,
+    BYTE_TIME_SHIFT, CLOCK_BASE_NS, Conf, Count, EXCEPT, FROM_POD, GUARD, ONLY, PLACE_BITS, PLACES,
+    TO_POD, index,
 };
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before another may pass it.
+/// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before
+/// another may pass it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 
 /// The program, with a slot that belongs to one attachment.
@@ -32,7 +36,11 @@ impl AsRawFd for Loaded {
 impl Loaded {
     /// One that is told to shape so; none where no queue has a program.
     pub(super) fn of(shaping: &Shaping) -> Result<Option<Self>, Errno> {
-        if !shaping.shapers.iter().any(|shaper| shaper.queue.has_program()) {
+        if !shaping
+            .shapers
+            .iter()
+            .any(|shaper| shaper.queue.has_program())
+        {
             return Ok(None);
         }
         let (program, slot) = match &shaping.subnets {
@@ -52,8 +60,12 @@ impl Loaded {
 
 /// State of braid's program in a filter; none for any other filter.
 pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
-    let Some((id, class)) = tc::parse_program(filter) else { return Ok(None) };
-    let Some(program) = Program::by_id(id)? else { return Ok(None) };
+    let Some((id, class)) = tc::parse_program(filter) else {
+        return Ok(None);
+    };
+    let Some(program) = Program::by_id(id)? else {
+        return Ok(None);
+    };
     let places = match program.places(class >> PLACE_BITS) {
         // A stranger's, which bears our name: it has no such slot.
         Err(Errno::ENOENT) => return Ok(None),
@@ -61,11 +73,37 @@ pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, 
     };
     let place = class & ((1 << PLACE_BITS) - 1);
     let (conf, count) = places[index(place)];
-    let limit = Limit { bps: conf.rate_bps, burst_ns: conf.burst_ns };
-    let Count { packets, bytes, delayed, dropped, marked, bypassed } = count;
-    let guarded = if place == FROM_POD { places[index(GUARD)].1.dropped } else { 0 };
-    let passed = Traffic { bytes, packets, delayed, dropped, marked, bypassed, guarded };
-    Ok(Some(ProgramFact { hook, limit, passed }))
+    let limit = Limit {
+        bps: conf.rate_bps,
+        burst_ns: conf.burst_ns,
+    };
+    let Count {
+        packets,
+        bytes,
+        delayed,
+        dropped,
+        marked,
+        bypassed,
+    } = count;
+    let guarded = if place == FROM_POD {
+        places[index(GUARD)].1.dropped
+    } else {
+        0
+    };
+    let passed = Traffic {
+        bytes,
+        packets,
+        delayed,
+        dropped,
+        marked,
+        bypassed,
+        guarded,
+    };
+    Ok(Some(ProgramFact {
+        hook,
+        limit,
+        passed,
+    }))
 }
 
 fn told(shaping: &Shaping) -> [Conf; PLACES] {
@@ -94,7 +132,10 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
         keeps_stamp: if sorts { 0 } else { u64::MAX },
         gap_ns: if sorts { 0 } else { UNSORTED_GAP_NS },
         lag_ns: if sorts { 0 } else { CLOCK_BASE_NS },
-        subnets: shaping.subnets.as_ref().map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
+        subnets: shaping
+            .subnets
+            .as_ref()
+            .map_or(0, |subnets| if subnets.only { ONLY } else { EXCEPT }),
     }
 }
 
@@ -112,12 +153,19 @@ mod tests {
     fn the_time_of_a_byte_is_rounded_up_and_the_largest_packet_fits_at_the_lowest_rate() {
         // 524,280 bytes (`GSO_MAX_SIZE`) with the headers of each 1448 of them.
         let largest = 524_280 / 1448 * 1514 + 1514;
-        let took = |bps: u64, bytes: u64| byte_time(bps).checked_mul(bytes).map(|time| time >> BYTE_TIME_SHIFT);
+        let took = |bps: u64, bytes: u64| {
+            byte_time(bps)
+                .checked_mul(bytes)
+                .map(|time| time >> BYTE_TIME_SHIFT)
+        };
         assert_eq!(took(8, largest), Some(largest * 1_000_000_000));
         assert_eq!(took(1_000_000_000, 1514), Some(12_112));
         let exact = 8 * 1514 * 1_000_000_000 / 100_000_000_000;
         let counted = took(100_000_000_000, 1514).expect("it fits");
-        assert!((exact..=exact + 1).contains(&counted), "{counted} ns for {exact}");
+        assert!(
+            (exact..=exact + 1).contains(&counted),
+            "{counted} ns for {exact}"
+        );
         assert_eq!(byte_time(u64::MAX), 1);
     }
 }

@@ -44,24 +44,36 @@ impl Effect for Shaping {
     }
 }
 
-/// Loads the program and attaches it with its queues; `redirect` is of the same namespace, and made with them.
+/// Loads the program and attaches it with its queues; `redirect` is of the same namespace, and made
+/// with them.
 ///
-/// A clsact's first filter waits for an RCU grace period that began after the clsact was made (v6.12
-/// `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first filter, and one wait serves all;
-/// two where a grace period was under way already, which no wait counts.
-pub(crate) fn add(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), Cause> {
+/// A clsact's first filter waits for an RCU grace period that began after the clsact was made
+/// (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first
+/// filter, and one wait serves all; two where a grace period was under way already, which no wait
+/// counts.
+pub(crate) fn add(
+    kernel: &mut Kernel,
+    shaping: &Shaping,
+    redirect: Option<&Redirect>,
+) -> Result<(), Cause> {
     make(kernel, shaping, redirect)?;
     redirect.map_or(Ok(()), |redirect| redirect::led(kernel, &redirect.from))
 }
 
 fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), Cause> {
     let program = Loaded::of(shaping)?;
-    let mut sides =
-        [Ns::Pod, Ns::Host].map(|ns| Side::of(kernel, shaping, ns)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut sides = [Ns::Pod, Ns::Host]
+        .map(|ns| Side::of(kernel, shaping, ns))
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
     sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());
-    let index = |redirect: &Redirect| Ok::<_, Cause>((kernel.index(&redirect.from)?, kernel.index(&redirect.to)?));
+    let index = |redirect: &Redirect| {
+        Ok::<_, Cause>((kernel.index(&redirect.from)?, kernel.index(&redirect.to)?))
+    };
     let redirect = redirect.map(index).transpose()?;
-    let Some((last, others)) = sides.split_last() else { return Ok(()) };
+    let Some((last, others)) = sides.split_last() else {
+        return Ok(());
+    };
     for side in others {
         let mut batch = Batch::on(kernel.route(side.ns)?);
         batch.clsacts(side);
@@ -96,12 +108,24 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn of(kernel: &mut Kernel, shaping: &'a Shaping, ns: Ns) -> Result<Self, Cause> {
-        let mut side = Self { ns, queues: Vec::new(), filters: Vec::new() };
+        let mut side = Self {
+            ns,
+            queues: Vec::new(),
+            filters: Vec::new(),
+        };
         for shaper in shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns) {
             let index = kernel.index(&shaper.at)?;
             side.queues.push((index, shaper));
             if shaper.queue.has_program() {
-                side.filters.push((index, Hook::Egress, if shaper.toward == Toward::Pod { TO_POD } else { FROM_POD }));
+                side.filters.push((
+                    index,
+                    Hook::Egress,
+                    if shaper.toward == Toward::Pod {
+                        TO_POD
+                    } else {
+                        FROM_POD
+                    },
+                ));
             }
         }
         Ok(side)
@@ -111,24 +135,43 @@ impl<'a> Side<'a> {
 /// Takes away what [`add`] made; what is not there is success.
 fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     for shaper in &shaping.shapers {
-        let Some(index) = found(kernel.index(&shaper.at))? else { continue };
+        let Some(index) = found(kernel.index(&shaper.at))? else {
+            continue;
+        };
         let socket = kernel.route(shaper.at.ns)?;
         found(socket.call(tc::DELQDISC, 0, |out| tc::root(index, out)))?;
-        detach(kernel, &shaper.at, |index, out| tc::filter(index, Hook::Egress, out))?;
+        detach(kernel, &shaper.at, |index, out| {
+            tc::filter(index, Hook::Egress, out);
+        })?;
     }
-    shaping.guard.iter().try_for_each(|at| detach(kernel, at, |index, out| tc::filter(index, Hook::Ingress, out)))
+    shaping.guard.iter().try_for_each(|at| {
+        detach(kernel, at, |index, out| {
+            tc::filter(index, Hook::Ingress, out);
+        })
+    })
 }
 
-/// Goes by an attachment whose container's namespace can't be entered any more: where all of its shaping is in there, that
-/// goes on as long as somebody else holds the namespace, so nobody is given its place.
+/// Goes by an attachment whose container's namespace can't be entered any more: where all of its
+/// shaping is in there, that goes on as long as somebody else holds the namespace, so nobody is
+/// given its place.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     let forget = || slot::forget().doing("forget whom the program shapes");
-    if shaping.is_all_in(Ns::Pod) { forget() } else { Ok(()) }
+    if shaping.is_all_in(Ns::Pod) {
+        forget()
+    } else {
+        Ok(())
+    }
 }
 
 /// Takes a filter off a link, and the place where it hung when nothing else hangs there.
-pub(super) fn detach(kernel: &mut Kernel, at: &LinkRef, filter: impl FnOnce(u32, &mut Vec<u8>)) -> Result<(), Cause> {
-    let Some(index) = found(kernel.index(at))? else { return Ok(()) };
+pub(super) fn detach(
+    kernel: &mut Kernel,
+    at: &LinkRef,
+    filter: impl FnOnce(u32, &mut Vec<u8>),
+) -> Result<(), Cause> {
+    let Some(index) = found(kernel.index(at))? else {
+        return Ok(());
+    };
     let socket = kernel.route(at.ns)?;
     found(socket.call(tc::DELTFILTER, 0, |out| filter(index, out)))?;
     for side in [Hook::Egress, Hook::Ingress] {
@@ -142,32 +185,57 @@ pub(super) fn detach(kernel: &mut Kernel, at: &LinkRef, filter: impl FnOnce(u32,
 
 /// Reads how a link is shaped.
 pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, Cause> {
-    let Some(index) = found(kernel.index(at))? else { return Ok(ShapedFact::default()) };
+    let Some(index) = found(kernel.index(at))? else {
+        return Ok(ShapedFact::default());
+    };
     let socket = kernel.route(at.ns)?;
     let [root, beside] = queues(socket, index)?;
-    let root = root.as_ref().map_or_else(tc::Root::default, |message| tc::parse_root(&message.body));
+    let root = root
+        .as_ref()
+        .map_or_else(tc::Root::default, |message| tc::parse_root(&message.body));
     let beside = beside.map(|message| tc::parse_kind(&message.body));
     let mut rate = root.rate;
     if root.kind == Queue::Htb.kind() {
-        let classes = found(socket.dump(tc::GETTCLASS, |out| tc::dump_classes(index, out)))?.unwrap_or_default();
-        rate = classes.iter().find_map(|message| tc::parse_class_rate(&message.body, CLASS_ALL));
+        let classes = found(socket.dump(tc::GETTCLASS, |out| tc::dump_classes(index, out)))?
+            .unwrap_or_default();
+        rate = classes
+            .iter()
+            .find_map(|message| tc::parse_class_rate(&message.body, CLASS_ALL));
     }
-    let tc::Passed { bytes, packets, dropped, delayed } = root.passed;
+    let tc::Passed {
+        bytes,
+        packets,
+        dropped,
+        delayed,
+    } = root.passed;
     let mut fact = ShapedFact {
         queue: root.kind,
         is_chosen: root.is_chosen,
         has_ingress: beside.as_deref() == Some("ingress"),
         bps: rate.map(|rate| rate.saturating_mul(8)),
-        passed: Traffic { bytes, packets, delayed, dropped, ..Traffic::default() },
+        passed: Traffic {
+            bytes,
+            packets,
+            delayed,
+            dropped,
+            ..Traffic::default()
+        },
         ..ShapedFact::default()
     };
-    let hooks: &[Hook] = if beside.is_some() { &[Hook::Egress, Hook::Ingress] } else { &[] };
+    let hooks: &[Hook] = if beside.is_some() {
+        &[Hook::Egress, Hook::Ingress]
+    } else {
+        &[]
+    };
     for hook in hooks {
         let filters =
-            found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, *hook, out)))?.unwrap_or_default();
+            found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, *hook, out)))?
+                .unwrap_or_default();
         for message in &filters {
             if *hook == Hook::Ingress {
-                fact.redirected_to = fact.redirected_to.or_else(|| redirect::parse(&message.body));
+                fact.redirected_to = fact
+                    .redirected_to
+                    .or_else(|| redirect::parse(&message.body));
             }
             fact.programs.extend(fact_of(&message.body, *hook)?);
         }
@@ -184,7 +252,9 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
 
 #[cold]
 pub(crate) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let Some(peer) = peer_of(kernel, at, facts)? else { return Ok(()) };
+    let Some(peer) = peer_of(kernel, at, facts)? else {
+        return Ok(());
+    };
     link::read(kernel, &peer, facts)?;
     read(kernel, &peer, facts)?;
     facts.peers.insert(at.clone(), peer);
@@ -194,8 +264,11 @@ pub(crate) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) ->
 /// The link of the host that a link of the container names as its peer, if both are a pair.
 fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
     link::read(kernel, at, facts)?;
-    let Some(LinkFact { parent: Some(index), parent_netns: Some(netns), .. }) =
-        facts.link(at).filter(|link| link.is_end())
+    let Some(LinkFact {
+        parent: Some(index),
+        parent_netns: Some(netns),
+        ..
+    }) = facts.link(at).filter(|link| link.is_end())
     else {
         return Ok(None);
     };
@@ -204,12 +277,14 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
         Some(host) if host == netns => found(link::name_of(kernel, Ns::Host, index)),
         _ => Ok(None),
     });
-    Ok(name.doing(format_args!("look which link of the host {at} belongs to"))?.map(LinkRef::host))
+    Ok(name
+        .doing(format_args!("look which link of the host {at} belongs to"))?
+        .map(LinkRef::host))
 }
 
-/// The root queue of a link and the place beside it where filters hang; none that the kernel has built in. By
-/// their link, since there may be thousands: without `ECHO` a kernel shows one to whoever listens to changes, and not to
-/// who asks.
+/// The root queue of a link and the place beside it where filters hang; none that the kernel has
+/// built in. By their link, since there may be thousands: without `ECHO` a kernel shows one to
+/// whoever listens to changes, and not to who asks.
 fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause> {
     for place in [tc::get_root, tc::get_beside] {
         socket.push(tc::GETQDISC, ECHO, |out| place(index, out));
@@ -222,26 +297,50 @@ fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause
     Ok(shown)
 }
 
-/// All at the rate, half of which is the sparse flows' in any case. Bulk has what they leave, and next to nothing and
-/// no limit of its own: else the kernel's timer would fire for it and for the class above it, a moment apart.
+/// All at the rate, half of which is the sparse flows' in any case. Bulk has what they leave, and
+/// next to nothing and no limit of its own: else the kernel's timer would fire for it and for the
+/// class above it, a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
-    let all = Class { parent: 0, number: CLASS_ALL, rate, ceil: rate, burst_ns: shaper.rate.burst_ns(), prio: 0 };
-    let sparse = Class { parent: CLASS_ALL, number: sparse, rate: (rate / 2).max(1), ..all };
-    let bulk = Class { parent: CLASS_ALL, number: bulk, rate: 1, ceil: UNBOUNDED, prio: 1, ..all };
+    let all = Class {
+        parent: 0,
+        number: CLASS_ALL,
+        rate,
+        ceil: rate,
+        burst_ns: shaper.rate.burst_ns(),
+        prio: 0,
+    };
+    let sparse = Class {
+        parent: CLASS_ALL,
+        number: sparse,
+        rate: (rate / 2).max(1),
+        ..all
+    };
+    let bulk = Class {
+        parent: CLASS_ALL,
+        number: bulk,
+        rate: 1,
+        ceil: UNBOUNDED,
+        prio: 1,
+        ..all
+    };
     [all, sparse, bulk]
 }
 
 /// Requests of one namespace, sent together.
 pub(super) struct Batch<'a> {
     socket: &'a mut Socket,
-    /// Numbers of the requests that make a clsact, each with its link: somebody else's serves as well.
+    /// Numbers of the requests that make a clsact, each with its link: somebody else's serves as
+    /// well.
     clsacts: Vec<(usize, u32)>,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn on(socket: &'a mut Socket) -> Self {
-        Self { socket, clsacts: Vec::new() }
+        Self {
+            socket,
+            clsacts: Vec::new(),
+        }
     }
 
     pub(super) fn clsact(&mut self, index: u32) {
@@ -249,16 +348,21 @@ impl<'a> Batch<'a> {
             return;
         }
         self.clsacts.push((self.socket.queued(), index));
-        self.socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
+        self.socket
+            .push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(index, out));
     }
 
     pub(super) fn redirect(&mut self, ns: Ns, from: u32, to: u32) {
-        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| redirect::request(ns, from, to, out));
+        self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| {
+            redirect::request(ns, from, to, out);
+        });
     }
 
     /// The places where the filters are to hang.
     fn clsacts(&mut self, side: &Side<'_>) {
-        side.filters.iter().for_each(|(index, ..)| self.clsact(*index));
+        side.filters
+            .iter()
+            .for_each(|(index, ..)| self.clsact(*index));
     }
 
     /// The filters, and the queues behind them.
@@ -266,7 +370,14 @@ impl<'a> Batch<'a> {
         for (index, hook, place) in &side.filters {
             let Some(program) = program else { break };
             self.socket.push(tc::NEWTFILTER, CREATE | EXCL, |out| {
-                tc::program(*index, *hook, program.as_raw_fd(), NAME, program.class(*place), out);
+                tc::program(
+                    *index,
+                    *hook,
+                    program.as_raw_fd(),
+                    NAME,
+                    program.class(*place),
+                    out,
+                );
             });
         }
         for (index, shaper) in &side.queues {
@@ -279,35 +390,54 @@ impl<'a> Batch<'a> {
         match shaper.queue {
             Queue::Fq => {
                 let ahead = shaper.longest_ns().saturating_add(shaper.clock_burst_ns()) / 1000;
-                let horizon = u32::try_from(FQ_HORIZON_US.max(ahead.saturating_mul(2))).unwrap_or(u32::MAX);
+                let horizon =
+                    u32::try_from(FQ_HORIZON_US.max(ahead.saturating_mul(2))).unwrap_or(u32::MAX);
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
                     tc::fq(index, horizon, shaper.most_packets(), out);
                 });
             }
             Queue::Htb => {
                 let (sparse, bulk) = (CLASS_SPARSE & CLASS_NUMBER, BULK);
-                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::htb(index, bulk, out));
-                for class in classes(shaper, sparse, bulk).into_iter().chain(has_free.then(free)) {
-                    socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| tc::class(index, class, out));
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
+                    tc::htb(index, bulk, out);
+                });
+                for class in classes(shaper, sparse, bulk)
+                    .into_iter()
+                    .chain(has_free.then(free))
+                {
+                    socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| {
+                        tc::class(index, class, out);
+                    });
                 }
                 let waiting = shaper.rate.bytes_in(2 * shaper.longest_ns() / 1_000_000);
                 let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-                socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::bfifo(index, bulk, waiting, out));
+                socket.push(tc::NEWQDISC, CREATE | EXCL, |out| {
+                    tc::bfifo(index, bulk, waiting, out);
+                });
             }
             Queue::TbfPfifoFast => {
                 let (rate, bucket) = (shaper.rate.bps / 8, shaper.bucket_of_large());
                 // The limit is of the queue that another takes the place of.
-                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::tbf(index, rate, bucket, 0, out));
-                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::pfifo_fast(index, out));
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
+                    tc::tbf(index, rate, bucket, 0, out);
+                });
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
+                    tc::pfifo_fast(index, out);
+                });
             }
             Queue::TbfFqCodel | Queue::Tbf => {
-                let (rate, bucket, limit) = (shaper.rate.bps / 8, shaper.bucket(), shaper.bucket_queue());
-                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::tbf(index, rate, bucket, limit, out));
+                let (rate, bucket, limit) =
+                    (shaper.rate.bps / 8, shaper.bucket(), shaper.bucket_queue());
+                socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
+                    tc::tbf(index, rate, bucket, limit, out);
+                });
             }
         }
         if shaper.queue == Queue::TbfFqCodel {
             let target_us = u32::try_from(shaper.codel_target_ns() / 1000).unwrap_or(u32::MAX);
-            socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| tc::fq_codel(index, target_us, out));
+            socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
+                tc::fq_codel(index, target_us, out);
+            });
         }
     }
 
@@ -317,7 +447,8 @@ impl<'a> Batch<'a> {
         let matters = |at: usize, err: &KernelError| {
             err.errno != Errno::EEXIST || !self.clsacts.iter().any(|(place, _)| *place == at)
         };
-        let mut refusals = outcomes.filter_map(|(at, outcome)| outcome.error.filter(|err| matters(at, err)));
+        let mut refusals =
+            outcomes.filter_map(|(at, outcome)| outcome.error.filter(|err| matters(at, err)));
         refusals.next().map_or(Ok(()), Err)
     }
 }
@@ -326,5 +457,12 @@ impl<'a> Batch<'a> {
 fn free() -> Class {
     const BURST_NS: u64 = 100_000_000;
     let number = CLASS_FREE & CLASS_NUMBER;
-    Class { parent: 0, number, rate: UNBOUNDED, ceil: UNBOUNDED, burst_ns: BURST_NS, prio: 0 }
+    Class {
+        parent: 0,
+        number,
+        rate: UNBOUNDED,
+        ceil: UNBOUNDED,
+        burst_ns: BURST_NS,
+        prio: 0,
+    }
 }

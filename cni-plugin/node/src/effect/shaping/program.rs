@@ -1,4 +1,5 @@
-//! The program `shape`: loaded for one or several attachments, and found again by a filter that runs it.
+//! The program `shape`: loaded for one or several attachments, and found again by a filter that
+//! runs it.
 
 use crate::sys::bpf::made::{SHAPE, SHAPE_SUBNETS};
 use crate::sys::bpf::object::{
@@ -21,7 +22,8 @@ const LPM_TRIE: u32 = 11;
 #[derive(Clone, Copy)]
 struct SubnetKey {
     prefix: u32,
-    /// `ETH_P_IP` or `ETH_P_IPV6` in network byte order, as a packet bears it: no prefix of one family covers the other.
+    /// `ETH_P_IP` or `ETH_P_IPV6` in network byte order, as a packet bears it: no prefix of one
+    /// family covers the other.
     family: u32,
     address: [u8; 16],
 }
@@ -47,23 +49,38 @@ impl Program {
     /// Loads it; with subnets where [`Conf::subnets`] of its attachments speaks of some.
     pub(crate) fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
         // The subnets are one attachment's.
-        let slots = if subnets.is_empty() { SLOTS as usize } else { 1 };
+        let slots = if subnets.is_empty() {
+            SLOTS as usize
+        } else {
+            1
+        };
         let map = Map::create(NAME, ARRAY, slots, 0)?;
         let program = if subnets.is_empty() {
             load(NAME, SHAPE, &[map.as_raw_fd()])?
         } else {
-            load(NAME, SHAPE_SUBNETS, &[map.as_raw_fd(), trie(subnets)?.as_raw_fd()])?
+            load(
+                NAME,
+                SHAPE_SUBNETS,
+                &[map.as_raw_fd(), trie(subnets)?.as_raw_fd()],
+            )?
         };
         let Info { id, load_time, .. } = program_info(&program)?;
-        Ok(Self { fd: program, map, id, load_time })
+        Ok(Self {
+            fd: program,
+            map,
+            id,
+            load_time,
+        })
     }
 
-    /// The program with this id, as a filter shows it; none where it is not ours, or of another layout.
+    /// The program with this id, as a filter shows it; none where it is not ours, or of another
+    /// layout.
     pub(crate) fn by_id(id: u32) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.name == name_of(NAME))
     }
 
-    /// The one that we loaded then, as nobody else at the same time; none where its id is another's by now.
+    /// The one that we loaded then, as nobody else at the same time; none where its id is another's
+    /// by now.
     pub(crate) fn loaded_then(id: u32, load_time: u64) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.load_time == load_time)
     }
@@ -74,15 +91,22 @@ impl Program {
         if !is_it(&info) || !(1..=2).contains(&info.map_count) {
             return Ok(None);
         }
-        // That of the attachments is the first that the program uses. A container can give a program our name, so one
-        // with values that [`Program::places`] has no room for is a stranger's.
+        // That of the attachments is the first that the program uses. A container can give a
+        // program our name, so one with values that [`Program::places`] has no room for is
+        // a stranger's.
         match Map::of_array(map_by_id(info.map_ids[0])?) {
             Err(Errno::EPROTO) => Ok(None),
-            map => Ok(Some(Self { fd: program, map: map?, id, load_time: info.load_time })),
+            map => Ok(Some(Self {
+                fd: program,
+                map: map?,
+                id,
+                load_time: info.load_time,
+            })),
         }
     }
 
-    /// Tells it what to do for the attachment in `slot`, at each place in the order of [`braid_ebpf_types::shape::index`].
+    /// Tells it what to do for the attachment in `slot`, at each place in the order of
+    /// [`braid_ebpf_types::shape::index`].
     pub(crate) fn tell(&self, slot: u32, places: &[Conf; PLACES]) -> Result<(), Errno> {
         self.map.set(&slot, &places.map(Shape::new))
     }
@@ -111,7 +135,14 @@ fn trie(subnets: &[IpNet]) -> Result<Map<SubnetKey, u32>, Errno> {
             }
         };
         let prefix = u32::BITS + u32::from(net.prefix_len());
-        map.set(&SubnetKey { prefix, family: family.to_be().into(), address }, &LISTED)?;
+        map.set(
+            &SubnetKey {
+                prefix,
+                family: family.to_be().into(),
+                address,
+            },
+            &LISTED,
+        )?;
     }
     Ok(map)
 }
@@ -122,17 +153,32 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_the_program_and_keeps_what_each_place_is_told() {
-        let conf = |rate_bps| Conf { rate_bps, burst_ns: 7, ..Conf::default() };
+        let conf = |rate_bps| Conf {
+            rate_bps,
+            burst_ns: 7,
+            ..Conf::default()
+        };
         let told = [1, 2, 3].map(conf);
         let subnets = ["10.0.0.0/8", "fd00::/64"].map(|net| net.parse().expect("a net"));
         for (subnets, slots) in [(&[][..], SLOTS), (&subnets, 1)] {
             let program = Program::load(subnets).expect("the verifier agrees");
-            let found = Program::by_id(program.id).expect("it is there").expect("it is ours");
+            let found = Program::by_id(program.id)
+                .expect("it is there")
+                .expect("it is ours");
             assert_eq!((found.id, found.load_time), (program.id, program.load_time));
-            assert_eq!(found.places(slots - 1), Ok([(Conf::default(), Count::default()); PLACES]));
+            assert_eq!(
+                found.places(slots - 1),
+                Ok([(Conf::default(), Count::default()); PLACES])
+            );
             program.tell(slots - 1, &told).expect("written");
-            assert_eq!(found.places(slots - 1), Ok(told.map(|conf| (conf, Count::default()))));
-            assert_eq!((found.tell(slots, &told), found.places(slots)), (Err(Errno::E2BIG), Err(Errno::ENOENT)));
+            assert_eq!(
+                found.places(slots - 1),
+                Ok(told.map(|conf| (conf, Count::default())))
+            );
+            assert_eq!(
+                (found.tell(slots, &told), found.places(slots)),
+                (Err(Errno::E2BIG), Err(Errno::ENOENT))
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Loaded program that has a slot left for one more attachment: `/run/braid/program`.
 //!
-//! Loading takes longer than all else of shaping together, so several attachments share a program. It lives as long as one
-//! of them does. A slot belongs to an attachment as long as a record has it, so that nothing has to be given back.
+//! Loading takes longer than all else of shaping together, so several attachments share a program.
+//! It lives as long as one of them does. A slot belongs to an attachment as long as a record has
+//! it, so that nothing has to be given back.
 
 use crate::effect::shaping::program::{Program, VERSION};
 use crate::store::record;
@@ -19,8 +20,8 @@ const PATH: &str = "/run/braid/program";
 /// Of an entry, in bytes: more than an owner has, and than any path below `/run/braid/attachments`.
 const ENTRY: usize = 1024;
 
-/// The program loaded last, as the file begins. Behind it, an entry for each slot names the owner whose it is or was, up to a
-/// zero byte; earlier versions wrote the path of its record.
+/// The program loaded last, as the file begins. Behind it, an entry for each slot names the owner
+/// whose it is or was, up to a zero byte; earlier versions wrote the path of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Last {
     /// Another braid may have loaded another.
@@ -32,14 +33,21 @@ struct Last {
     next: u32,
 }
 
-/// A program for all packets, with a slot that is the owner's as long as a record has its attachment.
+/// A program for all packets, with a slot that is the owner's as long as a record has its
+/// attachment.
 pub(crate) fn take(owner: &str) -> Result<(Program, u32), Errno> {
     take_of(Path::new(PATH), owner, record::is_owned)
 }
 
-fn take_of(path: &Path, owner: &str, is_owned: impl Fn(&str) -> bool) -> Result<(Program, u32), Errno> {
+fn take_of(
+    path: &Path,
+    owner: &str,
+    is_owned: impl Fn(&str) -> bool,
+) -> Result<(Program, u32), Errno> {
     // Where the file can't be used, nothing is shared.
-    let Ok(file) = open(path) else { return Ok((Program::load(&[])?, 0)) };
+    let Ok(file) = open(path) else {
+        return Ok((Program::load(&[])?, 0));
+    };
     if let Some(last) = read(&file).filter(|last| last.version == VERSION)
         && let Some(program) = still_there(last)
         && let Some(slot) = free(last.next, |slot| !is_somebodys(&file, slot, &is_owned))
@@ -50,12 +58,18 @@ fn take_of(path: &Path, owner: &str, is_owned: impl Fn(&str) -> bool) -> Result<
     let program = Program::load(&[])?;
     let Program { id, load_time, .. } = program;
     // If it can't be written, nobody shares it.
-    let first = Last { version: VERSION, id, load_time, next: 0 };
+    let first = Last {
+        version: VERSION,
+        id,
+        load_time,
+        next: 0,
+    };
     let _unshared = file.set_len(0).and_then(|()| write(&file, first, 0, owner));
     Ok((program, 0))
 }
 
-/// Shares the program with nobody else: an attachment whose record is gone may still be shaped by its slot.
+/// Shares the program with nobody else: an attachment whose record is gone may still be shaped by
+/// its slot.
 pub(crate) fn forget() -> io::Result<()> {
     forget_of(Path::new(PATH))
 }
@@ -67,10 +81,12 @@ fn forget_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A slot that is free, the first from `next` on: those given longest ago come first, and their attachments are the most likely
-/// to be gone.
+/// A slot that is free, the first from `next` on: those given longest ago come first, and their
+/// attachments are the most likely to be gone.
 fn free(next: u32, is_free: impl Fn(u32) -> bool) -> Option<u32> {
-    (next..SLOTS).chain(0..next.min(SLOTS)).find(|slot| is_free(*slot))
+    (next..SLOTS)
+        .chain(0..next.min(SLOTS))
+        .find(|slot| is_free(*slot))
 }
 
 fn still_there(last: Last) -> Option<Program> {
@@ -79,7 +95,12 @@ fn still_there(last: Last) -> Option<Program> {
 
 /// Opens it, and holds it against others until it is closed.
 fn open(path: &Path) -> io::Result<File> {
-    let file = private::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = private::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
     wait(&file)?;
     Ok(file)
 }
@@ -87,27 +108,47 @@ fn open(path: &Path) -> io::Result<File> {
 fn read(file: &File) -> Option<Last> {
     let mut bytes = [0; size_of::<[u64; 4]>()];
     file.read_exact_at(&mut bytes, 0).ok()?;
-    let mut numbers = bytes.chunks_exact(size_of::<u64>()).map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes));
+    let mut numbers = bytes
+        .chunks_exact(size_of::<u64>())
+        .map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes));
     let mut number = || numbers.next().flatten();
     let (version, id, load_time, next) = (number()?, number()?, number()?, number()?);
-    Some(Last { version, id: id.try_into().ok()?, load_time, next: next.try_into().ok()? })
+    Some(Last {
+        version,
+        id: id.try_into().ok()?,
+        load_time,
+        next: next.try_into().ok()?,
+    })
 }
 
-/// Notes first whose `slot` is, then that the next one comes after it: who is killed in between has given it away.
+/// Notes first whose `slot` is, then that the next one comes after it: who is killed in between has
+/// given it away.
 fn write(file: &File, last: Last, slot: u32, owner: &str) -> io::Result<()> {
     if owner.is_empty() || owner.len() >= ENTRY {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     file.write_all_at(&[owner.as_bytes(), &[0]].concat(), entry_at(slot))?;
-    let numbers = [last.version, last.id.into(), last.load_time, u64::from(slot) + 1];
+    let numbers = [
+        last.version,
+        last.id.into(),
+        last.load_time,
+        u64::from(slot) + 1,
+    ];
     file.write_all_at(&numbers.map(u64::to_le_bytes).concat(), 0)
 }
 
 /// True if the slot was given to an attachment that a record still has.
 fn is_somebodys(file: &File, slot: u32, is_owned: impl Fn(&str) -> bool) -> bool {
     let mut entry = [0; ENTRY];
-    let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else { return true };
-    match str::from_utf8(entry[..len].split(|byte| *byte == 0).next().unwrap_or_default()) {
+    let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else {
+        return true;
+    };
+    match str::from_utf8(
+        entry[..len]
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default(),
+    ) {
         // Beyond the end of the file as well: it was never given.
         Ok("") => false,
         Ok(path) if path.starts_with('/') => Path::new(path).exists(),
@@ -140,29 +181,43 @@ mod tests {
         }
 
         fn take_at(&self, path: &Path, owner: &str) -> Result<(Program, u32), Errno> {
-            take_of(path, owner, |owner| self.owners.borrow().iter().any(|there| there == owner))
+            take_of(path, owner, |owner| {
+                self.owners.borrow().iter().any(|there| there == owner)
+            })
         }
 
         fn detach(&self, owner: u32) {
-            self.owners.borrow_mut().retain(|there| *there != owner.to_string());
+            self.owners
+                .borrow_mut()
+                .retain(|there| *there != owner.to_string());
         }
     }
 
     fn node(owners: u32) -> Node {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("program");
-        Node { dir, path, owners: RefCell::new((0..owners).map(|owner| owner.to_string()).collect()) }
+        Node {
+            dir,
+            path,
+            owners: RefCell::new((0..owners).map(|owner| owner.to_string()).collect()),
+        }
     }
 
     #[test]
     fn a_program_is_shared_by_as_many_as_it_has_slots_for() {
         let node = node(SLOTS + 1);
-        let mut taken: Vec<_> = (0..=SLOTS).map(|owner| node.take(owner).expect("a program")).collect();
+        let mut taken: Vec<_> = (0..=SLOTS)
+            .map(|owner| node.take(owner).expect("a program"))
+            .collect();
         let (last, slot) = taken.pop().expect("one more than there are slots");
         assert_eq!(slot, 0);
         assert_ne!(last.id, taken[0].0.id);
         assert!(taken.iter().all(|(program, _)| program.id == taken[0].0.id));
-        assert!((0..).zip(&taken).all(|(expected, (_, slot))| *slot == expected));
+        assert!(
+            (0..)
+                .zip(&taken)
+                .all(|(expected, (_, slot))| *slot == expected)
+        );
     }
 
     #[test]
@@ -192,7 +247,10 @@ mod tests {
                 false
             });
             let mut looked_at = looked_at.into_inner();
-            assert_eq!((none, looked_at[0]), (None, if next < SLOTS { next } else { 0 }));
+            assert_eq!(
+                (none, looked_at[0]),
+                (None, if next < SLOTS { next } else { 0 })
+            );
             looked_at.sort_unstable();
             assert_eq!(looked_at, (0..SLOTS).collect::<Vec<_>>());
         }
@@ -241,15 +299,22 @@ mod tests {
         let record = node.dir.path().join("record.json");
         fs::write(&record, "").expect("written");
         let entry = format!("{}\0", record.display());
-        (0..SLOTS).for_each(|slot| file.write_all_at(entry.as_bytes(), entry_at(slot)).expect("written"));
+        (0..SLOTS).for_each(|slot| {
+            file.write_all_at(entry.as_bytes(), entry_at(slot))
+                .expect("written");
+        });
         drop(file);
         let (alone, _) = node.take(0).expect("a program");
         assert_ne!(alone.id, first.id);
         let file = open(&node.path).expect("a file");
-        file.write_all_at(entry.as_bytes(), entry_at(1)).expect("written");
+        file.write_all_at(entry.as_bytes(), entry_at(1))
+            .expect("written");
         drop(file);
         fs::remove_file(&record).expect("it was there");
-        assert_eq!(node.take(0).map(|(program, slot)| (program.id, slot)), Ok((alone.id, 1)));
+        assert_eq!(
+            node.take(0).map(|(program, slot)| (program.id, slot)),
+            Ok((alone.id, 1))
+        );
     }
 
     #[test]
@@ -266,7 +331,11 @@ mod tests {
         };
         // Of the version, the id, beyond all ids, and of the time of the load.
         let damages = [0, 8, 13, 16].map(|at| damaged(at, 1));
-        for damage in damages.into_iter().chain([Vec::new(), whole[..31].to_vec(), b"[".repeat(64 * ENTRY)]) {
+        for damage in
+            damages
+                .into_iter()
+                .chain([Vec::new(), whole[..31].to_vec(), b"[".repeat(64 * ENTRY)])
+        {
             fs::write(&node.path, &damage).expect("written");
             let (program, slot) = node.take(0).expect("a program");
             assert_eq!((program.id == kept.id, slot), (false, 0), "{damage:?}");

@@ -1,5 +1,5 @@
-//! The program by which an earlier version held such sockets at the link below (tcx). Nothing is pinned, and the kernel would
-//! take it away with that link only.
+//! The program by which an earlier version held such sockets at the link below (tcx). Nothing is
+//! pinned, and the kernel would take it away with that link only.
 
 use super::holds::{Holds, NAME};
 use crate::sys::bpf::object::program_by_id;
@@ -14,7 +14,9 @@ pub(super) fn release(link: u32, netns: u64, owner: &str) -> Result<(), Errno> {
             Err(Errno::ENOENT) => continue,
             other => other?,
         };
-        let Some(holds) = Holds::of_program(&program, NAME)? else { continue };
+        let Some(holds) = Holds::of_program(&program, NAME)? else {
+            continue;
+        };
         holds.release(netns, owner)?;
         if holds.are_empty()? {
             tcx::detach(link, &program)?;
@@ -31,15 +33,20 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     /// Names a map and lets all pass: r1 = the map; r0 = -1; exit.
-    const INSTRUCTIONS: [[u8; 8]; 4] =
-        [[0x18, 0x11, 0, 0, 0, 0, 0, 0], [0; 8], [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    const INSTRUCTIONS: [[u8; 8]; 4] = [
+        [0x18, 0x11, 0, 0, 0, 0, 0, 0],
+        [0; 8],
+        [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
     const LOOPBACK: u32 = 1;
 
     #[test]
     fn the_last_owner_takes_the_program_along() {
         let in_namespace = NetNs::throw_away().expect("a namespace").run(|| {
             let attach = |name, holds: &Holds| {
-                let program = load(name, INSTRUCTIONS.as_flattened(), &[holds.as_raw_fd()]).expect("a program");
+                let program = load(name, INSTRUCTIONS.as_flattened(), &[holds.as_raw_fd()])
+                    .expect("a program");
                 tcx::attach(LOOPBACK, &program)
             };
             let [holds, of_another] = [(); 2].map(|()| Holds::create().expect("a map"));

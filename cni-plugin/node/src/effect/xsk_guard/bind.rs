@@ -1,16 +1,20 @@
-//! The program `xsk_bind`, which the kernel asks before it binds any socket of the node (an LSM program, Linux 5.7).
+//! The program `xsk_bind`, which the kernel asks before it binds any socket of the node (an LSM
+//! program, Linux 5.7).
 //!
-//! The pin of the program is that of its link. Its name bears the program's number, so that another braid loads its own and
-//! goes on with the map. A map whose own pin is gone is found by the program.
+//! The pin of the program is that of its link. Its name bears the program's number, so that another
+//! braid loads its own and goes on with the map. A map whose own pin is gone is found by the
+//! program.
 //!
-//! It is no program of tracing that stands before `security_socket_bind()`, though that would need no LSM: such a program is
-//! passed over on a processor where another task was preempted within it.
+//! It is no program of tracing that stands before `security_socket_bind()`, though that would need
+//! no LSM: such a program is passed over on a processor where another task was preempted within it.
 
 use super::holds::{Holds, NAME};
 use crate::Cause;
 use crate::sys::bpf::btf::Btf;
 use crate::sys::bpf::made::XSK_BIND;
-use crate::sys::bpf::object::{ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id};
+use crate::sys::bpf::object::{
+    ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id,
+};
 use crate::sys::bpf::pins::{folder, make_folder, named, remove, remove_folder};
 use crate::sys::bpf::{link, lsm};
 use crate::sys::netns;
@@ -42,7 +46,10 @@ pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     if let Some(map) = Map::pinned(&map_pin()?)? {
         return Ok(Some(Holds(map)));
     }
-    let of_links = named(PREFIX)?.iter().map(|path| pinned(path)?.as_ref().map_or(Ok(None), holds_of)).collect();
+    let of_links = named(PREFIX)?
+        .iter()
+        .map(|path| pinned(path)?.as_ref().map_or(Ok(None), holds_of))
+        .collect();
     let of_links: Result<Vec<Option<Holds>>, Errno> = of_links;
     Ok(of_links?.into_iter().flatten().next())
 }
@@ -79,7 +86,10 @@ pub(super) fn ensure_started(holds: &Holds) -> Result<(), Errno> {
         return Ok(());
     }
     pin(&lsm::attach(&load(holds)?)?, &path)?;
-    named(PREFIX)?.iter().filter(|other| **other != path).try_for_each(|other| remove(other))
+    named(PREFIX)?
+        .iter()
+        .filter(|other| **other != path)
+        .try_for_each(|other| remove(other))
 }
 
 /// Takes the program and all pins away.
@@ -106,23 +116,44 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
         net_cookie: btf.offset("net", "net_cookie")?,
     };
     offsets.set(&0u32, &found)?;
-    let kind = Kind { prog_type: LSM, attach_type: LSM_MAC, function: btf.function(FUNCTION)? };
-    load_as(kind, PROGRAM, XSK_BIND, &[holds.as_raw_fd(), offsets.as_raw_fd()])
+    let kind = Kind {
+        prog_type: LSM,
+        attach_type: LSM_MAC,
+        function: btf.function(FUNCTION)?,
+    };
+    load_as(
+        kind,
+        PROGRAM,
+        XSK_BIND,
+        &[holds.as_raw_fd(), offsets.as_raw_fd()],
+    )
 }
 
-/// Tries whether the program refuses a socket of this thread's namespace: a kernel takes it, too, where nothing asks it.
+/// Tries whether the program refuses a socket of this thread's namespace: a kernel takes it, too,
+/// where nothing asks it.
 pub(crate) fn probe() -> Result<(), Cause> {
-    // Not root's fault: other kinds of programs were taken. And what has no number here is the kernel's ENOTSUPP.
-    const LACKING: &[Errno] = &[Errno::ENOENT, Errno::ESRCH, Errno::EINVAL, Errno::EPERM, Errno::UnknownErrno];
+    // Not root's fault: other kinds of programs were taken. And what has no number here is the
+    // kernel's ENOTSUPP.
+    const LACKING: &[Errno] = &[
+        Errno::ENOENT,
+        Errno::ESRCH,
+        Errno::EINVAL,
+        Errno::EPERM,
+        Errno::UnknownErrno,
+    ];
     let holds = Holds::create()?;
     holds.hold(netns::cookie()?, "")?;
     let _link = match load(&holds).and_then(|program| lsm::attach(&program)) {
-        Err(errno) if LACKING.contains(&errno) => return Err(Cause::Lacking(format!("{errno:?} for an LSM program"))),
+        Err(errno) if LACKING.contains(&errno) => {
+            return Err(Cause::Lacking(format!("{errno:?} for an LSM program")));
+        }
         link => link?,
     };
     match lsm::bind_as_xdp() {
         Err(Errno::EPERM) => Ok(()),
-        answer => Err(Cause::Lacking(format!("no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="))),
+        answer => Err(Cause::Lacking(format!(
+            "no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="
+        ))),
     }
 }
 
@@ -136,6 +167,10 @@ mod tests {
             Err(Cause::Lacking(said)) => eprintln!("SKIP: {said}"),
             known => known.expect("an answer"),
         }
-        assert_ne!(lsm::bind_as_xdp(), Err(Errno::EPERM), "nobody is refused any more");
+        assert_ne!(
+            lsm::bind_as_xdp(),
+            Err(Errno::EPERM),
+            "nobody is refused any more"
+        );
     }
 }

@@ -24,15 +24,25 @@ impl Holds {
     /// Those of a program; none where it has another name, or a map of another layout.
     pub(super) fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
         let info = program_info(program)?;
-        let maps = info.map_ids.into_iter().filter(|id| *id != 0 && info.name == name_of(name)).map(map_by_id);
+        let maps = info
+            .map_ids
+            .into_iter()
+            .filter(|id| *id != 0 && info.name == name_of(name))
+            .map(map_by_id);
         // The other one of `xsk_bind` has keys of another length.
         Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Self))
     }
 
-    /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links. `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
+    /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links.
+    /// `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
     pub(super) fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         let (text, owner_len) = owner_of(owner);
-        let held = Held { refused: 0, link: 0, owner_len: owner_len.into(), owner: text };
+        let held = Held {
+            refused: 0,
+            link: 0,
+            owner_len: owner_len.into(),
+            owner: text,
+        };
         // From an ADD that nobody undid: on another link, perhaps.
         if let Some((place, _)) = self.find(netns, owner)? {
             return self.0.set(&place, &held);
@@ -54,7 +64,11 @@ impl Holds {
 
     fn find(&self, netns: u64, owner: &str) -> Result<Option<(Place, Held)>, Errno> {
         for place in places(netns) {
-            if let Some(held) = self.0.get(&place)?.filter(|held| held.owner_text() == owner) {
+            if let Some(held) = self
+                .0
+                .get(&place)?
+                .filter(|held| held.owner_text() == owner)
+            {
                 return Ok(Some((place, held)));
             }
         }
@@ -104,12 +118,18 @@ impl AsRawFd for Holds {
 
 /// All places of a network namespace.
 fn places(netns: u64) -> impl Iterator<Item = Place> {
-    (0..NUMBERS).map(move |number| Place { netns, number: number.into() })
+    (0..NUMBERS).map(move |number| Place {
+        netns,
+        number: number.into(),
+    })
 }
 
 impl Owned for Held {
     fn owner(&self) -> (&[u8; OWNER_LEN], u16) {
-        (&self.owner, u16::try_from(self.owner_len).unwrap_or(u16::MAX))
+        (
+            &self.owner,
+            u16::try_from(self.owner_len).unwrap_or(u16::MAX),
+        )
     }
 }
 
@@ -123,15 +143,26 @@ mod tests {
         holds.hold(7, "net a eth0").expect("held");
         holds.hold(7, "net a eth0").expect("held already");
         holds.hold(7, "net a net1").expect("held as well");
-        let owners = || holds.list().expect("read").into_iter().map(|hold| hold.owner).collect::<Vec<_>>();
+        let owners = || {
+            holds
+                .list()
+                .expect("read")
+                .into_iter()
+                .map(|hold| hold.owner)
+                .collect::<Vec<_>>()
+        };
         let mut all = owners();
         all.sort_unstable();
         assert_eq!(all, ["net a eth0", "net a net1"]);
-        holds.release(8, "net a eth0").expect("of another namespace");
+        holds
+            .release(8, "net a eth0")
+            .expect("of another namespace");
         holds.release(7, "net a eth0").expect("released");
         assert_eq!(owners(), ["net a net1"]);
         assert_eq!(holds.are_empty(), Ok(false));
-        holds.hold(7, "net a net1").expect("held already, in another place than the first");
+        holds
+            .hold(7, "net a net1")
+            .expect("held already, in another place than the first");
         assert_eq!(owners(), ["net a net1"]);
         holds.release_all("net a net1").expect("released");
         assert_eq!(holds.are_empty(), Ok(true));
@@ -142,12 +173,22 @@ mod tests {
         let holds = Holds::create().expect("a map");
         holds.hold(7, "net a eth0").expect("held");
         holds.narrow(7, "net a eth0", 4).expect("narrowed");
-        holds.hold(7, "net a eth0").expect("held on all links again");
+        holds
+            .hold(7, "net a eth0")
+            .expect("held on all links again");
         holds.hold(7, "net a net1").expect("held as well");
         holds.narrow(7, "net a net1", 5).expect("narrowed");
-        let mut links: Vec<_> = holds.list().expect("read").into_iter().map(|hold| (hold.owner, hold.link)).collect();
+        let mut links: Vec<_> = holds
+            .list()
+            .expect("read")
+            .into_iter()
+            .map(|hold| (hold.owner, hold.link))
+            .collect();
         links.sort_unstable();
-        assert_eq!(links, [("net a eth0".to_owned(), 0), ("net a net1".to_owned(), 5)]);
+        assert_eq!(
+            links,
+            [("net a eth0".to_owned(), 0), ("net a net1".to_owned(), 5)]
+        );
         assert_eq!(holds.narrow(8, "net a net1", 5), Err(Errno::ENOENT));
     }
 

@@ -1,5 +1,6 @@
-//! The guard that refuses `AF_XDP` sockets of limited containers their link: one program for the whole node, with an element
-//! for each attachment. The first attachment brings it there, the last one takes it away.
+//! The guard that refuses `AF_XDP` sockets of limited containers their link: one program for the
+//! whole node, with an element for each attachment. The first attachment brings it there, the last
+//! one takes it away.
 
 mod below;
 pub(crate) mod bind;
@@ -47,17 +48,27 @@ fn add(guard: &XskGuard) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
     let holds = bind::ensure_holds()?;
     match holds.hold(guard.netns, &guard.owner) {
-        Err(Errno::ENOSPC) => Err(Cause::Refused("no more attachments of one network namespace are held".to_owned())),
+        Err(Errno::ENOSPC) => Err(Cause::Refused(
+            "no more attachments of one network namespace are held".to_owned(),
+        )),
         Err(Errno::E2BIG) => Err(Cause::Refused("no more attachments are held".to_owned())),
         held => Ok(held.and_then(|()| bind::ensure_started(&holds))?),
     }
 }
 
-/// From now on only those that ask for one link of the container; busy where the link was there and one may have it.
-fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) -> Result<(), Cause> {
+/// From now on only those that ask for one link of the container; busy where the link was there and
+/// one may have it.
+fn narrow(
+    kernel: &mut Kernel,
+    guard: &XskGuard,
+    at: &LinkRef,
+    was_there: bool,
+) -> Result<(), Cause> {
     let index = kernel.index(at)?;
     if was_there && count(kernel)? > 0 {
-        return Err(Cause::Busy(format!("an AF_XDP socket of the container may have link {at} already")));
+        return Err(Cause::Busy(format!(
+            "an AF_XDP socket of the container may have link {at} already"
+        )));
     }
     let _held = Lock::Ebpf.hold()?;
     let holds = bind::holds()?.ok_or(Errno::ENOENT)?;
@@ -65,11 +76,20 @@ fn narrow(kernel: &mut Kernel, guard: &XskGuard, at: &LinkRef, was_there: bool) 
 }
 
 fn count(kernel: &Kernel) -> Result<u64, Cause> {
-    Ok(kernel.run_in(Ns::Pod, sockets::count)?.doing("count AF_XDP sockets of the container")?)
+    Ok(kernel
+        .run_in(Ns::Pod, sockets::count)?
+        .doing("count AF_XDP sockets of the container")?)
 }
 
 /// Ends what an attachment has.
-fn del(kernel: &mut Kernel, XskGuard { below, netns, owner }: &XskGuard) -> Result<(), Cause> {
+fn del(
+    kernel: &mut Kernel,
+    XskGuard {
+        below,
+        netns,
+        owner,
+    }: &XskGuard,
+) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
     match below {
         Some(at) => Ok(below::release(kernel.index(at)?, *netns, owner)?),
@@ -115,7 +135,11 @@ pub fn owners() -> Result<Vec<String>, Cause> {
 
 /// Attachments whose sockets are refused; none where the program is gone.
 pub fn observe() -> Result<Vec<Hold>, Cause> {
-    if bind::is_started()? { Ok(list()?) } else { Ok(Vec::new()) }
+    if bind::is_started()? {
+        Ok(list()?)
+    } else {
+        Ok(Vec::new())
+    }
 }
 
 #[cold]
@@ -156,11 +180,18 @@ mod tests {
     fn the_record_of_a_guard_at_the_link_below_is_read_checked_and_undone() {
         let record: Record = serde_json::from_str(OF_BEFORE).expect("a record");
         let steps: Vec<Step> = record.steps().cloned().collect();
-        let guard = steps.iter().find(|step| matches!(step, Step::Add(Thing::XskGuard(_)))).expect("a guard");
-        guard.holds(&Facts::default()).expect("CHECK does not look for it");
+        let guard = steps
+            .iter()
+            .find(|step| matches!(step, Step::Add(Thing::XskGuard(_))))
+            .expect("a guard");
+        guard
+            .holds(&Facts::default())
+            .expect("CHECK does not look for it");
         let last = undo(&steps).pop();
         assert_eq!(last, guard.inverse());
         let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
-        assert!(matches!(last, Some(Step::Del(Thing::XskGuard(guard))) if guard.below == Some(lan)));
+        assert!(
+            matches!(last, Some(Step::Del(Thing::XskGuard(guard))) if guard.below == Some(lan))
+        );
     }
 }

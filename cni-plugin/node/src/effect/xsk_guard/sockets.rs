@@ -5,7 +5,8 @@
 use std::fs;
 use std::io;
 
-/// A line for each protocol: its name, the size of a socket, how many there are in the namespace, and more.
+/// A line for each protocol: its name, the size of a socket, how many there are in the namespace,
+/// and more.
 const PROTOCOLS: &str = "/proc/thread-self/net/protocols";
 
 /// Those of this thread's namespace, bound or not.
@@ -15,7 +16,8 @@ pub(super) fn count() -> io::Result<u64> {
 
 fn count_in(protocols: &str) -> io::Result<u64> {
     let mut lines = protocols.lines().map(str::split_whitespace);
-    let Some(mut xdp) = lines.find_map(|mut words| (words.next() == Some("XDP")).then_some(words)) else {
+    let Some(mut xdp) = lines.find_map(|mut words| (words.next() == Some("XDP")).then_some(words))
+    else {
         return Ok(0);
     };
     let count = xdp.nth(1).and_then(|count| count.parse().ok());

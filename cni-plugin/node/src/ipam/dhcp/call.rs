@@ -17,8 +17,12 @@ pub struct Daemon {
 impl Daemon {
     /// Connects; the error names the socket.
     pub fn open(socket: &Path) -> Result<Self, String> {
-        let stream = UnixStream::connect(socket).map_err(|err| format!("connect {}: {err}", socket.display()))?;
-        Ok(Self { stream, socket: socket.to_owned() })
+        let stream = UnixStream::connect(socket)
+            .map_err(|err| format!("connect {}: {err}", socket.display()))?;
+        Ok(Self {
+            stream,
+            socket: socket.to_owned(),
+        })
     }
 
     /// Calls a method, and waits at most so long for what it says.
@@ -41,15 +45,24 @@ impl Daemon {
 
     fn write(&mut self, bytes: &[u8], until: Instant) -> Result<(), String> {
         let left = left(until);
-        let written = self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(bytes));
+        let written = self
+            .stream
+            .set_write_timeout(Some(left))
+            .and_then(|()| self.stream.write_all(bytes));
         written.map_err(|err| self.failed("write to", &err))
     }
 
     fn read(&mut self, until: Instant) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; 4096];
-        let read = self.stream.set_read_timeout(Some(left(until))).and_then(|()| self.stream.read(&mut bytes));
+        let read = self
+            .stream
+            .set_read_timeout(Some(left(until)))
+            .and_then(|()| self.stream.read(&mut bytes));
         match read {
-            Ok(0) => Err(format!("{} was closed before an answer", self.socket.display())),
+            Ok(0) => Err(format!(
+                "{} was closed before an answer",
+                self.socket.display()
+            )),
             Ok(len) => {
                 bytes.truncate(len);
                 Ok(bytes)
@@ -60,7 +73,10 @@ impl Daemon {
 
     fn failed(&self, doing: &str, err: &io::Error) -> String {
         let socket = self.socket.display();
-        if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        if matches!(
+            err.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+        ) {
             return format!("{socket} gave no answer in time");
         }
         format!("{doing} {socket}: {err}")
@@ -69,5 +85,7 @@ impl Daemon {
 
 /// A timeout of zero would be none at all.
 fn left(until: Instant) -> Duration {
-    until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    until
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_millis(1))
 }

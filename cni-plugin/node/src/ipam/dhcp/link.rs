@@ -73,10 +73,20 @@ impl Place {
             Err(NetNsError::Gone(_)) => return Ok(None),
             netns => netns?,
         };
-        let fail =
-            |errno: Errno| NetNsError::Io { op: "look up a link in", path: path.to_owned(), source: errno.into() };
-        let Some((cookie, link)) = netns.run(|| look(request))?.map_err(fail)? else { return Ok(None) };
-        Ok(Some(Self { inode: netns.inode(), netns, cookie, link }))
+        let fail = |errno: Errno| NetNsError::Io {
+            op: "look up a link in",
+            path: path.to_owned(),
+            source: errno.into(),
+        };
+        let Some((cookie, link)) = netns.run(|| look(request))?.map_err(fail)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            inode: netns.inode(),
+            netns,
+            cookie,
+            link,
+        }))
     }
 
     /// The path of the namespace.
@@ -92,7 +102,8 @@ impl Place {
 
     /// Opens a socket for DHCPv6.
     pub fn open6(&self) -> Result<ServersSocket, Errno> {
-        let open = || ServersSocket::open(self.link.ifname.as_str(), self.link.index, v6::CLIENT_PORT);
+        let open =
+            || ServersSocket::open(self.link.ifname.as_str(), self.link.index, v6::CLIENT_PORT);
         self.netns.run(open).map_err(|_gone| Errno::ENODEV)?
     }
 
@@ -106,12 +117,18 @@ impl Place {
                     socket.close();
                     sent
                 }),
-                Output::Send6(message) => self.open6().and_then(|socket| socket.send(message, v6::SERVER_PORT)),
+                Output::Send6(message) => self
+                    .open6()
+                    .and_then(|socket| socket.send(message, v6::SERVER_PORT)),
                 Output::Bound | Output::Lost { .. } | Output::GaveUp => Ok(()),
             };
             failed = failed.or(sent.err());
         }
-        let fail = |errno: Errno| NetNsError::Io { op: "send in", path: self.path().to_owned(), source: errno.into() };
+        let fail = |errno: Errno| NetNsError::Io {
+            op: "send in",
+            path: self.path().to_owned(),
+            source: errno.into(),
+        };
         failed.map_or(Ok(()), |errno| Err(fail(errno)))
     }
 }
@@ -131,11 +148,26 @@ fn seen(body: &[u8]) -> Option<Seen> {
     let (head, attributes) = body.split_at_checked(INFO_LEN)?;
     let index = u32::from_ne_bytes(*head[4..].first_chunk()?);
     let flags = u32::from_ne_bytes(*head[8..].first_chunk()?);
-    let mac = |kind| find(kind, attributes).and_then(|value| <[u8; 6]>::try_from(value).ok()).map(Mac);
-    let kind = find(IFLA_LINKINFO, attributes).and_then(|info| find(IFLA_INFO_KIND, info)).map(rtnl::text_of);
-    let fixed = Fixed { kind: kind.unwrap_or_default(), permanent: mac(IFLA_PERM_ADDRESS) };
+    let mac = |kind| {
+        find(kind, attributes)
+            .and_then(|value| <[u8; 6]>::try_from(value).ok())
+            .map(Mac)
+    };
+    let kind = find(IFLA_LINKINFO, attributes)
+        .and_then(|info| find(IFLA_INFO_KIND, info))
+        .map(rtnl::text_of);
+    let fixed = Fixed {
+        kind: kind.unwrap_or_default(),
+        permanent: mac(IFLA_PERM_ADDRESS),
+    };
     let ifname = IfName::parse(&rtnl::text_of(find(IFLA_IFNAME, attributes)?)).ok()?;
-    Some(Seen { ifname, index, mac: mac(IFLA_ADDRESS).unwrap_or(Mac([0; 6])), is_up: flags & IFF_UP != 0, fixed })
+    Some(Seen {
+        ifname,
+        index,
+        mac: mac(IFLA_ADDRESS).unwrap_or(Mac([0; 6])),
+        is_up: flags & IFF_UP != 0,
+        fixed,
+    })
 }
 
 /// Random numbers of the kernel.

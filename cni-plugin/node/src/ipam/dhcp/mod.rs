@@ -1,5 +1,5 @@
-//! `dhcp`: the daemon at the socket gets addresses through the container's link and prolongs their leases. It may be
-//! braid's own (`crate::dhcpd`) or the reference's.
+//! `dhcp`: the daemon at the socket gets addresses through the container's link and prolongs their
+//! leases. It may be braid's own (`crate::dhcpd`) or the reference's.
 //!
 //! ```text
 //!  ADD, CHECK ─► call ─► daemon        DEL, GC ─► call ─► daemon
@@ -29,7 +29,8 @@ use store::{Store, Stored};
 const LEASE_PATIENCE: Duration = Duration::from_mins(4);
 /// Wait for the daemon to take a lease back, and for one that starts to be there.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-/// Seconds after which a daemon that starts listens; while it ends, the wait for its lock is shorter.
+/// Seconds after which a daemon that starts listens; while it ends, the wait for its lock is
+/// shorter.
 const STARTING_S: u32 = 1;
 
 impl Ipam for Config {
@@ -42,15 +43,23 @@ impl Ipam for Config {
     }
 
     fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
-        self.without_ipv6().map(|config| Box::new(config) as Box<dyn Ipam>)
+        self.without_ipv6()
+            .map(|config| Box::new(config) as Box<dyn Ipam>)
     }
 
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-        let mut daemon = Daemon::open(&self.socket).map_err(|err| Error::internal(unreachable(&err)))?;
+        let mut daemon =
+            Daemon::open(&self.socket).map_err(|err| Error::internal(unreachable(&err)))?;
         let said = daemon.call(ALLOCATE, &self.args(owner, host), LEASE_PATIENCE);
-        let lease = said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
+        let lease =
+            said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
         // The reference's daemon has IPv4 alone, whatever it is asked for.
-        let has = |is_v4: bool| lease.ips.iter().any(|ip| ip.address.addr().is_ipv4() == is_v4);
+        let has = |is_v4: bool| {
+            lease
+                .ips
+                .iter()
+                .any(|ip| ip.address.addr().is_ipv4() == is_v4)
+        };
         if (has(true), has(false)) != (self.families.v4, self.families.v6) {
             let socket = self.socket.display();
             return Err(Error::internal(format!(
@@ -65,18 +74,30 @@ impl Ipam for Config {
         Ok(Lease::default())
     }
 
-    /// The daemon's lease must be the one that ADD gave. One that the daemon does not know any more it gets again.
-    fn check(&self, owner: &Owner, prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
+    /// The daemon's lease must be the one that ADD gave. One that the daemon does not know any more
+    /// it gets again.
+    fn check(
+        &self,
+        owner: &Owner,
+        prev_result: Option<&AddResult>,
+        host: Host<'_>,
+    ) -> Result<(), Error> {
         let lease = self.reserve(owner, host)?;
-        let Some(prev) = prev_result else { return Ok(()) };
+        let Some(prev) = prev_result else {
+            return Ok(());
+        };
         let is_new = |ip: &IpAddr| !prev.ips.iter().any(|given| given.address.addr() == *ip);
         match lease.ips.iter().map(|ip| ip.address.addr()).find(is_new) {
-            Some(ip) => Err(Error::internal(format!("the lease of interface {} is now {ip}", owner.ifname))),
+            Some(ip) => Err(Error::internal(format!(
+                "the lease of interface {} is now {ip}",
+                owner.ifname
+            ))),
             None => Ok(()),
         }
     }
 
-    /// Never keeps a container from going: a daemon that is not there, or does not answer, has no part in it.
+    /// Never keeps a container from going: a daemon that is not there, or does not answer, has no
+    /// part in it.
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let store = Store::of(&self.socket);
         let until = Instant::now() + RELEASE_PATIENCE;
@@ -87,7 +108,9 @@ impl Ipam for Config {
             let gone = match called {
                 Ok(Ok(_)) => return Ok(Vec::new()),
                 Ok(Err(err)) if is_again || Instant::now() >= until => {
-                    crate::tell!("error calling {RELEASE}: {err}; without its link the lease ends by itself");
+                    crate::tell!(
+                        "error calling {RELEASE}: {err}; without its link the lease ends by itself"
+                    );
                     return Ok(Vec::new());
                 }
                 // A daemon that has ended meanwhile may be followed by one that answers.
@@ -97,11 +120,13 @@ impl Ipam for Config {
                 }
                 Err(gone) => gone,
             };
-            let failed = |err: io::Error| Error::io(format!("lock the leases beside {gone}: {err}"));
+            let failed =
+                |err: io::Error| Error::io(format!("lock the leases beside {gone}: {err}"));
             match store.try_lock().map_err(failed)? {
                 store::Locked::Nothing => return Ok(Vec::new()),
                 store::Locked::Held(_lock) => return self.release_alone(owner, &store),
-                // A daemon that ends lets go of it at once, one that starts listens a moment after it has it.
+                // A daemon that ends lets go of it at once, one that starts listens a moment after
+                // it has it.
                 store::Locked::Others(file) => match lock::wait_for(&file, STARTING_S) {
                     Ok(()) => return self.release_alone(owner, &store),
                     Err(err) if err.kind() != io::ErrorKind::TimedOut => return Err(failed(err)),
@@ -120,7 +145,11 @@ impl Ipam for Config {
             Kept::NotGone => netns_at(&stored.netns) == Netns::Gone,
         };
         let of_network = |stored: &Stored| stored.owner.network == network && is_lost(stored);
-        for stored in Store::of(&self.socket).list().into_iter().filter(of_network) {
+        for stored in Store::of(&self.socket)
+            .list()
+            .into_iter()
+            .filter(of_network)
+        {
             self.release(&stored.owner, host)?;
             freed.extend(stored.addresses());
         }
@@ -128,7 +157,9 @@ impl Ipam for Config {
     }
 
     fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
-        Daemon::open(&self.socket).map(|_| None).map_err(|err| Error::not_available(unreachable(&err)))
+        Daemon::open(&self.socket)
+            .map(|_| None)
+            .map_err(|err| Error::not_available(unreachable(&err)))
     }
 }
 
@@ -144,7 +175,9 @@ trait Calls {
 impl Calls for Config {
     /// Arguments of a call about an owner.
     fn args(&self, owner: &Owner, host: Host<'_>) -> Args {
-        let netns = host.attachment.and_then(|attachment| attachment.netns.as_deref());
+        let netns = host
+            .attachment
+            .and_then(|attachment| attachment.netns.as_deref());
         let netns = netns.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let mut conf = braid_core::cni::Json::clone(&self.json);
         // In a list the name is the list's, and a previous result is of no use there.
@@ -152,26 +185,42 @@ impl Calls for Config {
         conf.remove("prevResult");
         Args {
             container_id: owner.container_id.clone(),
-            netns: netns.map(|path| path.display().to_string()).unwrap_or_default(),
+            netns: netns
+                .map(|path| path.display().to_string())
+                .unwrap_or_default(),
             ifname: owner.ifname.clone(),
-            args: host.attachment.map(|attachment| attachment.args.clone()).unwrap_or_default(),
+            args: host
+                .attachment
+                .map(|attachment| attachment.args.clone())
+                .unwrap_or_default(),
             stdin: conf.to_string().into_bytes(),
         }
     }
 
-    /// Gives a lease back in the place of a daemon that is gone, with the packets that it would have sent.
+    /// Gives a lease back in the place of a daemon that is gone, with the packets that it would
+    /// have sent.
     fn release_alone(&self, owner: &Owner, store: &Store) -> Result<Vec<IpAddr>, Error> {
-        let Some(stored) = store.get(owner) else { return Ok(Vec::new()) };
+        let Some(stored) = store.get(owner) else {
+            return Ok(Vec::new());
+        };
         let mut dice = link::dice();
-        if let Some((mut session, place)) = stored.session(false, Limits::default(), &mut dice).zip(stored.place()) {
+        if let Some((mut session, place)) = stored
+            .session(false, Limits::default(), &mut dice)
+            .zip(stored.place())
+        {
             let outputs = session.release(&mut dice);
             if let Err(err) = place.and_then(|place| place.send_all(&outputs)) {
                 crate::tell!("{}: give the lease back: {err}", stored.owner.whole());
             }
         }
-        store.remove(owner).map_err(|err| Error::io(format!("remove the lease of {}: {err}", owner.whole())))?;
+        store
+            .remove(owner)
+            .map_err(|err| Error::io(format!("remove the lease of {}: {err}", owner.whole())))?;
         let Held { v4, v6 } = stored.held;
         let v4 = v4.map(|lease| IpAddr::from(lease.address));
-        Ok(v4.into_iter().chain(v6.map(|lease| lease.address.into())).collect())
+        Ok(v4
+            .into_iter()
+            .chain(v6.map(|lease| lease.address.into()))
+            .collect())
     }
 }

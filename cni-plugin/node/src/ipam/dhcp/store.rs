@@ -1,5 +1,5 @@
-//! Leases in files beside the daemon's socket: what it takes to go on with them, or to give them back, after the daemon has
-//! ended. They are of this boot, as the links are.
+//! Leases in files beside the daemon's socket: what it takes to go on with them, or to give them
+//! back, after the daemon has ended. They are of this boot, as the links are.
 
 use super::link::{Fixed, Place};
 use crate::sys::boot;
@@ -39,7 +39,8 @@ pub struct Stored {
     pub inode: Option<u64>,
     /// The index of the link.
     pub index: u32,
-    /// The hardware address that servers know the client by: the link's when the lease was acquired.
+    /// The hardware address that servers know the client by: the link's when the lease was
+    /// acquired.
     pub mac: Mac,
     /// The link's unchangeable properties; files of earlier versions lack them.
     #[serde(default)]
@@ -52,7 +53,8 @@ pub struct Stored {
     pub boot_id: String,
     /// The leases.
     pub held: Held,
-    /// The routing of addresses that are lost, for the next ones; files of earlier versions lack it.
+    /// The routing of addresses that are lost, for the next ones; files of earlier versions lack
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Routing>,
 }
@@ -71,7 +73,9 @@ pub enum Locked {
 impl Store {
     /// The folder that belongs to a socket.
     pub fn of(socket: &Path) -> Self {
-        Self { dir: socket.with_extension("leases") }
+        Self {
+            dir: socket.with_extension("leases"),
+        }
     }
 
     /// The folder.
@@ -79,10 +83,17 @@ impl Store {
         &self.dir
     }
 
-    /// Makes the folder, root's alone, and locks it until the file is closed; waits for a call that has it.
+    /// Makes the folder, root's alone, and locks it until the file is closed; waits for a call that
+    /// has it.
     pub fn lock(&self) -> io::Result<File> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let file = File::options().append(true).create(true).open(self.dir.join("lock"))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.dir)?;
+        let file = File::options()
+            .append(true)
+            .create(true)
+            .open(self.dir.join("lock"))?;
         crate::sys::lock::wait_for(&file, 10)?;
         Ok(file)
     }
@@ -107,10 +118,21 @@ impl Store {
 
     /// All leases of this boot.
     pub fn list(&self) -> Vec<Stored> {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_lease = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+        let entries = fs::read_dir(&self.dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
+        let is_lease = |path: &PathBuf| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        };
         let boot_id = boot_id();
-        entries.filter(is_lease).filter_map(|path| read(&path)).filter(|stored| stored.boot_id == boot_id).collect()
+        entries
+            .filter(is_lease)
+            .filter_map(|path| read(&path))
+            .filter(|stored| stored.boot_id == boot_id)
+            .collect()
     }
 
     /// Keeps a lease in the place of an earlier one of its owner.
@@ -132,7 +154,8 @@ impl Store {
 
     fn path(&self, owner: &Owner) -> PathBuf {
         let digest = Sha256::digest(owner.whole().as_bytes());
-        self.dir.join(format!("{}.json", encode_string(&digest[..16])))
+        self.dir
+            .join(format!("{}.json", encode_string(&digest[..16])))
     }
 }
 
@@ -149,8 +172,18 @@ impl Stored {
     /// The session that goes on with the leases; `None` where the configuration is not what it was.
     pub fn session(&self, broadcast: bool, limits: Limits, dice: Dice<'_>) -> Option<Session> {
         let config = self.config()?;
-        let link = Link { owner: &self.owner, mac: self.mac, broadcast };
-        Some(Session::new(&config, link, self.held.clone(), (limits, crate::sys::events::now()), dice))
+        let link = Link {
+            owner: &self.owner,
+            mac: self.mac,
+            broadcast,
+        };
+        Some(Session::new(
+            &config,
+            link,
+            self.held.clone(),
+            (limits, crate::sys::events::now()),
+            dice,
+        ))
     }
 
     /// The configuration.
@@ -166,7 +199,8 @@ impl Stored {
         }
     }
 
-    /// True if the lease is of this link. The container may have given it another name and another hardware address.
+    /// True if the lease is of this link. The container may have given it another name and another
+    /// hardware address.
     pub fn is_of(&self, place: &Place) -> bool {
         let is_of_netns = match (self.cookie, self.inode) {
             (Some(_), _) => place.cookie == self.cookie,
@@ -174,13 +208,25 @@ impl Stored {
         };
         is_of_netns
             && place.link.index == self.index
-            && self.fixed.as_ref().is_none_or(|fixed| *fixed == place.link.fixed)
+            && self
+                .fixed
+                .as_ref()
+                .is_none_or(|fixed| *fixed == place.link.fixed)
     }
 
     /// The addresses that are leased.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let v4 = self.held.v4.as_ref().map(|lease| IpAddr::from(lease.address));
-        v4.into_iter().chain(self.held.v6.as_ref().map(|lease| IpAddr::from(lease.address)))
+        let v4 = self
+            .held
+            .v4
+            .as_ref()
+            .map(|lease| IpAddr::from(lease.address));
+        v4.into_iter().chain(
+            self.held
+                .v6
+                .as_ref()
+                .map(|lease| IpAddr::from(lease.address)),
+        )
     }
 }
 
@@ -197,7 +243,10 @@ mod tests {
             inode: Some(9),
             index: 2,
             mac: Mac([2; 6]),
-            fixed: Some(Fixed { kind: "macvlan".to_owned(), permanent: None }),
+            fixed: Some(Fixed {
+                kind: "macvlan".to_owned(),
+                permanent: None,
+            }),
             args: String::new(),
             conf: r#"{"name":"n","ipam":{"type":"dhcp"}}"#.to_owned(),
             boot_id: boot_id(),
@@ -215,12 +264,20 @@ mod tests {
             store.put(&stored(id)).expect("kept");
         }
         assert_eq!(store.get(&stored("a").owner), Some(stored("a")));
-        let mode = fs::metadata(store.dir()).expect("the folder").permissions().mode();
+        let mode = fs::metadata(store.dir())
+            .expect("the folder")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o700, "configurations may hold secrets");
         store.remove(&stored("a").owner).expect("removed");
         store.remove(&stored("a").owner).expect("removed twice");
         assert_eq!(store.list(), [stored("b")]);
-        store.put(&Stored { boot_id: "another".to_owned(), ..stored("b") }).expect("kept");
+        store
+            .put(&Stored {
+                boot_id: "another".to_owned(),
+                ..stored("b")
+            })
+            .expect("kept");
         assert_eq!(store.list(), [], "it is of another boot");
         drop(lock);
     }
@@ -229,10 +286,20 @@ mod tests {
     fn a_file_of_an_earlier_version_is_read() {
         let mut json = serde_json::to_value(stored("a")).expect("json");
         for field in ["inode", "fixed"] {
-            json.as_object_mut().expect("an object").remove(field).expect("a field");
+            json.as_object_mut()
+                .expect("an object")
+                .remove(field)
+                .expect("a field");
         }
         let read: Stored = serde_json::from_value(json).expect("a lease");
-        assert_eq!(read, Stored { inode: None, fixed: None, ..stored("a") });
+        assert_eq!(
+            read,
+            Stored {
+                inode: None,
+                fixed: None,
+                ..stored("a")
+            }
+        );
     }
 
     #[test]
@@ -244,7 +311,9 @@ mod tests {
         assert!(matches!(store.try_lock(), Ok(Locked::Others(_))));
         drop(lock);
         // A program that another test starts at this moment has the lock, too, until its `exec`.
-        File::open(store.dir().join("lock")).and_then(|file| file.lock()).expect("nobody has it");
+        File::open(store.dir().join("lock"))
+            .and_then(|file| file.lock())
+            .expect("nobody has it");
         assert!(matches!(store.try_lock(), Ok(Locked::Held(_))));
     }
 }

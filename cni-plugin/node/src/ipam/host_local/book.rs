@@ -1,8 +1,10 @@
-//! The leases of one network under its lock: the files, which are the truth, and the index, kept in step with them.
+//! The leases of one network under its lock: the files, which are the truth, and the index, kept in
+//! step with them.
 //!
-//! Each change goes to the files first. That breaks the index's seal, so a crash anywhere after it costs a scan and no
-//! address; [`Book::close`] seals again. Where the index cannot be kept (a full `/run`), a scan serves instead. An index that
-//! was not sealed says that somebody changed the files, who may have taken leases of the living away: these are restored.
+//! Each change goes to the files first. That breaks the index's seal, so a crash anywhere after it
+//! costs a scan and no address; [`Book::close`] seals again. Where the index cannot be kept (a full
+//! `/run`), a scan serves instead. An index that was not sealed says that somebody changed the
+//! files, who may have taken leases of the living away: these are restored.
 
 use super::Host;
 use super::index::Index;
@@ -50,7 +52,9 @@ impl Book {
 
     /// Opens the book to read it alone: nothing is restored, and no index built.
     pub fn open_to_read(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
-        let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else { return Ok(None) };
+        let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else {
+            return Ok(None);
+        };
         let view = match index_of(&store, state_dir) {
             Ok((index, true)) => View::Index(index),
             _ => View::Scan(scan(&store)?),
@@ -72,12 +76,17 @@ impl Book {
     }
 
     fn new(store: Store, view: View) -> Self {
-        Self { store, view, changed: false, avoided: Vec::new() }
+        Self {
+            store,
+            view,
+            changed: false,
+            avoided: Vec::new(),
+        }
     }
 
-    /// Writes the leases again that are missing though the host's records know of them. One that a call is busy with may
-    /// be about to go, and one that can't be written is as good as none: these addresses are avoided, and the index stays
-    /// in doubt.
+    /// Writes the leases again that are missing though the host's records know of them. One that a
+    /// call is busy with may be about to go, and one that can't be written is as good as none:
+    /// these addresses are avoided, and the index stays in doubt.
     fn restore(&mut self, liveness: &dyn Liveness) {
         let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
         for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
@@ -102,9 +111,17 @@ impl Book {
     /// Reads every lease anew and builds the index from them.
     pub fn rescan(&mut self) -> Result<Vec<LeaseFile>, Error> {
         let mut leases = self.scan()?;
-        let avoided = |&ip: &IpAddr| LeaseFile { ip, holder: Holder::Other, written: SystemTime::now() };
+        let avoided = |&ip: &IpAddr| LeaseFile {
+            ip,
+            holder: Holder::Other,
+            written: SystemTime::now(),
+        };
         leases.extend(self.avoided.iter().map(avoided));
-        let rebuilt = if let View::Index(index) = &mut self.view { index.rebuild(&leases).is_ok() } else { false };
+        let rebuilt = if let View::Index(index) = &mut self.view {
+            index.rebuild(&leases).is_ok()
+        } else {
+            false
+        };
         if rebuilt {
             self.seal();
         } else {
@@ -140,19 +157,39 @@ impl Book {
         if self.avoided.contains(&ip) {
             return Ok(false);
         }
-        let taken = self.store.create(ip, key).map_err(|e| self.failed("create lease", ip, &e))?;
+        let taken = self
+            .store
+            .create(ip, key)
+            .map_err(|e| self.failed("create lease", ip, &e))?;
         if taken {
             self.changed = true;
-            let lease = || LeaseFile { ip, holder: Holder::Key(key.to_owned()), written: SystemTime::now() };
-            self.update(|index| index.set_taken(ip, true), |leases| leases.push(lease()))?;
+            let lease = || LeaseFile {
+                ip,
+                holder: Holder::Key(key.to_owned()),
+                written: SystemTime::now(),
+            };
+            self.update(
+                |index| index.set_taken(ip, true),
+                |leases| leases.push(lease()),
+            )?;
         }
         Ok(taken)
     }
 
     /// Takes the next free address of range set `number` after the one it gave out last.
-    pub fn take_next(&mut self, number: usize, set: &RangeSet, key: &str) -> Result<Option<IpAddr>, Error> {
-        let mark = self.store.last_reserved(number).map_err(|e| self.failed("read last_reserved_ip", number, &e))?;
-        let Some(ip) = self.take_first(&spans(set, mark.ip), set.is_ipv4(), key)? else { return Ok(None) };
+    pub fn take_next(
+        &mut self,
+        number: usize,
+        set: &RangeSet,
+        key: &str,
+    ) -> Result<Option<IpAddr>, Error> {
+        let mark = self
+            .store
+            .last_reserved(number)
+            .map_err(|e| self.failed("read last_reserved_ip", number, &e))?;
+        let Some(ip) = self.take_first(&spans(set, mark.ip), set.is_ipv4(), key)? else {
+            return Ok(None);
+        };
         if let Err(e) = self.store.set_last_reserved(number, mark, ip) {
             let error = self.failed("write last_reserved_ip", number, &e);
             return Err(also(error, self.free(ip).err()));
@@ -163,7 +200,10 @@ impl Book {
 
     /// Sets range set `number`'s mark to an address that was asked for by name.
     pub fn mark(&mut self, number: usize, ip: IpAddr) -> Result<(), Error> {
-        let moved = self.store.last_reserved(number).and_then(|mark| self.store.set_last_reserved(number, mark, ip));
+        let moved = self
+            .store
+            .last_reserved(number)
+            .and_then(|mark| self.store.set_last_reserved(number, mark, ip));
         moved.map_err(|e| self.failed("write last_reserved_ip", number, &e))
     }
 
@@ -179,9 +219,14 @@ impl Book {
 
     /// Frees `ip`; missing is success.
     pub fn free(&mut self, ip: IpAddr) -> Result<(), Error> {
-        self.store.remove(ip).map_err(|e| self.failed("remove lease", ip, &e))?;
+        self.store
+            .remove(ip)
+            .map_err(|e| self.failed("remove lease", ip, &e))?;
         self.changed = true;
-        self.update(|index| index.set_taken(ip, false), |leases| leases.retain(|lease| lease.ip != ip))
+        self.update(
+            |index| index.set_taken(ip, false),
+            |leases| leases.retain(|lease| lease.ip != ip),
+        )
     }
 
     /// Frees the leases that are surely dead, of those whose address is asked for, and says which.
@@ -193,7 +238,10 @@ impl Book {
         let (leases, clock) = (self.scan()?, liveness.clock());
         let mut freed = Vec::new();
         for lease in leases.into_iter().filter(|lease| is_asked(lease.ip)) {
-            freed.extend(self.free_if_dead(&lease, &clock, liveness)?.map(|why| (lease, why)));
+            freed.extend(
+                self.free_if_dead(&lease, &clock, liveness)?
+                    .map(|why| (lease, why)),
+            );
         }
         // Also when nothing was freed: the index may have called a free address taken.
         self.rescan()?;
@@ -202,8 +250,14 @@ impl Book {
 
     /// Frees `ip` if its lease is surely dead; true if it is free now.
     pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
-        match self.store.read(ip).map_err(|e| self.failed("read lease", ip, &e))? {
-            Some(lease) => Ok(self.free_if_dead(&lease, &liveness.clock(), liveness)?.is_some()),
+        match self
+            .store
+            .read(ip)
+            .map_err(|e| self.failed("read lease", ip, &e))?
+        {
+            Some(lease) => Ok(self
+                .free_if_dead(&lease, &liveness.clock(), liveness)?
+                .is_some()),
             None => Ok(true),
         }
     }
@@ -212,7 +266,10 @@ impl Book {
     pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
         let clock = liveness.clock();
         let dead = |lease: &LeaseFile| death_of(lease, &clock, liveness).is_some();
-        Ok(self.scan()?.iter().any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
+        Ok(self
+            .scan()?
+            .iter()
+            .any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
     }
 
     fn free_if_dead(
@@ -221,13 +278,20 @@ impl Book {
         clock: &Clock,
         liveness: &dyn Liveness,
     ) -> Result<Option<Death>, Error> {
-        let Some(why) = death_of(lease, clock, liveness) else { return Ok(None) };
+        let Some(why) = death_of(lease, clock, liveness) else {
+            return Ok(None);
+        };
         self.free(lease.ip)?;
         liveness.reclaimed(lease, why);
         Ok(Some(why))
     }
 
-    fn take_first(&mut self, spans: &[Span], is_ipv4: bool, key: &str) -> Result<Option<IpAddr>, Error> {
+    fn take_first(
+        &mut self,
+        spans: &[Span],
+        is_ipv4: bool,
+        key: &str,
+    ) -> Result<Option<IpAddr>, Error> {
         let mut rescanned = false;
         for &Span { mut first, last } in spans {
             while let Some(free) = self.next_free(Span { first, last }, is_ipv4)? {
@@ -235,8 +299,8 @@ impl Book {
                 if self.take(ip, key)? {
                     return Ok(Some(ip));
                 }
-                // The file is the truth and the index was wrong: it is damaged. After a scan, it is somebody who
-                // writes there without the lock.
+                // The file is the truth and the index was wrong: it is damaged. After a scan, it is
+                // somebody who writes there without the lock.
                 first = if rescanned { free + 1 } else { first };
                 if first > last {
                     break;
@@ -257,13 +321,16 @@ impl Book {
             }
             self.view = View::Scan(self.scan()?);
         }
-        let View::Scan(leases) = &self.view else { return Ok(None) };
+        let View::Scan(leases) = &self.view else {
+            return Ok(None);
+        };
         let same_family = leases.iter().filter(|lease| lease.ip.is_ipv4() == is_ipv4);
         let taken: HashSet<u128> = same_family.map(|lease| to_bits(lease.ip)).collect();
         Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
     }
 
-    /// Notes a change of the files in the view; an index that cannot be written is given up for this call.
+    /// Notes a change of the files in the view; an index that cannot be written is given up for
+    /// this call.
     fn update(
         &mut self,
         in_index: impl FnOnce(&mut Index) -> io::Result<()>,
@@ -294,7 +361,11 @@ impl Book {
     }
 
     fn failed(&self, what: &str, which: impl Display, e: &io::Error) -> Error {
-        failed(what, format_args!("{which} in {}", self.store.path().display()), e)
+        failed(
+            what,
+            format_args!("{which} in {}", self.store.path().display()),
+            e,
+        )
     }
 }
 
@@ -307,7 +378,9 @@ fn index_of(store: &Store, state_dir: &Path) -> io::Result<(Index, bool)> {
 }
 
 fn scan(store: &Store) -> Result<Vec<LeaseFile>, Error> {
-    store.scan().map_err(|e| failed("read leases of", store.path().display(), &e))
+    store
+        .scan()
+        .map_err(|e| failed("read leases of", store.path().display(), &e))
 }
 
 fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {

@@ -1,4 +1,5 @@
-//! Leases of claims: they outlive the containers that use them, and are free when the claim is deleted.
+//! Leases of claims: they outlive the containers that use them, and are free when the claim is
+//! deleted.
 
 use super::store::Holder;
 use super::{Book, Config, Host, also};
@@ -29,7 +30,10 @@ pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
         Holder::Key(text) if uid_of_owner(&text).is_some() => Some(text),
         Holder::Key(_) | Holder::Broken | Holder::Other => None,
     };
-    Ok(super::read_leases(path)?.into_iter().filter_map(|lease| claim(lease.holder)).collect())
+    Ok(super::read_leases(path)?
+        .into_iter()
+        .filter_map(|lease| claim(lease.holder))
+        .collect())
 }
 
 /// Frees what `owners` hold whose claims are not among `uids`; says what that was.
@@ -39,11 +43,16 @@ pub fn free(
     uids: &BTreeSet<String>,
     host: Host<'_>,
 ) -> Result<Vec<IpAddr>, Error> {
-    let released: Vec<&String> = owners.iter().filter(|owner| is_released(owner, uids)).collect();
+    let released: Vec<&String> = owners
+        .iter()
+        .filter(|owner| is_released(owner, uids))
+        .collect();
     if released.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(mut book) = Book::open(path, host)? else { return Ok(Vec::new()) };
+    let Some(mut book) = Book::open(path, host)? else {
+        return Ok(Vec::new());
+    };
     let (mut freed, mut errors) = (Vec::new(), Vec::new());
     for owner in released {
         for ip in book.owned_by(owner)? {
@@ -55,5 +64,7 @@ pub fn free(
     }
     errors.extend(book.rescan().err());
     let mut errors = errors.into_iter();
-    errors.next().map_or(Ok(freed), |first| Err(also(first, errors)))
+    errors
+        .next()
+        .map_or(Ok(freed), |first| Err(also(first, errors)))
 }

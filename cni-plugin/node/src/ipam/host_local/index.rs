@@ -1,4 +1,5 @@
-//! Cache of a data directory, so that ADD and DEL take the same time with one lease and with a million.
+//! Cache of a data directory, so that ADD and DEL take the same time with one lease and with a
+//! million.
 //!
 //! ```text
 //!  <state dir>/<hash of the data directory's path>/
@@ -6,15 +7,19 @@
 //!    o-<hash of a lease's content> -> 10.1.0.7,2001:db8::7      the addresses whose files have that content
 //! ```
 //!
-//! It is believed only while it is *sealed*: its own modification time is the data directory's, 2^30 s earlier.
-//! [`Index::seal`] sets both, to a time read from the clock in nanoseconds, after each change of ours and under the
-//! lock. Whatever else changes either directory (the reference plugin, an administrator, a crash between lease and
-//! index) makes the kernel stamp it with its own time, and the seal is broken; the index is then built anew by one scan.
-//! * The kernel stamps with the time of the last tick, so two changes within 4 ms may get the same stamp. That is why the
-//!   stamp is set and not just remembered: a change in the tick of the seal still shows.
-//! * That is also what the shift is for: a crash may leave both directories with the same tick, but not a generation apart.
+//! It is believed only while it is *sealed*: its own modification time is the data directory's,
+//! 2^30 s earlier. [`Index::seal`] sets both, to a time read from the clock in nanoseconds, after
+//! each change of ours and under the lock. Whatever else changes either directory (the reference
+//! plugin, an administrator, a crash between lease and index) makes the kernel stamp it with its
+//! own time, and the seal is broken; the index is then built anew by one scan.
+//! * The kernel stamps with the time of the last tick, so two changes within 4 ms may get the same
+//!   stamp. That is why the stamp is set and not just remembered: a change in the tick of the seal
+//!   still shows.
+//! * That is also what the shift is for: a crash may leave both directories with the same tick, but
+//!   not a generation apart.
 //!
-//! Nothing here decides who owns an address: a lease's file does, by being linkable and by what it says.
+//! Nothing here decides who owns an address: a lease's file does, by being linkable and by what it
+//! says.
 
 use super::store::{Holder, LeaseFile};
 use base16ct::lower::encode_string;
@@ -70,12 +75,19 @@ impl Index {
         let path = state_dir.join(hash(data_path.as_os_str().as_bytes()));
         let dir = match File::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&path)?;
                 File::open(&path)?
             }
             opened => opened?,
         };
-        Ok(Self { dir, path, chunk: None })
+        Ok(Self {
+            dir,
+            path,
+            chunk: None,
+        })
     }
 
     /// True if nothing but sealed changes were made; `data_changed` is the data directory's stamp.
@@ -85,7 +97,8 @@ impl Index {
 
     /// Makes the index believed for as long as the data directory keeps the stamp `data_changed`.
     pub fn seal(&self, data_changed: SystemTime) -> io::Result<()> {
-        self.dir.set_modified(data_changed.checked_sub(SHIFT).unwrap_or(data_changed))
+        self.dir
+            .set_modified(data_changed.checked_sub(SHIFT).unwrap_or(data_changed))
     }
 
     /// First address of `span` whose bit is not set.
@@ -98,7 +111,9 @@ impl Index {
                 let free = chunk_start + bit as u128;
                 return Ok((free <= span.last).then_some(free));
             }
-            let Some(next) = chunk_start.checked_add(1 << CHUNK_BITS) else { break };
+            let Some(next) = chunk_start.checked_add(1 << CHUNK_BITS) else {
+                break;
+            };
             at = next;
         }
         Ok(None)
@@ -109,7 +124,10 @@ impl Index {
         let bit = bit_in_chunk(ip);
         let chunk = self.load(to_bits(ip), ip.is_ipv4())?;
         set_bit(&mut chunk.bits, bit, taken);
-        let (byte, offset) = (chunk.bits[bit / 8], chunk.number * CHUNK_BYTES as u64 + (bit / 8) as u64);
+        let (byte, offset) = (
+            chunk.bits[bit / 8],
+            chunk.number * CHUNK_BYTES as u64 + (bit / 8) as u64,
+        );
         if let Some(file) = &chunk.file {
             return file.write_all_at(&[byte], offset);
         }
@@ -125,7 +143,9 @@ impl Index {
     /// The addresses of the leases with the content `key`; `None` if the index cannot tell.
     pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
         match readlinkat(&self.dir, owner_name(key).as_str()) {
-            Ok(list) => Ok(list.to_str().and_then(|l| l.split(',').map(|ip| ip.parse().ok()).collect())),
+            Ok(list) => Ok(list
+                .to_str()
+                .and_then(|l| l.split(',').map(|ip| ip.parse().ok()).collect())),
             Err(Errno::ENOENT) => Ok(Some(Vec::new())),
             Err(e) => Err(e.into()),
         }
@@ -134,10 +154,22 @@ impl Index {
     /// Notes which addresses have leases with the content `key`.
     pub fn set_owned_by(&self, key: &str, ips: &[IpAddr]) -> io::Result<()> {
         let name = owner_name(key);
-        let list = ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
-        let list = if list.len() > MAX_LIST_BYTES { TOO_MANY } else { &list };
+        let list = ips
+            .iter()
+            .map(IpAddr::to_string)
+            .collect::<Vec<_>>()
+            .join(",");
+        let list = if list.len() > MAX_LIST_BYTES {
+            TOO_MANY
+        } else {
+            &list
+        };
         // The usual case, an owner's first addresses, is one call.
-        let mut noted = if list.is_empty() { Err(Errno::EEXIST) } else { symlinkat(list, &self.dir, name.as_str()) };
+        let mut noted = if list.is_empty() {
+            Err(Errno::EEXIST)
+        } else {
+            symlinkat(list, &self.dir, name.as_str())
+        };
         if noted == Err(Errno::EEXIST) {
             noted = unlinkat(&self.dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
             if noted == Err(Errno::ENOENT) {
@@ -160,16 +192,21 @@ impl Index {
         let mut owners: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
         for lease in leases {
             let place = place(to_bits(lease.ip), lease.ip.is_ipv4());
-            let bits = chunks.entry(place).or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+            let bits = chunks
+                .entry(place)
+                .or_insert_with(|| Box::new([0; CHUNK_BYTES]));
             set_bit(bits, bit_in_chunk(lease.ip), true);
             if let Holder::Key(key) = &lease.holder {
                 owners.entry(key).or_default().push(lease.ip);
             }
         }
         for ((name, number), bits) in chunks {
-            self.create(&name)?.write_all_at(&bits[..], number * CHUNK_BYTES as u64)?;
+            self.create(&name)?
+                .write_all_at(&bits[..], number * CHUNK_BYTES as u64)?;
         }
-        owners.iter().try_for_each(|(key, ips)| self.set_owned_by(key, ips))
+        owners
+            .iter()
+            .try_for_each(|(key, ips)| self.set_owned_by(key, ips))
     }
 
     /// The chunk with the address `bits`, read unless it is the one read last.
@@ -179,7 +216,12 @@ impl Index {
             Some(chunk) if chunk.name == name && chunk.number == number => chunk,
             Some(chunk) if chunk.name == name => Chunk::read(name, number, chunk.file)?,
             _ => {
-                let file = match openat(&self.dir, name.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
+                let file = match openat(
+                    &self.dir,
+                    name.as_str(),
+                    OFlag::O_RDWR | OFlag::O_CLOEXEC,
+                    Mode::empty(),
+                ) {
                     Ok(fd) => Some(File::from(fd)),
                     Err(Errno::ENOENT) => None,
                     Err(e) => return Err(e.into()),
@@ -192,7 +234,12 @@ impl Index {
 
     fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_CLOEXEC;
-        Ok(File::from(openat(&self.dir, name, flags, Mode::from_bits_truncate(0o600))?))
+        Ok(File::from(openat(
+            &self.dir,
+            name,
+            flags,
+            Mode::from_bits_truncate(0o600),
+        )?))
     }
 }
 
@@ -203,14 +250,23 @@ impl Chunk {
             // What lies past the end of a sparse file stays zero: free.
             let _bytes = file.read_at(&mut bits[..], number * CHUNK_BYTES as u64)?;
         }
-        Ok(Self { name, number, file, bits })
+        Ok(Self {
+            name,
+            number,
+            file,
+            bits,
+        })
     }
 }
 
 /// Name of the file that has the address, and number of its chunk there.
 fn place(bits: u128, is_ipv4: bool) -> (String, u64) {
     let block = bits >> BLOCK_BITS;
-    let name = if is_ipv4 { format!("4-{block:02x}") } else { format!("6-{block:026x}") };
+    let name = if is_ipv4 {
+        format!("4-{block:02x}")
+    } else {
+        format!("6-{block:026x}")
+    };
     let number = (bits >> CHUNK_BITS) & ((1 << (BLOCK_BITS - CHUNK_BITS)) - 1);
     (name, number as u64)
 }
@@ -221,7 +277,11 @@ fn bit_in_chunk(ip: IpAddr) -> usize {
 
 fn set_bit(bits: &mut [u8; CHUNK_BYTES], bit: usize, taken: bool) {
     let mask = 1 << (bit % 8);
-    if taken { bits[bit / 8] |= mask } else { bits[bit / 8] &= !mask }
+    if taken {
+        bits[bit / 8] |= mask;
+    } else {
+        bits[bit / 8] &= !mask;
+    }
 }
 
 /// Index of the first zero bit at or after `from`.

@@ -1,4 +1,5 @@
-//! The `host-local` IPAM: addresses of this node's ranges, kept as files like the reference plugin's.
+//! The `host-local` IPAM: addresses of this node's ranges, kept as files like the reference
+//! plugin's.
 //!
 //! ```text
 //!  config ─► allocator (pure: which address next) ─► book ─► store  <dataDir>/<network>/<ip>: the truth
@@ -52,7 +53,11 @@ impl Ipam for Config {
         config.ranges.retain(RangeSet::is_ipv4);
         config.requested.retain(IpAddr::is_ipv4);
         config.routes.retain(|route| route.dst.addr().is_ipv4());
-        if config.ranges.is_empty() { None } else { Some(Box::new(config)) }
+        if config.ranges.is_empty() {
+            None
+        } else {
+            Some(Box::new(config))
+        }
     }
 
     fn peek(&self, host: Host<'_>) -> Result<Lease, Error> {
@@ -68,12 +73,19 @@ impl Ipam for Config {
         reserve(self, owner, false, host)
     }
 
-    fn reserve_claimed(&self, claim: &Claim, _owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+    fn reserve_claimed(
+        &self,
+        claim: &Claim,
+        _owner: &Owner,
+        host: Host<'_>,
+    ) -> Result<Lease, Error> {
         claimed::reserve(self, claim, host)
     }
 
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
-        let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
+        let Some(mut book) = Book::open(&self.path(), host)? else {
+            return Ok(Vec::new());
+        };
         let mut key = lease_key(owner);
         let mut ips = book.owned_by(&key)?;
         if ips.is_empty() {
@@ -97,27 +109,45 @@ impl Ipam for Config {
     }
 
     /// Checks that `owner` holds any address.
-    fn check(&self, owner: &Owner, _prev_result: Option<&AddResult>, host: Host<'_>) -> Result<(), Error> {
+    fn check(
+        &self,
+        owner: &Owner,
+        _prev_result: Option<&AddResult>,
+        host: Host<'_>,
+    ) -> Result<(), Error> {
         if let Some(mut book) = Book::open_to_read(&self.path(), host.state_dir)?
-            && (!book.owned_by(&lease_key(owner))?.is_empty() || !book.owned_by(owner.container_id.trim())?.is_empty())
+            && (!book.owned_by(&lease_key(owner))?.is_empty()
+                || !book.owned_by(owner.container_id.trim())?.is_empty())
         {
             return Ok(());
         }
         let id = &owner.container_id;
-        Err(Error::internal(format!("host-local: Failed to find address added by container {id}")))
+        Err(Error::internal(format!(
+            "host-local: Failed to find address added by container {id}"
+        )))
     }
 
-    /// Frees every lease whose owner is not in `valid`, and those that name no owner. What no plugin wrote stays. Goes on
-    /// after errors and reports them all.
+    /// Frees every lease whose owner is not in `valid`, and those that name no owner. What no
+    /// plugin wrote stays. Goes on after errors and reports them all.
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let Kept::Listed(valid) = kept else {
-            return reclaim(&self.path(), host).map(|freed| freed.into_iter().map(|(lease, _)| lease.ip).collect());
+            return reclaim(&self.path(), host)
+                .map(|freed| freed.into_iter().map(|(lease, _)| lease.ip).collect());
         };
-        let Some(mut book) = Book::open(&self.path(), host)? else { return Ok(Vec::new()) };
+        let Some(mut book) = Book::open(&self.path(), host)? else {
+            return Ok(Vec::new());
+        };
         let (mut freed, mut errors) = (Vec::new(), Vec::new());
         // Old plugins wrote the id alone.
-        let valid = valid.iter().flat_map(|owner| [lease_key(owner), owner.container_id.trim().to_owned()]).collect();
-        for lease in book.scan()?.into_iter().filter(|lease| !is_wanted(lease, &valid)) {
+        let valid = valid
+            .iter()
+            .flat_map(|owner| [lease_key(owner), owner.container_id.trim().to_owned()])
+            .collect();
+        for lease in book
+            .scan()?
+            .into_iter()
+            .filter(|lease| !is_wanted(lease, &valid))
+        {
             match book.free(lease.ip) {
                 Ok(()) => freed.push(lease.ip),
                 Err(e) => errors.push(e),
@@ -129,9 +159,9 @@ impl Ipam for Config {
         first_of(errors).map_or(Ok(freed), Err)
     }
 
-    /// Checks that the store can be written (else code 50), and returns what [`full`] says. A full range is no failure, and
-    /// one that another call is busy with is none either. The runtime would take the node for not ready, and evict those who
-    /// hold the addresses.
+    /// Checks that the store can be written (else code 50), and returns what [`full`] says. A full
+    /// range is no failure, and one that another call is busy with is none either. The runtime
+    /// would take the node for not ready, and evict those who hold the addresses.
     fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
         let path = self.path();
         let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
@@ -146,7 +176,12 @@ impl Ipam for Config {
 
 /// Takes an address of each range set; a claim keeps those that it has.
 fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Result<Lease, Error> {
-    let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+    let dns = config
+        .resolv_conf
+        .as_deref()
+        .map(resolv::read)
+        .transpose()?
+        .unwrap_or_default();
     let mut book = Book::open_or_create(&config.path(), host)?;
     let mut call = Call::new(&mut book, config, owner, host)?;
     if is_claim {
@@ -158,12 +193,22 @@ fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Re
         Err(error) => (Vec::new(), Some(call.undo(error))),
     };
     book.close();
-    failed.map_or(Ok(Lease { ips, routes: config.routes.clone(), dns }), Err)
+    failed.map_or(
+        Ok(Lease {
+            ips,
+            routes: config.routes.clone(),
+            dns,
+        }),
+        Err,
+    )
 }
 
-/// The sentence that ADD would refuse with, where a range set has no address that is free or held by the dead.
+/// The sentence that ADD would refuse with, where a range set has no address that is free or held
+/// by the dead.
 pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
-    let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else { return Ok(None) };
+    let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else {
+        return Ok(None);
+    };
     for set in &config.ranges {
         if !book.has_free(set)? && !book.has_dead(set, host.liveness)? {
             return Ok(Some(exhausted(set)));
@@ -181,26 +226,40 @@ pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFil
 
 /// Frees the leases of the dead in the data directory at `path`, and says which.
 pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    let Some(mut book) = Book::open(path, host)? else { return Ok(Vec::new()) };
+    let Some(mut book) = Book::open(path, host)? else {
+        return Ok(Vec::new());
+    };
     book.reclaim(|_| true, host.liveness)
 }
 
 /// Frees the leases in the data directory at `path` that are theirs.
-pub fn free(path: &Path, is_theirs: impl Fn(&LeaseFile) -> bool, host: Host<'_>) -> Result<(), Error> {
+pub fn free(
+    path: &Path,
+    is_theirs: impl Fn(&LeaseFile) -> bool,
+    host: Host<'_>,
+) -> Result<(), Error> {
     if !read_leases(path)?.iter().any(&is_theirs) {
         return Ok(());
     }
-    let Some(mut book) = Book::open(path, host)? else { return Ok(()) };
+    let Some(mut book) = Book::open(path, host)? else {
+        return Ok(());
+    };
     let leases = book.scan()?;
     let mut errors: Vec<Error> = Vec::new();
-    errors.extend(leases.iter().filter(|lease| is_theirs(lease)).filter_map(|lease| book.free(lease.ip).err()));
+    errors.extend(
+        leases
+            .iter()
+            .filter(|lease| is_theirs(lease))
+            .filter_map(|lease| book.free(lease.ip).err()),
+    );
     errors.extend(book.rescan().err());
     Error::joined(&errors)
 }
 
 /// Every lease in the data directory at `path`, for people and collectors; read without the lock.
 pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
-    store::read_leases(path).map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))
+    store::read_leases(path)
+        .map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))
 }
 
 /// One reservation: what was taken so far.
@@ -219,11 +278,26 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn new(book: &'a mut Book, config: &'a Config, owner: &'a Owner, host: Host<'a>) -> Result<Self, Error> {
+    fn new(
+        book: &'a mut Book,
+        config: &'a Config,
+        owner: &'a Owner,
+        host: Host<'a>,
+    ) -> Result<Self, Error> {
         let key = lease_key(owner);
         let held = book.owned_by(&key)?;
         let held_by_id = book.owned_by(owner.container_id.trim())?;
-        Ok(Self { book, config, host, owner, key, held, held_by_id, kept: Vec::new(), taken: Vec::new() })
+        Ok(Self {
+            book,
+            config,
+            host,
+            owner,
+            key,
+            held,
+            held_by_id,
+            kept: Vec::new(),
+            taken: Vec::new(),
+        })
     }
 
     /// Gives what is held again.
@@ -236,33 +310,56 @@ impl<'a> Call<'a> {
     fn fill(&mut self) -> Result<(), Error> {
         let mut requested = self.config.requested.clone();
         for (number, set) in self.config.ranges.iter().enumerate() {
-            let asked = requested.iter().position(|ip| set.range_for(*ip).is_some()).map(|at| requested.remove(at));
-            let kept =
-                self.kept.iter().find(|ip| asked.map_or_else(|| set.range_for(**ip).is_some(), |asked| asked == **ip));
+            let asked = requested
+                .iter()
+                .position(|ip| set.range_for(*ip).is_some())
+                .map(|at| requested.remove(at));
+            let kept = self.kept.iter().find(|ip| {
+                asked.map_or_else(|| set.range_for(**ip).is_some(), |asked| asked == **ip)
+            });
             let taken = match (kept, asked) {
                 (Some(ip), _) => Ok(*ip),
                 (None, Some(ip)) => self.take_requested(number, set, ip),
                 (None, None) => self.take_next(number, set),
             };
-            self.taken.push(taken.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?);
+            self.taken.push(
+                taken.map_err(|e| {
+                    e.context(format_args!("failed to allocate for range {number}"))
+                })?,
+            );
         }
         if requested.is_empty() {
             return Ok(());
         }
         let left: Vec<String> = requested.iter().map(IpAddr::to_string).collect();
-        Err(Error::internal(format!("failed to allocate all requested IPs: {}", left.join(" "))))
+        Err(Error::internal(format!(
+            "failed to allocate all requested IPs: {}",
+            left.join(" ")
+        )))
     }
 
-    fn take_requested(&mut self, number: usize, set: &RangeSet, ip: IpAddr) -> Result<IpAddr, Error> {
-        if set.range_for(ip).is_some_and(|range| range.gateway() == Some(ip)) {
-            return Err(Error::internal(format!("requested ip {ip} is subnet's gateway")));
+    fn take_requested(
+        &mut self,
+        number: usize,
+        set: &RangeSet,
+        ip: IpAddr,
+    ) -> Result<IpAddr, Error> {
+        if set
+            .range_for(ip)
+            .is_some_and(|range| range.gateway() == Some(ip))
+        {
+            return Err(Error::internal(format!(
+                "requested ip {ip} is subnet's gateway"
+            )));
         }
         let mut is_ours = self.book.take(ip, &self.key)?;
         if !is_ours && self.book.reclaim_one(ip, self.host.liveness)? {
             is_ours = self.book.take(ip, &self.key)?;
         }
         if !is_ours {
-            return Err(Error::internal(format!("requested IP address {ip} is not available in range set {set}")));
+            return Err(Error::internal(format!(
+                "requested IP address {ip} is not available in range set {set}"
+            )));
         }
         if let Err(error) = self.book.mark(number, ip) {
             return Err(also(error, self.book.free(ip).err()));
@@ -275,19 +372,23 @@ impl<'a> Call<'a> {
         if let Some(ip) = self.book.take_next(number, set, &self.key)? {
             return Ok(ip);
         }
-        self.book.reclaim(|ip| set.range_for(ip).is_some(), self.host.liveness)?;
+        self.book
+            .reclaim(|ip| set.range_for(ip).is_some(), self.host.liveness)?;
         let taken = self.book.take_next(number, set, &self.key)?;
         taken.ok_or_else(|| Error::internal(exhausted(set)))
     }
 
-    /// Refuses if `owner` holds an address of `set` already, unless it is left over from a dead container of that name.
+    /// Refuses if `owner` holds an address of `set` already, unless it is left over from a dead
+    /// container of that name.
     fn refuse_second(&mut self, set: &RangeSet) -> Result<(), Error> {
         for held in [&mut self.held, &mut self.held_by_id] {
             while let Some(at) = held.iter().position(|ip| set.range_for(*ip).is_some()) {
                 let ip = held[at];
                 if !self.book.reclaim_one(ip, self.host.liveness)? {
                     let id = &self.owner.container_id;
-                    let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+                    let msg = format!(
+                        "{ip} has been allocated to {id}, duplicate allocation is not allowed"
+                    );
                     return Err(Error::internal(msg));
                 }
                 held.remove(at);
@@ -298,7 +399,13 @@ impl<'a> Call<'a> {
 
     fn note(&mut self) -> Result<(), Error> {
         let new = self.taken.iter().filter(|ip| !self.kept.contains(ip));
-        let all: Vec<IpAddr> = self.held.iter().chain(&self.kept).chain(new).copied().collect();
+        let all: Vec<IpAddr> = self
+            .held
+            .iter()
+            .chain(&self.kept)
+            .chain(new)
+            .copied()
+            .collect();
         self.book.set_owned_by(&self.key, &all)
     }
 
@@ -306,7 +413,10 @@ impl<'a> Call<'a> {
     fn undo(&mut self, error: Error) -> Error {
         let mut taken = std::mem::take(&mut self.taken);
         taken.retain(|ip| !self.kept.contains(ip));
-        let mut errors: Vec<Error> = taken.into_iter().filter_map(|ip| self.book.free(ip).err()).collect();
+        let mut errors: Vec<Error> = taken
+            .into_iter()
+            .filter_map(|ip| self.book.free(ip).err())
+            .collect();
         errors.extend(self.note().err());
         also(error, errors)
     }
@@ -323,8 +433,9 @@ impl<'a> Call<'a> {
     }
 }
 
-/// True if GC keeps a lease: its content is in `valid`, it names no container and is an administrator's, or a claim holds it,
-/// which is free when the claim is deleted, and only the API knows that.
+/// True if GC keeps a lease: its content is in `valid`, it names no container and is an
+/// administrator's, or a claim holds it, which is free when the claim is deleted, and only the API
+/// knows that.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,

@@ -14,21 +14,48 @@ use std::net::IpAddr;
 /// The lease that a new owner would get now. Another call may take the address meanwhile.
 pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
     let leases = super::read_leases(&config.path())?;
-    let dns = config.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+    let dns = config
+        .resolv_conf
+        .as_deref()
+        .map(resolv::read)
+        .transpose()?
+        .unwrap_or_default();
     let is_missing = |ip| !leases.iter().any(|lease| lease.ip == ip);
     let recorded = host.liveness.recorded(&config.path(), &is_missing);
     let recorded: Vec<IpAddr> = recorded.into_iter().map(|one| one.ip).collect();
     let mut ips = Vec::new();
     for (number, set) in config.ranges.iter().enumerate() {
-        let asked = config.requested.iter().copied().find(|ip| set.range_for(*ip).is_some());
-        let free = free_in(set, asked, store::read_mark(&config.path(), number), &leases, &recorded, host);
-        let (ip, range) = free.and_then(|ip| Some((ip, set.range_for(ip)?))).ok_or_else(|| {
-            let taken = |ip| format!("requested IP address {ip} is not available in range set {set}");
-            Error::internal(asked.map_or_else(|| exhausted(set), taken))
-        })?;
-        ips.push(IpConfig { address: range.with_prefix(ip), gateway: range.gateway(), interface: None });
+        let asked = config
+            .requested
+            .iter()
+            .copied()
+            .find(|ip| set.range_for(*ip).is_some());
+        let free = free_in(
+            set,
+            asked,
+            store::read_mark(&config.path(), number),
+            &leases,
+            &recorded,
+            host,
+        );
+        let (ip, range) = free
+            .and_then(|ip| Some((ip, set.range_for(ip)?)))
+            .ok_or_else(|| {
+                let taken =
+                    |ip| format!("requested IP address {ip} is not available in range set {set}");
+                Error::internal(asked.map_or_else(|| exhausted(set), taken))
+            })?;
+        ips.push(IpConfig {
+            address: range.with_prefix(ip),
+            gateway: range.gateway(),
+            interface: None,
+        });
     }
-    Ok(Lease { ips, routes: config.routes.clone(), dns })
+    Ok(Lease {
+        ips,
+        routes: config.routes.clone(),
+        dns,
+    })
 }
 
 /// The address asked for or the next one; where all are held, the next one that the dead hold.
@@ -42,15 +69,31 @@ fn free_in(
 ) -> Option<IpAddr> {
     let clock = host.liveness.clock();
     let is_dead = |l: &LeaseFile| death_of(l, &clock, host.liveness).is_some();
-    let held = leases.iter().map(|lease| lease.ip).chain(recorded.iter().copied()).collect();
+    let held = leases
+        .iter()
+        .map(|lease| lease.ip)
+        .chain(recorded.iter().copied())
+        .collect();
     first_free(set, asked, last, &held).or_else(|| {
-        let in_set = leases.iter().filter(|lease| set.range_for(lease.ip).is_some());
+        let in_set = leases
+            .iter()
+            .filter(|lease| set.range_for(lease.ip).is_some());
         let alive = in_set.filter(|lease| !is_dead(lease)).map(|lease| lease.ip);
-        first_free(set, asked, last, &alive.chain(recorded.iter().copied()).collect())
+        first_free(
+            set,
+            asked,
+            last,
+            &alive.chain(recorded.iter().copied()).collect(),
+        )
     })
 }
 
-fn first_free(set: &RangeSet, asked: Option<IpAddr>, last: Option<IpAddr>, held: &HashSet<IpAddr>) -> Option<IpAddr> {
+fn first_free(
+    set: &RangeSet,
+    asked: Option<IpAddr>,
+    last: Option<IpAddr>,
+    held: &HashSet<IpAddr>,
+) -> Option<IpAddr> {
     let is_free = |ip: &IpAddr| !held.contains(ip);
     match asked {
         Some(ip) => Some(ip).filter(is_free),
@@ -92,7 +135,11 @@ mod tests {
         );
         let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
         let ipam = Config::parse(&conf, "").expect("parsed");
-        let host = Host { state_dir: &dir.path().join("state"), liveness: &AllAlive, attachment: None };
+        let host = Host {
+            state_dir: &dir.path().join("state"),
+            liveness: &AllAlive,
+            attachment: None,
+        };
         let first = ipam.peek(host).expect("an address");
         assert!(!data.exists(), "peeking made the store");
         for number in 0..5 {
@@ -102,6 +149,9 @@ mod tests {
             assert_eq!(seen, ipam.reserve(&owner, host).expect("an address"));
             assert_eq!(number == 0, seen == first);
         }
-        assert_eq!(ipam.peek(host).expect_err("none is left").msg, exhausted(&ipam.ranges[0]));
+        assert_eq!(
+            ipam.peek(host).expect_err("none is left").msg,
+            exhausted(&ipam.ranges[0])
+        );
     }
 }

@@ -6,20 +6,28 @@ use std::path::Path;
 
 /// Reads the file at `path`.
 pub fn read(path: &Path) -> Result<Dns, Error> {
-    let text = fs::read(path).map_err(|e| Error::internal(format!("read resolvConf {}: {e}", path.display())))?;
+    let text = fs::read(path)
+        .map_err(|e| Error::internal(format!("read resolvConf {}: {e}", path.display())))?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Takes `nameserver`, `domain`, `search` and `options`; lines of fewer than two words and comments are passed over.
+/// Takes `nameserver`, `domain`, `search` and `options`; lines of fewer than two words and comments
+/// are passed over.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
-    for line in text.lines().map(str::trim).filter(|l| !l.starts_with(['#', ';'])) {
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.starts_with(['#', ';']))
+    {
         let mut words = line.split_whitespace().map(str::to_owned);
         match (words.next().as_deref(), words.next()) {
             (Some("nameserver"), Some(server)) => dns.nameservers.push(server),
             (Some("domain"), Some(domain)) => dns.domain = domain,
             (Some("search"), Some(first)) => dns.search.extend(std::iter::once(first).chain(words)),
-            (Some("options"), Some(first)) => dns.options.extend(std::iter::once(first).chain(words)),
+            (Some("options"), Some(first)) => {
+                dns.options.extend(std::iter::once(first).chain(words));
+            }
             _ => {}
         }
     }
@@ -48,6 +56,11 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = read(Path::new("/nonexistent/resolv.conf")).unwrap_err();
-        assert!(error.msg.starts_with("read resolvConf /nonexistent/resolv.conf: No such file"), "{error}");
+        assert!(
+            error
+                .msg
+                .starts_with("read resolvConf /nonexistent/resolv.conf: No such file"),
+            "{error}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Leases as files in the reference plugin's format: one per address, a round-robin mark per range set, one lock.
+//! Leases as files in the reference plugin's format: one per address, a round-robin mark per range
+//! set, one lock.
 
 use super::index::hash;
 use crate::sys::{lock, room};
@@ -16,8 +17,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Longest lease that a plugin writes, in bytes: the container id comes in a variable, which the kernel keeps below 128 KiB
-/// (`MAX_ARG_STRLEN`), and the interface name in another one. What is longer is somebody else's.
+/// Longest lease that a plugin writes, in bytes: the container id comes in a variable, which the
+/// kernel keeps below 128 KiB (`MAX_ARG_STRLEN`), and the interface name in another one. What is
+/// longer is somebody else's.
 const MAX_LEASE_BYTES: u64 = 256 << 10;
 
 /// Says why no lease can be written in `folder`.
@@ -28,9 +30,11 @@ pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
 /// Content of a lease file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// `<id>\r\n<ifname>`, or only `<id>` as plugins before 0.8 wrote it; white space around it is cut off.
+    /// `<id>\r\n<ifname>`, or only `<id>` as plugins before 0.8 wrote it; white space around it is
+    /// cut off.
     Key(String),
-    /// Nothing, or bytes that no plugin writes (NUL, broken UTF-8): a writer died, or the disk lost it.
+    /// Nothing, or bytes that no plugin writes (NUL, broken UTF-8): a writer died, or the disk lost
+    /// it.
     Broken,
     /// Not readable, or not a file: somebody's own way of keeping the address out of use.
     Other,
@@ -47,7 +51,8 @@ pub struct LeaseFile {
     pub written: SystemTime,
 }
 
-/// The content of the lease file of `owner`, which is also the key that it is found by. A claim has no interface.
+/// The content of the lease file of `owner`, which is also the key that it is found by. A claim has
+/// no interface.
 pub fn lease_key(owner: &Owner) -> String {
     if owner.ifname.is_empty() {
         return owner.container_id.trim().to_owned();
@@ -78,13 +83,29 @@ impl Store {
         let dir = match File::open(path) {
             Ok(dir) => dir,
             // A name that is too long for a folder is nobody's.
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename) => return Ok(None),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename
+                ) =>
+            {
+                return Ok(None);
+            }
             Err(e) => return Err(e),
         };
         let mode = Mode::from_bits_truncate(0o750);
-        let file = File::from(openat(&dir, "lock", OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, mode)?);
+        let file = File::from(openat(
+            &dir,
+            "lock",
+            OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC,
+            mode,
+        )?);
         lock::wait(&file)?;
-        Ok(Some(Self { dir, path: path.to_owned(), _lock: file }))
+        Ok(Some(Self {
+            dir,
+            path: path.to_owned(),
+            _lock: file,
+        }))
     }
 
     /// Like [`Store::open`], but makes the directory and its parents (0755) where they are missing.
@@ -103,7 +124,8 @@ impl Store {
         &self.path
     }
 
-    /// Time at which an entry of the directory last came or went, or the one that [`Store::set_changed`] set.
+    /// Time at which an entry of the directory last came or went, or the one that
+    /// [`Store::set_changed`] set.
     pub fn changed(&self) -> io::Result<SystemTime> {
         self.dir.metadata()?.modified()
     }
@@ -127,18 +149,26 @@ impl Store {
         file.write_all(key.as_bytes())?;
         let name = ip.to_string();
         let linked = match linkat(&file, "", &self.dir, name.as_str(), AtFlags::AT_EMPTY_PATH) {
-            // Without CAP_DAC_READ_SEARCH the empty path is refused so (v6.12 fs/namei.c, do_linkat()).
+            // Without CAP_DAC_READ_SEARCH the empty path is refused so (v6.12 fs/namei.c,
+            // do_linkat()).
             Err(Errno::ENOENT) => {
                 let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-                linkat(&self.dir, path.as_str(), &self.dir, name.as_str(), AtFlags::AT_SYMLINK_FOLLOW)
+                linkat(
+                    &self.dir,
+                    path.as_str(),
+                    &self.dir,
+                    name.as_str(),
+                    AtFlags::AT_SYMLINK_FOLLOW,
+                )
             }
             done => done,
         };
         taken_if_there(linked)
     }
 
-    /// [`Store::create`] where a file cannot be nameless: it is written beside the directory, under a name that no
-    /// network can have and that the lock makes ours, so what a crash leaves there is overwritten by the next call.
+    /// [`Store::create`] where a file cannot be nameless: it is written beside the directory, under
+    /// a name that no network can have and that the lock makes ours, so what a crash leaves
+    /// there is overwritten by the next call.
     fn create_by_name(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
         let temporary = self.temporary();
         // Not truncated but made anew: a crash may have left it linked as a lease.
@@ -146,19 +176,30 @@ impl Store {
         let mut options = File::options();
         std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create_new(true), 0o600);
         options.open(&temporary)?.write_all(key.as_bytes())?;
-        let linked = linkat(&self.dir, &temporary, &self.dir, ip.to_string().as_str(), AtFlags::empty());
+        let linked = linkat(
+            &self.dir,
+            &temporary,
+            &self.dir,
+            ip.to_string().as_str(),
+            AtFlags::empty(),
+        );
         remove_if_there(fs::remove_file(&temporary))?;
         taken_if_there(linked)
     }
 
     /// A network's name may be as long as a file's, so its hash stands for it.
     fn temporary(&self) -> PathBuf {
-        self.path.with_file_name(format!(".braid-{}", hash(self.path.as_os_str().as_bytes())))
+        self.path
+            .with_file_name(format!(".braid-{}", hash(self.path.as_os_str().as_bytes())))
     }
 
     /// Frees `ip`; missing is success.
     pub fn remove(&self, ip: IpAddr) -> io::Result<()> {
-        let removed = unlinkat(&self.dir, ip.to_string().as_str(), UnlinkatFlags::NoRemoveDir);
+        let removed = unlinkat(
+            &self.dir,
+            ip.to_string().as_str(),
+            UnlinkatFlags::NoRemoveDir,
+        );
         remove_if_there(removed.map_err(io::Error::from))
     }
 
@@ -167,7 +208,8 @@ impl Store {
         read_lease(&self.dir, ip)
     }
 
-    /// Every lease, in order. Takes time in proportion to their number, so it is never on the normal path of ADD and DEL.
+    /// Every lease, in order. Takes time in proportion to their number, so it is never on the
+    /// normal path of ADD and DEL.
     pub fn scan(&self) -> io::Result<Vec<LeaseFile>> {
         scan(&self.dir, &self.path)
     }
@@ -177,33 +219,62 @@ impl Store {
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let file = match openat(&self.dir, mark_name(index).as_str(), flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
-            Err(Errno::ENOENT) => return Ok(LastReserved { file: None, len: 0, ip: None }),
+            Err(Errno::ENOENT) => {
+                return Ok(LastReserved {
+                    file: None,
+                    len: 0,
+                    ip: None,
+                });
+            }
             Err(e) => return Err(e.into()),
         };
         // One byte more than the longest address, so that what is longer is not taken for one.
         let mut text = [0; 46];
         let len = file.read_at(&mut text, 0)?;
-        let ip = std::str::from_utf8(&text[..len]).ok().and_then(|t| t.parse::<IpAddr>().ok());
-        Ok(LastReserved { file: Some(file), len, ip: ip.map(|ip| ip.to_canonical()) })
+        let ip = std::str::from_utf8(&text[..len])
+            .ok()
+            .and_then(|t| t.parse::<IpAddr>().ok());
+        Ok(LastReserved {
+            file: Some(file),
+            len,
+            ip: ip.map(|ip| ip.to_canonical()),
+        })
     }
 
-    /// Moves the mark of range set `index` to `ip`. Written in place: after a crash it holds the new address or one
-    /// mixed from both, and any address, or none, is a place to go on from.
-    pub fn set_last_reserved(&self, index: usize, mark: LastReserved, ip: IpAddr) -> io::Result<()> {
+    /// Moves the mark of range set `index` to `ip`. Written in place: after a crash it holds the
+    /// new address or one mixed from both, and any address, or none, is a place to go on from.
+    pub fn set_last_reserved(
+        &self,
+        index: usize,
+        mark: LastReserved,
+        ip: IpAddr,
+    ) -> io::Result<()> {
         let file = if let Some(file) = mark.file {
             file
         } else {
             let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-            File::from(openat(&self.dir, mark_name(index).as_str(), flags, Mode::from_bits_truncate(0o600))?)
+            File::from(openat(
+                &self.dir,
+                mark_name(index).as_str(),
+                flags,
+                Mode::from_bits_truncate(0o600),
+            )?)
         };
         let text = ip.to_string();
         file.write_all_at(text.as_bytes(), 0)?;
-        if mark.len > text.len() { file.set_len(text.len() as u64) } else { Ok(()) }
+        if mark.len > text.len() {
+            file.set_len(text.len() as u64)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
-const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
+const READ: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_NONBLOCK);
 
 /// The round-robin mark of range set `index` in the directory at `path`, without its lock.
 pub fn read_mark(path: &Path, index: usize) -> Option<IpAddr> {
@@ -225,7 +296,12 @@ fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
     for entry in fs::read_dir(path)? {
         // Only an address in the spelling that plugins write names a lease.
         let name = entry?.file_name();
-        let Some((ip, name)) = name.to_str().and_then(|n| Some((n.parse::<IpAddr>().ok()?, n))) else { continue };
+        let Some((ip, name)) = name
+            .to_str()
+            .and_then(|n| Some((n.parse::<IpAddr>().ok()?, n)))
+        else {
+            continue;
+        };
         if ip.to_string() == name && ip.to_canonical() == ip {
             leases.extend(read_lease(dir, ip)?);
         }
@@ -238,15 +314,30 @@ fn read_lease(dir: &File, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
     let file = match openat(dir, ip.to_string().as_str(), READ, Mode::empty()) {
         Ok(fd) => File::from(fd),
         Err(Errno::ENOENT) => return Ok(None),
-        Err(_) => return Ok(Some(LeaseFile { ip, holder: Holder::Other, written: SystemTime::now() })),
+        Err(_) => {
+            return Ok(Some(LeaseFile {
+                ip,
+                holder: Holder::Other,
+                written: SystemTime::now(),
+            }));
+        }
     };
     let meta = file.metadata()?;
     let written = meta.modified()?;
     let mut content = Vec::new();
-    let readable =
-        meta.is_file() && meta.len() <= MAX_LEASE_BYTES && file.take(MAX_LEASE_BYTES).read_to_end(&mut content).is_ok();
-    let holder = if readable { holder(&content) } else { Holder::Other };
-    Ok(Some(LeaseFile { ip, holder, written }))
+    let readable = meta.is_file()
+        && meta.len() <= MAX_LEASE_BYTES
+        && file.take(MAX_LEASE_BYTES).read_to_end(&mut content).is_ok();
+    let holder = if readable {
+        holder(&content)
+    } else {
+        Holder::Other
+    };
+    Ok(Some(LeaseFile {
+        ip,
+        holder,
+        written,
+    }))
 }
 
 /// Reads a lease file's content.
@@ -301,9 +392,15 @@ mod tests {
         assert!(!store.create_by_name(IP, "c2\r\neth0").unwrap());
         let lease = store.read(IP).unwrap().unwrap();
         assert_eq!(lease.holder, Holder::Key("c1\r\neth0".to_owned()));
-        let mode = fs::metadata(dir.path().join("data/net/10.1.2.3")).unwrap().permissions().mode();
+        let mode = fs::metadata(dir.path().join("data/net/10.1.2.3"))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o7777, 0o600);
-        assert_eq!(fs::read_to_string(dir.path().join("data/net/10.1.2.9")).unwrap(), "c9\r\neth0");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("data/net/10.1.2.9")).unwrap(),
+            "c9\r\neth0"
+        );
         assert!(!store.temporary().exists());
     }
 
@@ -322,7 +419,14 @@ mod tests {
         let (dir, store) = store();
         let file = dir.path().join("data/net/last_reserved_ip.0");
         assert_eq!(store.last_reserved(0).unwrap().ip, None);
-        for old in ["10.1.2.3", "2001:db8:1234:5678:9abc:def0:1234:5678", "", "10.1.2.300", "10.1.2.3\n", "\u{fffd}"] {
+        for old in [
+            "10.1.2.3",
+            "2001:db8:1234:5678:9abc:def0:1234:5678",
+            "",
+            "10.1.2.300",
+            "10.1.2.3\n",
+            "\u{fffd}",
+        ] {
             fs::write(&file, old).unwrap();
             let mark = store.last_reserved(0).unwrap();
             assert_eq!(mark.ip, old.parse().ok(), "{old:?}");
@@ -358,7 +462,10 @@ mod tests {
         nix::unistd::mkfifo(&path.join("10.1.2.5"), Mode::from_bits_truncate(0o600)).unwrap();
         let leases = store.scan().unwrap();
         assert_eq!(leases.len(), 3);
-        assert!(leases.iter().all(|lease| lease.holder == Holder::Other), "{leases:?}");
+        assert!(
+            leases.iter().all(|lease| lease.holder == Holder::Other),
+            "{leases:?}"
+        );
         assert!(!store.create(IP, "c1\r\neth0").unwrap());
     }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// The folder of a pod's own service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Stands for "no proxy". Without any, kube would take the one of the runtime's environment, which is for pulling images.
+/// Stands for "no proxy". Without any, kube would take the one of the runtime's environment, which
+/// is for pulling images.
 const NO_PROXY: &str = "http://none.invalid";
 
 /// Address of the API server, and the identity that asks it.
@@ -40,49 +41,87 @@ pub(super) struct Credentials {
 }
 
 impl Access {
-    /// As the pod that this process runs in, by the variables that the kubelet sets; `None` outside a pod.
+    /// As the pod that this process runs in, by the variables that the kubelet sets; `None` outside
+    /// a pod.
     pub fn of_pod(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let host = variable("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
         let port = variable("KUBERNETES_SERVICE_PORT").filter(|port| !port.is_empty())?;
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
-        Some(Self::ServiceAccount { folder: SERVICE_ACCOUNT.into(), server: format!("https://{host}:{port}") })
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host
+        };
+        Some(Self::ServiceAccount {
+            folder: SERVICE_ACCOUNT.into(),
+            server: format!("https://{host}:{port}"),
+        })
     }
 
     /// Reads them.
     pub(super) async fn credentials(&self, attempt: Duration) -> Result<Credentials, SourceError> {
         let mut kubeconfig = match self {
-            Self::Kubeconfig(path) => Kubeconfig::read_from(path).map_err(|err| self.unusable(&err))?,
-            Self::ServiceAccount { folder, server } => of_service_account(folder, server, &self.place())?,
+            Self::Kubeconfig(path) => {
+                Kubeconfig::read_from(path).map_err(|err| self.unusable(&err))?
+            }
+            Self::ServiceAccount { folder, server } => {
+                of_service_account(folder, server, &self.place())?
+            }
         };
-        for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-            cluster.proxy_url = cluster.proxy_url.take().filter(|url| !url.is_empty()).or(Some(NO_PROXY.to_owned()));
+        for cluster in kubeconfig
+            .clusters
+            .iter_mut()
+            .filter_map(|named| named.cluster.as_mut())
+        {
+            cluster.proxy_url = cluster
+                .proxy_url
+                .take()
+                .filter(|url| !url.is_empty())
+                .or(Some(NO_PROXY.to_owned()));
         }
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.map_err(|err| self.unusable(&err))?;
-        if config.proxy_url.take().is_some_and(|url| url.host() != Some("none.invalid")) {
+        if config
+            .proxy_url
+            .take()
+            .is_some_and(|url| url.host() != Some("none.invalid"))
+        {
             return Err(self.refused(&"braid uses no proxy-url"));
         }
         if config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some() {
-            return Err(self.refused(&"braid runs no exec plugin and no auth-provider for credentials"));
+            return Err(
+                self.refused(&"braid runs no exec plugin and no auth-provider for credentials")
+            );
         }
         self.read_token(&mut config.auth_info)?;
         config.connect_timeout = Some(attempt);
         // Pauses and repetitions are the session's, which has a deadline.
         config.default_retry = false;
         let agent = concat!("braid/", env!("CARGO_PKG_VERSION"));
-        config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
+        config.headers.push((
+            http::header::USER_AGENT,
+            http::HeaderValue::from_static(agent),
+        ));
         let port = config.cluster_url.port_u16().unwrap_or(443);
         let server = format!("{}:{port}", config.cluster_url.host().unwrap_or_default());
-        Ok(Credentials { server, secrets: secrets(&config.auth_info), config })
+        Ok(Credentials {
+            server,
+            secrets: secrets(&config.auth_info),
+            config,
+        })
     }
 
-    /// Puts the content of the token's file in its place. kube would pass on the newline at its end, which no header may
-    /// have, and prefer an inline token; kubectl takes that only where the file can't be read.
+    /// Puts the content of the token's file in its place. kube would pass on the newline at its
+    /// end, which no header may have, and prefer an inline token; kubectl takes that only where
+    /// the file can't be read.
     fn read_token(&self, who: &mut AuthInfo) -> Result<(), SourceError> {
-        let Some(path) = who.token_file.take().filter(|path| !path.is_empty()) else { return Ok(()) };
+        let Some(path) = who.token_file.take().filter(|path| !path.is_empty()) else {
+            return Ok(());
+        };
         match fs::read_to_string(&path) {
-            Ok(token) if token.trim().is_empty() => Err(self.refused(&format!("token file {path} is empty"))),
+            Ok(token) if token.trim().is_empty() => {
+                Err(self.refused(&format!("token file {path} is empty")))
+            }
             Ok(token) => {
                 who.token = Some(token.trim().to_owned().into());
                 Ok(())
@@ -92,18 +131,23 @@ impl Access {
         }
     }
 
-    /// Error for a file that can't be read. A missing one of a service account passes: the kubelet deletes the files of a pod
-    /// with it, and the next pod of its kind has them again. So does a lack of descriptors or memory.
+    /// Error for a file that can't be read. A missing one of a service account passes: the kubelet
+    /// deletes the files of a pod with it, and the next pod of its kind has them again. So does
+    /// a lack of descriptors or memory.
     fn unread(&self, why: &str, err: &io::Error) -> SourceError {
         if err.kind() == io::ErrorKind::NotFound || is_scarce(err) {
-            return SourceError::Passing { why: format!("{}: {why}", self.place()) };
+            return SourceError::Passing {
+                why: format!("{}: {why}", self.place()),
+            };
         }
         self.refused(&why)
     }
 
     /// That these credentials can't be used.
     pub(super) fn refused(&self, why: &impl Display) -> SourceError {
-        SourceError::Lasting { why: format!("{}: {why}", self.place()) }
+        SourceError::Lasting {
+            why: format!("{}: {why}", self.place()),
+        }
     }
 
     fn unusable(&self, err: &KubeconfigError) -> SourceError {
@@ -115,10 +159,17 @@ impl Access {
         {
             return self.unread(&err.to_string(), cause);
         }
-        let KubeconfigError::Parse(err) = err else { return self.refused(err) };
+        let KubeconfigError::Parse(err) = err else {
+            return self.refused(err);
+        };
         // The parser's own words quote the lines around, and with them tokens.
-        let line = err.location().map(|place| format!(", line {}", place.line()));
-        self.refused(&format!("this is no kubeconfig{}", line.unwrap_or_default()))
+        let line = err
+            .location()
+            .map(|place| format!(", line {}", place.line()));
+        self.refused(&format!(
+            "this is no kubeconfig{}",
+            line.unwrap_or_default()
+        ))
     }
 
     fn place(&self) -> String {
@@ -131,7 +182,9 @@ impl Access {
 
 /// True if the kernel had no descriptor or no memory for the caller, as it may have a moment later.
 fn is_scarce(err: &io::Error) -> bool {
-    [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].iter().any(|errno| err.raw_os_error() == Some(*errno as i32))
+    [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM]
+        .iter()
+        .any(|errno| err.raw_os_error() == Some(*errno as i32))
 }
 
 /// The kubeconfig that says the same.
@@ -145,12 +198,17 @@ fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeco
     .map_err(|err| SourceError::Lasting { why: format!("{place}: {err}") })
 }
 
-/// Secrets that a server that sends back its input could show. The written form of `who` is the only one that shows a
-/// secret.
+/// Secrets that a server that sends back its input could show. The written form of `who` is the
+/// only one that shows a secret.
 fn secrets(who: &AuthInfo) -> Vec<String> {
     let written = serde_json::to_value(who).unwrap_or_default();
-    let secrets = ["token", "password"].into_iter().filter_map(|key| written[key].as_str());
-    secrets.filter(|secret| !secret.is_empty()).map(str::to_owned).collect()
+    let secrets = ["token", "password"]
+        .into_iter()
+        .filter_map(|key| written[key].as_str());
+    secrets
+        .filter(|secret| !secret.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]

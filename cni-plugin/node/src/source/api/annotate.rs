@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 /// Most attempts, each behind a change by another writer.
 const ATTEMPTS: usize = 8;
 
-/// Changes an annotation of the pod with this uid. `may_patch` becomes false once the account has no right to patch, as that of
-/// Multus, whose role has `update` alone.
+/// Changes an annotation of the pod with this uid. `may_patch` becomes false once the account has
+/// no right to patch, as that of Multus, whose role has `update` alone.
 pub(super) async fn annotate(
     session: &Session<'_>,
     (pod, uid): (&ObjectName, &str),
@@ -37,9 +37,13 @@ pub(super) async fn annotate(
         };
         let now = known.get(edit.key).map(String::as_str);
         // It may be our own change, whose answer was lost.
-        let Some(value) = (edit.value)(now).filter(|value| Some(value.as_str()) != now) else { return Ok(()) };
+        let Some(value) = (edit.value)(now).filter(|value| Some(value.as_str()) != now) else {
+            return Ok(());
+        };
         let ask = Ask::annotate(pod, uid, (edit.key, &value), &known)?;
-        let Err((failure, attempts)) = session.answer(&ask).await else { return Ok(()) };
+        let Err((failure, attempts)) = session.answer(&ask).await else {
+            return Ok(());
+        };
         if failure.is_forbidden() {
             may_patch.set(false);
             return put(session, (pod, uid), edit).await;
@@ -60,23 +64,38 @@ pub(super) async fn annotate(
 }
 
 /// The pod's annotations.
-async fn read(session: &Session<'_>, name: &ObjectName, uid: &str) -> Result<BTreeMap<String, String>, SourceError> {
+async fn read(
+    session: &Session<'_>,
+    name: &ObjectName,
+    uid: &str,
+) -> Result<BTreeMap<String, String>, SourceError> {
     let pod = get_pod(session, name).await?;
-    if pod.uid == uid { Ok(pod.annotations) } else { Err(Ask::of_pod(name, uid)?.is_another()) }
+    if pod.uid == uid {
+        Ok(pod.annotations)
+    } else {
+        Err(Ask::of_pod(name, uid)?.is_another())
+    }
 }
 
-/// Reads the whole pod, changes the annotation, and writes it back unless it is another version by then. What the pod has
-/// beside, known to us or not, goes back as it came.
-async fn put(session: &Session<'_>, (pod, uid): (&ObjectName, &str), edit: &Edit<'_>) -> Result<(), SourceError> {
+/// Reads the whole pod, changes the annotation, and writes it back unless it is another version by
+/// then. What the pod has beside, known to us or not, goes back as it came.
+async fn put(
+    session: &Session<'_>,
+    (pod, uid): (&ObjectName, &str),
+    edit: &Edit<'_>,
+) -> Result<(), SourceError> {
     let get = Ask::of_pod(pod, uid)?;
     for _ in 0..ATTEMPTS {
         let body = session.send(&get).await?;
-        let mut object: Value = serde_json::from_slice(&body).map_err(|err| get.unreadable(&err))?;
+        let mut object: Value =
+            serde_json::from_slice(&body).map_err(|err| get.unreadable(&err))?;
         if object::uid(&object) != uid {
             return Err(get.is_another());
         }
         let place = object::annotation_of(&mut object, edit.key);
-        let Some(value) = (edit.value)(place.as_str()).filter(|value| Some(value.as_str()) != place.as_str()) else {
+        let Some(value) =
+            (edit.value)(place.as_str()).filter(|value| Some(value.as_str()) != place.as_str())
+        else {
             return Ok(());
         };
         *place = value.into();
@@ -91,5 +110,7 @@ async fn put(session: &Session<'_>, (pod, uid): (&ObjectName, &str), edit: &Edit
 }
 
 fn busy(pod: &ObjectName) -> SourceError {
-    SourceError::Passing { why: format!("update pod {pod}: another writer was faster {ATTEMPTS} times") }
+    SourceError::Passing {
+        why: format!("update pod {pod}: another writer was faster {ATTEMPTS} times"),
+    }
 }

@@ -79,7 +79,10 @@ impl Ask {
 
     /// The pod with this uid.
     pub(super) fn of_pod(pod: &ObjectName, uid: &str) -> Result<Self, SourceError> {
-        Ok(Self { uid: Some(uid.to_owned()), ..Self::get(Kind::Pod, pod)? })
+        Ok(Self {
+            uid: Some(uid.to_owned()),
+            ..Self::get(Kind::Pod, pod)?
+        })
     }
 
     /// A page of all objects of a kind; the first one, or what another one says is the next.
@@ -90,7 +93,9 @@ impl Ask {
     /// A page of the ResourceSlices of a node's driver, as [`Ask::list`].
     pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
         if !is_name(node) || !is_name(driver) {
-            let why = format!("list ResourceSlices: driver {driver:?} of node {node:?}: nothing can have this name");
+            let why = format!(
+                "list ResourceSlices: driver {driver:?} of node {node:?}: nothing can have this name"
+            );
             return Err(SourceError::Lasting { why });
         }
         let of = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
@@ -99,16 +104,35 @@ impl Ask {
 
     fn page(kind: Kind, form: &str, of: &str, next: &str) -> Result<Self, SourceError> {
         let path = kind.folder(None);
-        let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
-        let object = ObjectName { namespace: String::new(), name: String::new() };
-        let request =
-            Request::get(format!("{path}?limit={PAGE}{of}{from}")).header(header::ACCEPT, form).body(Vec::new());
-        let request = request.map_err(|err| SourceError::Lasting { why: format!("list {}s: {err}", kind.name()) })?;
-        Ok(Self { verb: "list", kind, object, uid: None, is_repeated: true, is_of_version: false, request })
+        let from = if next.is_empty() {
+            String::new()
+        } else {
+            format!("&continue={next}")
+        };
+        let object = ObjectName {
+            namespace: String::new(),
+            name: String::new(),
+        };
+        let request = Request::get(format!("{path}?limit={PAGE}{of}{from}"))
+            .header(header::ACCEPT, form)
+            .body(Vec::new());
+        let request = request.map_err(|err| SourceError::Lasting {
+            why: format!("list {}s: {err}", kind.name()),
+        })?;
+        Ok(Self {
+            verb: "list",
+            kind,
+            object,
+            uid: None,
+            is_repeated: true,
+            is_of_version: false,
+            request,
+        })
     }
 
-    /// One annotation of a pod with these ones. It goes by `pods/status`, which takes metadata as well: who may patch `pods` may
-    /// change the image of a running container, and who may patch their status may not. Nothing of the status is in the patch.
+    /// One annotation of a pod with these ones. It goes by `pods/status`, which takes metadata as
+    /// well: who may patch `pods` may change the image of a running container, and who may
+    /// patch their status may not. Nothing of the status is in the patch.
     pub(super) fn annotate(
         pod: &ObjectName,
         uid: &str,
@@ -116,26 +140,47 @@ impl Ask {
         present: &BTreeMap<String, String>,
     ) -> Result<Self, SourceError> {
         let patch = object::annotation(uid, (key, value), present);
-        Ok(Self { uid: Some(uid.to_owned()), ..Self::new("patch", Kind::Pod, pod, "/status", Some(&patch))? })
+        Ok(Self {
+            uid: Some(uid.to_owned()),
+            ..Self::new("patch", Kind::Pod, pod, "/status", Some(&patch))?
+        })
     }
 
     /// A whole pod with another annotation, by `pods/status`, in the version that it was read in.
     pub(super) fn put(pod: &ObjectName, uid: &str, body: &Value) -> Result<Self, SourceError> {
         let ask = Self::new("update", Kind::Pod, pod, "/status", Some(body))?;
-        Ok(Self { uid: Some(uid.to_owned()), is_of_version: true, ..ask })
+        Ok(Self {
+            uid: Some(uid.to_owned()),
+            is_of_version: true,
+            ..ask
+        })
     }
 
-    /// The status of a claim. Its uid is not in the patch: of a custom resource's status patch the server drops it.
+    /// The status of a claim. Its uid is not in the patch: of a custom resource's status patch the
+    /// server drops it.
     pub(super) fn fill(claim: &IpamClaim) -> Result<Self, SourceError> {
-        let ask = Self::new("patch", Kind::Claim, &claim.name, "/status", Some(&object::status_of_claim(claim)))?;
-        Ok(Self { uid: Some(claim.uid.clone()), is_of_version: true, ..ask })
+        let ask = Self::new(
+            "patch",
+            Kind::Claim,
+            &claim.name,
+            "/status",
+            Some(&object::status_of_claim(claim)),
+        )?;
+        Ok(Self {
+            uid: Some(claim.uid.clone()),
+            is_of_version: true,
+            ..ask
+        })
     }
 
     /// An event, sent once: a second one could be the first one's double.
     pub(super) fn tell(pod: &ObjectName, uid: &str, event: &Event) -> Result<Self, SourceError> {
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let event = object::event(pod, uid, event, node.trim(), Timestamp::now());
-        Ok(Self { is_repeated: false, ..Self::new("create", Kind::Event, pod, "", Some(&event))? })
+        Ok(Self {
+            is_repeated: false,
+            ..Self::new("create", Kind::Event, pod, "", Some(&event))?
+        })
     }
 
     fn new(
@@ -148,62 +193,129 @@ impl Ask {
         let what = format!("{verb} {} {object}", kind.name());
         // In a path such a name could lead to another object.
         if !is_name(&object.namespace) || !is_name(&object.name) {
-            return Err(SourceError::Lasting { why: format!("{what}: no object can have this name") });
+            return Err(SourceError::Lasting {
+                why: format!("{what}: no object can have this name"),
+            });
         }
         let folder = kind.folder(Some(&object.namespace));
         let (method, path, content) = match verb {
             "create" => (Method::POST, folder, JSON),
-            "update" => (Method::PUT, format!("{folder}/{}{subresource}", object.name), JSON),
+            "update" => (
+                Method::PUT,
+                format!("{folder}/{}{subresource}", object.name),
+                JSON,
+            ),
             "patch" => {
-                let form = if body.is_some_and(Value::is_array) { JSON_PATCH } else { MERGE_PATCH };
-                (Method::PATCH, format!("{folder}/{}{subresource}", object.name), form)
+                let form = if body.is_some_and(Value::is_array) {
+                    JSON_PATCH
+                } else {
+                    MERGE_PATCH
+                };
+                (
+                    Method::PATCH,
+                    format!("{folder}/{}{subresource}", object.name),
+                    form,
+                )
             }
             _ => (Method::GET, format!("{folder}/{}", object.name), JSON),
         };
-        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, JSON);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, JSON);
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, content);
         }
-        let request = request.body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default());
-        let request = request.map_err(|err| SourceError::Lasting { why: format!("{what}: {err}") })?;
+        let request = request.body(
+            body.map(|body| body.to_string().into_bytes())
+                .unwrap_or_default(),
+        );
+        let request = request.map_err(|err| SourceError::Lasting {
+            why: format!("{what}: {err}"),
+        })?;
         let object = object.clone();
-        Ok(Self { verb, kind, object, uid: None, is_repeated: true, is_of_version: false, request })
+        Ok(Self {
+            verb,
+            kind,
+            object,
+            uid: None,
+            is_repeated: true,
+            is_of_version: false,
+            request,
+        })
     }
 
     /// Error after its last attempt.
     pub(super) fn failed(&self, failure: Failure, attempts: u32) -> SourceError {
-        let tried = if attempts > 1 { format!(", tried {attempts} times") } else { String::new() };
+        let tried = if attempts > 1 {
+            format!(", tried {attempts} times")
+        } else {
+            String::new()
+        };
         match failure {
-            Failure::Answer { status: 404, is_object: true, .. } => SourceError::NotFound { what: self.what() },
-            Failure::Answer { status: 404, is_object: false, .. } => {
-                SourceError::NotFound { what: format!("{} (or its kind: are the CRDs applied?)", self.what()) }
-            }
+            Failure::Answer {
+                status: 404,
+                is_object: true,
+                ..
+            } => SourceError::NotFound { what: self.what() },
+            Failure::Answer {
+                status: 404,
+                is_object: false,
+                ..
+            } => SourceError::NotFound {
+                what: format!("{} (or its kind: are the CRDs applied?)", self.what()),
+            },
             Failure::Answer { is_uid: true, .. } => self.is_another(),
-            Failure::Answer { status, message, .. } => {
+            Failure::Answer {
+                status, message, ..
+            } => {
                 let why = format!("{} {}: {status}{tried}: {message}", self.verb, self.what());
-                if is_passing(status) { SourceError::Passing { why } } else { SourceError::Lasting { why } }
+                if is_passing(status) {
+                    SourceError::Passing { why }
+                } else {
+                    SourceError::Lasting { why }
+                }
             }
-            Failure::Silence { why } => {
-                SourceError::Passing { why: format!("{} {}: {why}{tried}", self.verb, self.what()) }
-            }
-            Failure::Stranger { why } => SourceError::Lasting { why: format!("{} {}: {why}", self.verb, self.what()) },
+            Failure::Silence { why } => SourceError::Passing {
+                why: format!("{} {}: {why}{tried}", self.verb, self.what()),
+            },
+            Failure::Stranger { why } => SourceError::Lasting {
+                why: format!("{} {}: {why}", self.verb, self.what()),
+            },
         }
     }
 
     /// That there is an object of this name, and its uid is another one.
     pub(super) fn is_another(&self) -> SourceError {
-        SourceError::NotFound { what: format!("{} with uid {}", self.what(), self.uid.as_deref().unwrap_or_default()) }
+        SourceError::NotFound {
+            what: format!(
+                "{} with uid {}",
+                self.what(),
+                self.uid.as_deref().unwrap_or_default()
+            ),
+        }
     }
 
-    /// That the answer is not what it should be. Its content could be a secret, so the place must do.
+    /// That the answer is not what it should be. Its content could be a secret, so the place must
+    /// do.
     pub(super) fn unreadable(&self, err: &serde_json::Error) -> SourceError {
         let place = format!("line {} column {}", err.line(), err.column());
-        SourceError::Lasting { why: format!("{} {}: the answer can't be read: {place}", self.verb, self.what()) }
+        SourceError::Lasting {
+            why: format!(
+                "{} {}: the answer can't be read: {place}",
+                self.verb,
+                self.what()
+            ),
+        }
     }
 
     fn what(&self) -> String {
         let kind = self.kind.name();
-        if self.object.name.is_empty() { format!("{kind}s") } else { format!("{kind} {}", self.object) }
+        if self.object.name.is_empty() {
+            format!("{kind}s")
+        } else {
+            format!("{kind} {}", self.object)
+        }
     }
 }
 
@@ -214,10 +326,15 @@ pub(super) fn is_passing(status: u16) -> bool {
 
 /// True if it can be an object's name, and changes nothing else of a path.
 fn is_name(name: &str) -> bool {
-    let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let is_good = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+    };
     name.len() <= NAME_MAX
         && name.bytes().all(is_good)
-        && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+        && name
+            .as_bytes()
+            .first()
+            .is_some_and(u8::is_ascii_alphanumeric)
 }
 
 #[cfg(test)]

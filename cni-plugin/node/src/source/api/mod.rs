@@ -5,7 +5,8 @@
 //!  Source::pod, annotate, … ─► Ask (verb, object, request) ──────────┴─► Session: attempts until one is answered
 //! ```
 //!
-//! A runtime of tokio on the calling thread drives the requests of one call side by side. Between calls nothing runs.
+//! A runtime of tokio on the calling thread drives the requests of one call side by side. Between
+//! calls nothing runs.
 
 mod access;
 mod annotate;
@@ -47,7 +48,8 @@ pub struct Limits {
     pub attempt: Duration,
     /// One call of [`Source`], all its attempts and pauses included.
     pub call: Duration,
-    /// All calls together. A runtime gives an ADD far longer, but other calls of the node wait behind it.
+    /// All calls together. A runtime gives an ADD far longer, but other calls of the node wait
+    /// behind it.
     pub process: Duration,
     /// An event, which nobody may wait for.
     pub event: Duration,
@@ -56,7 +58,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let [attempt, call, process, event] = [5, 10, 18, 3].map(Duration::from_secs);
-        Self { attempt, call, process, event }
+        Self {
+            attempt,
+            call,
+            process,
+            event,
+        }
     }
 }
 
@@ -84,7 +91,13 @@ struct Connected {
 impl Api {
     /// A source that has not asked yet: it reads no file.
     pub fn new(access: Access, limits: Limits) -> Self {
-        Self { access, limits, spent: Duration::ZERO, connected: None, may_patch: true }
+        Self {
+            access,
+            limits,
+            spent: Duration::ZERO,
+            connected: None,
+            may_patch: true,
+        }
     }
 
     /// Does `work` within `limit`, and connects before that if nobody has.
@@ -96,14 +109,30 @@ impl Api {
         let start = Instant::now();
         let left = self.limits.process.saturating_sub(self.spent);
         if left.is_zero() {
-            let why = format!("not asked: the API server has taken {:?} of this call already", self.spent);
+            let why = format!(
+                "not asked: the API server has taken {:?} of this call already",
+                self.spent
+            );
             return Err(SourceError::Passing { why });
         }
         let attempt = self.limits.attempt;
         let deadline = start + limit.min(left);
-        let done = self.connected().and_then(|Connected { runtime, clients, server, secrets }| {
-            runtime.block_on(work(&Session { clients, server, secrets, attempt, deadline: deadline.into() }))
-        });
+        let done = self.connected().and_then(
+            |Connected {
+                 runtime,
+                 clients,
+                 server,
+                 secrets,
+             }| {
+                runtime.block_on(work(&Session {
+                    clients,
+                    server,
+                    secrets,
+                    attempt,
+                    deadline: deadline.into(),
+                }))
+            },
+        );
         self.spent += start.elapsed();
         done
     }
@@ -120,12 +149,21 @@ impl Api {
 impl Connected {
     fn make(access: &Access, attempt: Duration) -> Result<Self, SourceError> {
         let runtime = runtime::start().map_err(|why| SourceError::Passing { why })?;
-        let Credentials { config, server, secrets } = runtime.block_on(access.credentials(attempt))?;
+        let Credentials {
+            config,
+            server,
+            secrets,
+        } = runtime.block_on(access.credentials(attempt))?;
         let clients = {
             let _inside = runtime.enter();
             Clients::new(config).map_err(|err| access.refused(&err))?
         };
-        Ok(Self { runtime, clients, server, secrets })
+        Ok(Self {
+            runtime,
+            clients,
+            server,
+            secrets,
+        })
     }
 }
 
@@ -139,7 +177,11 @@ impl Drop for Api {
 }
 
 impl Source for Api {
-    fn pod(&mut self, pod: &ObjectName, nads: &[ObjectName]) -> Result<(Pod, Vec<Nad>), SourceError> {
+    fn pod(
+        &mut self,
+        pod: &ObjectName,
+        nads: &[ObjectName],
+    ) -> Result<(Pod, Vec<Nad>), SourceError> {
         self.ask(self.limits.call, async |session| {
             let (pod, nads) = (pin!(get_pod(session, pod)), pin!(get_nads(session, nads)));
             match select(pod, nads).await {
@@ -151,23 +193,36 @@ impl Source for Api {
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        self.ask(self.limits.call, async |session| get_nads(session, names).await)
+        self.ask(self.limits.call, async |session| {
+            get_nads(session, names).await
+        })
     }
 
-    fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>) -> Result<(), SourceError> {
+    fn annotate(
+        &mut self,
+        pod: &ObjectName,
+        uid: &str,
+        edit: &Edit<'_>,
+    ) -> Result<(), SourceError> {
         let may_patch = Cell::new(self.may_patch);
         let limit = self.limits.call;
-        let done = self.ask(limit, async |session| annotate::annotate(session, (pod, uid), edit, &may_patch).await);
+        let done = self.ask(limit, async |session| {
+            annotate::annotate(session, (pod, uid), edit, &may_patch).await
+        });
         self.may_patch = may_patch.get();
         done
     }
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
-        self.ask(self.limits.event, async |session| session.send(&Ask::tell(pod, uid, event)?).await.map(drop))
+        self.ask(self.limits.event, async |session| {
+            session.send(&Ask::tell(pod, uid, event)?).await.map(drop)
+        })
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
-        self.ask(self.limits.call, async |session| get_claim(session, name).await)
+        self.ask(self.limits.call, async |session| {
+            get_claim(session, name).await
+        })
     }
 
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
@@ -189,15 +244,23 @@ impl Source for Api {
         self.ask(self.limits.call, async |session| {
             let ask = Ask::fill(claim)?;
             let filled = match session.send(&ask).await {
-                Ok(body) => object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?,
+                Ok(body) => {
+                    object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?
+                }
                 // It may be our own change, of which the answer was lost.
-                Err(err @ SourceError::Passing { .. }) => match get_claim(session, &claim.name).await {
-                    Ok(now) if now.uid != claim.uid || is_filled(&now, claim) => now,
-                    Ok(_) | Err(_) => return Err(err),
-                },
+                Err(err @ SourceError::Passing { .. }) => {
+                    match get_claim(session, &claim.name).await {
+                        Ok(now) if now.uid != claim.uid || is_filled(&now, claim) => now,
+                        Ok(_) | Err(_) => return Err(err),
+                    }
+                }
                 Err(err) => return Err(err),
             };
-            if filled.uid == claim.uid { Ok(()) } else { Err(ask.is_another()) }
+            if filled.uid == claim.uid {
+                Ok(())
+            } else {
+                Err(ask.is_another())
+            }
         })
     }
 
@@ -238,7 +301,9 @@ async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad
     let each = names.iter().map(async |name: &ObjectName| {
         let ask = Ask::get(Kind::Nad, name)?;
         match session.send(&ask).await {
-            Ok(body) => object::nad(name, &body).map(Some).map_err(|err| ask.unreadable(&err)),
+            Ok(body) => object::nad(name, &body)
+                .map(Some)
+                .map_err(|err| ask.unreadable(&err)),
             Err(SourceError::NotFound { .. }) => Ok(None),
             Err(err) => Err(err),
         }

@@ -135,20 +135,42 @@ struct Attribute {
 }
 
 pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
-    let PodObject { metadata, spec, status } = serde_json::from_slice(body)?;
-    let claims = spec.resource_claims.into_iter().chain(status.resource_claim_statuses);
+    let PodObject {
+        metadata,
+        spec,
+        status,
+    } = serde_json::from_slice(body)?;
+    let claims = spec
+        .resource_claims
+        .into_iter()
+        .chain(status.resource_claim_statuses);
     let claims = claims.chain([status.extended_resource_claim_status]);
-    let mut resource_claims: Vec<String> = claims.filter_map(|claim| claim.resource_claim_name).collect();
+    let mut resource_claims: Vec<String> = claims
+        .filter_map(|claim| claim.resource_claim_name)
+        .collect();
     resource_claims.sort_unstable();
     resource_claims.dedup();
     let is_over = matches!(status.phase.as_str(), "Succeeded" | "Failed");
-    let Meta { uid, annotations, .. } = metadata;
-    Ok(Pod { name: name.clone(), uid, annotations, resource_claims, node: spec.node_name, is_over })
+    let Meta {
+        uid, annotations, ..
+    } = metadata;
+    Ok(Pod {
+        name: name.clone(),
+        uid,
+        annotations,
+        resource_claims,
+        node: spec.node_name,
+        is_over,
+    })
 }
 
 pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
     let NadObject { metadata, spec } = serde_json::from_slice(body)?;
-    Ok(Nad { name: name.clone(), config: spec.config, annotations: metadata.annotations })
+    Ok(Nad {
+        name: name.clone(),
+        config: spec.config,
+        annotations: metadata.annotations,
+    })
 }
 
 /// Some of the objects of a list.
@@ -161,7 +183,8 @@ pub(super) struct Page {
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
-    /// null where there is none: a server that is asked for metadata alone says so. Never left out, which could be any object.
+    /// null where there is none: a server that is asked for metadata alone says so. Never left
+    /// out, which could be any object.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<Listed>>,
 }
@@ -184,30 +207,81 @@ struct Uid {
 
 /// A list, which has to say of each object who it is.
 pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
-    let List { metadata: ListMeta { next }, items } = serde_json::from_slice(body)?;
-    Ok(Page { uids: items.into_iter().flatten().map(|listed| listed.metadata.uid).collect(), next })
+    let List {
+        metadata: ListMeta { next },
+        items,
+    } = serde_json::from_slice(body)?;
+    Ok(Page {
+        uids: items
+            .into_iter()
+            .flatten()
+            .map(|listed| listed.metadata.uid)
+            .collect(),
+        next,
+    })
 }
 
 pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
-    let ClaimObject { metadata, spec: ClaimSpec { network, interface }, status } = serde_json::from_slice(body)?;
+    let ClaimObject {
+        metadata,
+        spec: ClaimSpec { network, interface },
+        status,
+    } = serde_json::from_slice(body)?;
     let Meta { uid, version, .. } = metadata;
     let owner_pod = status.owner_pod.map(|owner| match owner {
         OwnerPod::Object { name } | OwnerPod::Name(name) => name,
     });
-    let conditions = status.conditions.iter().filter_map(|value| Json::parse(value.to_string().as_bytes(), "").ok());
+    let conditions = status
+        .conditions
+        .iter()
+        .filter_map(|value| Json::parse(value.to_string().as_bytes(), "").ok());
     let (conditions, ips) = (conditions.collect(), status.ips);
-    Ok(IpamClaim { name: name.clone(), uid, network, interface, version, ips, owner_pod, conditions })
+    Ok(IpamClaim {
+        name: name.clone(),
+        uid,
+        network,
+        interface,
+        version,
+        ips,
+        owner_pod,
+        conditions,
+    })
 }
 
 /// The devices of some ResourceSlices, and the start of the next page.
 pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
-    let SliceList { metadata: ListMeta { next }, items } = serde_json::from_slice(body)?;
-    let of_slice = |SliceObject { spec: SliceSpec { pool: Pool { name, generation }, devices } }| {
-        devices.into_iter().map(move |Device { name: device, mut attributes }| {
-            let mut text = |key: &str| attributes.remove(key).and_then(|value| value.string).unwrap_or_default();
-            let (id, resource) = (text(DEVICE_ID), text(RESOURCE));
-            Offered { pool: String::clone(&name), generation, device, id, resource }
-        })
+    let SliceList {
+        metadata: ListMeta { next },
+        items,
+    } = serde_json::from_slice(body)?;
+    let of_slice = |SliceObject {
+                        spec:
+                            SliceSpec {
+                                pool: Pool { name, generation },
+                                devices,
+                            },
+                    }| {
+        devices.into_iter().map(
+            move |Device {
+                      name: device,
+                      mut attributes,
+                  }| {
+                let mut text = |key: &str| {
+                    attributes
+                        .remove(key)
+                        .and_then(|value| value.string)
+                        .unwrap_or_default()
+                };
+                let (id, resource) = (text(DEVICE_ID), text(RESOURCE));
+                Offered {
+                    pool: String::clone(&name),
+                    generation,
+                    device,
+                    id,
+                    resource,
+                }
+            },
+        )
     };
     Ok((items.into_iter().flat_map(of_slice).collect(), next))
 }
@@ -217,9 +291,14 @@ pub(super) fn seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A JSON Patch that sets one annotation of the pod with this uid, as long as its value is the one among `present`. The server
-/// leaves out an empty map, so that there is no place yet for the first annotation. Its `test` takes null for "not there".
-pub(super) fn annotation(uid: &str, (key, value): (&str, &str), present: &BTreeMap<String, String>) -> Value {
+/// A JSON Patch that sets one annotation of the pod with this uid, as long as its value is the one
+/// among `present`. The server leaves out an empty map, so that there is no place yet for the first
+/// annotation. Its `test` takes null for "not there".
+pub(super) fn annotation(
+    uid: &str,
+    (key, value): (&str, &str),
+    present: &BTreeMap<String, String>,
+) -> Value {
     const ALL: &str = "/metadata/annotations";
     let own = format!("{ALL}/{}", key.replace('~', "~0").replace('/', "~1"));
     let (path, before, after) = match present.get(key) {
@@ -246,7 +325,10 @@ pub(super) fn annotation_of<'o>(object: &'o mut Value, key: &str) -> &'o mut Val
 
 /// A patch that sets the status of a claim, where nobody has changed it since it was read.
 pub(super) fn status_of_claim(claim: &IpamClaim) -> Value {
-    let conditions = claim.conditions.iter().filter_map(|one| serde_json::from_str::<Value>(&one.to_string()).ok());
+    let conditions = claim
+        .conditions
+        .iter()
+        .filter_map(|one| serde_json::from_str::<Value>(&one.to_string()).ok());
     let conditions: Vec<Value> = conditions.collect();
     let mut status = json!({"ips": claim.ips, "conditions": conditions});
     if let Some(owner) = &claim.owner_pod {
@@ -255,7 +337,13 @@ pub(super) fn status_of_claim(claim: &IpamClaim) -> Value {
     json!({"metadata": {"resourceVersion": claim.version}, "status": status})
 }
 
-pub(super) fn event(pod: &ObjectName, uid: &str, event: &Event, node: &str, now: Timestamp) -> Value {
+pub(super) fn event(
+    pod: &ObjectName,
+    uid: &str,
+    event: &Event,
+    node: &str,
+    now: Timestamp,
+) -> Value {
     let severity = match event.severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",

@@ -1,6 +1,8 @@
-//! The kubelet's pod-resources socket: the devices that a pod was given. It is asked where a network takes one.
+//! The kubelet's pod-resources socket: the devices that a pod was given. It is asked where a
+//! network takes one.
 //!
-//! gRPC by hand: of the messages of `v1.PodResourcesLister` only what is read, so that nothing has to be generated.
+//! gRPC by hand: of the messages of `v1.PodResourcesLister` only what is read, so that nothing has
+//! to be generated.
 
 use super::runtime;
 use braid_core::cni::{Code, Error};
@@ -101,8 +103,12 @@ pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
     };
     let runtime = runtime::start().map_err(fail)?;
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });
-    let Ok(answer) = asked else { return Err(fail(format!("no answer within {PATIENCE:?}"))) };
-    let found = answer.map_err(fail)?.ok_or_else(|| fail("the kubelet does not know the pod".to_owned()))?;
+    let Ok(answer) = asked else {
+        return Err(fail(format!("no answer within {PATIENCE:?}")));
+    };
+    let found = answer
+        .map_err(fail)?
+        .ok_or_else(|| fail("the kubelet does not know the pod".to_owned()))?;
     Ok(given(found))
 }
 
@@ -112,8 +118,17 @@ fn given(found: PodResources) -> Given {
         for ContainerDevices { resource, ids } in devices {
             given.by_resource.entry(resource).or_default().extend(ids);
         }
-        for ClaimResource { driver, pool, device } in dynamic.into_iter().flat_map(|claim| claim.resources) {
-            let allocated = Allocated { driver, pool, device };
+        for ClaimResource {
+            driver,
+            pool,
+            device,
+        } in dynamic.into_iter().flat_map(|claim| claim.resources)
+        {
+            let allocated = Allocated {
+                driver,
+                pool,
+                device,
+            };
             // Containers may share a claim.
             if !given.allocated.contains(&allocated) {
                 given.allocated.push(allocated);
@@ -123,39 +138,61 @@ fn given(found: PodResources) -> Given {
     given
 }
 
-/// The devices of each pod in the bytes of an answer, of either question; for tests, which have no kubelet.
+/// The devices of each pod in the bytes of an answer, of either question; for tests, which have no
+/// kubelet.
 pub fn read(answer: &[u8]) -> Vec<Given> {
-    let of_get = GetResponse::decode(answer).ok().and_then(|answer| answer.pod);
-    let of_list = ListResponse::decode(answer).map(|answer| answer.pods).unwrap_or_default();
+    let of_get = GetResponse::decode(answer)
+        .ok()
+        .and_then(|answer| answer.pod);
+    let of_list = ListResponse::decode(answer)
+        .map(|answer| answer.pods)
+        .unwrap_or_default();
     of_get.into_iter().chain(of_list).map(given).collect()
 }
 
-/// Asks for the pod alone; for all of them where the kubelet is too old for that, or has it switched off.
+/// Asks for the pod alone; for all of them where the kubelet is too old for that, or has it
+/// switched off.
 async fn ask(socket: &Path, pod: &ObjectName) -> Result<Option<PodResources>, String> {
-    let channel = Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(|err| err.to_string())?;
+    let channel = Endpoint::from_shared(format!("unix://{}", socket.display()))
+        .map_err(|err| err.to_string())?;
     let channel = channel.connect().await.map_err(|err| innermost(&err))?;
     let mut client = Grpc::new(channel).max_decoding_message_size(MAX_BYTES);
-    let get = GetRequest { name: pod.name.clone(), namespace: pod.namespace.clone() };
+    let get = GetRequest {
+        name: pod.name.clone(),
+        namespace: pod.namespace.clone(),
+    };
     if let Ok(GetResponse { pod: Some(found) }) = call(&mut client, GET, get).await {
         return Ok(Some(found));
     }
     let ListResponse { pods } = call(&mut client, LIST, ListRequest {})
         .await
         .map_err(|status| format!("{LIST}: {:?}: {}", status.code(), status.message()))?;
-    Ok(pods.into_iter().find(|found| found.name == pod.name && found.namespace == pod.namespace))
+    Ok(pods
+        .into_iter()
+        .find(|found| found.name == pod.name && found.namespace == pod.namespace))
 }
 
 /// One question, asked again while the kubelet has no time for more.
-async fn call<Q, A>(client: &mut Grpc<Channel>, method: &'static str, question: Q) -> Result<A, Status>
+async fn call<Q, A>(
+    client: &mut Grpc<Channel>,
+    method: &'static str,
+    question: Q,
+) -> Result<A, Status>
 where
     Q: prost::Message + Clone + 'static,
     A: prost::Message + Default + 'static,
 {
     loop {
-        client.ready().await.map_err(|err| Status::unavailable(innermost(&err)))?;
+        client
+            .ready()
+            .await
+            .map_err(|err| Status::unavailable(innermost(&err)))?;
         let codec = ProstCodec::<Q, A>::default();
         let request = Request::new(question.clone());
-        match client.unary(request, PathAndQuery::from_static(method), codec).await {
+        match client
+            .unary(request, PathAndQuery::from_static(method), codec)
+            .await
+        {
             Ok(answer) => return Ok(answer.into_inner()),
             Err(status) if status.code() == tonic::Code::ResourceExhausted => sleep(PAUSE).await,
             Err(status) => return Err(status),

@@ -48,14 +48,23 @@ impl tower::Service<http::Request<Body>> for Kubelet {
             let refused = kubelet.refuses(request.uri().path());
             if is_get {
                 let get = service_fn(move |request: Request<GetRequest>| {
-                    let answer = refused.clone().map_or_else(|| kubelet.get(request.get_ref()), Err);
+                    let answer = refused
+                        .clone()
+                        .map_or_else(|| kubelet.get(request.get_ref()), Err);
                     async move { answer.map(Response::new) }
                 });
                 let codec = ProstCodec::<GetResponse, GetRequest>::default();
                 Ok(tonic::server::Grpc::new(codec).unary(get, request).await)
             } else {
                 let list = service_fn(move |_: Request<ListRequest>| {
-                    let answer = refused.clone().map_or_else(|| Ok(ListResponse { pods: kubelet.pods.clone() }), Err);
+                    let answer = refused.clone().map_or_else(
+                        || {
+                            Ok(ListResponse {
+                                pods: kubelet.pods.clone(),
+                            })
+                        },
+                        Err,
+                    );
                     async move { answer.map(Response::new) }
                 });
                 let codec = ProstCodec::<ListResponse, ListRequest>::default();
@@ -76,9 +85,11 @@ impl Kubelet {
         if !self.has_get {
             return Err(Status::unknown("PodResources API Get method disabled"));
         }
-        let is_it = |pod: &&PodResources| pod.name == asked.name && pod.namespace == asked.namespace;
+        let is_it =
+            |pod: &&PodResources| pod.name == asked.name && pod.namespace == asked.namespace;
         let pod = self.pods.iter().find(is_it).cloned();
-        pod.map(|pod| GetResponse { pod: Some(pod) }).ok_or_else(|| Status::unknown("pod not found"))
+        pod.map(|pod| GetResponse { pod: Some(pod) })
+            .ok_or_else(|| Status::unknown("pod not found"))
     }
 
     /// Asks it for the devices of pod `ns/web`; what it answers, and how often it was asked.
@@ -86,10 +97,19 @@ impl Kubelet {
         let folder = TempDir::new().expect("a folder");
         let socket = folder.path().join("kubelet.sock");
         let asked = Arc::clone(&self.asked);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
         let runtime = runtime.expect("a runtime");
-        let listener = runtime.block_on(async { UnixListener::bind(&socket) }).expect("bound");
-        runtime.spawn(Server::builder().add_service(self).serve_with_incoming(UnixListenerStream::new(listener)));
+        let listener = runtime
+            .block_on(async { UnixListener::bind(&socket) })
+            .expect("bound");
+        runtime.spawn(
+            Server::builder()
+                .add_service(self)
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
         let devices = devices(&socket, &web());
         let asked = asked.lock().expect("no panic").clone();
         (devices, asked)
@@ -97,7 +117,10 @@ impl Kubelet {
 }
 
 fn web() -> ObjectName {
-    ObjectName { namespace: "ns".to_owned(), name: "web".to_owned() }
+    ObjectName {
+        namespace: "ns".to_owned(),
+        name: "web".to_owned(),
+    }
 }
 
 fn pod(name: &str, containers: &[&[(&str, &[&str])]]) -> PodResources {
@@ -118,12 +141,26 @@ fn pod(name: &str, containers: &[&[(&str, &[&str])]]) -> PodResources {
 
 #[test]
 fn d9_the_devices_of_all_containers_are_told_by_resource() {
-    let web = pod("web", &[&[("a/vf", &["2", "1"]), ("b/vf", &["x"])], &[("a/vf", &["3"])]]);
+    let web = pod(
+        "web",
+        &[
+            &[("a/vf", &["2", "1"]), ("b/vf", &["x"])],
+            &[("a/vf", &["3"])],
+        ],
+    );
     let pods = vec![pod("other", &[&[("a/vf", &["9"])]]), web];
     for (has_get, methods) in [(true, &["Get"][..]), (false, &["Get", "List"])] {
-        let (devices, asked) = Kubelet { pods: pods.clone(), has_get, ..Kubelet::default() }.devices();
+        let (devices, asked) = Kubelet {
+            pods: pods.clone(),
+            has_get,
+            ..Kubelet::default()
+        }
+        .devices();
         let devices = devices.expect("devices").by_resource;
-        assert_eq!((devices["a/vf"].join(" "), devices["b/vf"].join(" ")), ("2 1 3".to_owned(), "x".to_owned()));
+        assert_eq!(
+            (devices["a/vf"].join(" "), devices["b/vf"].join(" ")),
+            ("2 1 3".to_owned(), "x".to_owned())
+        );
         assert_eq!(asked, methods);
     }
 }
@@ -132,33 +169,68 @@ fn d9_the_devices_of_all_containers_are_told_by_resource() {
 fn d9_a_device_of_a_claim_that_containers_share_is_told_once() {
     let resource = |device: &str| {
         let [driver, pool, device] = ["nic", "p", device].map(str::to_owned);
-        ClaimResource { driver, pool, device }
+        ClaimResource {
+            driver,
+            pool,
+            device,
+        }
     };
     let container = |devices: &[&str]| {
         let resources = devices.iter().copied().map(resource).collect();
-        ContainerResources { devices: Vec::new(), dynamic: vec![DynamicResource { resources }] }
+        ContainerResources {
+            devices: Vec::new(),
+            dynamic: vec![DynamicResource { resources }],
+        }
     };
     let mut web = pod("web", &[]);
     web.containers = vec![container(&["d1", "d2"]), container(&["d1"])];
-    let (devices, _) = Kubelet { pods: vec![web], has_get: true, ..Kubelet::default() }.devices();
-    let named: Vec<String> = devices.expect("devices").allocated.into_iter().map(|one| one.device).collect();
+    let (devices, _) = Kubelet {
+        pods: vec![web],
+        has_get: true,
+        ..Kubelet::default()
+    }
+    .devices();
+    let named: Vec<String> = devices
+        .expect("devices")
+        .allocated
+        .into_iter()
+        .map(|one| one.device)
+        .collect();
     assert_eq!(named, ["d1", "d2"]);
 }
 
 #[test]
 fn d9_a_busy_kubelet_is_asked_again() {
-    let kubelet = Kubelet { pods: vec![pod("web", &[])], has_get: true, busy: 2, ..Kubelet::default() };
+    let kubelet = Kubelet {
+        pods: vec![pod("web", &[])],
+        has_get: true,
+        busy: 2,
+        ..Kubelet::default()
+    };
     let (devices, asked) = kubelet.devices();
-    assert_eq!((devices.expect("an answer"), asked.len()), (Given::default(), 3));
+    assert_eq!(
+        (devices.expect("an answer"), asked.len()),
+        (Given::default(), 3)
+    );
 }
 
 #[test]
 fn d9_a_kubelet_that_is_not_there_or_does_not_know_the_pod_is_asked_again_by_the_runtime() {
-    let (unknown, _) = Kubelet { pods: vec![pod("other", &[])], ..Kubelet::default() }.devices();
+    let (unknown, _) = Kubelet {
+        pods: vec![pod("other", &[])],
+        ..Kubelet::default()
+    }
+    .devices();
     let unknown = unknown.expect_err("another pod");
-    assert!(unknown.code == Code::TryAgain && unknown.msg.contains("ns/web"), "{unknown}");
+    assert!(
+        unknown.code == Code::TryAgain && unknown.msg.contains("ns/web"),
+        "{unknown}"
+    );
     let none = devices(Path::new("/nowhere/kubelet.sock"), &web()).expect_err("no socket");
-    assert!(none.code == Code::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"), "{none}");
+    assert!(
+        none.code == Code::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"),
+        "{none}"
+    );
 }
 
 #[test]
@@ -167,18 +239,52 @@ fn what_a_kubelet_writes_is_read_back() {
         resource: resource.to_owned(),
         ids: ids.iter().map(ToString::to_string).collect(),
     };
-    let container = |devices| ContainerResources { devices, dynamic: Vec::new() };
+    let container = |devices| ContainerResources {
+        devices,
+        dynamic: Vec::new(),
+    };
     let containers = vec![
-        container(vec![devices("a/vf", &["0000:18:02.1"]), devices("b/vf", &[])]),
+        container(vec![
+            devices("a/vf", &["0000:18:02.1"]),
+            devices("b/vf", &[]),
+        ]),
         container(vec![devices("a/vf", &["0000:18:02.2"])]),
     ];
-    let pod = PodResources { name: "web".to_owned(), namespace: "ns".to_owned(), containers };
-    let of = |resource: &str, ids: &[&str]| (resource.to_owned(), ids.iter().map(ToString::to_string).collect());
-    let by_resource = [of("a/vf", &["0000:18:02.1", "0000:18:02.2"]), of("b/vf", &[])].into();
-    let expected = Given { by_resource, ..Given::default() };
+    let pod = PodResources {
+        name: "web".to_owned(),
+        namespace: "ns".to_owned(),
+        containers,
+    };
+    let of = |resource: &str, ids: &[&str]| {
+        (
+            resource.to_owned(),
+            ids.iter().map(ToString::to_string).collect(),
+        )
+    };
+    let by_resource = [
+        of("a/vf", &["0000:18:02.1", "0000:18:02.2"]),
+        of("b/vf", &[]),
+    ]
+    .into();
+    let expected = Given {
+        by_resource,
+        ..Given::default()
+    };
     // A list of one pod has the same bytes as the answer to `Get`.
-    let written = GetResponse { pod: Some(pod.clone()) }.encode_to_vec();
+    let written = GetResponse {
+        pod: Some(pod.clone()),
+    }
+    .encode_to_vec();
     assert_eq!(read(&written), [expected.clone(), expected.clone()]);
-    assert_eq!(read(&ListResponse { pods: vec![pod.clone(), pod] }.encode_to_vec()).last(), Some(&expected));
+    assert_eq!(
+        read(
+            &ListResponse {
+                pods: vec![pod.clone(), pod]
+            }
+            .encode_to_vec()
+        )
+        .last(),
+        Some(&expected)
+    );
     assert!(read(&written[..written.len() - 1]).is_empty());
 }

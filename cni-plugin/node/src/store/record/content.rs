@@ -32,12 +32,14 @@ pub struct Record {
     pub key: Key,
     /// `CNI_NETNS`.
     pub netns: Option<PathBuf>,
-    /// Number that tells the namespace from another one at the same path; none of a kernel before Linux 5.14.
+    /// Number that tells the namespace from another one at the same path; none of a kernel before
+    /// Linux 5.14.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
     /// `CNI_PATH`, for foreign plugins.
     pub path: Vec<PathBuf>,
-    /// The networks that the container is attached to, in order; one for a call by a network's own plugin.
+    /// The networks that the container is attached to, in order; one for a call by a network's own
+    /// plugin.
     pub attachments: Vec<Attached>,
     /// A status that the API could not be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +52,10 @@ pub struct Record {
     pub(super) boot: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde requires"
+)]
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -96,8 +101,9 @@ pub struct Attached {
     /// The file with its device information, which goes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file: Option<PathBuf>,
-    /// The plugins of the list whose addresses, or whose own work where they are foreign, are still to be given back, since
-    /// taking the attachment back failed in part. The steps are then those that could not be undone.
+    /// The plugins of the list whose addresses, or whose own work where they are foreign, are
+    /// still to be given back, since taking the attachment back failed in part. The steps are
+    /// then those that could not be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Vec<usize>>,
 }
@@ -118,17 +124,23 @@ impl Record {
         }
     }
 
-    /// True if it is a [`foreign`] record: the steps are not known, names alone say what there is to undo.
+    /// True if it is a [`foreign`] record: the steps are not known, names alone say what there is
+    /// to undo.
     pub fn is_second(&self) -> bool {
         self.boot.is_some()
     }
 
     /// Makes it a [`foreign`] record of this boot, for attachments that were found without any.
     pub fn into_second(self) -> Result<Self, crate::Error> {
-        Ok(Self { is_foreign: true, boot: Some(boot_id()?), ..self })
+        Ok(Self {
+            is_foreign: true,
+            boot: Some(boot_id()?),
+            ..self
+        })
     }
 
-    /// True if the node was booted since: neither the namespace nor anything of the kernel is there.
+    /// True if the node was booted since: neither the namespace nor anything of the kernel is
+    /// there.
     pub fn is_of_earlier_boot(&self) -> bool {
         self.is_second() && self.netns.is_none()
     }
@@ -140,7 +152,9 @@ impl Record {
 
     /// True if somebody began to take it back.
     pub fn is_leaving(&self) -> bool {
-        self.attachments.iter().any(|attached| attached.left.is_some())
+        self.attachments
+            .iter()
+            .any(|attached| attached.left.is_some())
     }
 
     /// All steps in order.
@@ -150,18 +164,27 @@ impl Record {
 
     /// The owner of an attachment.
     pub fn owner_of(&self, attached: &Attached) -> Owner {
-        Owner::new(&attached.network, &self.key.owner.container_id, attached.ifname.as_str())
+        Owner::new(
+            &attached.network,
+            &self.key.owner.container_id,
+            attached.ifname.as_str(),
+        )
     }
 
     /// The owner of an attachment's addresses.
     pub fn lease_owner_of(&self, attached: &Attached) -> Owner {
         let of_claim = |claim: &String| claimed::owner(&attached.network, claim);
-        attached.claim.as_ref().map_or_else(|| self.owner_of(attached), of_claim)
+        attached
+            .claim
+            .as_ref()
+            .map_or_else(|| self.owner_of(attached), of_claim)
     }
 
     /// The owners of all attachments.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
-        self.attachments.iter().map(|attached| self.owner_of(attached))
+        self.attachments
+            .iter()
+            .map(|attached| self.owner_of(attached))
     }
 
     /// The container's interface of an attachment.
@@ -202,7 +225,9 @@ impl Attached {
 
     /// The recorded result.
     pub fn result(&self) -> Option<Result<AddResult, Error>> {
-        self.result.as_ref().map(|json| AddResult::parse(json, Version::NEWEST))
+        self.result
+            .as_ref()
+            .map(|json| AddResult::parse(json, Version::NEWEST))
     }
 
     /// Takes over a result; one that the newest version can't say is left out.
@@ -212,9 +237,13 @@ impl Attached {
 
     /// Forgets the steps of some parts but for those that one of `inverses` takes back.
     pub fn keep(&mut self, parts: Range<usize>, inverses: &[Step]) {
-        let is_kept =
-            |step: &Step| step.inverse().is_some_and(|inverse| inverses.iter().any(|done| done.is_same_undo(&inverse)));
-        self.parts[parts].iter_mut().for_each(|part| part.retain(is_kept));
+        let is_kept = |step: &Step| {
+            step.inverse()
+                .is_some_and(|inverse| inverses.iter().any(|done| done.is_same_undo(&inverse)))
+        };
+        self.parts[parts]
+            .iter_mut()
+            .for_each(|part| part.retain(is_kept));
     }
 }
 

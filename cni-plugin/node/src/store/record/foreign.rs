@@ -1,10 +1,13 @@
-//! Records of foreign programs, kept across a reboot: `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
+//! Records of foreign programs, kept across a reboot:
+//! `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
 //!
-//! A call with a foreign plugin or IPAM has a second record here, written before the first such program is started and
-//! removed with the record proper. The kernel's state ends with a boot, an address that a foreign IPAM keeps does not. So it
-//! has all of a record but the steps, and names the boot. DEL and GC use it if the record proper is lost or damaged.
+//! A call with a foreign plugin or IPAM has a second record here, written before the first such
+//! program is started and removed with the record proper. The kernel's state ends with a boot, an
+//! address that a foreign IPAM keeps does not. So it has all of a record but the steps, and names
+//! the boot. DEL and GC use it if the record proper is lost or damaged.
 //!
-//! Compatibility: a [`Record`] with `layout` 3 and `boot`. Each later release reads every layout from 3 on.
+//! Compatibility: a [`Record`] with `layout` 3 and `boot`. Each later release reads every layout
+//! from 3 on.
 //!
 //! Nothing is synced: a file that a power cut left empty or cut off counts as none.
 
@@ -23,7 +26,10 @@ pub const ROOT: &str = "/var/lib/braid/foreign";
 
 /// All readable records below the root of a machine.
 pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
-    list::list_in(&root.at(ROOT))?.into_iter().map(of_this_boot).collect()
+    list::list_in(&root.at(ROOT))?
+        .into_iter()
+        .map(of_this_boot)
+        .collect()
 }
 
 /// Removes files that an interrupted write left, and folders without a record.
@@ -31,12 +37,16 @@ pub fn sweep(root: &Root) -> Result<(), Error> {
     for folder in list::folders_in(&root.at(ROOT))? {
         let files = list::entries(&folder).unwrap_or_default();
         let is_temp = |path: &Path| path.extension().is_some_and(|extension| extension == "tmp");
-        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
         if !files.iter().all(|path| is_temp(path)) {
             continue;
         }
         // A call that is busy with the container may be about to write there.
-        let Ok(_lock) = Folder::try_lock_in(root, name) else { continue };
+        let Ok(_lock) = Folder::try_lock_in(root, name) else {
+            continue;
+        };
         for path in files {
             let _ = fs::remove_file(path);
         }
@@ -56,8 +66,10 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
         None => boot_id()?,
         Some(boot) => boot.clone(),
     };
-    let without_steps =
-        |attached: &Attached| Attached { parts: vec![Vec::new(); attached.parts.len()], ..attached.clone() };
+    let without_steps = |attached: &Attached| Attached {
+        parts: vec![Vec::new(); attached.parts.len()],
+        ..attached.clone()
+    };
     let attachments = record.attachments.iter().map(without_steps).collect();
     let second = Record {
         layout: record.layout,
@@ -81,7 +93,10 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
         }
         fs::rename(&temp, path)
     };
-    serde_json::to_vec(&second).map_err(io::Error::from).and_then(write).doing(format_args!("write {}", path.display()))
+    serde_json::to_vec(&second)
+        .map_err(io::Error::from)
+        .and_then(write)
+        .doing(format_args!("write {}", path.display()))
 }
 
 /// Forgets the namespace of an earlier boot: another one may be at its path.

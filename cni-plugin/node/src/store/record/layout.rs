@@ -8,7 +8,8 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The layout that is written. Layouts 1 and 2 held one attachment; their steps [`Step`] reads by itself.
+/// The layout that is written. Layouts 1 and 2 held one attachment; their steps [`Step`] reads by
+/// itself.
 pub(super) const NEWEST: u32 = 3;
 
 /// A record of any layout.
@@ -73,8 +74,22 @@ impl From<Any> for Record {
                 left,
             }];
         }
-        let layout = if (1..NEWEST).contains(&layout) { NEWEST } else { layout };
-        Self { layout, key, netns, netns_cookie, path, attachments, owed, is_foreign, boot }
+        let layout = if (1..NEWEST).contains(&layout) {
+            NEWEST
+        } else {
+            layout
+        };
+        Self {
+            layout,
+            key,
+            netns,
+            netns_cookie,
+            path,
+            attachments,
+            owed,
+            is_foreign,
+            boot,
+        }
     }
 }
 
@@ -94,26 +109,44 @@ mod tests {
     #[test]
     fn a_record_of_the_first_layout_is_read_and_undone() {
         let record: Record = serde_json::from_str(include_str!("layout_1.json")).expect("a record");
-        let [attached] = &record.attachments[..] else { panic!("one attachment: {record:?}") };
-        assert_eq!(attached.parts.iter().map(Vec::len).collect::<Vec<_>>(), [17, 7, 3, 1, 2]);
+        let [attached] = &record.attachments[..] else {
+            panic!("one attachment: {record:?}")
+        };
+        assert_eq!(
+            attached.parts.iter().map(Vec::len).collect::<Vec<_>>(),
+            [17, 7, 3, 1, 2]
+        );
         let steps: Vec<Step> = record.steps().cloned().collect();
         let undone = render(&undo(&steps));
         let of = |command: &str| undone.lines().filter(|line| line.contains(command)).count();
-        assert_eq!((of("ip link del"), of("nft delete element"), undone.lines().count()), (2, 7, 9), "{undone}");
+        assert_eq!(
+            (
+                of("ip link del"),
+                of("nft delete element"),
+                undone.lines().count()
+            ),
+            (2, 7, 9),
+            "{undone}"
+        );
     }
 
     #[test]
     fn a_record_of_the_second_layout_is_what_the_newest_says_of_one_attachment() {
         let key = r#"{"network":"n","plugin":"bridge","container_id":"c","ifname":"eth0"}"#;
         let own = r#""args":"a=b","conf":{"type":"bridge"},"parts":[[{"Wait":{"Dad":{"ns":"pod","name":"eth0"}}}]]"#;
-        let second =
-            format!(r#"{{"layout":2,"key":{key},"netns":"/n","netns_cookie":7,"path":["/p"],{own},"left":[0]}}"#);
+        let second = format!(
+            r#"{{"layout":2,"key":{key},"netns":"/n","netns_cookie":7,"path":["/p"],{own},"left":[0]}}"#
+        );
         let newest = format!(
             r#"{{"layout":3,"key":{key},"netns":"/n","netns_cookie":7,"path":["/p"],"attachments":[
             {{"network":"n","ifname":"eth0","plugin":"bridge",{own},"left":[0]}}]}}"#
         );
-        let [second, newest]: [Record; 2] = [second, newest].map(|text| serde_json::from_str(&text).expect("a record"));
+        let [second, newest]: [Record; 2] =
+            [second, newest].map(|text| serde_json::from_str(&text).expect("a record"));
         assert_eq!(second, newest);
-        assert_eq!(newest, serde_json::from_str(&serde_json::to_string(&newest).expect("json")).expect("a record"));
+        assert_eq!(
+            newest,
+            serde_json::from_str(&serde_json::to_string(&newest).expect("json")).expect("a record")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Looking through records: of the node, of a container, of an owner. A record's content says whose it is.
+//! Looking through records: of the node, of a container, of an owner. A record's content says whose
+//! it is.
 
 use super::folder::{is_readable, part_name};
 use super::{Key, Record};
@@ -33,7 +34,9 @@ pub fn list_in(root: &Path) -> Result<Vec<Record>, Error> {
 pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     let mut records = Vec::new();
     for path in files_in(Path::new(ROOT))? {
-        let written = fs::metadata(&path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let written = fs::metadata(&path)
+            .and_then(|meta| meta.modified())
+            .unwrap_or(SystemTime::UNIX_EPOCH);
         records.extend(load(&path)?.map(|record| (record, written)));
     }
     Ok(records)
@@ -47,11 +50,15 @@ pub struct Damaged {
     path: PathBuf,
 }
 
-/// The files below a folder like [`ROOT`] whose records can't be read, where the folder tells the container.
+/// The files below a folder like [`ROOT`] whose records can't be read, where the folder tells the
+/// container.
 pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
     let mut damaged = Vec::new();
     for path in files_in(root)? {
-        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let folder = path
+            .parent()
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_str());
         let container = folder.filter(|name| is_readable(name)).map(str::to_owned);
         let found = container.map(|container_id| Damaged { container_id, path });
         damaged.extend(found.filter(Damaged::is_there));
@@ -60,9 +67,14 @@ pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
 }
 
 impl Damaged {
-    /// True if the file's name is that of a call of this network and plugin; type `braid` stands for all.
+    /// True if the file's name is that of a call of this network and plugin; type `braid` stands
+    /// for all.
     pub fn is_of(&self, network: &str, plugin: &str) -> bool {
-        let name = self.path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = self
+            .path
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         let mut parts = name.splitn(3, ':').skip(1);
         let is_network = parts.next() == Some(&part_name(network));
         is_network && (plugin == "braid" || parts.next() == Some(&part_name(plugin)))
@@ -79,8 +91,8 @@ impl Damaged {
     }
 }
 
-/// Shows all readable records of containers that no call is busy with, and says whether none was busy. None becomes busy
-/// meanwhile.
+/// Shows all readable records of containers that no call is busy with, and says whether none was
+/// busy. None becomes busy meanwhile.
 pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     each_in(Path::new(ROOT), |record, is_idle| {
         if is_idle {
@@ -89,22 +101,27 @@ pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     })
 }
 
-/// Shows all readable records below a folder like [`ROOT`], each with whether no call is busy with its container, and says
-/// whether none was busy. None becomes busy meanwhile.
+/// Shows all readable records below a folder like [`ROOT`], each with whether no call is busy with
+/// its container, and says whether none was busy. None becomes busy meanwhile.
 pub fn each_in(root: &Path, mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
     let mut all = true;
     for folder in folders_in(root)? {
-        let Ok(file) = File::open(&folder) else { continue };
+        let Ok(file) = File::open(&folder) else {
+            continue;
+        };
         let is_idle = file.try_lock().is_ok();
         all &= is_idle;
         for path in records_in(&folder).unwrap_or_default() {
-            load(&path)?.iter().for_each(|record| visit(record, is_idle));
+            load(&path)?
+                .iter()
+                .for_each(|record| visit(record, is_idle));
         }
     }
     Ok(all)
 }
 
-/// Removes the folders of containers that hold no record at all: an ADD ended between making the folder and writing to it.
+/// Removes the folders of containers that hold no record at all: an ADD ended between making the
+/// folder and writing to it.
 pub fn sweep_empty() -> Result<(), Error> {
     sweep_empty_in(Path::new(ROOT))
 }
@@ -112,7 +129,9 @@ pub fn sweep_empty() -> Result<(), Error> {
 /// The same below another folder than [`ROOT`].
 pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
     for folder in folders_in(root)? {
-        let Ok(file) = File::open(&folder) else { continue };
+        let Ok(file) = File::open(&folder) else {
+            continue;
+        };
         if file.try_lock().is_err() {
             continue;
         }
@@ -133,12 +152,16 @@ pub fn probe() -> Result<(), Error> {
     room::for_a_file(Path::new(ROOT)).doing(doing)
 }
 
-/// The records with an attachment of this owner ([`Owner::short`]). None where one can't be read: then nobody knows.
+/// The records with an attachment of this owner ([`Owner::short`]). None where one can't be read:
+/// then nobody knows.
 pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     let mut records: Vec<Record> = match Owner::parse(text) {
         Some(owner) => {
             let files = records_of(&owner.container_id).ok()?;
-            files.iter().map(|path| load(path).ok()?).collect::<Option<_>>()?
+            files
+                .iter()
+                .map(|path| load(path).ok()?)
+                .collect::<Option<_>>()?
         }
         None if Owner::is_digest(text) => list().ok()?,
         None => return None,
@@ -149,26 +172,40 @@ pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
 
 /// True if a record has an attachment of this owner, or may have.
 pub(crate) fn is_owned(text: &str) -> bool {
-    let Some(owner) = Owner::parse(text) else { return of_owner(text).is_none_or(|records| !records.is_empty()) };
-    let Ok(files) = records_of(&owner.container_id) else { return true };
-    files.iter().any(|path| read::<Owners>(path).map_or(true, |owners| owners.is_some_and(|owners| owners.has(&owner))))
+    let Some(owner) = Owner::parse(text) else {
+        return of_owner(text).is_none_or(|records| !records.is_empty());
+    };
+    let Ok(files) = records_of(&owner.container_id) else {
+        return true;
+    };
+    files.iter().any(|path| {
+        read::<Owners>(path).map_or(true, |owners| {
+            owners.is_some_and(|owners| owners.has(&owner))
+        })
+    })
 }
 
 /// The container that an owner's text names; none where that is not known.
 pub(crate) fn container_of(text: &str) -> Option<String> {
     if Owner::is_digest(text) {
-        return of_owner(text)?.pop().map(|record| record.key.owner.container_id);
+        return of_owner(text)?
+            .pop()
+            .map(|record| record.key.owner.container_id);
     }
     Owner::parse(text).map(|owner| owner.container_id)
 }
 
 /// The records of a container, the oldest first.
 pub(crate) fn of_container(container_id: &str) -> Result<Vec<Record>, Error> {
-    let files = records_of(container_id).doing(format_args!("list records of container {container_id}"))?;
+    let files =
+        records_of(container_id).doing(format_args!("list records of container {container_id}"))?;
     let written = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let mut dated: Vec<_> = files.iter().map(|path| (written(path), path)).collect();
     dated.sort();
-    let records = dated.into_iter().map(|(_, path)| load(path)).collect::<Result<Vec<_>, _>>()?;
+    let records = dated
+        .into_iter()
+        .map(|(_, path)| load(path))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(records.into_iter().flatten().collect())
 }
 
@@ -196,7 +233,9 @@ impl Owners {
     fn has(&self, owner: &Owner) -> bool {
         let is_its = |one: &OwnerOf| one.network == owner.network && one.ifname == owner.ifname;
         let is_one = self.attachments.is_empty() && self.key.owner == *owner;
-        is_one || self.key.owner.container_id == owner.container_id && self.attachments.iter().any(is_its)
+        is_one
+            || self.key.owner.container_id == owner.container_id
+                && self.attachments.iter().any(is_its)
     }
 }
 
@@ -218,13 +257,18 @@ fn records_of(container_id: &str) -> io::Result<Vec<PathBuf>> {
 
 pub(super) fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = entries(folder)?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     Ok(files)
 }
 
 pub(super) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect(),
         Err(err) if is_missing(&err) => Ok(Vec::new()),
         Err(err) => Err(err),
     }
@@ -232,13 +276,18 @@ pub(super) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// True if a file is not there, nor its folder.
 pub(super) fn is_missing(err: &io::Error) -> bool {
-    matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(
+        err.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     match fs::read(path) {
         Err(err) if is_missing(&err) => Ok(None),
-        read => Ok(serde_json::from_slice(&read.doing(format_args!("read {}", path.display()))?).ok()),
+        read => {
+            Ok(serde_json::from_slice(&read.doing(format_args!("read {}", path.display()))?).ok())
+        }
     }
 }
 
@@ -250,13 +299,25 @@ mod tests {
     use braid_core::name::IfName;
 
     fn record() -> Record {
-        let key = Key { owner: Owner::new("pods", "c", "eth0"), plugin: "braid".to_owned() };
+        let key = Key {
+            owner: Owner::new("pods", "c", "eth0"),
+            plugin: "braid".to_owned(),
+        };
         let attached = |network, ifname| {
             let ifname = IfName::parse(ifname).expect("a name");
-            let attachment = Attachment { container_id: "c".to_owned(), ifname, netns: None, args: String::new() };
+            let attachment = Attachment {
+                container_id: "c".to_owned(),
+                ifname,
+                netns: None,
+                args: String::new(),
+            };
             Attached::new(network, "bridge", &attachment, Json::Null.into())
         };
-        Record::new(key, None, vec![attached("blue", "eth0"), attached("red", "net1")])
+        Record::new(
+            key,
+            None,
+            vec![attached("blue", "eth0"), attached("red", "net1")],
+        )
     }
 
     #[test]
@@ -277,10 +338,22 @@ mod tests {
         let text = serde_json::to_string(&record()).expect("json");
         let owners: Owners = serde_json::from_str(&text).expect("owners");
         let owner = |text| Owner::parse(text).expect("an owner");
-        let texts = ["blue c eth0", "red c net1", "pods c eth0", "blue c net1", "red d net1"];
+        let texts = [
+            "blue c eth0",
+            "red c net1",
+            "pods c eth0",
+            "blue c net1",
+            "red d net1",
+        ];
         let has = texts.map(|text| owners.has(&owner(text)));
         assert_eq!(has, [true, true, false, false, false]);
-        let of_before = Owners { attachments: Vec::new(), ..owners };
-        assert_eq!(["pods c eth0", "blue c eth0"].map(|text| of_before.has(&owner(text))), [true, false]);
+        let of_before = Owners {
+            attachments: Vec::new(),
+            ..owners
+        };
+        assert_eq!(
+            ["pods c eth0", "blue c eth0"].map(|text| of_before.has(&owner(text))),
+            [true, false]
+        );
     }
 }

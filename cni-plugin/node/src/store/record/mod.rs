@@ -1,7 +1,9 @@
-//! Records of what calls did, on tmpfs: `/run/braid/attachments/<container>/<ifname>:<network>:<type>.json`.
+//! Records of what calls did, on tmpfs:
+//! `/run/braid/attachments/<container>/<ifname>:<network>:<type>.json`.
 //!
-//! A record is written before the first step and is gone after the last one is undone, so that a process killed at any
-//! moment leaves something that DEL and GC can act on. It dies with the kernel state that it describes.
+//! A record is written before the first step and is gone after the last one is undone, so that a
+//! process killed at any moment leaves something that DEL and GC can act on. It dies with the
+//! kernel state that it describes.
 
 mod content;
 mod folder;
@@ -12,6 +14,7 @@ mod list;
 pub use content::{Attached, Key, Owed, Record};
 pub use folder::Folder;
 pub use list::{
-    Damaged, ROOT, damaged_in, each_idle, each_in, list, list_dated, list_in, probe, sweep_empty, sweep_empty_in,
+    Damaged, ROOT, damaged_in, each_idle, each_in, list, list_dated, list_in, probe, sweep_empty,
+    sweep_empty_in,
 };
 pub(crate) use list::{container_of, is_owned, of_container, of_owner};

@@ -1,7 +1,9 @@
-//! Types of the running kernel, as it describes them (BTF): the number of a function, and the offset of a struct's member.
+//! Types of the running kernel, as it describes them (BTF): the number of a function, and the
+//! offset of a struct's member.
 //!
-//! Only for the first limited attachment that needs it; a look through all types takes a few milliseconds. The file
-//! `/sys/kernel/btf/vmlinux` says the same, a page for each read: more than a thousand system calls.
+//! Only for the first limited attachment that needs it; a look through all types takes a few
+//! milliseconds. The file `/sys/kernel/btf/vmlinux` says the same, a page for each read: more than
+//! a thousand system calls.
 
 use super::object::{ById, by_id, get_info};
 use super::{call, load_classifier};
@@ -72,30 +74,49 @@ impl Btf {
             bytes.get(part.clone()).map(|_| part)
         };
         let (types, strings) = (part(8)?, part(16)?);
-        Some(Self { bytes, types, strings })
+        Some(Self {
+            bytes,
+            types,
+            strings,
+        })
     }
 
     /// The number of a function; `ESRCH` where there is none of that name.
     pub(crate) fn function(&self, name: &str) -> Result<u32, Errno> {
-        let place = self.types().position(|one| one.kind == FUNC && self.is(one.name, name)).ok_or(Errno::ESRCH)?;
+        let place = self
+            .types()
+            .position(|one| one.kind == FUNC && self.is(one.name, name))
+            .ok_or(Errno::ESRCH)?;
         // The first type is number 1; 0 is `void`.
         u32::try_from(place + 1).or(Err(Errno::EPROTO))
     }
 
     /// Offset of a struct's member, in bytes; `ESRCH` where it has none of that name.
     pub(crate) fn offset(&self, of: &str, member: &str) -> Result<u32, Errno> {
-        let found = self.types().filter(|one| one.kind == STRUCT && self.is(one.name, of)).find_map(|one| {
-            let mut members = one.rest.chunks_exact(MEMBER);
-            let member = members.find(|at| number(at, 0).is_some_and(|name| self.is(name, member)))?;
-            let bits = number(member, 8)?;
-            Some(if one.flags & HAS_BITFIELDS == 0 { bits } else { bits & 0xff_ffff } / 8)
-        });
+        let found = self
+            .types()
+            .filter(|one| one.kind == STRUCT && self.is(one.name, of))
+            .find_map(|one| {
+                let mut members = one.rest.chunks_exact(MEMBER);
+                let member =
+                    members.find(|at| number(at, 0).is_some_and(|name| self.is(name, member)))?;
+                let bits = number(member, 8)?;
+                Some(
+                    if one.flags & HAS_BITFIELDS == 0 {
+                        bits
+                    } else {
+                        bits & 0xff_ffff
+                    } / 8,
+                )
+            });
         found.ok_or(Errno::ESRCH)
     }
 
     /// True if the string that begins there is this one.
     fn is(&self, start: u32, text: &str) -> bool {
-        let string = usize::try_from(start).ok().and_then(|start| self.bytes[self.strings.clone()].get(start..));
+        let string = usize::try_from(start)
+            .ok()
+            .and_then(|start| self.bytes[self.strings.clone()].get(start..));
         let rest = string.and_then(|string| string.strip_prefix(text.as_bytes()));
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
@@ -108,7 +129,12 @@ impl Btf {
             let kind = flags >> 24 & 0x1f;
             let rest = left.get(TYPE..TYPE + len_of(kind, flags & 0xffff)?)?;
             left = &left[TYPE + rest.len()..];
-            Some(Type { name, kind, flags, rest })
+            Some(Type {
+                name,
+                kind,
+                flags,
+                rest,
+            })
         })
     }
 }
@@ -123,17 +149,27 @@ fn bytes_of_kernel() -> Result<Vec<u8>, Errno> {
         found => found?,
     };
     let mut bytes = vec![0; usize::try_from(len).or(Err(Errno::EOVERFLOW))?];
-    get_info(&btf, &mut Info { btf: bytes.as_mut_ptr() as u64, btf_size: len, ..Info::default() })?;
+    get_info(
+        &btf,
+        &mut Info {
+            btf: bytes.as_mut_ptr() as u64,
+            btf_size: len,
+            ..Info::default()
+        },
+    )?;
     Ok(bytes)
 }
 
-/// The first of all that the kernel itself made, which is its own, and how many bytes it has: a module's is made of what is
-/// not in that one.
+/// The first of all that the kernel itself made, which is its own, and how many bytes it has: a
+/// module's is made of what is not in that one.
 fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     let mut attr = ById::default();
     loop {
         call(BTF_GET_NEXT_ID, &mut attr)?;
-        attr = ById { id: attr.next_id, ..ById::default() };
+        attr = ById {
+            id: attr.next_id,
+            ..ById::default()
+        };
         let btf = match by_id(BTF_GET_FD_BY_ID, attr.id) {
             // Somebody's, and gone meanwhile.
             Err(Errno::ENOENT) => continue,
@@ -147,7 +183,8 @@ fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     }
 }
 
-/// Number of bytes that follow a type of a kind with so many members (v6.18 `Documentation/bpf/btf.rst`).
+/// Number of bytes that follow a type of a kind with so many members (v6.18
+/// `Documentation/bpf/btf.rst`).
 fn len_of(kind: u32, members: u32) -> Option<usize> {
     let members = usize::try_from(members).ok()?;
     Some(match kind {
@@ -166,7 +203,10 @@ fn len_of(kind: u32, members: u32) -> Option<usize> {
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {

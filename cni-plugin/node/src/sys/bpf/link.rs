@@ -1,5 +1,6 @@
-//! Links of programs to a cgroup (Linux 5.7), and of others: the kernel takes a program away with the last descriptor or pin of its link, so
-//! that a call which is killed leaves nothing behind that nobody finds.
+//! Links of programs to a cgroup (Linux 5.7), and of others: the kernel takes a program away with
+//! the last descriptor or pin of its link, so that a call which is killed leaves nothing behind
+//! that nobody finds.
 
 use super::object::{get_info, raw};
 use super::{PROG_QUERY, Query, call, fd_of};
@@ -40,8 +41,17 @@ struct Info {
 }
 
 /// Has the program run for the cgroup and all below, as long as the link is held.
-pub(crate) fn create(program: &OwnedFd, cgroup: &OwnedFd, attach_type: u32) -> Result<OwnedFd, Errno> {
-    let mut attr = Create { prog_fd: raw(program), target_fd: raw(cgroup), attach_type, flags: 0 };
+pub(crate) fn create(
+    program: &OwnedFd,
+    cgroup: &OwnedFd,
+    attach_type: u32,
+) -> Result<OwnedFd, Errno> {
+    let mut attr = Create {
+        prog_fd: raw(program),
+        target_fd: raw(cgroup),
+        attach_type,
+        flags: 0,
+    };
     fd_of(call(LINK_CREATE, &mut attr)?)
 }
 
@@ -66,7 +76,11 @@ pub(crate) fn program(link: &OwnedFd) -> Result<u32, Errno> {
 
 /// `EPERM` where somebody has the cgroup's place for himself.
 pub(crate) fn is_open_to_all(cgroup: &OwnedFd, attach_type: u32) -> Result<(), Errno> {
-    let mut attr = Query { target: raw(cgroup), attach_type, ..Query::default() };
+    let mut attr = Query {
+        target: raw(cgroup),
+        attach_type,
+        ..Query::default()
+    };
     call(PROG_QUERY, &mut attr)?;
     let is_alone = attr.attach_flags & ALLOW_MULTI == 0 && attr.prog_cnt > 0;
     if is_alone { Err(Errno::EPERM) } else { Ok(()) }

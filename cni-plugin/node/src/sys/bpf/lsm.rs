@@ -19,12 +19,21 @@ struct Open {
 
 /// Has the program run as long as the link is held.
 pub(crate) fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
-    fd_of(call(RAW_TRACEPOINT_OPEN, &mut Open { name: 0, prog_fd: raw(program), padding: 0 })?)
+    fd_of(call(
+        RAW_TRACEPOINT_OPEN,
+        &mut Open {
+            name: 0,
+            prog_fd: raw(program),
+            padding: 0,
+        },
+    )?)
 }
 
-/// Asks a socket of another family for a link, as one of `AF_XDP` would: what is asked before goes by the address alone.
+/// Asks a socket of another family for a link, as one of `AF_XDP` would: what is asked before goes
+/// by the address alone.
 pub(crate) fn bind_as_xdp() -> Result<(), Errno> {
-    let socket = UnixDatagram::unbound().map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let socket = UnixDatagram::unbound()
+        .map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     let family = u16::try_from(libc::AF_XDP).or(Err(Errno::EAFNOSUPPORT))?;
     let mut address = [0u8; 16];
     address[..2].copy_from_slice(&family.to_ne_bytes());

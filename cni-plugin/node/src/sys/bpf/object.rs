@@ -30,7 +30,8 @@ pub(crate) const NO_PREALLOC: u32 = 1;
 const NOEXIST: u64 = 1;
 /// Length of `struct bpf_insn`.
 const INSTRUCTION: usize = 8;
-/// The first byte of an instruction that loads 64 bits, and the source register that makes them a map's descriptor.
+/// The first byte of an instruction that loads 64 bits, and the source register that makes them a
+/// map's descriptor.
 const LOAD_64: u8 = 0x18;
 const MAP_FD: u8 = 1 << 4;
 
@@ -128,9 +129,22 @@ impl<K, V> AsRawFd for Map<K, V> {
 
 impl<K: Copy, V: Copy> Map<K, V> {
     /// Makes one for so many entries.
-    pub(crate) fn create(name: &str, map_type: u32, entries: usize, flags: u32) -> Result<Self, Errno> {
-        let fd = create(name, map_type, [size_of::<K>(), size_of::<V>(), entries], flags)?;
-        Ok(Self { fd, holds: PhantomData })
+    pub(crate) fn create(
+        name: &str,
+        map_type: u32,
+        entries: usize,
+        flags: u32,
+    ) -> Result<Self, Errno> {
+        let fd = create(
+            name,
+            map_type,
+            [size_of::<K>(), size_of::<V>(), entries],
+            flags,
+        )?;
+        Ok(Self {
+            fd,
+            holds: PhantomData,
+        })
     }
 
     /// The one that is pinned there; none where nothing is, `EPROTO` where it is another.
@@ -155,7 +169,10 @@ impl<K: Copy, V: Copy> Map<K, V> {
         if sizes != [size_of::<K>(), size_of::<V>()].map(Ok) || !is_right(info.map_type) {
             return Err(Errno::EPROTO);
         }
-        Ok(Self { fd, holds: PhantomData })
+        Ok(Self {
+            fd,
+            holds: PhantomData,
+        })
     }
 
     /// Keeps it beyond this process.
@@ -166,18 +183,28 @@ impl<K: Copy, V: Copy> Map<K, V> {
     pub(crate) fn get(&self, key: &K) -> Result<Option<V>, Errno> {
         let mut value = MaybeUninit::<V>::uninit();
         let mut attr = self.element(key, value.as_mut_ptr() as u64, 0);
-        // SAFETY: the kernel wrote the whole value, whose length was compared with the map's when it was made or opened.
-        found(call(MAP_LOOKUP, &mut attr)).map(|found| found.map(|_| unsafe { value.assume_init() }))
+        // SAFETY: the kernel wrote the whole value, whose length was compared with the map's when
+        // it was made or opened.
+        found(call(MAP_LOOKUP, &mut attr))
+            .map(|found| found.map(|_| unsafe { value.assume_init() }))
     }
 
     /// Adds an element, `EEXIST` where there is one.
     pub(crate) fn add(&self, key: &K, value: &V) -> Result<(), Errno> {
-        call(MAP_UPDATE, &mut self.element(key, &raw const *value as u64, NOEXIST)).map(drop)
+        call(
+            MAP_UPDATE,
+            &mut self.element(key, &raw const *value as u64, NOEXIST),
+        )
+        .map(drop)
     }
 
     /// Writes an element, whatever was there.
     pub(crate) fn set(&self, key: &K, value: &V) -> Result<(), Errno> {
-        call(MAP_UPDATE, &mut self.element(key, &raw const *value as u64, 0)).map(drop)
+        call(
+            MAP_UPDATE,
+            &mut self.element(key, &raw const *value as u64, 0),
+        )
+        .map(drop)
     }
 
     /// Takes an element away; what is not there is success.
@@ -189,9 +216,17 @@ impl<K: Copy, V: Copy> Map<K, V> {
     pub(crate) fn next(&self, key: Option<&K>) -> Result<Option<K>, Errno> {
         let mut next = MaybeUninit::<K>::uninit();
         let key = key.map_or(0, |key| &raw const *key as u64);
-        let mut attr = Element { map_fd: raw(&self.fd), padding: 0, key, value: next.as_mut_ptr() as u64, flags: 0 };
-        // SAFETY: the kernel wrote the whole key, whose length was compared with the map's when it was made or opened.
-        found(call(MAP_GET_NEXT_KEY, &mut attr)).map(|found| found.map(|_| unsafe { next.assume_init() }))
+        let mut attr = Element {
+            map_fd: raw(&self.fd),
+            padding: 0,
+            key,
+            value: next.as_mut_ptr() as u64,
+            flags: 0,
+        };
+        // SAFETY: the kernel wrote the whole key, whose length was compared with the map's when it
+        // was made or opened.
+        found(call(MAP_GET_NEXT_KEY, &mut attr))
+            .map(|found| found.map(|_| unsafe { next.assume_init() }))
     }
 
     /// All keys, where nobody else changes the map.
@@ -204,13 +239,27 @@ impl<K: Copy, V: Copy> Map<K, V> {
     }
 
     fn element(&self, key: &K, value: u64, flags: u64) -> Element {
-        Element { map_fd: raw(&self.fd), padding: 0, key: &raw const *key as u64, value, flags }
+        Element {
+            map_fd: raw(&self.fd),
+            padding: 0,
+            key: &raw const *key as u64,
+            value,
+            flags,
+        }
     }
 }
 
 /// Loads a classifier.
 pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
-    load_as(Kind { prog_type: SCHED_CLS, ..Kind::default() }, name, instructions, maps)
+    load_as(
+        Kind {
+            prog_type: SCHED_CLS,
+            ..Kind::default()
+        },
+        name,
+        instructions,
+        maps,
+    )
 }
 
 /// Kind as which a program is loaded.
@@ -224,8 +273,14 @@ pub(crate) struct Kind {
     pub(crate) function: u32,
 }
 
-/// Loads a program of a kind; its maps are numbered in the order in which `cargo xtask ebpf` knows them.
-pub(crate) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
+/// Loads a program of a kind; its maps are numbered in the order in which `cargo xtask ebpf` knows
+/// them.
+pub(crate) fn load_as(
+    kind: Kind,
+    name: &str,
+    instructions: &[u8],
+    maps: &[RawFd],
+) -> Result<OwnedFd, Errno> {
     let instructions = with_maps(instructions, maps);
     let mut attr = Load {
         prog_type: kind.prog_type,
@@ -243,7 +298,11 @@ pub(crate) fn load_as(kind: Kind, name: &str, instructions: &[u8], maps: &[RawFd
 /// Object that is pinned there; none where nothing is.
 pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let path = c_string(path)?;
-    let mut attr = Pin { path: path.as_ptr() as u64, fd: 0, file_flags: 0 };
+    let mut attr = Pin {
+        path: path.as_ptr() as u64,
+        fd: 0,
+        file_flags: 0,
+    };
     match call(OBJ_GET, &mut attr) {
         // Without eBPF nothing is pinned.
         Err(Errno::ENOSYS) => Ok(None),
@@ -254,7 +313,15 @@ pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
 /// Pins a map or a program.
 pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let path = c_string(path)?;
-    call(OBJ_PIN, &mut Pin { path: path.as_ptr() as u64, fd: raw(fd), file_flags: 0 }).map(drop)
+    call(
+        OBJ_PIN,
+        &mut Pin {
+            path: path.as_ptr() as u64,
+            fd: raw(fd),
+            file_flags: 0,
+        },
+    )
+    .map(drop)
 }
 
 fn c_string(path: &Path) -> Result<CString, Errno> {
@@ -270,9 +337,16 @@ fn found<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
-/// The one with this id of what `BPF_*_GET_FD_BY_ID` asks for; `ENOENT` where there is none any more.
+/// The one with this id of what `BPF_*_GET_FD_BY_ID` asks for; `ENOENT` where there is none any
+/// more.
 pub(super) fn by_id(command: libc::c_long, id: u32) -> Result<OwnedFd, Errno> {
-    fd_of(call(command, &mut ById { id, ..ById::default() })?)
+    fd_of(call(
+        command,
+        &mut ById {
+            id,
+            ..ById::default()
+        },
+    )?)
 }
 
 /// The program with this id.
@@ -288,7 +362,11 @@ pub(crate) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
 /// Asks what the kernel says of a program or a map; `T` is the start of the struct for that.
 pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
     let info_len = u32::try_from(size_of::<T>()).unwrap_or_default();
-    let mut attr = GetInfo { fd: raw(of), info_len, info: &raw mut *info as u64 };
+    let mut attr = GetInfo {
+        fd: raw(of),
+        info_len,
+        info: &raw mut *info as u64,
+    };
     call(OBJ_GET_INFO, &mut attr).map(drop)
 }
 
@@ -309,10 +387,26 @@ pub(crate) struct Info {
 /// Asks what the kernel says of a program.
 pub(crate) fn program_info(program: &OwnedFd) -> Result<Info, Errno> {
     let mut map_ids = [0; 2];
-    let mut info = ProgInfo { nr_map_ids: 2, map_ids: map_ids.as_mut_ptr() as u64, ..ProgInfo::default() };
+    let mut info = ProgInfo {
+        nr_map_ids: 2,
+        map_ids: map_ids.as_mut_ptr() as u64,
+        ..ProgInfo::default()
+    };
     get_info(program, &mut info)?;
-    let ProgInfo { id, name, load_time, nr_map_ids, .. } = info;
-    Ok(Info { id, name, load_time, map_count: nr_map_ids, map_ids })
+    let ProgInfo {
+        id,
+        name,
+        load_time,
+        nr_map_ids,
+        ..
+    } = info;
+    Ok(Info {
+        id,
+        name,
+        load_time,
+        map_count: nr_map_ids,
+        map_ids,
+    })
 }
 
 /// The instructions with the maps' descriptors in the places that bear their numbers.
@@ -320,8 +414,14 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
     let mut instructions = instructions.to_vec();
     for instruction in instructions.chunks_exact_mut(INSTRUCTION) {
         if instruction[0] == LOAD_64 && instruction[1] & MAP_FD != 0 {
-            let place = instruction[4..].first_chunk().map_or(0, |place| u32::from_ne_bytes(*place));
-            let map = usize::try_from(place).ok().and_then(|place| maps.get(place)).copied().unwrap_or(-1);
+            let place = instruction[4..]
+                .first_chunk()
+                .map_or(0, |place| u32::from_ne_bytes(*place));
+            let map = usize::try_from(place)
+                .ok()
+                .and_then(|place| maps.get(place))
+                .copied()
+                .unwrap_or(-1);
             instruction[4..].copy_from_slice(&map.to_ne_bytes());
         }
     }
@@ -330,7 +430,8 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
 
 /// Makes a map with keys and values so long, for so many entries.
 fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u32) -> Result<OwnedFd, Errno> {
-    let [key_size, value_size, max_entries] = sizes.map(|size| u32::try_from(size).unwrap_or_default());
+    let [key_size, value_size, max_entries] =
+        sizes.map(|size| u32::try_from(size).unwrap_or_default());
     let mut attr = Create {
         map_type,
         key_size,

@@ -36,12 +36,15 @@ impl<K: Copy, V: Owned> Map<K, V> {
 
     /// Takes all of an owner's away.
     pub(crate) fn del_all_of(&self, owner: &str) -> Result<(), Errno> {
-        self.keys()?.iter().try_for_each(|key| self.del_of(key, owner))
+        self.keys()?
+            .iter()
+            .try_for_each(|key| self.del_of(key, owner))
     }
 
     /// All values, where nobody else changes the map.
     pub(crate) fn values(&self) -> Result<Vec<V>, Errno> {
-        let values: Result<Vec<Option<V>>, Errno> = self.keys()?.iter().map(|key| self.get(key)).collect();
+        let values: Result<Vec<Option<V>>, Errno> =
+            self.keys()?.iter().map(|key| self.get(key)).collect();
         Ok(values?.into_iter().flatten().collect())
     }
 

@@ -1,5 +1,5 @@
-//! Pins of maps, programs and links: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`, since several namespaces may
-//! see one such file system.
+//! Pins of maps, programs and links: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`,
+//! since several namespaces may see one such file system.
 
 use super::object::Map;
 use nix::errno::Errno;
@@ -47,10 +47,18 @@ pub(crate) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened.map_err(|err| errno_of(&err))?,
     };
-    let paths: Result<Vec<PathBuf>, Errno> =
-        entries.map(|entry| entry.map(|entry| entry.path()).map_err(|err| errno_of(&err))).collect();
+    let paths: Result<Vec<PathBuf>, Errno> = entries
+        .map(|entry| {
+            entry
+                .map(|entry| entry.path())
+                .map_err(|err| errno_of(&err))
+        })
+        .collect();
     let mut paths = paths?;
-    paths.retain(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes())));
+    paths.retain(|path| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
+    });
     paths.sort_unstable();
     Ok(paths)
 }
@@ -84,7 +92,13 @@ fn mount_bpffs() -> Result<(), Errno> {
     if statfs(BPFFS)?.filesystem_type() == BPF_FS_MAGIC {
         return Ok(());
     }
-    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=700"))
+    mount(
+        Some("bpf"),
+        BPFFS,
+        Some("bpf"),
+        MsFlags::empty(),
+        Some("mode=700"),
+    )
 }
 
 fn errno_of(err: &io::Error) -> Errno {

@@ -15,8 +15,20 @@ const MOST: usize = 64;
 /// The ids of the programs for what leaves a link of this thread's namespace.
 pub(crate) fn programs(link: u32) -> Result<Vec<u32>, Errno> {
     let mut ids = vec![0; MOST];
-    let (prog_ids, prog_cnt) = (ids.as_mut_ptr() as u64, u32::try_from(MOST).unwrap_or_default());
-    call(PROG_QUERY, &mut Query { target: link, attach_type: TCX_EGRESS, prog_ids, prog_cnt, ..Query::default() })?;
+    let (prog_ids, prog_cnt) = (
+        ids.as_mut_ptr() as u64,
+        u32::try_from(MOST).unwrap_or_default(),
+    );
+    call(
+        PROG_QUERY,
+        &mut Query {
+            target: link,
+            attach_type: TCX_EGRESS,
+            prog_ids,
+            prog_cnt,
+            ..Query::default()
+        },
+    )?;
     ids.retain(|id| *id != 0);
     Ok(ids)
 }

@@ -40,25 +40,39 @@ pub(super) fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])
             flags: u16::from_ne_bytes([head[6], head[7]]),
             seq: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
         };
-        let Some(body) = bytes.get(HEADER_LEN..len) else { return };
+        let Some(body) = bytes.get(HEADER_LEN..len) else {
+            return;
+        };
         see(&header, body);
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
 }
 
-/// Reads `struct nlmsgerr`: the negative errno, then (capped) the request's header, then attributes.
+/// Reads `struct nlmsgerr`: the negative errno, then (capped) the request's header, then
+/// attributes.
 pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
     let code = i32::from_ne_bytes(*body.first_chunk()?);
     if code == 0 {
         return None;
     }
-    let attributes = body.get(4 + HEADER_LEN..).filter(|_| header.flags & NLM_F_ACK_TLVS != 0).unwrap_or_default();
-    let text = |text| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned();
+    let attributes = body
+        .get(4 + HEADER_LEN..)
+        .filter(|_| header.flags & NLM_F_ACK_TLVS != 0)
+        .unwrap_or_default();
+    let text = |text| {
+        String::from_utf8_lossy(text)
+            .trim_end_matches('\0')
+            .to_owned()
+    };
     let ext_ack = find(NLMSGERR_ATTR_MSG, attributes).map(text);
-    Some(KernelError { ext_ack, ..Errno::from_raw(-code).into() })
+    Some(KernelError {
+        ext_ack,
+        ..Errno::from_raw(-code).into()
+    })
 }
 
-/// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the list.
+/// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the
+/// list.
 pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     const TYPE_MASK: u16 = 0x3fff;
     std::iter::from_fn(move || {
@@ -73,7 +87,9 @@ pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 /// The value of the first attribute of a type.
 pub fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
-    attributes_of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+    attributes_of(bytes)
+        .find(|(kind, _)| *kind == wanted)
+        .map(|(_, value)| value)
 }
 
 /// `NLA_F_NESTED`.
@@ -86,8 +102,8 @@ pub fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
     end(start, out);
 }
 
-/// Writes an attribute with whatever `inside` writes; [`NESTED`] in its kind where that are attributes and the kernel asks
-/// for the mark.
+/// Writes an attribute with whatever `inside` writes; [`NESTED`] in its kind where that are
+/// attributes and the kernel asks for the mark.
 pub fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
     let start = begin(kind, out);
     inside(out);
@@ -131,6 +147,9 @@ mod tests {
     #[test]
     fn cut_off_attributes_end_the_list() {
         let bytes = [8, 0, 1, 0, 1, 2, 3, 4, 9, 0, 2, 0, 1];
-        assert_eq!(attributes_of(&bytes).collect::<Vec<_>>(), [(1, &[1u8, 2, 3, 4][..])]);
+        assert_eq!(
+            attributes_of(&bytes).collect::<Vec<_>>(),
+            [(1, &[1u8, 2, 3, 4][..])]
+        );
     }
 }

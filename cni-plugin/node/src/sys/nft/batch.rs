@@ -92,12 +92,16 @@ pub(crate) const ETHER_ADDR: Part = Part { kind: 9, len: 8 };
 pub(crate) const PROTO: Part = Part { kind: 12, len: 4 };
 /// `inet_service`.
 pub(crate) const SERVICE: Part = Part { kind: 13, len: 4 };
-/// `ifname`. Its bytes are in the machine's order, which `nft` has to be told to show a key of nothing else.
+/// `ifname`. Its bytes are in the machine's order, which `nft` has to be told to show a key of
+/// nothing else.
 pub(crate) const IFNAME: Part = Part { kind: 41, len: 16 };
 
 /// Type and length of a concatenation: six bits of its number for each part.
 fn concatenated(parts: &[Part]) -> Part {
-    let add = |all: Part, part: &Part| Part { kind: all.kind << 6 | part.kind, len: all.len + part.len };
+    let add = |all: Part, part: &Part| Part {
+        kind: all.kind << 6 | part.kind,
+        len: all.len + part.len,
+    };
     parts.iter().fold(Part { kind: 0, len: 0 }, add)
 }
 
@@ -112,7 +116,13 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(family: Family, table: impl Into<Cow<'static, str>>) -> Self {
-        let mut batch = Self { bytes: Vec::with_capacity(1024), family, table: table.into(), seq: 0, start: 0 };
+        let mut batch = Self {
+            bytes: Vec::with_capacity(1024),
+            family,
+            table: table.into(),
+            seq: 0,
+            start: 0,
+        };
         batch.message(BATCH_BEGIN, 0, NFTABLES, |_| {});
         batch
     }
@@ -126,7 +136,8 @@ impl Batch {
 
     /// Commits the transaction.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<(), KernelError> {
-        // The last change asks for the acknowledgement: BATCH_END itself is answered only since Linux 6.10.
+        // The last change asks for the acknowledgement: BATCH_END itself is answered only since
+        // Linux 6.10.
         let last_seq = self.seq;
         if let Some(flags) = self.bytes.get_mut(self.start + 6) {
             *flags |= u8::try_from(ACK).unwrap_or_default();
@@ -138,9 +149,15 @@ impl Batch {
     fn message(&mut self, kind: u16, flags: u16, resource: u16, body: impl FnOnce(&mut Self)) {
         self.seq += 1;
         self.start = self.bytes.len();
-        self.bytes.extend_from_slice(&request(kind, flags, self.seq));
+        self.bytes
+            .extend_from_slice(&request(kind, flags, self.seq));
         let [high, low] = resource.to_be_bytes();
-        self.bytes.extend_from_slice(&[if resource == 0 { self.family as u8 } else { 0 }, 0, high, low]);
+        self.bytes.extend_from_slice(&[
+            if resource == 0 { self.family as u8 } else { 0 },
+            0,
+            high,
+            low,
+        ]);
         let start = self.start;
         body(self);
         let len = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
@@ -188,18 +205,37 @@ impl Batch {
         self.change(DELTABLE, 0, |_| {})
     }
 
-    /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added with it, once.
-    pub(crate) fn base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+    /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added
+    /// with it, once.
+    pub(crate) fn base_chain(
+        &mut self,
+        name: &str,
+        kind: &str,
+        hook: u32,
+        priority: i32,
+    ) -> &mut Self {
         self.new_base_chain(CREATE | EXCL, name, kind, hook, priority, None)
     }
 
     /// A base chain that may be there.
-    pub(crate) fn shared_base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) -> &mut Self {
+    pub(crate) fn shared_base_chain(
+        &mut self,
+        name: &str,
+        kind: &str,
+        hook: u32,
+        priority: i32,
+    ) -> &mut Self {
         self.new_base_chain(CREATE, name, kind, hook, priority, None)
     }
 
     /// A base chain of filters at a hook of one link. It must be new.
-    pub(crate) fn device_chain(&mut self, name: &str, hook: u32, priority: i32, device: &IfName) -> &mut Self {
+    pub(crate) fn device_chain(
+        &mut self,
+        name: &str,
+        hook: u32,
+        priority: i32,
+        device: &IfName,
+    ) -> &mut Self {
         self.new_base_chain(CREATE | EXCL, name, "filter", hook, priority, Some(device))
     }
 
@@ -255,7 +291,15 @@ impl Batch {
 
     /// A map from a key to a verdict.
     pub(crate) fn verdict_map(&mut self, name: &str, key: &[Part]) -> &mut Self {
-        self.new_set(EXCL, name, key, Some(Part { kind: DATA_VERDICT, len: 0 }))
+        self.new_set(
+            EXCL,
+            name,
+            key,
+            Some(Part {
+                kind: DATA_VERDICT,
+                len: 0,
+            }),
+        )
     }
 
     /// A map from a key to a value.
@@ -266,13 +310,17 @@ impl Batch {
     fn new_set(&mut self, flags: u16, name: &str, key: &[Part], value: Option<Part>) -> &mut Self {
         let (id, Part { kind, len }) = (self.seq, concatenated(key));
         self.change(NEWSET, CREATE | flags, |b| {
-            b.text(2, name).number(3, value.map_or(0, |_| SET_MAP)).number(4, kind).number(5, len);
+            b.text(2, name)
+                .number(3, value.map_or(0, |_| SET_MAP))
+                .number(4, kind)
+                .number(5, len);
             if let Some(Part { kind, len }) = value {
                 b.number(6, kind).number(7, len);
             }
             b.number(10, id);
             if *key == [IFNAME] {
-                // Type 0 is the key's byte order, four bytes long, and 1 means the machine's (libnftnl's udata).
+                // Type 0 is the key's byte order, four bytes long, and 1 means the machine's
+                // (libnftnl's udata).
                 let mut userdata = vec![0, 4];
                 userdata.extend(1u32.to_ne_bytes());
                 b.put(13, &userdata);
@@ -282,8 +330,15 @@ impl Batch {
 
     /// An element that must be new, with a comment.
     ///
-    /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment, which names the owner.
-    pub(crate) fn add_element(&mut self, set: &str, key: &[u8], means: &Means, comment: &str) -> &mut Self {
+    /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment,
+    /// which names the owner.
+    pub(crate) fn add_element(
+        &mut self,
+        set: &str,
+        key: &[u8],
+        means: &Means,
+        comment: &str,
+    ) -> &mut Self {
         self.element(NEWSETELEM, CREATE | EXCL, set, key, |b| {
             let verdict = match means {
                 Means::Goto(chain) => Some(Verdict::Goto(chain)),
@@ -317,7 +372,14 @@ impl Batch {
         self.element(DELSETELEM, 0, set, key, |_| {})
     }
 
-    fn element(&mut self, kind: u16, flags: u16, set: &str, key: &[u8], more: impl FnOnce(&mut Self)) -> &mut Self {
+    fn element(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        set: &str,
+        key: &[u8],
+        more: impl FnOnce(&mut Self),
+    ) -> &mut Self {
         self.change(kind, flags, |b| {
             b.text(2, set);
             b.nest(3, |b| {
@@ -354,7 +416,11 @@ impl Batch {
         comment: Option<&str>,
         expressions: impl FnOnce(&mut Self),
     ) -> &mut Self {
-        let flags = if place == Place::Last { CREATE | APPEND } else { CREATE };
+        let flags = if place == Place::Last {
+            CREATE | APPEND
+        } else {
+            CREATE
+        };
         self.change(NEWRULE, flags, |b| {
             b.text(2, chain);
             b.nest(4, expressions);

@@ -71,7 +71,10 @@ impl Batch {
     /// Loads bytes of the packet.
     pub(crate) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
         self.expression("payload", |b| {
-            b.number(1, to).number(2, base).number(3, offset).number(4, len);
+            b.number(1, to)
+                .number(2, base)
+                .number(3, offset)
+                .number(4, len);
         })
     }
 
@@ -171,7 +174,9 @@ impl Batch {
     /// Goes on only if one of these bits of the connection's status is set.
     fn has_status(&mut self, register: u32, bits: u32) -> &mut Self {
         const STATUS: u32 = 2;
-        self.connection(STATUS, register).mask(register, &bits.to_ne_bytes()).differs(register, &[0; 4])
+        self.connection(STATUS, register)
+            .mask(register, &bits.to_ne_bytes())
+            .differs(register, &[0; 4])
     }
 
     /// Goes on only if the register has another value.
@@ -189,7 +194,8 @@ impl Batch {
         })
     }
 
-    /// Goes on only if the packet is more than may pass: bytes per second, and how many may come at once.
+    /// Goes on only if the packet is more than may pass: bytes per second, and how many may come at
+    /// once.
     pub(crate) fn limit(&mut self, (rate, burst): (u64, u32)) -> &mut Self {
         const BYTES: u32 = 1;
         const OVER: u32 = 1;
@@ -211,7 +217,10 @@ impl Batch {
     pub(crate) fn destination_nat(&mut self, ip: Ip, addr: u32, port: u32) -> &mut Self {
         const DNAT: u32 = 1;
         self.expression("nat", |b| {
-            b.number(1, DNAT).number(2, ip as u32).number(3, addr).number(5, port);
+            b.number(1, DNAT)
+                .number(2, ip as u32)
+                .number(3, addr)
+                .number(5, port);
         })
     }
 
@@ -220,24 +229,30 @@ impl Batch {
         const STATE: u32 = 0;
         const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
         let bits = ESTABLISHED_OR_RELATED.to_ne_bytes();
-        self.connection(STATE, register).mask(register, &bits).differs(register, &[0; 4])
+        self.connection(STATE, register)
+            .mask(register, &bits)
+            .differs(register, &[0; 4])
     }
 
     /// Goes on only if the packet goes to who began its connection.
     pub(crate) fn goes_back(&mut self, register: u32) -> &mut Self {
         const DIRECTION: u32 = 1;
         const REPLY: u8 = 1;
-        self.connection(DIRECTION, register).equals(register, &[REPLY])
+        self.connection(DIRECTION, register)
+            .equals(register, &[REPLY])
     }
 
     /// Goes on only if all these bits of the packet's mark are set.
     pub(crate) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
-        self.meta(META_MARK, register).mask(register, &bits.to_ne_bytes()).equals(register, &bits.to_ne_bytes())
+        self.meta(META_MARK, register)
+            .mask(register, &bits.to_ne_bytes())
+            .equals(register, &bits.to_ne_bytes())
     }
 
     /// Keeps only `kept` of the packet's mark, and sets `set`.
     pub(crate) fn set_mark(&mut self, register: u32, kept: u32, set: u32) -> &mut Self {
-        self.meta(META_MARK, register).bitwise(register, &kept.to_ne_bytes(), &set.to_ne_bytes());
+        self.meta(META_MARK, register)
+            .bitwise(register, &kept.to_ne_bytes(), &set.to_ne_bytes());
         self.expression("meta", |b| {
             b.number(2, META_MARK).number(3, register);
         })

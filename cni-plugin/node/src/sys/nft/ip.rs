@@ -60,6 +60,7 @@ impl Batch {
 
     /// Goes on only if the address in the first register is of the subnet.
     pub(crate) fn within(&mut self, net: &IpNet) -> &mut Self {
-        self.mask(REG_1, &bytes(net.netmask())).equals(REG_1, &bytes(net.network()))
+        self.mask(REG_1, &bytes(net.netmask()))
+            .equals(REG_1, &bytes(net.network()))
     }
 }

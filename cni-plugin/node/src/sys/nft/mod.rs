@@ -1,7 +1,8 @@
 //! nf_tables over netlink: transactions, expressions of rules, and what the kernel shows.
 //!
-//! An attachment is one element of a map or a set, so adding, removing and matching cost the same with one pod or a
-//! thousand. Tables, chains and rules are made once, when the first element finds them missing.
+//! An attachment is one element of a map or a set, so adding, removing and matching cost the same
+//! with one pod or a thousand. Tables, chains and rules are made once, when the first element finds
+//! them missing.
 
 pub(crate) mod batch;
 pub(crate) mod expression;
@@ -17,8 +18,12 @@ use read::{element, elements};
 
 /// Sends the first batch; where the kernel misses what it names, the next, larger one.
 ///
-/// Another process may make the same things meanwhile, so a larger batch that finds them made starts over.
-pub(crate) fn first_that_fits(socket: &mut Socket, batches: &[&dyn Fn() -> Batch]) -> Result<(), KernelError> {
+/// Another process may make the same things meanwhile, so a larger batch that finds them made
+/// starts over.
+pub(crate) fn first_that_fits(
+    socket: &mut Socket,
+    batches: &[&dyn Fn() -> Batch],
+) -> Result<(), KernelError> {
     const ROUNDS: usize = 8;
     let mut at = 0;
     let mut last = KernelError::from(Errno::ENOENT);
@@ -57,7 +62,11 @@ pub(crate) fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelErr
 }
 
 /// The same in the table of another family.
-pub(crate) fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> Result<(), KernelError> {
+pub(crate) fn del_all_in(
+    socket: &mut Socket,
+    family: Family,
+    all: &[Spot],
+) -> Result<(), KernelError> {
     if all.is_empty() {
         return Ok(());
     }
@@ -68,9 +77,9 @@ pub(crate) fn del_all_in(socket: &mut Socket, family: Family, all: &[Spot]) -> R
     });
     match del.send(socket) {
         // Somebody took one away meanwhile, and the kernel none: one by one.
-        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
-            all.chunks(1).try_for_each(|one| del_all_in(socket, family, one))
-        }
+        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => all
+            .chunks(1)
+            .try_for_each(|one| del_all_in(socket, family, one)),
         other => gone_is_fine(other),
     }
 }
@@ -96,11 +105,20 @@ pub(crate) fn those(
 }
 
 /// Takes away all that an owner has in these sets.
-pub(crate) fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) -> Result<(), KernelError> {
+pub(crate) fn del_of(
+    socket: &mut Socket,
+    sets: &[&'static str],
+    owner: &str,
+) -> Result<(), KernelError> {
     let mut own = Vec::new();
     for set in sets {
-        let found = elements(socket, Family::Inet, set)?.into_iter().filter(|element| element.comment == owner);
-        own.extend(found.map(|element| Spot { set, key: element.key }));
+        let found = elements(socket, Family::Inet, set)?
+            .into_iter()
+            .filter(|element| element.comment == owner);
+        own.extend(found.map(|element| Spot {
+            set,
+            key: element.key,
+        }));
     }
     del_all(socket, &own)
 }
@@ -109,7 +127,11 @@ pub(crate) fn del_of(socket: &mut Socket, sets: &[&'static str], owner: &str) ->
 pub(crate) fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {
-        owners.extend(elements(socket, Family::Inet, set)?.into_iter().map(|element| element.comment));
+        owners.extend(
+            elements(socket, Family::Inet, set)?
+                .into_iter()
+                .map(|element| element.comment),
+        );
     }
     owners.sort_unstable();
     owners.dedup();

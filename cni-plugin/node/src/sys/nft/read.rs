@@ -3,7 +3,9 @@
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
 use super::key::TABLE;
-use crate::sys::netlink::{DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest};
+use crate::sys::netlink::{
+    DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest,
+};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 
@@ -62,7 +64,9 @@ pub(crate) fn element(
     let request = |out: &mut Vec<u8>| {
         about(out, family, &[TABLE, set]);
         nest(NESTED | 3, out, |out| {
-            nest(NESTED | 1, out, |out| nest(NESTED | 1, out, |out| attr(1, key, out)));
+            nest(NESTED | 1, out, |out| {
+                nest(NESTED | 1, out, |out| attr(1, key, out));
+            });
         });
     };
     match socket.call(SUBSYS | GETSETELEM, 0, request) {
@@ -74,9 +78,14 @@ pub(crate) fn element(
 
 /// The elements of a set; none where the table or the set does not exist.
 ///
-/// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of rules, never in those
-/// of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`); the generations tell.
-pub(crate) fn elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, KernelError> {
+/// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of
+/// rules, never in those of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`);
+/// the generations tell.
+pub(crate) fn elements(
+    socket: &mut Socket,
+    family: Family,
+    set: &str,
+) -> Result<Vec<Element>, KernelError> {
     for _ in 0..DUMP_TRIES {
         match socket.dump(SUBSYS | GETSETELEM, |out| about(out, family, &[TABLE, set])) {
             Ok(messages) if is_of_one_generation(&messages) => {
@@ -92,23 +101,42 @@ pub(crate) fn elements(socket: &mut Socket, family: Family, set: &str) -> Result
 
 fn is_of_one_generation(messages: &[Message]) -> bool {
     let generation = |message: &Message| message.body.get(2..GENMSG_LEN).map(<[u8]>::to_vec);
-    messages.windows(2).all(|pair| generation(&pair[0]) == generation(&pair[1]))
+    messages
+        .windows(2)
+        .all(|pair| generation(&pair[0]) == generation(&pair[1]))
 }
 
 fn parse_elements(message: &Message) -> Vec<Element> {
     let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
     let element = |(_, element)| {
         let key = find(1, find(1, element)?)?.to_vec();
-        let data = find(2, element).and_then(|data| find(1, data)).unwrap_or_default().to_vec();
-        Some(Element { key, data, comment: comment_in(find(6, element).unwrap_or_default()) })
+        let data = find(2, element)
+            .and_then(|data| find(1, data))
+            .unwrap_or_default()
+            .to_vec();
+        Some(Element {
+            key,
+            data,
+            comment: comment_in(find(6, element).unwrap_or_default()),
+        })
     };
-    attributes_of(find(3, body).unwrap_or_default()).filter_map(element).collect()
+    attributes_of(find(3, body).unwrap_or_default())
+        .filter_map(element)
+        .collect()
 }
 
 /// The rules of a chain; none where the table or the chain does not exist.
-pub(crate) fn rules(socket: &mut Socket, family: Family, table: &str, chain: &str) -> Result<Vec<Rule>, KernelError> {
+pub(crate) fn rules(
+    socket: &mut Socket,
+    family: Family,
+    table: &str,
+    chain: &str,
+) -> Result<Vec<Rule>, KernelError> {
     match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[table, chain])) {
-        Ok(messages) => Ok(messages.iter().filter_map(|message| parse_rule(message, chain)).collect()),
+        Ok(messages) => Ok(messages
+            .iter()
+            .filter_map(|message| parse_rule(message, chain))
+            .collect()),
         Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
         Err(err) => Err(err),
     }
@@ -133,7 +161,10 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
         is_for_all: true,
     };
     for (_, expression) in attributes_of(find(4, body).unwrap_or_default()) {
-        rule.note(&text(find(1, expression)?), find(2, expression).unwrap_or_default());
+        rule.note(
+            &text(find(1, expression)?),
+            find(2, expression).unwrap_or_default(),
+        );
     }
     Some(rule)
 }
@@ -144,27 +175,40 @@ impl Rule {
         match name {
             // A verdict: data, verdict, and of that the code and the chain.
             "immediate" => {
-                let verdict = find(2, data).and_then(|data| find(2, data)).unwrap_or_default();
+                let verdict = find(2, data)
+                    .and_then(|data| find(2, data))
+                    .unwrap_or_default();
                 self.jumps_to = find(2, verdict).map(text);
-                self.decides = find(1, verdict).and_then(|code| Some(i32::from_be_bytes(*code.first_chunk()?)));
+                self.decides = find(1, verdict)
+                    .and_then(|code| Some(i32::from_be_bytes(*code.first_chunk()?)));
             }
             "reject" => self.decides = Some(Verdict::Drop.code()),
             "counter" => self.counted = number(2, data).unwrap_or_default(),
             "log" => {}
             "limit" => {
                 self.is_for_all = false;
-                let burst = find(3, data).and_then(|burst| Some(u32::from_be_bytes(*burst.first_chunk()?)));
+                let burst =
+                    find(3, data).and_then(|burst| Some(u32::from_be_bytes(*burst.first_chunk()?)));
                 self.limit = number(1, data).zip(burst);
             }
             // Its data, then their value.
             "cmp" => {
                 self.is_for_all = false;
-                self.compares.extend(find(3, data).and_then(|data| find(1, data)).map(<[u8]>::to_vec));
+                self.compares.extend(
+                    find(3, data)
+                        .and_then(|data| find(1, data))
+                        .map(<[u8]>::to_vec),
+                );
             }
-            // An older iptables compares a mark by itself: name, revision, and in its own struct first the mark.
+            // An older iptables compares a mark by itself: name, revision, and in its own struct
+            // first the mark.
             "match" if find(1, data).is_some_and(|name| text(name) == "mark") => {
                 self.is_for_all = false;
-                self.compares.extend(find(3, data).and_then(|info| info.get(..4)).map(<[u8]>::to_vec));
+                self.compares.extend(
+                    find(3, data)
+                        .and_then(|info| info.get(..4))
+                        .map(<[u8]>::to_vec),
+                );
             }
             "match" if find(1, data).is_some_and(|name| text(name) == "comment") => {}
             _ => self.is_for_all = false,
@@ -178,7 +222,10 @@ impl Rule {
 }
 
 /// The chains of braid's table that have a rule; none where it does not exist.
-pub(crate) fn chains_with_rules(socket: &mut Socket, family: Family) -> Result<BTreeSet<String>, KernelError> {
+pub(crate) fn chains_with_rules(
+    socket: &mut Socket,
+    family: Family,
+) -> Result<BTreeSet<String>, KernelError> {
     let chain = |message: &Message| {
         let body = message.body.get(GENMSG_LEN..)?;
         (text(find(1, body)?) == TABLE).then(|| find(2, body).map(text))?
@@ -196,7 +243,9 @@ fn number(kind: u16, data: &[u8]) -> Option<u64> {
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+    String::from_utf8_lossy(bytes)
+        .trim_end_matches('\0')
+        .to_owned()
 }
 
 /// The comment in user data: type 0, then its length with the NUL (libnftnl's udata).
@@ -213,7 +262,9 @@ mod tests {
 
     #[test]
     fn a_change_between_two_datagrams_shows_in_their_generations() {
-        let of = |generation: u8| Message { body: vec![1, 0, 0, generation, 8, 0] };
+        let of = |generation: u8| Message {
+            body: vec![1, 0, 0, generation, 8, 0],
+        };
         assert!(is_of_one_generation(&[]) && is_of_one_generation(&[of(7), of(7)]));
         assert!(!is_of_one_generation(&[of(7), of(7), of(8)]));
     }

@@ -4,8 +4,9 @@ use super::{emit, u16_of};
 use braid_core::name::{IfName, LinkName, Mac};
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan, InfoVrf, IpVlanMode,
-    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode, NetkitPolicy, Prop,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan,
+    InfoVrf, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
+    MacVlanMode, NetkitMode, NetkitPolicy, Prop,
 };
 use std::os::fd::RawFd;
 
@@ -31,7 +32,8 @@ pub struct NewLink<'a> {
     pub parent: Option<u32>,
     /// Length of the transmit queue in packets.
     pub tx_queue_len: Option<u32>,
-    /// One queue each way: a virtual link has no use for more, and each costs two RCU grace periods at creation.
+    /// One queue each way: a virtual link has no use for more, and each costs two RCU grace
+    /// periods at creation.
     pub one_queue: bool,
 }
 
@@ -64,7 +66,10 @@ pub enum NewKind<'a> {
 fn message(link: &NewLink<'_>) -> LinkMessage {
     let mut message = LinkMessage::default();
     let attributes = &mut message.attributes;
-    attributes.extend(link.name.map(|name| LinkAttribute::IfName(name.to_string())));
+    attributes.extend(
+        link.name
+            .map(|name| LinkAttribute::IfName(name.to_string())),
+    );
     attributes.extend(link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
     attributes.extend(link.mtu.map(LinkAttribute::Mtu));
     attributes.extend(link.master.map(LinkAttribute::Controller));
@@ -85,22 +90,38 @@ fn message(link: &NewLink<'_>) -> LinkMessage {
 pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     let (kind, data) = match kind {
-        NewKind::Veth(peer) => (InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(self::message(peer))))),
-        NewKind::Netkit(peer, mode) => (InfoKind::Netkit, Some(InfoData::Netkit(netkit(peer, *mode)))),
+        NewKind::Veth(peer) => (
+            InfoKind::Veth,
+            Some(InfoData::Veth(InfoVeth::Peer(self::message(peer)))),
+        ),
+        NewKind::Netkit(peer, mode) => (
+            InfoKind::Netkit,
+            Some(InfoData::Netkit(netkit(peer, *mode))),
+        ),
         NewKind::Bridge { vlan_filtering } => {
-            let data = vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
+            let data =
+                vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
             (InfoKind::Bridge, data)
         }
         NewKind::Dummy => (InfoKind::Dummy, None),
         NewKind::Ifb => (InfoKind::Ifb, None),
-        NewKind::Vrf(table) => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
+        NewKind::Vrf(table) => (
+            InfoKind::Vrf,
+            Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)])),
+        ),
         NewKind::Macvlan(mode, bc_queue_len) => {
             let mut data = vec![InfoMacVlan::Mode(*mode)];
             data.extend(bc_queue_len.map(InfoMacVlan::BcQueueLen));
             (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
         }
-        NewKind::Ipvlan(mode) => (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(*mode)]))),
-        NewKind::Vlan(id) => (InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(*id)]))),
+        NewKind::Ipvlan(mode) => (
+            InfoKind::IpVlan,
+            Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(*mode)])),
+        ),
+        NewKind::Vlan(id) => (
+            InfoKind::Vlan,
+            Some(InfoData::Vlan(vec![InfoVlan::Id(*id)])),
+        ),
     };
     let mut info = vec![LinkInfo::Kind(kind)];
     info.extend(data.map(LinkInfo::Data));
@@ -108,32 +129,62 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_SETLINK` that gives the link with this index what a new one would have from the start.
+/// Body of `RTM_SETLINK` that gives the link with this index what a new one would have from the
+/// start.
 pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     message.header.index = index;
     emit(&message, out);
 }
 
-/// Attributes that a netkit alone has. Without a program either end lets all pass. What it takes off a packet that goes to another
-/// namespace, and how much space it leaves before one, are the kernel's choice: it is the same as for a veth.
+/// Attributes that a netkit alone has. Without a program either end lets all pass. What it takes
+/// off a packet that goes to another namespace, and how much space it leaves before one, are the
+/// kernel's choice: it is the same as for a veth.
 fn netkit(peer: &NewLink<'_>, mode: NetkitMode) -> Vec<InfoNetkit> {
     let pass = NetkitPolicy::Pass;
     let peer = InfoNetkit::Peer(message(peer));
-    vec![InfoNetkit::Mode(mode), InfoNetkit::Policy(pass), InfoNetkit::PeerPolicy(pass), peer]
+    vec![
+        InfoNetkit::Mode(mode),
+        InfoNetkit::Policy(pass),
+        InfoNetkit::PeerPolicy(pass),
+        peer,
+    ]
 }
 
-/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if asked to.
+/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if
+/// asked to.
 pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
-    complete(index, &NewLink { name: Some(name), up, ..NewLink::default() }, out);
+    complete(
+        index,
+        &NewLink {
+            name: Some(name),
+            up,
+            ..NewLink::default()
+        },
+        out,
+    );
 }
 
-/// Body of `RTM_SETLINK` that moves the link with this index to a namespace, or leaves it where it is, and gives it a name and
-/// an alias there. It is set up then if asked to: what is moved is down.
-pub fn moved(index: u32, netns: Option<RawFd>, (name, alias): (&IfName, &str), up: bool, out: &mut Vec<u8>) {
-    let mut message = message(&NewLink { name: Some(name), netns, up, ..NewLink::default() });
+/// Body of `RTM_SETLINK` that moves the link with this index to a namespace, or leaves it where it
+/// is, and gives it a name and an alias there. It is set up then if asked to: what is moved is
+/// down.
+pub fn moved(
+    index: u32,
+    netns: Option<RawFd>,
+    (name, alias): (&IfName, &str),
+    up: bool,
+    out: &mut Vec<u8>,
+) {
+    let mut message = message(&NewLink {
+        name: Some(name),
+        netns,
+        up,
+        ..NewLink::default()
+    });
     message.header.index = index;
-    message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+    message
+        .attributes
+        .push(LinkAttribute::IfAlias(alias.to_owned()));
     emit(&message, out);
 }
 
@@ -155,7 +206,14 @@ pub fn by_index(index: u32, out: &mut Vec<u8>) {
 
 /// Body of `RTM_GETLINK` by name, without the counters, which are most of the answer.
 pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
-    with(0, vec![named(name), LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])], out);
+    with(
+        0,
+        vec![
+            named(name),
+            LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]),
+        ],
+        out,
+    );
 }
 
 /// Body of `RTM_DELLINK` by name.
@@ -165,13 +223,29 @@ pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
 
 /// Body of `RTM_GETLINK` by an alternative name, without the counters.
 pub fn get_by_alt_name(name: &LinkName, out: &mut Vec<u8>) {
-    let name = LinkAttribute::Other(DefaultNla::new(libc::IFLA_ALT_IFNAME, [name.as_str().as_bytes(), &[0]].concat()));
-    with(0, vec![name, LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])], out);
+    let name = LinkAttribute::Other(DefaultNla::new(
+        libc::IFLA_ALT_IFNAME,
+        [name.as_str().as_bytes(), &[0]].concat(),
+    ));
+    with(
+        0,
+        vec![
+            name,
+            LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]),
+        ],
+        out,
+    );
 }
 
 /// Body of `RTM_NEWLINKPROP` or `RTM_DELLINKPROP`: an alternative name of the link with this index.
 pub fn alt_name(index: u32, name: &str, out: &mut Vec<u8>) {
-    with(index, vec![LinkAttribute::PropList(vec![Prop::AltIfName(name.to_owned())])], out);
+    with(
+        index,
+        vec![LinkAttribute::PropList(vec![Prop::AltIfName(
+            name.to_owned(),
+        )])],
+        out,
+    );
 }
 
 /// Body of `RTM_NEWLINK` that puts the link with this index under a master, or under none (0).
@@ -201,7 +275,14 @@ pub fn link_dump(out: &mut Vec<u8>) {
 
 /// The same in the namespace that the socket's knows by this number (Linux 4.15).
 pub fn link_dump_of(netns: i32, out: &mut Vec<u8>) {
-    with(0, vec![LinkAttribute::Other(DefaultNla::new(TARGET_NETNSID, netns.to_ne_bytes().to_vec()))], out);
+    with(
+        0,
+        vec![LinkAttribute::Other(DefaultNla::new(
+            TARGET_NETNSID,
+            netns.to_ne_bytes().to_vec(),
+        ))],
+        out,
+    );
 }
 
 /// Reads `RTM_NEWLINK`: what the link's frames begin with, as `ARPHRD_*`.
@@ -235,23 +316,42 @@ mod tests {
     fn a_netkit_is_asked_for_as_the_kernel_numbers_it() {
         let [name, peer] = ["nk1", "eth0"].map(|text| IfName::parse(text).expect("a name"));
         let mac = |last| Some(Mac([2, 0, 0, 0, 0, last]));
-        let new = NewLink { name: Some(&name), mac: mac(1), ..NewLink::default() };
-        let other = NewLink { name: Some(&peer), mac: mac(2), netns: Some(7), ..NewLink::default() };
+        let new = NewLink {
+            name: Some(&name),
+            mac: mac(1),
+            ..NewLink::default()
+        };
+        let other = NewLink {
+            name: Some(&peer),
+            mac: mac(2),
+            netns: Some(7),
+            ..NewLink::default()
+        };
         for (mode, number) in [(NetkitMode::L2, 0), (NetkitMode::L3, 1)] {
             let mut body = Vec::new();
             new_link(&new, &NewKind::Netkit(other, mode), &mut body);
             let of = |kind| find(kind, &body[HEAD..]);
             assert_eq!(of(IFNAME).map(text_of).as_deref(), Some("nk1"));
             assert_eq!(of(ADDRESS), Some(&[2, 0, 0, 0, 0, 1][..]));
-            assert_eq!(of(NUM_TX_QUEUES), None, "a netkit has one queue unless it is told");
+            assert_eq!(
+                of(NUM_TX_QUEUES),
+                None,
+                "a netkit has one queue unless it is told"
+            );
             let info = of(LINKINFO).expect("a kind");
             assert_eq!(find(KIND, info).map(text_of).as_deref(), Some("netkit"));
             let data = find(DATA, info).expect("what a netkit alone has");
             assert_eq!(find(MODE, data).and_then(u32_of), Some(number));
-            assert_eq!([POLICY, PEER_POLICY].map(|of| find(of, data).and_then(u32_of)), [Some(0); 2]);
+            assert_eq!(
+                [POLICY, PEER_POLICY].map(|of| find(of, data).and_then(u32_of)),
+                [Some(0); 2]
+            );
             assert_eq!(find(PRIMARY, data), None, "the kernel refuses who sets it");
             let peer = find(PEER_INFO, data).expect("the other end");
-            assert_eq!(find(IFNAME, &peer[HEAD..]).map(text_of).as_deref(), Some("eth0"));
+            assert_eq!(
+                find(IFNAME, &peer[HEAD..]).map(text_of).as_deref(),
+                Some("eth0")
+            );
             assert_eq!(find(ADDRESS, &peer[HEAD..]), Some(&[2, 0, 0, 0, 0, 2][..]));
             assert_eq!(find(NETNS_FD, &peer[HEAD..]).and_then(u32_of), Some(7));
         }

@@ -1,6 +1,8 @@
-//! Links and queues in rtnetlink's terms: requests are made typed, answers are read attribute by attribute.
+//! Links and queues in rtnetlink's terms: requests are made typed, answers are read attribute by
+//! attribute.
 //!
-//! Answers are read by hand on purpose: an attribute or a device that this code does not know must not fail an ADD.
+//! Answers are read by hand on purpose: an attribute or a device that this code does not know must
+//! not fail an ADD.
 
 pub mod link;
 pub mod netconf;
@@ -62,7 +64,9 @@ pub(crate) fn u16_of(value: &[u8]) -> Option<u16> {
 }
 
 pub(crate) fn text_of(value: &[u8]) -> String {
-    String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
+    String::from_utf8_lossy(value)
+        .trim_end_matches('\0')
+        .to_owned()
 }
 
 pub(crate) fn ip_of(value: &[u8]) -> Option<std::net::IpAddr> {

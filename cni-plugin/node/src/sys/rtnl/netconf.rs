@@ -23,5 +23,6 @@ pub fn of_all(family: u8, out: &mut Vec<u8>) {
 /// Reads `RTM_NEWNETCONF`: whether packets are forwarded.
 pub fn forwards(body: &[u8]) -> bool {
     let attributes = body.get(INFO_LEN..).unwrap_or_default();
-    attributes_of(attributes).any(|(kind, value)| kind == NETCONFA_FORWARDING && u32_of(value) == Some(1))
+    attributes_of(attributes)
+        .any(|(kind, value)| kind == NETCONFA_FORWARDING && u32_of(value) == Some(1))
 }

@@ -22,6 +22,9 @@ pub fn dump(out: &mut Vec<u8>) {
 
 /// Reads `RTM_NEWNSID`: the number; none where the namespace has none yet.
 pub fn parse(body: &[u8]) -> Option<i32> {
-    let (_, number) = attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;
-    u32_of(number).map(u32::cast_signed).filter(|number| *number >= 0)
+    let (_, number) =
+        attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;
+    u32_of(number)
+        .map(u32::cast_signed)
+        .filter(|number| *number >= 0)
 }

@@ -38,7 +38,8 @@ pub const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of the root that braid makes, `1:`.
 const HANDLE: u32 = 0x1_0000;
-/// Preference among several filters, of which the lowest is asked first; one that other programs choose as well.
+/// Preference among several filters, of which the lowest is asked first; one that other programs
+/// choose as well.
 const PREFERENCE: u32 = 1;
 /// The number of braid's own among its equals; one that nobody else chooses.
 const FILTER: u32 = 0xb1a1d;
@@ -76,8 +77,16 @@ pub fn clsact(index: u32, out: &mut Vec<u8>) {
     attr(TCA_KIND, b"clsact\0", out);
 }
 
-/// Body of `RTM_NEWTFILTER`: a program that decides by itself; `class_id` is what it reads in each packet.
-pub fn program(index: u32, hook: Hook, program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
+/// Body of `RTM_NEWTFILTER`: a program that decides by itself; `class_id` is what it reads in each
+/// packet.
+pub fn program(
+    index: u32,
+    hook: Hook,
+    program: RawFd,
+    name: &str,
+    class_id: u32,
+    out: &mut Vec<u8>,
+) {
     filter(index, hook, out);
     direct(program, name, class_id, out);
 }
@@ -102,12 +111,18 @@ pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u8>) {
-    head(index, FILTER, side(hook), preference << 16 | ALL_PROTOCOLS, out);
+    head(
+        index,
+        FILTER,
+        side(hook),
+        preference << 16 | ALL_PROTOCOLS,
+        out,
+    );
     attr(TCA_KIND, b"bpf\0", out);
 }
 
-/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us` microseconds ahead, with
-/// room for so many `packets`.
+/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us`
+/// microseconds ahead, with room for so many `packets`.
 pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     const LIMIT: u16 = 1;
     const FLOW_LIMIT: u16 = 2;
@@ -124,7 +139,8 @@ pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_NEWQDISC` for a root that lets so many bytes a second pass, `bucket` bytes at once, and `limit` bytes wait.
+/// Body of `RTM_NEWQDISC` for a root that lets so many bytes a second pass, `bucket` bytes at once,
+/// and `limit` bytes wait.
 pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
     const PARMS: u16 = 1;
     const RATE64: u16 = 4;
@@ -148,7 +164,8 @@ pub fn pfifo_fast(index: u32, out: &mut Vec<u8>) {
     attr(TCA_KIND, b"pfifo_fast\0", out);
 }
 
-/// Body of `RTM_NEWQDISC` for a queue behind `tbf` that keeps flows apart and none waiting longer than `target_us`.
+/// Body of `RTM_NEWQDISC` for a queue behind `tbf` that keeps flows apart and none waiting longer
+/// than `target_us`.
 pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
     const TARGET: u16 = 1;
     const INTERVAL: u16 = 3;
@@ -159,7 +176,11 @@ pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
     attr(TCA_KIND, b"fq_codel\0", out);
     nest(TCA_OPTIONS, out, |out| {
         attr(TARGET, &target_us.to_ne_bytes(), out);
-        attr(INTERVAL, &target_us.saturating_mul(TARGETS).to_ne_bytes(), out);
+        attr(
+            INTERVAL,
+            &target_us.saturating_mul(TARGETS).to_ne_bytes(),
+            out,
+        );
         attr(ECN, &1u32.to_ne_bytes(), out);
     });
 }
@@ -172,7 +193,9 @@ pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
     attr(TCA_KIND, b"htb\0", out);
     nest(TCA_OPTIONS, out, |out| {
-        nest(INIT, out, |out| numbers([VERSION, RATE_TO_QUANTUM, default, 0, 0], out));
+        nest(INIT, out, |out| {
+            numbers([VERSION, RATE_TO_QUANTUM, default, 0, 0], out);
+        });
     });
 }
 
@@ -183,7 +206,11 @@ pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     const CEIL64: u16 = 7;
     // Bytes that a class may send in its turn: two packets at least, or the kernel complains.
     const QUANTA: std::ops::RangeInclusive<u64> = 3_028..=60_000;
-    let parent = if class.parent == 0 { HANDLE } else { HANDLE | class.parent };
+    let parent = if class.parent == 0 {
+        HANDLE
+    } else {
+        HANDLE | class.parent
+    };
     head(index, HANDLE | class.number, parent, 0, out);
     attr(TCA_KIND, b"htb\0", out);
     nest(TCA_OPTIONS, out, |out| {
@@ -191,7 +218,16 @@ pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
         nest(PARMS, out, |out| {
             out.extend_from_slice(&rate_spec(class.rate));
             out.extend_from_slice(&rate_spec(class.ceil));
-            numbers([ticks(class.burst_ns), ticks(class.burst_ns), narrow(quantum), 0, class.prio], out);
+            numbers(
+                [
+                    ticks(class.burst_ns),
+                    ticks(class.burst_ns),
+                    narrow(quantum),
+                    0,
+                    class.prio,
+                ],
+                out,
+            );
         });
         attr(RATE64, &class.rate.to_ne_bytes(), out);
         attr(CEIL64, &class.ceil.to_ne_bytes(), out);
@@ -216,7 +252,8 @@ pub fn get_root(index: u32, out: &mut Vec<u8>) {
     head(index, 0, ROOT, 0, out);
 }
 
-/// Body of `RTM_GETQDISC` for the place beside the root where filters hang, of kind `clsact` or `ingress`.
+/// Body of `RTM_GETQDISC` for the place beside the root where filters hang, of kind `clsact` or
+/// `ingress`.
 pub fn get_beside(index: u32, out: &mut Vec<u8>) {
     head(index, 0, CLSACT, 0, out);
 }
@@ -256,7 +293,10 @@ pub struct Root {
 pub fn parse_root(body: &[u8]) -> Root {
     const STATS2: u16 = 7;
     let handle = body.get(8..12).and_then(u32_of);
-    let mut root = Root { is_chosen: handle.is_some_and(|handle| handle != 0), ..Root::default() };
+    let mut root = Root {
+        is_chosen: handle.is_some_and(|handle| handle != 0),
+        ..Root::default()
+    };
     for (kind, value) in attributes_of(body.get(HEAD_LEN..).unwrap_or_default()) {
         match kind {
             TCA_KIND => root.kind = text_of(value),
@@ -270,7 +310,9 @@ pub fn parse_root(body: &[u8]) -> Root {
 
 /// Reads `RTM_NEWQDISC`: what it is.
 pub fn parse_kind(body: &[u8]) -> String {
-    find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default()).map(text_of).unwrap_or_default()
+    find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default())
+        .map(text_of)
+        .unwrap_or_default()
 }
 
 /// True if `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
@@ -287,7 +329,12 @@ fn passed(stats: &[u8]) -> Passed {
     for (kind, value) in attributes_of(stats) {
         let number = |at: usize| value.get(at..at + 4).and_then(u32_of).map_or(0, u64::from);
         match kind {
-            BASIC => (passed.bytes, passed.packets) = (value.get(..8).and_then(u64_of).unwrap_or_default(), number(8)),
+            BASIC => {
+                (passed.bytes, passed.packets) = (
+                    value.get(..8).and_then(u64_of).unwrap_or_default(),
+                    number(8),
+                );
+            }
             QUEUE => (passed.dropped, passed.delayed) = (number(8), number(16)),
             _ => {}
         }
@@ -295,10 +342,14 @@ fn passed(stats: &[u8]) -> Passed {
     passed
 }
 
-/// The rate in the options of `tbf` or of a class of `htb`, in bytes per second: in the first attribute, and in another
-/// where it needs 64 bits.
+/// The rate in the options of `tbf` or of a class of `htb`, in bytes per second: in the first
+/// attribute, and in another where it needs 64 bits.
 fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
-    let narrow = || find(1, options).and_then(|parms| u32_of(parms.get(8..12)?)).map(u64::from);
+    let narrow = || {
+        find(1, options)
+            .and_then(|parms| u32_of(parms.get(8..12)?))
+            .map(u64::from)
+    };
     find(wide, options).and_then(u64_of).or_else(narrow)
 }
 
@@ -310,7 +361,9 @@ pub fn dump_classes(index: u32, out: &mut Vec<u8>) {
 /// Reads `RTM_NEWTCLASS`: the rate of the class with this number, in bytes per second.
 pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
     const RATE64: u16 = 6;
-    let attrs = body.get(HEAD_LEN..).filter(|_| u32_of(&body[8..12]) == Some(HANDLE | class))?;
+    let attrs = body
+        .get(HEAD_LEN..)
+        .filter(|_| u32_of(&body[8..12]) == Some(HANDLE | class))?;
     rate_in(find(TCA_OPTIONS, attrs)?, RATE64)
 }
 
@@ -327,11 +380,14 @@ pub(crate) fn bpf_options(body: &[u8]) -> Option<&[u8]> {
 /// Reads `RTM_NEWTFILTER`: the program's id and its class id; none for what runs none.
 pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
     let options = bpf_options(body)?;
-    Some((find(ID, options).and_then(u32_of)?, find(CLASSID, options).and_then(u32_of).unwrap_or_default()))
+    Some((
+        find(ID, options).and_then(u32_of)?,
+        find(CLASSID, options).and_then(u32_of).unwrap_or_default(),
+    ))
 }
 
-/// `struct tc_ratespec`; the link layer is Ethernet, so the kernel asks for no table. A rate beyond 32 bits stands in an
-/// attribute of its own.
+/// `struct tc_ratespec`; the link layer is Ethernet, so the kernel asks for no table. A rate beyond
+/// 32 bits stands in an attribute of its own.
 fn rate_spec(rate: u64) -> [u8; 12] {
     const ETHERNET: u8 = 1;
     let mut spec = [0; 12];

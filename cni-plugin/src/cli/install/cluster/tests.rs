@@ -1,6 +1,7 @@
 use super::*;
 
-/// A node below a folder: its plugin folder has `linkerd-cni`, and no other folder is mounted but that of configurations.
+/// A node below a folder: its plugin folder has `linkerd-cni`, and no other folder is mounted but
+/// that of configurations.
 struct Node {
     root: tempfile::TempDir,
     files: Files,
@@ -38,7 +39,11 @@ impl Node {
 
     fn plan(&self) -> Result<Planned, String> {
         let (dir, program) = (self.at("/opt/cni/bin"), "/opt/cni/bin/braid".into());
-        let bin = Bin { dir, program, root: Root::new(self.root.path()) };
+        let bin = Bin {
+            dir,
+            program,
+            root: Root::new(self.root.path()),
+        };
         self.files.plan(&bin, &["bridge", "bandwidth"])
     }
 
@@ -66,14 +71,16 @@ impl Node {
 fn c3_no_configuration_is_written_before_the_default_network_is_there_and_ready() {
     let node = Node::new();
     node.waits("no configuration of a default network yet");
-    let multus =
-        r#"{"name":"n","type":"multus","delegates":[{"type":"ptp"}],"readinessindicatorfile":"/host/run/ready"}"#;
+    let multus = r#"{"name":"n","type":"multus","delegates":[{"type":"ptp"}],"readinessindicatorfile":"/host/run/ready"}"#;
     node.conf("10.conf", &multus[..20]);
     node.waits("10.conf");
     node.conf("10.conf", multus);
     fs::create_dir_all(node.at("/run")).expect("a folder");
     node.waits("readinessindicatorfile /run/ready is not there yet");
-    assert!(node.at("/etc/cni/net.d/braid.d/kubeconfig").exists(), "the kubeconfig waits for nothing");
+    assert!(
+        node.at("/etc/cni/net.d/braid.d/kubeconfig").exists(),
+        "the kubeconfig waits for nothing"
+    );
     node.put("/run/ready", "");
     assert_eq!(node.write().len(), 1);
 }
@@ -88,51 +95,97 @@ fn files_are_roots_alone_and_a_second_time_there_is_nothing_to_do() {
     assert!(!folder.join("00-braid.conflist").exists());
     assert_eq!(node.write().len(), 2);
     for name in ["braid.d/kubeconfig", "00-braid.conflist"] {
-        let mode = fs::metadata(folder.join(name)).expect(name).permissions().mode();
+        let mode = fs::metadata(folder.join(name))
+            .expect(name)
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o7777, 0o600, "{name}");
     }
     let text = fs::read_to_string(folder.join("braid.d/kubeconfig")).expect("a kubeconfig");
-    assert!(text.contains(r#""tokenFile": "/var/lib/kubelet/x/token""#), "{text}");
+    assert!(
+        text.contains(r#""tokenFile": "/var/lib/kubelet/x/token""#),
+        "{text}"
+    );
     assert_eq!(node.write(), [""; 0]);
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3);
     let own = r#"{"type":"braid","kubeconfig":"/etc/cni/net.d/braid.d/kubeconfig"}"#;
     let chained = &format!(r#"{{"plugins":[{own},{{"type":"istio-cni"}}]}}"#);
     node.conf("00-braid.conflist", chained);
     let removed = node.files.remove(false).expect("removed");
-    assert!(removed.len() == 3 && removed[0].contains("istio-cni go with it"), "{removed:?}");
+    assert!(
+        removed.len() == 3 && removed[0].contains("istio-cni go with it"),
+        "{removed:?}"
+    );
     assert_eq!(node.files.remove(false).expect("removed"), [""; 0]);
-    let left: Vec<_> =
-        fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    let left: Vec<_> = fs::read_dir(&folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
     assert_eq!(left, ["10.conflist"]);
 }
 
 #[test]
 fn what_can_never_work_is_refused_whatever_the_version() {
     for version in ["0.3.1", "1.1.0"] {
-        let multus = |keys: &str| format!(r#"{{"name":"m","cniVersion":"{version}","type":"multus",{keys}}}"#);
+        let multus = |keys: &str| {
+            format!(r#"{{"name":"m","cniVersion":"{version}","type":"multus",{keys}}}"#)
+        };
         for (keys, word) in [
-            (r#""clusterNetwork":"/host/etc/cni/net.d/gone""#, "there is no /etc/cni/net.d/gone on the node"),
-            (r#""clusterNetwork":"/etc/cni/net.d/00-braid.conflist""#, "braid again"),
-            (r#""delegates":[{"type":"calico"}]"#, "\"calico\" has no program in /opt/cni/bin"),
-            (r#""delegates":[{"type":"ptp","ipam":{"type":"calico-ipam"}}]"#, "\"calico-ipam\" has no program"),
-            (r#""delegates":[{"type":"flannel","delegate":{"type":"x"}}]"#, "\"x\" has no program"),
+            (
+                r#""clusterNetwork":"/host/etc/cni/net.d/gone""#,
+                "there is no /etc/cni/net.d/gone on the node",
+            ),
+            (
+                r#""clusterNetwork":"/etc/cni/net.d/00-braid.conflist""#,
+                "braid again",
+            ),
+            (
+                r#""delegates":[{"type":"calico"}]"#,
+                "\"calico\" has no program in /opt/cni/bin",
+            ),
+            (
+                r#""delegates":[{"type":"ptp","ipam":{"type":"calico-ipam"}}]"#,
+                "\"calico-ipam\" has no program",
+            ),
+            (
+                r#""delegates":[{"type":"flannel","delegate":{"type":"x"}}]"#,
+                "\"x\" has no program",
+            ),
             (r#""delegates":[{"type":"../x"}]"#, "invalid plugin name"),
-            (r#""delegates":[{"type":"ptp"},{"type":"braid","kubeconfig":"/k"}]"#, "kubeconfig"),
-            (r#""delegates":[{"type":"ptp"},{"type":"multus-shim"}]"#, "a second time"),
+            (
+                r#""delegates":[{"type":"ptp"},{"type":"braid","kubeconfig":"/k"}]"#,
+                "kubeconfig",
+            ),
+            (
+                r#""delegates":[{"type":"ptp"},{"type":"multus-shim"}]"#,
+                "a second time",
+            ),
             (r#""delegates":[]"#, "no default network"),
-            (r#""delegates":[{"type":"ptp"}],"systemNamespaces":1"#, "systemNamespaces"),
-            (r#""delegates":[{"type":"x"}],"binDir":"/opt/cni/bin""#, "\"x\" has no program in /opt/cni/bin"),
+            (
+                r#""delegates":[{"type":"ptp"}],"systemNamespaces":1"#,
+                "systemNamespaces",
+            ),
+            (
+                r#""delegates":[{"type":"x"}],"binDir":"/opt/cni/bin""#,
+                "\"x\" has no program in /opt/cni/bin",
+            ),
         ] {
             let node = Node::new();
             node.conf("10.conf", &multus(keys));
             node.refused(word);
         }
         let node = Node::new();
-        node.conf("10.conf", &multus(r#""delegates":[{"type":"linkerd-cni"}],"binDir":"/elsewhere""#));
+        node.conf(
+            "10.conf",
+            &multus(r#""delegates":[{"type":"linkerd-cni"}],"binDir":"/elsewhere""#),
+        );
         assert_eq!(node.write().len(), 2);
     }
     let node = Node::new();
-    node.conf("10.conflist", r#"{"cniVersion":"9.9.9","name":"n","plugins":[{"type":"ptp"}]}"#);
+    node.conf(
+        "10.conflist",
+        r#"{"cniVersion":"9.9.9","name":"n","plugins":[{"type":"ptp"}]}"#,
+    );
     node.refused("9.9.9");
     node.conf(
         "10.conflist",
@@ -144,20 +197,34 @@ fn what_can_never_work_is_refused_whatever_the_version() {
 #[test]
 fn what_a_container_does_not_see_or_what_passes_undoes_nothing() {
     let node = Node::new();
-    let multus = r#"{"name":"m","type":"multus-shim","clusterNetwork":"/host/elsewhere/net.conflist"}"#;
+    let multus =
+        r#"{"name":"m","type":"multus-shim","clusterNetwork":"/host/elsewhere/net.conflist"}"#;
     node.conf("00.conf", multus);
     assert_eq!(node.write().len(), 2);
     let text = fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("a list");
     assert!(text.contains(r#""/elsewhere/net.conflist""#), "{text}");
-    node.conf("00.conf", r#"{"name":"n","plugins":[{"type":"flannel"},{"type":"linkerd-cni"}]}"#);
-    assert_eq!(node.plan().expect("planned").remarks, [""; 0], "/run is not mounted");
+    node.conf(
+        "00.conf",
+        r#"{"name":"n","plugins":[{"type":"flannel"},{"type":"linkerd-cni"}]}"#,
+    );
+    assert_eq!(
+        node.plan().expect("planned").remarks,
+        [""; 0],
+        "/run is not mounted"
+    );
     fs::create_dir_all(node.at("/run/flannel")).expect("a folder");
     let remarks = node.plan().expect("planned").remarks;
-    assert_eq!(remarks, ["flannel: /run/flannel/subnet.env is not there yet; pods start once flanneld has written it"]);
+    assert_eq!(
+        remarks,
+        [
+            "flannel: /run/flannel/subnet.env is not there yet; pods start once flanneld has written it"
+        ]
+    );
 }
 
 #[test]
-fn a_folder_that_multus_has_at_another_path_is_the_conflists_and_a_plugin_in_two_places_is_reported() {
+fn a_folder_that_multus_has_at_another_path_is_the_conflists_and_a_plugin_in_two_places_is_reported()
+ {
     let mut node = Node::new();
     let folder = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
     node.files.conflist = Some(format!("{folder}/00-braid.conflist").into());
@@ -167,19 +234,37 @@ fn a_folder_that_multus_has_at_another_path_is_the_conflists_and_a_plugin_in_two
     node.put(&format!("{folder}/00-multus.conflist"), multus);
     let planned = node.plan().expect("planned");
     let text = planned.list.expect("a list");
-    assert!(text.contains(&format!(r#""clusterNetwork": "{folder}/10.conflist""#)), "{text}");
-    assert!(planned.remarks.concat().contains("\"linkerd-cni\" is in the default network and chained"));
+    assert!(
+        text.contains(&format!(r#""clusterNetwork": "{folder}/10.conflist""#)),
+        "{text}"
+    );
+    assert!(
+        planned
+            .remarks
+            .concat()
+            .contains("\"linkerd-cni\" is in the default network and chained")
+    );
 }
 
 #[test]
 fn a_damaged_file_behind_the_first_is_passed_over_and_links_lead_where_the_nodes_lead() {
     let node = Node::new();
-    node.put("/data/flannel.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
-    std::os::unix::fs::symlink("/data/flannel.conflist", node.at("/etc/cni/net.d/05.conflist")).expect("a link");
+    node.put(
+        "/data/flannel.conflist",
+        r#"{"name":"n","plugins":[{"type":"ptp"}]}"#,
+    );
+    std::os::unix::fs::symlink(
+        "/data/flannel.conflist",
+        node.at("/etc/cni/net.d/05.conflist"),
+    )
+    .expect("a link");
     node.conf("10.conf", "{");
     assert_eq!(node.write().len(), 2);
     let text = fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("a list");
-    assert!(text.contains(r#""clusterNetwork": "/etc/cni/net.d/05.conflist""#), "{text}");
+    assert!(
+        text.contains(r#""clusterNetwork": "/etc/cni/net.d/05.conflist""#),
+        "{text}"
+    );
 }
 
 #[test]
@@ -187,7 +272,10 @@ fn a_list_that_runtimes_would_not_take_is_refused() {
     let at = |path: &str| {
         let mut node = Node::new();
         node.files.conflist = Some(path.into());
-        node.conf("10-flannel.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
+        node.conf(
+            "10-flannel.conflist",
+            r#"{"name":"n","plugins":[{"type":"ptp"}]}"#,
+        );
         node
     };
     at("/etc/cni/net.d/99-braid.conflist").refused("runtimes take 10-flannel.conflist");
@@ -196,11 +284,17 @@ fn a_list_that_runtimes_would_not_take_is_refused() {
     let node = at("/etc/cni/net.d/05-braid.conflist");
     assert!(node.plan().is_ok());
     // It is taken over, but it stays and comes first.
-    node.conf("00-multus.conf", r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}]}"#);
+    node.conf(
+        "00-multus.conf",
+        r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}]}"#,
+    );
     node.refused("runtimes take 00-multus.conf");
     // Multus' own list is overwritten.
     let node = at("/etc/cni/net.d/00-multus.conflist");
-    node.conf("00-multus.conflist", r#"{"name":"m","plugins":[{"type":"multus","delegates":[{"type":"ptp"}]}]}"#);
+    node.conf(
+        "00-multus.conflist",
+        r#"{"name":"m","plugins":[{"type":"multus","delegates":[{"type":"ptp"}]}]}"#,
+    );
     assert!(node.plan().is_ok());
 }
 
@@ -213,13 +307,21 @@ fn a_list_outside_the_folder_of_the_runtime_is_reported() {
     node.files.conflist = Some("/etc/cni/net.d/sub/00-braid.conflist".into());
     let remarks = |node: &Node| node.plan().expect("a plan").remarks.join("\n");
     let waits = node.plan().expect("a plan").waits.expect("it waits");
-    assert!(waits.contains("no configuration of a default network yet; /etc/cni/net.d has some"), "{waits}");
+    assert!(
+        waits.contains("no configuration of a default network yet; /etc/cni/net.d has some"),
+        "{waits}"
+    );
     node.put("/etc/cni/net.d/sub/10-flannel.conflist", list);
     assert_eq!(remarks(&node), "", "no runtime's configuration is seen");
     node.put("/etc/containerd/config.toml", "version = 2\n");
     let said = remarks(&node);
-    assert!(said.contains("reads configurations in /etc/cni/net.d: containerd says so in /etc/containerd/config.toml"));
-    node.put("/etc/crio/crio.conf", "[crio.network]\nnetwork_dir = \"/link\"\n");
+    assert!(said.contains(
+        "reads configurations in /etc/cni/net.d: containerd says so in /etc/containerd/config.toml"
+    ));
+    node.put(
+        "/etc/crio/crio.conf",
+        "[crio.network]\nnetwork_dir = \"/link\"\n",
+    );
     assert!(remarks(&node).contains("reads configurations in /link: CRI-O"));
     std::os::unix::fs::symlink("/etc/cni/net.d/sub", node.at("/link")).expect("a link");
     assert_eq!(remarks(&node), "", "one of the runtimes reads it");
@@ -230,10 +332,14 @@ fn what_is_not_a_file_is_refused_as_the_first_and_left_aside_behind_it() {
     let node = Node::new();
     let fifo = |name: &str| {
         let path = node.at("/etc/cni/net.d").join(name);
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).expect("a FIFO");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600))
+            .expect("a FIFO");
     };
     node.conf("10.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
-    node.put("/etc/cni/net.d/05.conflist/x", "a folder is not a configuration");
+    node.put(
+        "/etc/cni/net.d/05.conflist/x",
+        "a folder is not a configuration",
+    );
     for name in ["20.conf", "00-braid.conflist", "note"] {
         fifo(name);
     }
@@ -241,17 +347,34 @@ fn what_is_not_a_file_is_refused_as_the_first_and_left_aside_behind_it() {
     let planned = node.plan().expect("planned");
     let expected = "/etc/cni/net.d/20.conf: left aside: it is no file of 1048576 bytes at most";
     assert_eq!(planned.remarks, [expected]);
-    assert!(planned.list.is_some_and(|list| list.contains("/etc/cni/net.d/10.conflist")));
-    assert_eq!(node.write().len(), 2, "the list takes the place of the FIFO");
+    assert!(
+        planned
+            .list
+            .is_some_and(|list| list.contains("/etc/cni/net.d/10.conflist"))
+    );
+    assert_eq!(
+        node.write().len(),
+        2,
+        "the list takes the place of the FIFO"
+    );
     assert_eq!(node.write(), [""; 0]);
     fifo("01.conf");
     node.refused("read /etc/cni/net.d/01.conf: it is no file of");
     fs::remove_file(node.at("/etc/cni/net.d/01.conf")).expect("removed");
     let multus = |keys: &str| format!(r#"{{"name":"m","type":"multus",{keys}}}"#);
-    node.conf("01.conf", &multus(r#""clusterNetwork":"/etc/cni/net.d/20.conf""#));
+    node.conf(
+        "01.conf",
+        &multus(r#""clusterNetwork":"/etc/cni/net.d/20.conf""#),
+    );
     node.refused("read /etc/cni/net.d/20.conf: it is no file of");
-    node.conf("01.conf", &multus(r#""clusterNetwork":"net","confDir":"/etc/cni/net.d""#));
-    assert!(node.plan().is_ok(), "a name is looked for in the files of the folder");
+    node.conf(
+        "01.conf",
+        &multus(r#""clusterNetwork":"net","confDir":"/etc/cni/net.d""#),
+    );
+    assert!(
+        node.plan().is_ok(),
+        "a name is looked for in the files of the folder"
+    );
 }
 
 #[test]
@@ -267,9 +390,15 @@ fn a_removal_deletes_no_list_of_others() {
         node.conf("00-braid.conflist", text);
         node.conf("braid.d/kubeconfig", "kept");
         let why = node.files.remove(false).expect_err(text).to_string();
-        assert!(why.contains("net.d/00-braid.conflist: it is not a list that braid wrote: "), "{why}");
+        assert!(
+            why.contains("net.d/00-braid.conflist: it is not a list that braid wrote: "),
+            "{why}"
+        );
         assert!(node.at("/etc/cni/net.d/braid.d/kubeconfig").exists());
-        assert_eq!(fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("the list"), text);
+        assert_eq!(
+            fs::read_to_string(node.at("/etc/cni/net.d/00-braid.conflist")).expect("the list"),
+            text
+        );
     }
 }
 
@@ -279,8 +408,16 @@ fn a_root_that_is_not_a_folder_is_refused() {
     assert!(node.files.root().is_ok());
     node.files.root = node.at("/nosuch");
     let expected = format!("--root {}: No such file", node.files.root.display());
-    assert!(node.files.root().is_err_and(|err| err.starts_with(&expected)));
+    assert!(
+        node.files
+            .root()
+            .is_err_and(|err| err.starts_with(&expected))
+    );
     node.put("/file", "");
     node.files.root = node.at("/file");
-    assert!(node.files.root().is_err_and(|err| err.ends_with("not a directory")));
+    assert!(
+        node.files
+            .root()
+            .is_err_and(|err| err.ends_with("not a directory"))
+    );
 }

@@ -1,5 +1,5 @@
-//! Go's gob format, as far as plain structs, lists, texts and numbers need it: a stream of values, each of a type that the
-//! stream itself describes before its first value.
+//! Go's gob format, as far as plain structs, lists, texts and numbers need it: a stream of values,
+//! each of a type that the stream itself describes before its first value.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,31 @@ pub enum Value {
 impl Value {
     /// A field; `None` where it is zero.
     pub fn get(&self, name: &str) -> Option<&Self> {
-        let Self::Struct(fields) = self else { return None };
-        fields.iter().find(|(field, _)| field == name).map(|(_, value)| value)
+        let Self::Struct(fields) = self else {
+            return None;
+        };
+        fields
+            .iter()
+            .find(|(field, _)| field == name)
+            .map(|(_, value)| value)
     }
 
     /// A field of text, empty where there is none.
     pub fn text(&self, name: &str) -> &str {
-        if let Some(Self::Text(text)) = self.get(name) { text } else { "" }
+        if let Some(Self::Text(text)) = self.get(name) {
+            text
+        } else {
+            ""
+        }
     }
 
     /// A field of bytes, empty where there is none.
     pub fn bytes(&self, name: &str) -> &[u8] {
-        if let Some(Self::Bytes(bytes)) = self.get(name) { bytes } else { &[] }
+        if let Some(Self::Bytes(bytes)) = self.get(name) {
+            bytes
+        } else {
+            &[]
+        }
     }
 
     /// A number of either sign; `None` where it is zero or does not fit.
@@ -48,7 +61,11 @@ impl Value {
 
     /// The items of a field that is a list.
     pub fn items(&self, name: &str) -> &[Self] {
-        if let Some(Self::List(items)) = self.get(name) { items } else { &[] }
+        if let Some(Self::List(items)) = self.get(name) {
+            items
+        } else {
+            &[]
+        }
     }
 
     fn is_zero(&self) -> bool {
@@ -114,29 +131,52 @@ pub struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Self {
-        let of = |fields: &[(&str, i64)]| Type::Struct(fields.iter().map(|(n, id)| ((*n).to_owned(), *id)).collect());
+        let of = |fields: &[(&str, i64)]| {
+            Type::Struct(
+                fields
+                    .iter()
+                    .map(|(n, id)| ((*n).to_owned(), *id))
+                    .collect(),
+            )
+        };
         let types = [
             // Arrays come as lists do; maps and types that write themselves are none of ours.
-            (WIRE, of(&[("ArrayT", SLICE), ("SliceT", SLICE), ("StructT", STRUCT)])),
+            (
+                WIRE,
+                of(&[("ArrayT", SLICE), ("SliceT", SLICE), ("StructT", STRUCT)]),
+            ),
             (COMMON, of(&[("Name", TEXT), ("Id", INT)])),
-            (SLICE, of(&[("CommonType", COMMON), ("Elem", INT), ("Len", INT)])),
+            (
+                SLICE,
+                of(&[("CommonType", COMMON), ("Elem", INT), ("Len", INT)]),
+            ),
             (STRUCT, of(&[("CommonType", COMMON), ("Field", FIELDS)])),
             (FIELD, of(&[("Name", TEXT), ("Id", INT)])),
             (FIELDS, Type::List(FIELD)),
         ];
-        Self { types: types.into() }
+        Self {
+            types: types.into(),
+        }
     }
 }
 
 impl Decoder {
-    /// The next value, `None` where it is not all there yet, and the number of bytes that are done with.
+    /// The next value, `None` where it is not all there yet, and the number of bytes that are done
+    /// with.
     pub fn next(&mut self, stream: &[u8]) -> Result<(Option<Value>, usize), String> {
         let mut at = 0;
         loop {
             let mut rest = Reader(&stream[at..]);
-            let Some(len) = rest.peek_uint()? else { return Ok((None, at)) };
-            let len = usize::try_from(len).ok().filter(|len| *len <= MOST).ok_or("gob: a message is too long")?;
-            let Some(message) = rest.0.get(..len) else { return Ok((None, at)) };
+            let Some(len) = rest.peek_uint()? else {
+                return Ok((None, at));
+            };
+            let len = usize::try_from(len)
+                .ok()
+                .filter(|len| *len <= MOST)
+                .ok_or("gob: a message is too long")?;
+            let Some(message) = rest.0.get(..len) else {
+                return Ok((None, at));
+            };
             at = stream.len() - rest.0.len() + len;
             let mut message = Reader(message);
             let id = message.int()?;
@@ -153,9 +193,17 @@ impl Decoder {
 
     fn define(&mut self, id: i64, wire: &Value) -> Result<(), String> {
         let elem = |list: &Value| list.number("Elem").unwrap_or_default();
-        let new = match (wire.get("StructT"), wire.get("SliceT").or(wire.get("ArrayT"))) {
+        let new = match (
+            wire.get("StructT"),
+            wire.get("SliceT").or(wire.get("ArrayT")),
+        ) {
             (Some(of), _) => {
-                let field = |field: &Value| (field.text("Name").to_owned(), field.number("Id").unwrap_or_default());
+                let field = |field: &Value| {
+                    (
+                        field.text("Name").to_owned(),
+                        field.number("Id").unwrap_or_default(),
+                    )
+                };
                 Type::Struct(of.items("Field").iter().map(field).collect())
             }
             (None, Some(list)) => Type::List(elem(list)),
@@ -175,7 +223,11 @@ impl Decoder {
             BOOL | UINT => return Ok(Value::Uint(from.uint()?)),
             INT => return Ok(Value::Int(from.int()?)),
             BYTES => return Ok(Value::Bytes(from.counted()?.to_vec())),
-            TEXT => return Ok(Value::Text(String::from_utf8_lossy(from.counted()?).into_owned())),
+            TEXT => {
+                return Ok(Value::Text(
+                    String::from_utf8_lossy(from.counted()?).into_owned(),
+                ));
+            }
             _ => {}
         }
         match self.types.get(&id) {
@@ -185,7 +237,10 @@ impl Decoder {
                 if count > from.0.len() as u64 {
                     return Err("gob: a list is longer than its message".to_owned());
                 }
-                (0..count).map(|_| self.value(*elem, from, depth + 1)).collect::<Result<_, _>>().map(Value::List)
+                (0..count)
+                    .map(|_| self.value(*elem, from, depth + 1))
+                    .collect::<Result<_, _>>()
+                    .map(Value::List)
             }
             Some(Type::Struct(fields)) => {
                 let (mut values, mut next) = (Vec::new(), 0_usize);
@@ -195,8 +250,9 @@ impl Decoder {
                         return Ok(Value::Struct(values));
                     }
                     next = next.saturating_add(delta);
-                    let (name, of) =
-                        fields.get(next - 1).ok_or_else(|| format!("gob: type {id} has no field {next}"))?;
+                    let (name, of) = fields
+                        .get(next - 1)
+                        .ok_or_else(|| format!("gob: type {id} has no field {next}"))?;
                     values.push((name.clone(), self.value(*of, from, depth + 1)?));
                 }
             }
@@ -211,7 +267,9 @@ struct Reader<'a>(&'a [u8]);
 impl<'a> Reader<'a> {
     /// A number; `None` where it is not all there.
     fn peek_uint(&mut self) -> Result<Option<u64>, String> {
-        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
+        let Some((first, rest)) = self.0.split_first() else {
+            return Ok(None);
+        };
         if *first < 0x80 {
             self.0 = rest;
             return Ok(Some(u64::from(*first)));
@@ -221,13 +279,20 @@ impl<'a> Reader<'a> {
         if count > 8 {
             return Err(format!("gob: a number of {count} bytes"));
         }
-        let Some((digits, rest)) = rest.split_at_checked(count) else { return Ok(None) };
+        let Some((digits, rest)) = rest.split_at_checked(count) else {
+            return Ok(None);
+        };
         self.0 = rest;
-        Ok(Some(digits.iter().fold(0, |number, digit| number << 8 | u64::from(*digit))))
+        Ok(Some(
+            digits
+                .iter()
+                .fold(0, |number, digit| number << 8 | u64::from(*digit)),
+        ))
     }
 
     fn uint(&mut self) -> Result<u64, String> {
-        self.peek_uint()?.ok_or_else(|| "gob: a message ends early".to_owned())
+        self.peek_uint()?
+            .ok_or_else(|| "gob: a message ends early".to_owned())
     }
 
     fn int(&mut self) -> Result<i64, String> {
@@ -238,7 +303,10 @@ impl<'a> Reader<'a> {
 
     fn counted(&mut self) -> Result<&'a [u8], String> {
         let len = usize::try_from(self.uint()?).unwrap_or(usize::MAX);
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or("gob: a message ends early")?;
+        let (bytes, rest) = self
+            .0
+            .split_at_checked(len)
+            .ok_or("gob: a message ends early")?;
         self.0 = rest;
         Ok(bytes)
     }
@@ -271,12 +339,19 @@ impl Encoder {
             Shape::Struct(_, fields) => fields.to_vec(),
         };
         let at = |place: usize| FIRST + i64::try_from(place).unwrap_or(i64::MAX);
-        if let Some(place) = self.known.iter().position(|known| std::ptr::eq(*known, shape)) {
+        if let Some(place) = self
+            .known
+            .iter()
+            .position(|known| std::ptr::eq(*known, shape))
+        {
             return at(place);
         }
         self.known.push(shape);
         let id = at(self.known.len() - 1);
-        let parts: Vec<(&str, i64)> = parts.into_iter().map(|(name, part)| (name, self.id(part, out))).collect();
+        let parts: Vec<(&str, i64)> = parts
+            .into_iter()
+            .map(|(name, part)| (name, self.id(part, out)))
+            .collect();
         framed(&definition(id, shape, &parts), out);
         id
     }
@@ -286,7 +361,8 @@ impl Encoder {
 fn definition(id: i64, shape: &Shape, parts: &[(&str, i64)]) -> Vec<u8> {
     let mut message = Vec::new();
     int(-id, &mut message);
-    // The second field of a type is a list's, the third a struct's; the first of either is what both have.
+    // The second field of a type is a list's, the third a struct's; the first of either is what
+    // both have.
     match shape {
         Shape::List(_) => {
             uint(2, &mut message);
@@ -377,21 +453,38 @@ fn uint(number: u64, out: &mut Vec<u8>) {
 
 fn int(number: i64, out: &mut Vec<u8>) {
     let bits = number.cast_unsigned();
-    uint(if number < 0 { !bits << 1 | 1 } else { bits << 1 }, out);
+    uint(
+        if number < 0 {
+            !bits << 1 | 1
+        } else {
+            bits << 1
+        },
+        out,
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    static POINT: Shape = Shape::Struct("Point", &[("X", &Shape::Int), ("Name", &Shape::Text), ("Of", &NAMES)]);
+    static POINT: Shape = Shape::Struct(
+        "Point",
+        &[("X", &Shape::Int), ("Name", &Shape::Text), ("Of", &NAMES)],
+    );
     static NAMES: Shape = Shape::List(&NAME);
     static NAME: Shape = Shape::Struct("Name", &[("Raw", &Shape::Bytes), ("Count", &Shape::Uint)]);
 
     fn point(x: i64) -> Value {
-        let name = Value::Struct(vec![("Raw".into(), Value::Bytes(vec![1, 2])), ("Count".into(), Value::Uint(70_000))]);
+        let name = Value::Struct(vec![
+            ("Raw".into(), Value::Bytes(vec![1, 2])),
+            ("Count".into(), Value::Uint(70_000)),
+        ]);
         let of = Value::List(vec![name, Value::Struct(Vec::new())]);
-        let fields = [("X", Value::Int(x)), ("Name", Value::Text("ü".into())), ("Of", of)];
+        let fields = [
+            ("X", Value::Int(x)),
+            ("Name", Value::Text("ü".into())),
+            ("Of", of),
+        ];
         Value::Struct(fields.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
@@ -417,7 +510,9 @@ mod tests {
         let (mut stream, mut encoder) = (Vec::new(), Encoder::default());
         encoder.push(&POINT, &point(1), &mut stream);
         for at in 0..stream.len() {
-            let (value, used) = Decoder::default().next(&stream[..at]).expect("what is there is good");
+            let (value, used) = Decoder::default()
+                .next(&stream[..at])
+                .expect("what is there is good");
             assert!(value.is_none() && used <= at, "cut at {at}");
             for byte in [0, 1, 0x7f, 0x80, 0xf7, 0xff] {
                 let mut twisted = stream.clone();

@@ -1,4 +1,5 @@
-//! The reference daemon's protocol: Go's `net/rpc` with gob, behind an HTTP handshake, on a Unix socket.
+//! The reference daemon's protocol: Go's `net/rpc` with gob, behind an HTTP handshake, on a Unix
+//! socket.
 //!
 //! ```text
 //!  client ─ CONNECT /_goRPC_ ─►                       daemon
@@ -26,9 +27,18 @@ pub const RELEASE: &str = "DHCP.Release";
 /// Longest head of HTTP that is read, in bytes.
 const MOST_HEAD: usize = 16 * 1024;
 
-static REQUEST: Shape = Shape::Struct("Request", &[("ServiceMethod", &Shape::Text), ("Seq", &Shape::Uint)]);
-static RESPONSE: Shape =
-    Shape::Struct("Response", &[("ServiceMethod", &Shape::Text), ("Seq", &Shape::Uint), ("Error", &Shape::Text)]);
+static REQUEST: Shape = Shape::Struct(
+    "Request",
+    &[("ServiceMethod", &Shape::Text), ("Seq", &Shape::Uint)],
+);
+static RESPONSE: Shape = Shape::Struct(
+    "Response",
+    &[
+        ("ServiceMethod", &Shape::Text),
+        ("Seq", &Shape::Uint),
+        ("Error", &Shape::Text),
+    ],
+);
 static CMD_ARGS: Shape = Shape::Struct(
     "CmdArgs",
     &[
@@ -43,15 +53,29 @@ static CMD_ARGS: Shape = Shape::Struct(
 );
 static NOTHING: Shape = Shape::Struct("", &[]);
 static IP_NET: Shape = Shape::Struct("IPNet", &[("IP", &Shape::Bytes), ("Mask", &Shape::Bytes)]);
-static IP_CONFIG: Shape = Shape::Struct("IPConfig", &[("Address", &IP_NET), ("Gateway", &Shape::Bytes)]);
+static IP_CONFIG: Shape = Shape::Struct(
+    "IPConfig",
+    &[("Address", &IP_NET), ("Gateway", &Shape::Bytes)],
+);
 static IP_CONFIGS: Shape = Shape::List(&IP_CONFIG);
 static ROUTE: Shape = Shape::Struct(
     "Route",
-    &[("Dst", &IP_NET), ("GW", &Shape::Bytes), ("Priority", &Shape::Int), ("Scope", &Shape::Int)],
+    &[
+        ("Dst", &IP_NET),
+        ("GW", &Shape::Bytes),
+        ("Priority", &Shape::Int),
+        ("Scope", &Shape::Int),
+    ],
 );
 static ROUTES: Shape = Shape::List(&ROUTE);
-static RESULT: Shape =
-    Shape::Struct("Result", &[("CNIVersion", &Shape::Text), ("IPs", &IP_CONFIGS), ("Routes", &ROUTES)]);
+static RESULT: Shape = Shape::Struct(
+    "Result",
+    &[
+        ("CNIVersion", &Shape::Text),
+        ("IPs", &IP_CONFIGS),
+        ("Routes", &ROUTES),
+    ],
+);
 
 /// Arguments of a call: those of a plugin call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,7 +120,9 @@ impl Server {
         self.input.extend_from_slice(bytes);
         let (mut calls, mut out) = (Vec::new(), Vec::new());
         if !self.is_connected {
-            let Some(len) = head(&self.input)? else { return Ok((calls, out)) };
+            let Some(len) = head(&self.input)? else {
+                return Ok((calls, out));
+            };
             if !self.input.starts_with(b"CONNECT /_goRPC_ ") {
                 return Err("the client does not ask for CONNECT /_goRPC_".to_owned());
             }
@@ -110,7 +136,11 @@ impl Server {
                     let seq = value.number("Seq").unwrap_or_default().unsigned_abs();
                     self.request = Some((seq, value.text("ServiceMethod").to_owned()));
                 }
-                Some((seq, method)) => calls.push(Call { seq, method, args: args_of(&value) }),
+                Some((seq, method)) => calls.push(Call {
+                    seq,
+                    method,
+                    args: args_of(&value),
+                }),
             }
         }
         Ok((calls, out))
@@ -123,15 +153,26 @@ impl Server {
     }
 
     /// The answer to a call; a lease for [`ALLOCATE`], none for any other.
-    pub fn answer(&mut self, seq: u64, method: &str, said: Result<Option<&Lease>, &str>) -> Vec<u8> {
+    pub fn answer(
+        &mut self,
+        seq: u64,
+        method: &str,
+        said: Result<Option<&Lease>, &str>,
+    ) -> Vec<u8> {
         let mut out = Vec::new();
         let error = said.err().unwrap_or_default();
         let text = |text: &str| Value::Text(text.to_owned());
-        let response = [("ServiceMethod", text(method)), ("Seq", Value::Uint(seq)), ("Error", text(error))];
+        let response = [
+            ("ServiceMethod", text(method)),
+            ("Seq", Value::Uint(seq)),
+            ("Error", text(error)),
+        ];
         self.encoder.push(&RESPONSE, &fields(response), &mut out);
         match said {
             Ok(Some(lease)) => self.encoder.push(&RESULT, &result_of(lease), &mut out),
-            Ok(None) | Err(_) => self.encoder.push(&NOTHING, &Value::Struct(Vec::new()), &mut out),
+            Ok(None) | Err(_) => self
+                .encoder
+                .push(&NOTHING, &Value::Struct(Vec::new()), &mut out),
         }
         out
     }
@@ -151,8 +192,18 @@ impl Client {
     pub fn call(method: &str, args: &Args) -> Vec<u8> {
         let (mut out, mut encoder) = (Vec::new(), Encoder::default());
         let text = |text: &str| Value::Text(text.to_owned());
-        encoder.push(&REQUEST, &fields([("ServiceMethod", text(method)), ("Seq", Value::Uint(0))]), &mut out);
-        let Args { container_id, netns, ifname, args, stdin } = args;
+        encoder.push(
+            &REQUEST,
+            &fields([("ServiceMethod", text(method)), ("Seq", Value::Uint(0))]),
+            &mut out,
+        );
+        let Args {
+            container_id,
+            netns,
+            ifname,
+            args,
+            stdin,
+        } = args;
         let args = [
             ("ContainerID", text(container_id)),
             ("Netns", text(netns)),
@@ -175,13 +226,19 @@ impl Client {
         self.is_connected
     }
 
-    /// Takes bytes of the daemon; the lease of its answer, or its error, once that is all there. A lease that is given back
-    /// leaves none.
+    /// Takes bytes of the daemon; the lease of its answer, or its error, once that is all there. A
+    /// lease that is given back leaves none.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Result<Lease, String>>, String> {
         self.input.extend_from_slice(bytes);
         if !self.is_connected {
-            let Some(len) = head(&self.input)? else { return Ok(None) };
-            let status = String::from_utf8_lossy(&self.input[..len]).lines().next().unwrap_or_default().to_owned();
+            let Some(len) = head(&self.input)? else {
+                return Ok(None);
+            };
+            let status = String::from_utf8_lossy(&self.input[..len])
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             if !status.ends_with(" 200 Connected to Go RPC") {
                 return Err(format!("unexpected HTTP response: {status}"));
             }
@@ -192,7 +249,11 @@ impl Client {
             match self.response.take() {
                 None => {
                     let error = value.text("Error");
-                    self.response = Some(if error.is_empty() { Ok(()) } else { Err(error.to_owned()) });
+                    self.response = Some(if error.is_empty() {
+                        Ok(())
+                    } else {
+                        Err(error.to_owned())
+                    });
                 }
                 Some(Err(error)) => return Ok(Some(Err(error))),
                 Some(Ok(())) => return lease_of(&value).map(|lease| Some(Ok(lease))),
@@ -204,7 +265,12 @@ impl Client {
 
 /// The length of a head of HTTP with the empty line behind it; `None` where that has not come.
 fn head(input: &[u8]) -> Result<Option<usize>, String> {
-    let end = |mark: &[u8]| input.windows(mark.len()).position(|at| at == mark).map(|at| at + mark.len());
+    let end = |mark: &[u8]| {
+        input
+            .windows(mark.len())
+            .position(|at| at == mark)
+            .map(|at| at + mark.len())
+    };
     match end(b"\n\n").into_iter().chain(end(b"\r\n\r\n")).min() {
         None if input.len() > MOST_HEAD => Err("the head of HTTP has no end".to_owned()),
         found => Ok(found),
@@ -228,7 +294,13 @@ fn args_of(value: &Value) -> Args {
 
 fn result_of(lease: &Lease) -> Value {
     let ip = |ip: &IpConfig| {
-        fields([("Address", net(&ip.address)), ("Gateway", Value::Bytes(ip.gateway.map(octets).unwrap_or_default()))])
+        fields([
+            ("Address", net(&ip.address)),
+            (
+                "Gateway",
+                Value::Bytes(ip.gateway.map(octets).unwrap_or_default()),
+            ),
+        ])
     };
     let route = |route: &Route| {
         // A Go client fills in the gateway where there is none, unless it is all zeros.
@@ -243,16 +315,26 @@ fn result_of(lease: &Lease) -> Value {
     fields([
         ("CNIVersion", Value::Text("1.1.0".to_owned())),
         ("IPs", Value::List(lease.ips.iter().map(ip).collect())),
-        ("Routes", Value::List(lease.routes.iter().map(route).collect())),
+        (
+            "Routes",
+            Value::List(lease.routes.iter().map(route).collect()),
+        ),
     ])
 }
 
 fn unspecified(net: &IpNet) -> IpAddr {
-    if net.addr().is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+    if net.addr().is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    }
 }
 
 fn net(net: &IpNet) -> Value {
-    fields([("IP", Value::Bytes(octets(net.addr()))), ("Mask", Value::Bytes(octets(net.netmask())))])
+    fields([
+        ("IP", Value::Bytes(octets(net.addr()))),
+        ("Mask", Value::Bytes(octets(net.netmask()))),
+    ])
 }
 
 fn octets(ip: IpAddr) -> Vec<u8> {
@@ -266,7 +348,9 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
-        16 => bytes.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes).to_canonical()),
+        16 => bytes
+            .first_chunk::<16>()
+            .map(|bytes| IpAddr::from(*bytes).to_canonical()),
         _ => None,
     }
 }
@@ -276,7 +360,11 @@ fn net_of(value: Option<&Value>) -> Result<IpNet, String> {
     let value = value.ok_or_else(wrong)?;
     let ip = ip_of(value.bytes("IP")).ok_or_else(wrong)?;
     let mask = value.bytes("Mask");
-    let mask = if ip.is_ipv4() && mask.len() == 16 { &mask[12..] } else { mask };
+    let mask = if ip.is_ipv4() && mask.len() == 16 {
+        &mask[12..]
+    } else {
+        mask
+    };
     let mask = match mask.len() {
         4 => mask.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
         16 => mask.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
@@ -288,9 +376,17 @@ fn net_of(value: Option<&Value>) -> Result<IpNet, String> {
 fn lease_of(value: &Value) -> Result<Lease, String> {
     let ip = |ip: &Value| {
         let address = net_of(ip.get("Address"))?;
-        Ok(IpConfig { address, gateway: ip_of(ip.bytes("Gateway")), interface: None })
+        Ok(IpConfig {
+            address,
+            gateway: ip_of(ip.bytes("Gateway")),
+            interface: None,
+        })
     };
-    let number = |route: &Value, name| route.number(name).and_then(|number| u32::try_from(number).ok());
+    let number = |route: &Value, name| {
+        route
+            .number(name)
+            .and_then(|number| u32::try_from(number).ok())
+    };
     let route = |route: &Value| {
         Ok(Route {
             dst: net_of(route.get("Dst"))?,
@@ -303,8 +399,16 @@ fn lease_of(value: &Value) -> Result<Lease, String> {
         })
     };
     Ok(Lease {
-        ips: value.items("IPs").iter().map(ip).collect::<Result<_, String>>()?,
-        routes: value.items("Routes").iter().map(route).collect::<Result<_, String>>()?,
+        ips: value
+            .items("IPs")
+            .iter()
+            .map(ip)
+            .collect::<Result<_, String>>()?,
+        routes: value
+            .items("Routes")
+            .iter()
+            .map(route)
+            .collect::<Result<_, String>>()?,
         dns: Dns::default(),
     })
 }
@@ -340,7 +444,10 @@ mod tests {
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
     }
 
     fn lease() -> Lease {
@@ -351,11 +458,20 @@ mod tests {
             scope,
             ..Route::to("0.0.0.0/0".parse().unwrap())
         };
-        let ip =
-            IpConfig { address: "10.1.0.7/24".parse().unwrap(), gateway: "10.1.0.1".parse().ok(), interface: None };
-        let routes =
-            vec![route("0.0.0.0/0", Some("10.1.0.1"), 100, None), route("10.1.0.7/24", Some("0.0.0.0"), 0, Some(253))];
-        Lease { ips: vec![ip], routes, dns: Dns::default() }
+        let ip = IpConfig {
+            address: "10.1.0.7/24".parse().unwrap(),
+            gateway: "10.1.0.1".parse().ok(),
+            interface: None,
+        };
+        let routes = vec![
+            route("0.0.0.0/0", Some("10.1.0.1"), 100, None),
+            route("10.1.0.7/24", Some("0.0.0.0"), 0, Some(253)),
+        ];
+        Lease {
+            ips: vec![ip],
+            routes,
+            dns: Dns::default(),
+        }
     }
 
     #[test]
@@ -376,9 +492,22 @@ mod tests {
             args: "K=V".into(),
             stdin: br#"{"name":"n"}"#.to_vec(),
         };
-        let released = Args { container_id: "4f1c".into(), ..Args::default() };
-        let expected =
-            [Call { seq: 0, method: ALLOCATE.into(), args }, Call { seq: 1, method: RELEASE.into(), args: released }];
+        let released = Args {
+            container_id: "4f1c".into(),
+            ..Args::default()
+        };
+        let expected = [
+            Call {
+                seq: 0,
+                method: ALLOCATE.into(),
+                args,
+            },
+            Call {
+                seq: 1,
+                method: RELEASE.into(),
+                args: released,
+            },
+        ];
         assert_eq!(calls, expected);
     }
 
@@ -395,18 +524,37 @@ mod tests {
 
     #[test]
     fn own_daemon_and_own_client_understand_each_other() {
-        let args = Args { container_id: "4f1c".into(), netns: "/n".into(), stdin: vec![0, 255], ..Args::default() };
+        let args = Args {
+            container_id: "4f1c".into(),
+            netns: "/n".into(),
+            stdin: vec![0, 255],
+            ..Args::default()
+        };
         let mut server = Server::default();
         assert_eq!(server.read(CONNECT), Ok((Vec::new(), CONNECTED.to_vec())));
-        let (calls, _) = server.read(&Client::call(ALLOCATE, &args)).expect("a good stream");
-        assert_eq!(calls, [Call { seq: 0, method: ALLOCATE.into(), args }]);
-        for (said, expected) in
-            [(Ok(Some(&lease())), Ok(lease())), (Ok(None), Ok(Lease::default())), (Err("no"), Err("no".to_owned()))]
-        {
+        let (calls, _) = server
+            .read(&Client::call(ALLOCATE, &args))
+            .expect("a good stream");
+        assert_eq!(
+            calls,
+            [Call {
+                seq: 0,
+                method: ALLOCATE.into(),
+                args
+            }]
+        );
+        for (said, expected) in [
+            (Ok(Some(&lease())), Ok(lease())),
+            (Ok(None), Ok(Lease::default())),
+            (Err("no"), Err("no".to_owned())),
+        ] {
             let mut server = Server::default();
             let mut client = Client::default();
             assert_eq!(client.read(CONNECTED), Ok(None));
-            assert_eq!(client.read(&server.answer(0, ALLOCATE, said)), Ok(Some(expected)));
+            assert_eq!(
+                client.read(&server.answer(0, ALLOCATE, said)),
+                Ok(Some(expected))
+            );
         }
     }
 
@@ -414,6 +562,10 @@ mod tests {
     fn another_protocol_is_refused() {
         assert!(Server::default().read(b"GET / HTTP/1.1\r\n\r\n").is_err());
         assert!(Server::default().read(&vec![b'x'; MOST_HEAD + 1]).is_err());
-        assert!(Client::default().read(b"HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+        assert!(
+            Client::default()
+                .read(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .is_err()
+        );
     }
 }

@@ -18,16 +18,28 @@ pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     ip.extend(to.octets());
     let sum = checksum(&[&ip]);
     ip[10..12].copy_from_slice(&sum);
-    let mut udp = [CLIENT_PORT.to_be_bytes(), SERVER_PORT.to_be_bytes(), len(UDP_LEN + payload.len()), [0; 2]].concat();
-    let pseudo = [&from.octets()[..], &to.octets(), &[0, UDP], &len(UDP_LEN + payload.len())].concat();
+    let mut udp = [
+        CLIENT_PORT.to_be_bytes(),
+        SERVER_PORT.to_be_bytes(),
+        len(UDP_LEN + payload.len()),
+        [0; 2],
+    ]
+    .concat();
+    let pseudo = [
+        &from.octets()[..],
+        &to.octets(),
+        &[0, UDP],
+        &len(UDP_LEN + payload.len()),
+    ]
+    .concat();
     let sum = checksum(&[&pseudo, &udp, payload]);
     // A sum of zero would say that there is none.
     udp[6..8].copy_from_slice(if sum == [0; 2] { &[0xff; 2] } else { &sum });
     [&ip[..], &udp, payload].concat()
 }
 
-/// Payload of a packet to a client; `None` for any other packet. The sum of UDP is not looked at: a link of this machine
-/// leaves it out, and the exchange has a number of its own.
+/// Payload of a packet to a client; `None` for any other packet. The sum of UDP is not looked at: a
+/// link of this machine leaves it out, and the exchange has a number of its own.
 pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     let head_len = usize::from(packet.first()? & 0xf) * 4;
     let (head, rest) = packet.split_at_checked(head_len.max(IP_LEN))?;
@@ -46,7 +58,9 @@ pub fn decode(packet: &[u8]) -> Option<&[u8]> {
 /// The sum of the Internet protocols (RFC 1071); all parts but the last have an even length.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let words = parts.iter().flat_map(|part| part.chunks(2));
-    let mut sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0))).sum();
+    let mut sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0)))
+        .sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -60,7 +74,11 @@ mod tests {
 
     #[test]
     fn the_sums_of_a_packet_come_out_as_zero() {
-        let packet = encode(Ipv4Addr::new(10, 1, 0, 7), Ipv4Addr::new(10, 1, 0, 1), b"an odd text");
+        let packet = encode(
+            Ipv4Addr::new(10, 1, 0, 7),
+            Ipv4Addr::new(10, 1, 0, 1),
+            b"an odd text",
+        );
         assert_eq!(checksum(&[&packet[..IP_LEN]]), [0, 0]);
         let pseudo = [&packet[12..20], &[0, UDP, 0, 19]].concat();
         assert_eq!(checksum(&[&pseudo, &packet[IP_LEN..]]), [0, 0]);

@@ -2,7 +2,8 @@
 
 use super::Message;
 use super::number::{
-    CLASSLESS_ROUTES, LEASE_TIME, REBINDING_TIME, RENEWAL_TIME, ROUTERS, SERVER_ID, STATIC_ROUTES, SUBNET_MASK,
+    CLASSLESS_ROUTES, LEASE_TIME, REBINDING_TIME, RENEWAL_TIME, ROUTERS, SERVER_ID, STATIC_ROUTES,
+    SUBNET_MASK,
 };
 use crate::cni::{IpConfig, Route};
 use crate::ipam::dhcp::timing::Terms;
@@ -41,12 +42,21 @@ pub struct Lease {
 impl Lease {
     /// Reads an offer or an acknowledgement; `None` where it gives no address or names no server.
     pub fn of(message: &Message, from: Mac, now: Duration) -> Option<Self> {
-        let address = Some(message.yiaddr).filter(|address| !address.is_unspecified() && !address.is_broadcast())?;
+        let address = Some(message.yiaddr)
+            .filter(|address| !address.is_unspecified() && !address.is_broadcast())?;
         let server = *message.addresses(SERVER_ID).first()?;
         let mask = message.addresses(SUBNET_MASK).first().copied();
         let prefix_len = mask.and_then(|mask| ipnet::ipv4_mask_to_prefix(mask).ok());
-        let length = message.number(LEASE_TIME).filter(|length| *length > 0).unwrap_or(USUAL);
-        let terms = Terms::new(now, length, message.number(RENEWAL_TIME), message.number(REBINDING_TIME));
+        let length = message
+            .number(LEASE_TIME)
+            .filter(|length| *length > 0)
+            .unwrap_or(USUAL);
+        let terms = Terms::new(
+            now,
+            length,
+            message.number(RENEWAL_TIME),
+            message.number(REBINDING_TIME),
+        );
         Some(Self {
             address,
             prefix_len,
@@ -61,17 +71,23 @@ impl Lease {
 
     /// The address with its prefix.
     pub fn net(&self) -> Option<IpNet> {
-        Ipv4Net::new(self.address, self.prefix_len?).ok().map(IpNet::from)
+        Ipv4Net::new(self.address, self.prefix_len?)
+            .ok()
+            .map(IpNet::from)
     }
 
     /// The address in a result.
     pub fn ip(&self) -> Option<IpConfig> {
         let gateway = self.routers.first().copied().map(IpAddr::from);
-        self.net().map(|address| IpConfig { address, gateway, interface: None })
+        self.net().map(|address| IpConfig {
+            address,
+            gateway,
+            interface: None,
+        })
     }
 
-    /// The routes in a result: the classless ones alone where there are any (RFC 3442), otherwise the static ones, and the
-    /// default one through the first router.
+    /// The routes in a result: the classless ones alone where there are any (RFC 3442), otherwise
+    /// the static ones, and the default one through the first router.
     pub fn routes(&self) -> Vec<Route> {
         let route = |(dst, gw): &(Ipv4Net, Ipv4Addr)| Route {
             gw: Some((*gw).into()).filter(|_| !gw.is_unspecified()),
@@ -81,8 +97,15 @@ impl Lease {
         if !self.classless.is_empty() {
             return self.classless.iter().map(route).collect();
         }
-        let default = self.routers.first().map(|router| (Ipv4Net::default(), *router));
-        self.classful.iter().map(route).chain(default.iter().map(route)).collect()
+        let default = self
+            .routers
+            .first()
+            .map(|router| (Ipv4Net::default(), *router));
+        self.classful
+            .iter()
+            .map(route)
+            .chain(default.iter().map(route))
+            .collect()
     }
 }
 
@@ -90,12 +113,20 @@ impl Lease {
 fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     let mut routes = Vec::new();
     while let Some((len, rest)) = bytes.split_first() {
-        let Some((prefix, rest)) = rest.split_at_checked(usize::from(len.div_ceil(8))) else { break };
-        let Some((router, rest)) = rest.split_first_chunk::<4>() else { break };
+        let Some((prefix, rest)) = rest.split_at_checked(usize::from(len.div_ceil(8))) else {
+            break;
+        };
+        let Some((router, rest)) = rest.split_first_chunk::<4>() else {
+            break;
+        };
         let mut octets = [0; 4];
-        let Some(place) = octets.get_mut(..prefix.len()) else { break };
+        let Some(place) = octets.get_mut(..prefix.len()) else {
+            break;
+        };
         place.copy_from_slice(prefix);
-        let Ok(net) = Ipv4Net::new(octets.into(), *len) else { break };
+        let Ok(net) = Ipv4Net::new(octets.into(), *len) else {
+            break;
+        };
         routes.push((net.trunc(), Ipv4Addr::from(*router)));
         bytes = rest;
     }
@@ -109,8 +140,17 @@ fn classful(addresses: &[Ipv4Addr]) -> Vec<(Ipv4Net, Ipv4Addr)> {
         128..=191 => 16,
         _ => 24,
     };
-    let route = |pair: &[Ipv4Addr; 2]| Ipv4Net::new(pair[0], class(pair[0])).ok().map(|net| (net.trunc(), pair[1]));
-    addresses.as_chunks::<2>().0.iter().filter_map(route).collect()
+    let route = |pair: &[Ipv4Addr; 2]| {
+        Ipv4Net::new(pair[0], class(pair[0]))
+            .ok()
+            .map(|net| (net.trunc(), pair[1]))
+    };
+    addresses
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .filter_map(route)
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,7 +161,9 @@ mod tests {
     fn lease(options: &[(u8, &[u8])]) -> Option<Lease> {
         let mut message = Message::new(Kind::Ack, 1, Mac([0; 6]));
         message.yiaddr = Ipv4Addr::new(10, 1, 0, 7);
-        message.options.extend(options.iter().map(|(code, value)| (*code, value.to_vec())));
+        message
+            .options
+            .extend(options.iter().map(|(code, value)| (*code, value.to_vec())));
         Lease::of(&message, Mac([1; 6]), Duration::from_secs(100))
     }
 
@@ -130,20 +172,40 @@ mod tests {
     const ROUTER: (u8, &[u8]) = (ROUTERS, &[10, 1, 0, 2, 10, 1, 0, 3]);
 
     fn routes(options: &[(u8, &[u8])]) -> Vec<String> {
-        let text = |route: &Route| format!("{} {:?} {:?}", route.dst, route.gw.map(|gw| gw.to_string()), route.scope);
-        lease(&[&[SERVER, MASK, ROUTER], options].concat()).expect("a lease").routes().iter().map(text).collect()
+        let text = |route: &Route| {
+            format!(
+                "{} {:?} {:?}",
+                route.dst,
+                route.gw.map(|gw| gw.to_string()),
+                route.scope
+            )
+        };
+        lease(&[&[SERVER, MASK, ROUTER], options].concat())
+            .expect("a lease")
+            .routes()
+            .iter()
+            .map(text)
+            .collect()
     }
 
     #[test]
     fn the_first_router_is_gateway_and_default_route() {
-        let ip = lease(&[SERVER, MASK, ROUTER]).and_then(|lease| lease.ip()).expect("an address");
-        assert_eq!((ip.address.to_string(), ip.gateway), ("10.1.0.7/24".into(), "10.1.0.2".parse().ok()));
+        let ip = lease(&[SERVER, MASK, ROUTER])
+            .and_then(|lease| lease.ip())
+            .expect("an address");
+        assert_eq!(
+            (ip.address.to_string(), ip.gateway),
+            ("10.1.0.7/24".into(), "10.1.0.2".parse().ok())
+        );
         assert_eq!(routes(&[]), [r#"0.0.0.0/0 Some("10.1.0.2") None"#]);
     }
 
     #[test]
     fn static_routes_have_classes_and_stand_before_the_default_one() {
-        let classful = routes(&[(STATIC_ROUTES, &[10, 9, 9, 9, 10, 1, 0, 4, 192, 168, 7, 9, 10, 1, 0, 5, 1])]);
+        let classful = routes(&[(
+            STATIC_ROUTES,
+            &[10, 9, 9, 9, 10, 1, 0, 4, 192, 168, 7, 9, 10, 1, 0, 5, 1],
+        )]);
         let expected = [
             r#"10.0.0.0/8 Some("10.1.0.4") None"#,
             r#"192.168.7.0/24 Some("10.1.0.5") None"#,
@@ -154,20 +216,39 @@ mod tests {
 
     #[test]
     fn classless_routes_stand_alone_and_without_a_router_are_on_the_link() {
-        let option: &[u8] = &[0, 10, 1, 0, 9, 25, 192, 168, 7, 128, 0, 0, 0, 0, 33, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-        let expected = [r#"0.0.0.0/0 Some("10.1.0.9") None"#, "192.168.7.128/25 None Some(253)"];
-        assert_eq!(routes(&[(CLASSLESS_ROUTES, option), (STATIC_ROUTES, &[10, 0, 0, 0, 10, 1, 0, 4])]), expected);
+        let option: &[u8] = &[
+            0, 10, 1, 0, 9, 25, 192, 168, 7, 128, 0, 0, 0, 0, 33, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+        ];
+        let expected = [
+            r#"0.0.0.0/0 Some("10.1.0.9") None"#,
+            "192.168.7.128/25 None Some(253)",
+        ];
+        assert_eq!(
+            routes(&[
+                (CLASSLESS_ROUTES, option),
+                (STATIC_ROUTES, &[10, 0, 0, 0, 10, 1, 0, 4])
+            ]),
+            expected
+        );
     }
 
     #[test]
     fn without_a_server_there_is_no_lease_and_without_a_mask_no_address() {
         assert_eq!(lease(&[MASK]), None);
         assert_eq!(lease(&[SERVER]).expect("a lease").ip(), None);
-        assert_eq!(lease(&[SERVER, (SUBNET_MASK, &[255, 0, 255, 0])]).expect("a lease").ip(), None);
+        assert_eq!(
+            lease(&[SERVER, (SUBNET_MASK, &[255, 0, 255, 0])])
+                .expect("a lease")
+                .ip(),
+            None
+        );
     }
 
     #[test]
     fn a_lease_without_a_length_lasts_an_hour() {
-        assert_eq!(lease(&[SERVER]).expect("a lease").terms.expire, Duration::from_secs(3700));
+        assert_eq!(
+            lease(&[SERVER]).expect("a lease").terms.expire,
+            Duration::from_secs(3700)
+        );
     }
 }

@@ -48,8 +48,12 @@ impl Protocol for Identity {
         match &state.phase {
             Phase::Selecting => Some(self.discover(state, now)),
             Phase::Requesting { offer, .. } => Some(self.request(offer, state, now)),
-            Phase::Renewing => held.map(|lease| to_server(lease, &self.prolonging(lease, state, now))),
-            Phase::Rebinding => held.map(|lease| to_all(lease.address, &self.prolonging(lease, state, now))),
+            Phase::Renewing => {
+                held.map(|lease| to_server(lease, &self.prolonging(lease, state, now)))
+            }
+            Phase::Rebinding => {
+                held.map(|lease| to_all(lease.address, &self.prolonging(lease, state, now)))
+            }
             Phase::Bound | Phase::Over => None,
         }
     }
@@ -58,14 +62,22 @@ impl Protocol for Identity {
 impl Identity {
     fn discover(&self, state: &State<Lease>, now: Duration) -> Packet {
         let mut message = self.message(Kind::Discover, state, now);
-        message.options.extend(state.wish.map(|wish| (REQUESTED_ADDRESS, wish.octets().to_vec())));
+        message.options.extend(
+            state
+                .wish
+                .map(|wish| (REQUESTED_ADDRESS, wish.octets().to_vec())),
+        );
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
     fn request(&self, offer: &Lease, state: &State<Lease>, now: Duration) -> Packet {
         let mut message = self.message(Kind::Request, state, now);
-        message.options.push((REQUESTED_ADDRESS, offer.address.octets().to_vec()));
-        message.options.push((SERVER_ID, offer.server.octets().to_vec()));
+        message
+            .options
+            .push((REQUESTED_ADDRESS, offer.address.octets().to_vec()));
+        message
+            .options
+            .push((SERVER_ID, offer.server.octets().to_vec()));
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
@@ -78,14 +90,22 @@ impl Identity {
 
     fn message(&self, kind: Kind, state: &State<Lease>, now: Duration) -> Message {
         let secs = u16::try_from(now.saturating_sub(state.since).as_secs()).unwrap_or(u16::MAX);
-        Message { secs, broadcast: self.broadcast, ..Message::new(kind, state.xid, self.mac) }
+        Message {
+            secs,
+            broadcast: self.broadcast,
+            ..Message::new(kind, state.xid, self.mac)
+        }
     }
 
     /// Adds what each message but a release has.
     fn complete(&self, mut message: Message) -> Message {
         let size = (MAX_SIZE, LONGEST.to_be_bytes().to_vec());
         let list = Some((REQUEST_LIST, self.request.clone())).filter(|(_, list)| !list.is_empty());
-        for option in list.into_iter().chain([size]).chain(self.options.iter().cloned()) {
+        for option in list
+            .into_iter()
+            .chain([size])
+            .chain(self.options.iter().cloned())
+        {
             message.options.retain(|(code, _)| *code != option.0);
             message.options.push(option);
         }
@@ -95,16 +115,29 @@ impl Identity {
 
 impl Client {
     /// Takes a message that came from this hardware address.
-    pub fn take(&mut self, message: &Message, from: Mac, now: Duration, dice: Dice<'_>) -> Events<Identity> {
-        let is_answer = message.is_reply && message.xid == self.state.xid && message.mac == self.protocol.mac;
-        let Some(kind) = message.kind().filter(|_| is_answer && self.listens()) else { return Vec::new() };
+    pub fn take(
+        &mut self,
+        message: &Message,
+        from: Mac,
+        now: Duration,
+        dice: Dice<'_>,
+    ) -> Events<Identity> {
+        let is_answer =
+            message.is_reply && message.xid == self.state.xid && message.mac == self.protocol.mac;
+        let Some(kind) = message.kind().filter(|_| is_answer && self.listens()) else {
+            return Vec::new();
+        };
         let said = Lease::of(message, from, now);
         match (&self.state.phase, kind, said) {
             (Phase::Selecting, Kind::Offer, Some(offer)) => self.accept(offer, now, dice),
-            (Phase::Requesting { offer, .. }, Kind::Ack, Some(lease)) if lease.server == offer.server => {
+            (Phase::Requesting { offer, .. }, Kind::Ack, Some(lease))
+                if lease.server == offer.server =>
+            {
                 self.bind(lease)
             }
-            (Phase::Requesting { offer, .. }, Kind::Nak, _) if message.addresses(SERVER_ID).contains(&offer.server) => {
+            (Phase::Requesting { offer, .. }, Kind::Nak, _)
+                if message.addresses(SERVER_ID).contains(&offer.server) =>
+            {
                 self.refuse_offer(now, dice)
             }
             (Phase::Renewing | Phase::Rebinding, Kind::Ack, Some(mut lease)) => {
@@ -118,26 +151,39 @@ impl Client {
         }
     }
 
-    /// The packet that gives the lease back; its sender is the address that it is about. The client ends.
+    /// The packet that gives the lease back; its sender is the address that it is about. The client
+    /// ends.
     pub fn release(&mut self, dice: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
         let mut message = Message::new(Kind::Release, number(dice), self.protocol.mac);
         message.ciaddr = lease.address;
-        message.options.push((SERVER_ID, lease.server.octets().to_vec()));
+        message
+            .options
+            .push((SERVER_ID, lease.server.octets().to_vec()));
         // Others of the client's options have no place here (RFC 2131, table 5).
-        let id = self.protocol.options.iter().filter(|(code, _)| *code == CLIENT_ID);
+        let id = self
+            .protocol
+            .options
+            .iter()
+            .filter(|(code, _)| *code == CLIENT_ID);
         message.options.extend(id.cloned());
         Some(to_server(&lease, &message))
     }
 }
 
 fn to_all(from: Ipv4Addr, message: &Message) -> Packet {
-    Packet { bytes: frame::encode(from, Ipv4Addr::BROADCAST, &message.encode()), to: None }
+    Packet {
+        bytes: frame::encode(from, Ipv4Addr::BROADCAST, &message.encode()),
+        to: None,
+    }
 }
 
 fn to_server(lease: &Lease, message: &Message) -> Packet {
     let bytes = frame::encode(lease.address, lease.server, &message.encode());
-    Packet { bytes, to: Some(lease.server_mac) }
+    Packet {
+        bytes,
+        to: Some(lease.server_mac),
+    }
 }
 
 #[cfg(test)]

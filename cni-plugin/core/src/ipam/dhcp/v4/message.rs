@@ -1,8 +1,8 @@
 //! A message of DHCPv4 in bytes (RFC 2131 §2, options by RFC 2132, long ones by RFC 3396).
 //!
-//! Answers are read leniently: an option that is cut ends the options, and nothing else. The crate dhcproto would bring 35
-//! crates along, ICU's tables among them, drops what follows an option that it can't read, and keeps only the last piece of
-//! a long one.
+//! Answers are read leniently: an option that is cut ends the options, and nothing else. The crate
+//! dhcproto would bring 35 crates along, ICU's tables among them, drops what follows an option that
+//! it can't read, and keeps only the last piece of a long one.
 
 use super::number::{MESSAGE_TYPE, OVERLOAD};
 use crate::name::Mac;
@@ -36,9 +36,16 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Discover, Self::Offer, Self::Request, Self::Ack, Self::Nak, Self::Release]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        [
+            Self::Discover,
+            Self::Offer,
+            Self::Request,
+            Self::Ack,
+            Self::Nak,
+            Self::Release,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -68,29 +75,53 @@ impl Message {
     pub fn new(kind: Kind, xid: u32, mac: Mac) -> Self {
         let none = Ipv4Addr::UNSPECIFIED;
         let options = vec![(MESSAGE_TYPE, vec![kind as u8])];
-        Self { is_reply: false, xid, secs: 0, broadcast: false, ciaddr: none, yiaddr: none, mac, options }
+        Self {
+            is_reply: false,
+            xid,
+            secs: 0,
+            broadcast: false,
+            ciaddr: none,
+            yiaddr: none,
+            mac,
+            options,
+        }
     }
 
     /// Its kind, where that is known.
     pub fn kind(&self) -> Option<Kind> {
-        self.get(MESSAGE_TYPE).and_then(|value| Kind::of(*value.first()?))
+        self.get(MESSAGE_TYPE)
+            .and_then(|value| Kind::of(*value.first()?))
     }
 
     /// An option, its pieces put together.
     pub fn get(&self, code: u8) -> Option<Vec<u8>> {
-        let mut pieces = self.options.iter().filter(|(other, _)| *other == code).map(|(_, value)| value).peekable();
-        pieces.peek().is_some().then(|| pieces.flatten().copied().collect())
+        let mut pieces = self
+            .options
+            .iter()
+            .filter(|(other, _)| *other == code)
+            .map(|(_, value)| value)
+            .peekable();
+        pieces
+            .peek()
+            .is_some()
+            .then(|| pieces.flatten().copied().collect())
     }
 
     /// An option that is one number.
     pub fn number(&self, code: u8) -> Option<u32> {
-        self.get(code).and_then(|value| Some(u32::from_be_bytes(value.try_into().ok()?)))
+        self.get(code)
+            .and_then(|value| Some(u32::from_be_bytes(value.try_into().ok()?)))
     }
 
     /// The addresses of an option.
     pub fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
         let value = self.get(code).unwrap_or_default();
-        value.as_chunks::<4>().0.iter().map(|bytes| Ipv4Addr::from(*bytes)).collect()
+        value
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|bytes| Ipv4Addr::from(*bytes))
+            .collect()
     }
 
     /// The bytes behind UDP's header.
@@ -135,7 +166,10 @@ impl Message {
         };
         read_options(rest, &mut message.options);
         // Options may go on in the fields of the file, then of the server's name.
-        let overload = message.get(OVERLOAD).and_then(|value| value.first().copied()).unwrap_or_default();
+        let overload = message
+            .get(OVERLOAD)
+            .and_then(|value| value.first().copied())
+            .unwrap_or_default();
         for (bit, field) in [(1, &head[108..236]), (2, &head[44..108])] {
             if overload & bit != 0 {
                 read_options(field, &mut message.options);
@@ -151,7 +185,9 @@ fn read_options(mut bytes: &[u8], options: &mut Vec<(u8, Vec<u8>)>) {
             [0, rest @ ..] => bytes = rest,
             [END, ..] | [] | [_] => return,
             [code, len, rest @ ..] => {
-                let Some((value, rest)) = rest.split_at_checked(usize::from(*len)) else { return };
+                let Some((value, rest)) = rest.split_at_checked(usize::from(*len)) else {
+                    return;
+                };
                 options.push((*code, value.to_vec()));
                 bytes = rest;
             }
@@ -166,7 +202,13 @@ mod tests {
     fn message() -> Message {
         let mut message = Message::new(Kind::Ack, 0x0102_0304, Mac([2, 0, 0, 0, 0, 1]));
         message.options.push((121, vec![7; 300]));
-        Message { is_reply: true, secs: 9, broadcast: true, yiaddr: Ipv4Addr::new(10, 1, 0, 7), ..message }
+        Message {
+            is_reply: true,
+            secs: 9,
+            broadcast: true,
+            yiaddr: Ipv4Addr::new(10, 1, 0, 7),
+            ..message
+        }
     }
 
     #[test]
@@ -174,9 +216,18 @@ mod tests {
         let read = Message::decode(&message().encode()).expect("a message");
         assert_eq!(read.get(121), Some(vec![7; 300]));
         assert_eq!(read.kind(), Some(Kind::Ack));
-        assert_eq!(Message { options: message().options, ..read.clone() }, message());
+        assert_eq!(
+            Message {
+                options: message().options,
+                ..read.clone()
+            },
+            message()
+        );
         assert_eq!(read.encode(), message().encode());
-        assert_eq!(Message::new(Kind::Discover, 1, Mac([0; 6])).encode().len(), LEAST);
+        assert_eq!(
+            Message::new(Kind::Discover, 1, Mac([0; 6])).encode().len(),
+            LEAST
+        );
     }
 
     #[test]

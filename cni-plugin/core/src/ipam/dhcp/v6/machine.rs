@@ -1,4 +1,5 @@
-//! Messages and answers of a DHCPv6 client (RFC 8415 §18.2) for one address. Every message goes to all servers of the link.
+//! Messages and answers of a DHCPv6 client (RFC 8415 §18.2) for one address. Every message goes to
+//! all servers of the link.
 
 use super::Identity;
 use super::message::{CLIENT_ID, Kind, Message, SERVER_ID};
@@ -11,7 +12,8 @@ use std::time::Duration;
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The address. Other hosts need not be on the link because they share a prefix with it (RFC 5942).
+    /// The address. Other hosts need not be on the link because they share a prefix with it (RFC
+    /// 5942).
     pub address: Ipv6Addr,
     /// The server's identifier.
     pub server: Vec<u8>,
@@ -45,15 +47,25 @@ impl Protocol for Identity {
         let held = state.lease.as_ref();
         let (kind, address, server) = match &state.phase {
             Phase::Selecting => (Kind::Solicit, state.wish, None),
-            Phase::Requesting { offer, .. } => (Kind::Request, Some(offer.address), Some(&offer.server)),
-            Phase::Renewing => (Kind::Renew, held.map(|lease| lease.address), held.map(|lease| &lease.server)),
+            Phase::Requesting { offer, .. } => {
+                (Kind::Request, Some(offer.address), Some(&offer.server))
+            }
+            Phase::Renewing => (
+                Kind::Renew,
+                held.map(|lease| lease.address),
+                held.map(|lease| &lease.server),
+            ),
             Phase::Rebinding => (Kind::Rebind, held.map(|lease| lease.address), None),
             Phase::Bound | Phase::Over => return None,
         };
-        let hundredths = u16::try_from(now.saturating_sub(state.since).as_millis() / 10).unwrap_or(u16::MAX);
+        let hundredths =
+            u16::try_from(now.saturating_sub(state.since).as_millis() / 10).unwrap_or(u16::MAX);
         let Self { duid, iaid } = self;
-        let mut message = Message::new(kind, xid(state.xid), duid, (*iaid, address)).after(hundredths);
-        message.options.extend(server.map(|server| (SERVER_ID, server.clone())));
+        let mut message =
+            Message::new(kind, xid(state.xid), duid, (*iaid, address)).after(hundredths);
+        message
+            .options
+            .extend(server.map(|server| (SERVER_ID, server.clone())));
         Some(message.encode())
     }
 }
@@ -63,25 +75,36 @@ impl Client {
     pub fn take(&mut self, message: &Message, now: Duration, dice: Dice<'_>) -> Events<Identity> {
         let Identity { duid, iaid } = &self.protocol;
         let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
-        let Some(server) = message.get(SERVER_ID).filter(|_| is_own && self.listens()) else { return Vec::new() };
+        let Some(server) = message.get(SERVER_ID).filter(|_| is_own && self.listens()) else {
+            return Vec::new();
+        };
         let granted = message.granted(*iaid).map(|granted| {
             let set = |seconds| Some(seconds).filter(|seconds| *seconds > 0);
             let terms = Terms::new(now, granted.valid, set(granted.renew), set(granted.rebind));
-            Lease { address: granted.address, server: server.to_vec(), terms }
+            Lease {
+                address: granted.address,
+                server: server.to_vec(),
+                terms,
+            }
         });
         let is = |kind: Kind| message.kind == kind as u8;
         match (&self.state.phase, granted) {
-            // The first offer is taken: to wait a second for better ones, as the RFC has it, would hold up the container.
+            // The first offer is taken: to wait a second for better ones, as the RFC has it, would
+            // hold up the container.
             (Phase::Selecting, Some(offer)) if is(Kind::Advertise) => {
                 // Each exchange has a number of its own.
                 self.turn(Phase::Selecting, now, dice);
                 self.accept(offer, now, dice)
             }
-            (Phase::Requesting { .. } | Phase::Renewing | Phase::Rebinding, Some(lease)) if is(Kind::Reply) => {
+            (Phase::Requesting { .. } | Phase::Renewing | Phase::Rebinding, Some(lease))
+                if is(Kind::Reply) =>
+            {
                 self.bind(lease)
             }
             (Phase::Requesting { .. }, None) if is(Kind::Reply) => self.refuse_offer(now, dice),
-            (Phase::Renewing | Phase::Rebinding, None) if is(Kind::Reply) => self.refuse_lease(now, dice),
+            (Phase::Renewing | Phase::Rebinding, None) if is(Kind::Reply) => {
+                self.refuse_lease(now, dice)
+            }
             _ => Vec::new(),
         }
     }
@@ -90,7 +113,12 @@ impl Client {
     pub fn release(&mut self, dice: Dice<'_>) -> Option<Vec<u8>> {
         let lease = self.end()?;
         let Identity { duid, iaid } = &self.protocol;
-        let mut message = Message::new(Kind::Release, xid(number(dice)), duid, (*iaid, Some(lease.address)));
+        let mut message = Message::new(
+            Kind::Release,
+            xid(number(dice)),
+            duid,
+            (*iaid, Some(lease.address)),
+        );
         message.options.push((SERVER_ID, lease.server));
         Some(message.after(0).encode())
     }
@@ -132,12 +160,29 @@ mod tests {
 
     /// A client with a lease of a hundred seconds since second 100.
     fn bound() -> Client {
-        let mut client = Client::new(Identity::of("4f1c/n/eth0"), Limits::default(), None, at(100), &mut dice);
+        let mut client = Client::new(
+            Identity::of("4f1c/n/eth0"),
+            Limits::default(),
+            None,
+            at(100),
+            &mut dice,
+        );
         let solicit = sent(&client.tick(at(100), &mut dice));
         assert_eq!(solicit.kind, Kind::Solicit as u8);
-        let request = sent(&client.take(&reply(&client, Kind::Advertise, &solicit, 100), at(100), &mut dice));
-        assert_eq!((request.kind, request.get(SERVER_ID)), (Kind::Request as u8, Some(&[0, 1, 9][..])));
-        let events = client.take(&reply(&client, Kind::Reply, &request, 100), at(100), &mut dice);
+        let request = sent(&client.take(
+            &reply(&client, Kind::Advertise, &solicit, 100),
+            at(100),
+            &mut dice,
+        ));
+        assert_eq!(
+            (request.kind, request.get(SERVER_ID)),
+            (Kind::Request as u8, Some(&[0, 1, 9][..]))
+        );
+        let events = client.take(
+            &reply(&client, Kind::Reply, &request, 100),
+            at(100),
+            &mut dice,
+        );
         assert_eq!(events, [Event::Bound]);
         client
     }
@@ -148,8 +193,18 @@ mod tests {
         assert_eq!(client.lease().map(|lease| lease.address), Some(ADDRESS));
         assert_eq!((client.next(), client.listens()), (Some(at(150)), false));
         let renew = sent(&client.tick(at(150), &mut dice));
-        assert_eq!((renew.kind, renew.get(SERVER_ID).is_some()), (Kind::Renew as u8, true));
-        assert_eq!(client.take(&reply(&client, Kind::Reply, &renew, 100), at(151), &mut dice), [Event::Bound]);
+        assert_eq!(
+            (renew.kind, renew.get(SERVER_ID).is_some()),
+            (Kind::Renew as u8, true)
+        );
+        assert_eq!(
+            client.take(
+                &reply(&client, Kind::Reply, &renew, 100),
+                at(151),
+                &mut dice
+            ),
+            [Event::Bound]
+        );
         assert_eq!(client.next(), Some(at(201)));
     }
 
@@ -169,7 +224,14 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(kinds, [(Kind::Renew as u8, 150), (Kind::Rebind as u8, 185), (Kind::Solicit as u8, 200)]);
+        assert_eq!(
+            kinds,
+            [
+                (Kind::Renew as u8, 150),
+                (Kind::Rebind as u8, 185),
+                (Kind::Solicit as u8, 200)
+            ]
+        );
     }
 
     #[test]
@@ -177,7 +239,10 @@ mod tests {
         let mut client = bound();
         let renew = sent(&client.tick(at(150), &mut dice));
         let events = client.take(&reply(&client, Kind::Reply, &renew, 0), at(150), &mut dice);
-        assert!(matches!(&events[..], [Event::Lost(..), Event::Send(_)]), "{events:?}");
+        assert!(
+            matches!(&events[..], [Event::Lost(..), Event::Send(_)]),
+            "{events:?}"
+        );
         assert_eq!(sent(&events).kind, Kind::Solicit as u8);
     }
 
@@ -195,7 +260,13 @@ mod tests {
 
     #[test]
     fn without_an_answer_it_gives_up_in_time() {
-        let mut client = Client::new(Identity::of("x"), Limits::default(), None, at(100), &mut dice);
+        let mut client = Client::new(
+            Identity::of("x"),
+            Limits::default(),
+            None,
+            at(100),
+            &mut dice,
+        );
         let mut last = Vec::new();
         while let Some(now) = client.next() {
             assert!(now <= at(308));
@@ -207,17 +278,32 @@ mod tests {
     #[test]
     fn a_release_names_server_and_address() {
         let mut client = bound();
-        let release = Message::decode(&client.release(&mut dice).expect("a lease")).expect("a message");
-        assert_eq!((release.kind, release.get(SERVER_ID)), (Kind::Release as u8, Some(&[0, 1, 9][..])));
+        let release =
+            Message::decode(&client.release(&mut dice).expect("a lease")).expect("a message");
+        assert_eq!(
+            (release.kind, release.get(SERVER_ID)),
+            (Kind::Release as u8, Some(&[0, 1, 9][..]))
+        );
         assert_eq!((client.next(), client.release(&mut dice)), (None, None));
     }
 
     #[test]
     fn an_address_that_was_asked_for_is_given_back_too() {
-        let mut client = Client::new(Identity::of("x"), Limits::default(), None, at(100), &mut dice);
+        let mut client = Client::new(
+            Identity::of("x"),
+            Limits::default(),
+            None,
+            at(100),
+            &mut dice,
+        );
         let solicit = sent(&client.tick(at(100), &mut dice));
-        sent(&client.take(&reply(&client, Kind::Advertise, &solicit, 100), at(100), &mut dice));
-        let release = Message::decode(&client.release(&mut dice).expect("an address")).expect("a message");
+        sent(&client.take(
+            &reply(&client, Kind::Advertise, &solicit, 100),
+            at(100),
+            &mut dice,
+        ));
+        let release =
+            Message::decode(&client.release(&mut dice).expect("an address")).expect("a message");
         assert_eq!(release.kind, Kind::Release as u8);
     }
 
@@ -225,6 +311,9 @@ mod tests {
     fn an_identity_follows_from_the_text_alone() {
         assert_eq!(Identity::of("a"), Identity::of("a"));
         assert_ne!(Identity::of("a"), Identity::of("b"));
-        assert_eq!((Identity::of("a").duid.len(), &Identity::of("a").duid[..2]), (18, &[0, 4][..]));
+        assert_eq!(
+            (Identity::of("a").duid.len(), &Identity::of("a").duid[..2]),
+            (18, &[0, 4][..])
+        );
     }
 }

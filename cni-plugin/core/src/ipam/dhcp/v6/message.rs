@@ -1,5 +1,5 @@
-//! A message of DHCPv6 in bytes (RFC 8415 §8, §21), as far as a client for one address needs it. An option that is cut ends
-//! the options, and nothing else.
+//! A message of DHCPv6 in bytes (RFC 8415 §8, §21), as far as a client for one address needs it. An
+//! option that is cut ends the options, and nothing else.
 
 use std::net::Ipv6Addr;
 
@@ -60,19 +60,31 @@ pub struct Granted {
 
 impl Message {
     /// A client's message about its association, which has this address already where there is one.
-    pub fn new(kind: Kind, xid: [u8; 3], duid: &[u8], (iaid, address): ([u8; 4], Option<Ipv6Addr>)) -> Self {
+    pub fn new(
+        kind: Kind,
+        xid: [u8; 3],
+        duid: &[u8],
+        (iaid, address): ([u8; 4], Option<Ipv6Addr>),
+    ) -> Self {
         let mut ia = [&iaid[..], &[0; 8]].concat();
         if let Some(address) = address {
             put(ADDRESS, &[&address.octets()[..], &[0; 8]].concat(), &mut ia);
         }
-        Self { kind: kind as u8, xid, options: vec![(CLIENT_ID, duid.to_vec()), (IA_NA, ia)] }
+        Self {
+            kind: kind as u8,
+            xid,
+            options: vec![(CLIENT_ID, duid.to_vec()), (IA_NA, ia)],
+        }
     }
 
-    /// The same with how long the client has been at it, in hundredths of a second, and what it asks for.
+    /// The same with how long the client has been at it, in hundredths of a second, and what it
+    /// asks for.
     #[must_use]
     pub fn after(mut self, hundredths: u16) -> Self {
-        self.options.push((ELAPSED, hundredths.to_be_bytes().to_vec()));
-        self.options.push((REQUEST_LIST, SOL_MAX_RT.to_be_bytes().to_vec()));
+        self.options
+            .push((ELAPSED, hundredths.to_be_bytes().to_vec()));
+        self.options
+            .push((REQUEST_LIST, SOL_MAX_RT.to_be_bytes().to_vec()));
         self
     }
 
@@ -81,35 +93,59 @@ impl Message {
         get(&self.options, code)
     }
 
-    /// The address that a server grants this association; `None` where it refuses, or speaks of another one.
+    /// The address that a server grants this association; `None` where it refuses, or speaks of
+    /// another one.
     pub fn granted(&self, iaid: [u8; 4]) -> Option<Granted> {
-        let four = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-        let of = self.options.iter().filter(|(code, value)| *code == IA_NA && value.starts_with(&iaid));
+        let four = |bytes: &[u8], at: usize| {
+            bytes
+                .get(at..)?
+                .first_chunk()
+                .copied()
+                .map(u32::from_be_bytes)
+        };
+        let of = self
+            .options
+            .iter()
+            .filter(|(code, value)| *code == IA_NA && value.starts_with(&iaid));
         let ia = of.map(|(_, value)| value).find(|value| value.len() >= 12)?;
         let inner = read(&ia[12..]);
         if !is_success(&self.options) || !is_success(&inner) {
             return None;
         }
         let (renew, rebind) = (four(ia, 4)?, four(ia, 8)?);
-        inner.iter().filter(|(code, _)| *code == ADDRESS).find_map(|(_, value)| {
-            let address = Ipv6Addr::from(*value.first_chunk::<16>()?);
-            let valid = four(value, 20).filter(|valid| *valid > 0)?;
-            is_success(&read(value.get(24..)?)).then_some(Granted { address, valid, renew, rebind })
-        })
+        inner
+            .iter()
+            .filter(|(code, _)| *code == ADDRESS)
+            .find_map(|(_, value)| {
+                let address = Ipv6Addr::from(*value.first_chunk::<16>()?);
+                let valid = four(value, 20).filter(|valid| *valid > 0)?;
+                is_success(&read(value.get(24..)?)).then_some(Granted {
+                    address,
+                    valid,
+                    renew,
+                    rebind,
+                })
+            })
     }
 
     /// The bytes behind UDP's header.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![self.kind];
         out.extend(self.xid);
-        self.options.iter().for_each(|(code, value)| put(*code, value, &mut out));
+        self.options
+            .iter()
+            .for_each(|(code, value)| put(*code, value, &mut out));
         out
     }
 
     /// Reads a message; `None` for what is none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<4>()?;
-        Some(Self { kind: head[0], xid: [head[1], head[2], head[3]], options: read(rest) })
+        Some(Self {
+            kind: head[0],
+            xid: [head[1], head[2], head[3]],
+            options: read(rest),
+        })
     }
 }
 
@@ -119,7 +155,10 @@ fn is_success(options: &[(u16, Vec<u8>)]) -> bool {
 }
 
 fn get(options: &[(u16, Vec<u8>)], code: u16) -> Option<&[u8]> {
-    options.iter().find(|(other, _)| *other == code).map(|(_, value)| value.as_slice())
+    options
+        .iter()
+        .find(|(other, _)| *other == code)
+        .map(|(_, value)| value.as_slice())
 }
 
 fn put(code: u16, value: &[u8], out: &mut Vec<u8>) {
@@ -132,7 +171,9 @@ fn read(mut bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut options = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
         let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
-        let Some((value, rest)) = rest.split_at_checked(len) else { break };
+        let Some((value, rest)) = rest.split_at_checked(len) else {
+            break;
+        };
         options.push((u16::from_be_bytes([head[0], head[1]]), value.to_vec()));
         bytes = rest;
     }
@@ -153,15 +194,34 @@ pub(super) mod tests {
         valid: u32,
     ) -> Message {
         let mut inner = Vec::new();
-        put(ADDRESS, &[&address.octets()[..], &valid.to_be_bytes(), &valid.to_be_bytes()].concat(), &mut inner);
+        put(
+            ADDRESS,
+            &[
+                &address.octets()[..],
+                &valid.to_be_bytes(),
+                &valid.to_be_bytes(),
+            ]
+            .concat(),
+            &mut inner,
+        );
         let ia = [&iaid[..], &[0; 8], &inner].concat();
         let client = to.get(CLIENT_ID).unwrap_or_default().to_vec();
         let options = vec![(CLIENT_ID, client), (SERVER_ID, vec![0, 1, 9]), (IA_NA, ia)];
-        Message { kind: kind as u8, xid: to.xid, options }
+        Message {
+            kind: kind as u8,
+            xid: to.xid,
+            options,
+        }
     }
 
     fn request() -> Message {
-        Message::new(Kind::Request, [1, 2, 3], &[0, 4, 7], (IAID, Some(Ipv6Addr::LOCALHOST))).after(5)
+        Message::new(
+            Kind::Request,
+            [1, 2, 3],
+            &[0, 4, 7],
+            (IAID, Some(Ipv6Addr::LOCALHOST)),
+        )
+        .after(5)
     }
 
     #[test]
@@ -169,7 +229,11 @@ pub(super) mod tests {
         assert_eq!(Message::decode(&request().encode()), Some(request()));
         let bytes = request().encode();
         for len in 0..bytes.len() {
-            assert_eq!(Message::decode(&bytes[..len]).is_some(), len >= 4, "{len} bytes");
+            assert_eq!(
+                Message::decode(&bytes[..len]).is_some(),
+                len >= 4,
+                "{len} bytes"
+            );
         }
     }
 
@@ -177,9 +241,20 @@ pub(super) mod tests {
     fn an_address_is_granted_unless_a_status_says_no() {
         let address = Ipv6Addr::LOCALHOST;
         let reply = grant(Kind::Reply, &request(), (IAID, address), 60);
-        assert_eq!(reply.granted(IAID), Some(Granted { address, valid: 60, renew: 0, rebind: 0 }));
+        assert_eq!(
+            reply.granted(IAID),
+            Some(Granted {
+                address,
+                valid: 60,
+                renew: 0,
+                rebind: 0
+            })
+        );
         assert_eq!(reply.granted([9; 4]), None);
-        assert_eq!(grant(Kind::Reply, &request(), (IAID, address), 0).granted(IAID), None);
+        assert_eq!(
+            grant(Kind::Reply, &request(), (IAID, address), 0).granted(IAID),
+            None
+        );
         let mut refused = reply.clone();
         refused.options.push((STATUS, vec![0, 2]));
         assert_eq!(refused.granted(IAID), None);

@@ -1,4 +1,5 @@
-//! The client of DHCPv6 (RFC 8415) for one address of one link. Routes come by router advertisements, not from here.
+//! The client of DHCPv6 (RFC 8415) for one address of one link. Routes come by router
+//! advertisements, not from here.
 
 pub mod machine;
 pub mod message;
@@ -32,6 +33,9 @@ impl Identity {
         uuid[6] = uuid[6] & 0xf | 0x80;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         let iaid = digest[16..].first_chunk().copied().unwrap_or_default();
-        Self { duid: [&UUID[..], &uuid].concat(), iaid }
+        Self {
+            duid: [&UUID[..], &uuid].concat(),
+            iaid,
+        }
     }
 }

@@ -28,7 +28,9 @@ impl Protocol {
     /// As configurations name it, in any case.
     pub fn parse(text: &str) -> Option<Self> {
         let of = |name: &str| text.eq_ignore_ascii_case(name);
-        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| of(protocol.name()))
+        [Self::Tcp, Self::Udp, Self::Sctp]
+            .into_iter()
+            .find(|protocol| of(protocol.name()))
     }
 
     /// As `nft` names it.
@@ -59,7 +61,8 @@ pub struct Entrance {
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// Only who meets conditions is led. Another container may have the same without conditions, for all others.
+    /// Only who meets conditions is led. Another container may have the same without conditions,
+    /// for all others.
     #[serde(default, skip_serializing_if = "is_false")]
     pub conditional: bool,
 }
@@ -70,17 +73,24 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Entrance {
-    /// True if `[::1]` is part of it and eBPF can redirect its sockets. eBPF never sees those of SCTP, and no program tests
-    /// conditions.
+    /// True if `[::1]` is part of it and eBPF can redirect its sockets. eBPF never sees those of
+    /// SCTP, and no program tests conditions.
     pub fn is_at_loopback(&self) -> bool {
         let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
-        matches!(self.addr, IpAddr::V6(addr) if of_host(addr)) && self.protocol != Protocol::Sctp && !self.conditional
+        matches!(self.addr, IpAddr::V6(addr) if of_host(addr))
+            && self.protocol != Protocol::Sctp
+            && !self.conditional
     }
 }
 
 impl fmt::Display for Entrance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", SocketAddr::new(self.addr, self.port), self.protocol.name())
+        write!(
+            f,
+            "{}/{}",
+            SocketAddr::new(self.addr, self.port),
+            self.protocol.name()
+        )
     }
 }
 
@@ -93,7 +103,8 @@ pub struct HostPort {
     pub to: SocketAddr,
 }
 
-/// The clients whose source address is rewritten on the way to the container, so that the answer comes back the same way.
+/// The clients whose source address is rewritten on the way to the container, so that the answer
+/// comes back the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rewrite {
@@ -101,7 +112,8 @@ pub enum Rewrite {
     All,
     /// The container's own and this host's `127.0.0.0/8`.
     Own,
-    /// That of all of the container's subnet, and this host's `127.0.0.0/8`: what a bridge carries back passes no NAT.
+    /// That of all of the container's subnet, and this host's `127.0.0.0/8`: what a bridge carries
+    /// back passes no NAT.
     Subnet(IpNet),
 }
 
@@ -132,7 +144,8 @@ pub enum Backend {
     /// nf_tables alone.
     #[default]
     Nftables,
-    /// eBPF, where packets come in to a link of the host; nf_tables for the host's own, and for what eBPF lets pass.
+    /// eBPF, where packets come in to a link of the host; nf_tables for the host's own, and for
+    /// what eBPF lets pass.
     Ebpf(Way),
 }
 
@@ -156,7 +169,9 @@ pub struct Way {
 impl Way {
     /// The links that run the programs for the sake of this container.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
-        [Some(&self.link), self.bridge.as_ref()].into_iter().flatten()
+        [Some(&self.link), self.bridge.as_ref()]
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -200,20 +215,43 @@ impl HostPorts {
 
     /// The ports that eBPF leads from `[::1]`.
     pub fn at_loopback(&self) -> impl Iterator<Item = &HostPort> {
-        self.ports.iter().filter(|port| self.loopback && port.at.is_at_loopback())
+        self.ports
+            .iter()
+            .filter(|port| self.loopback && port.at.is_at_loopback())
     }
 
     /// Those that no other attachment of the container has.
     #[must_use]
     pub fn own(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Self {
-        let is_siblings = |at| facts.get(at).is_some_and(|fact| fact.is_siblings(&self.container_id, &self.owner));
-        Self { ports: self.ports.iter().filter(|port| !is_siblings(&port.at)).copied().collect(), ..self.clone() }
+        let is_siblings = |at| {
+            facts
+                .get(at)
+                .is_some_and(|fact| fact.is_siblings(&self.container_id, &self.owner))
+        };
+        Self {
+            ports: self
+                .ports
+                .iter()
+                .filter(|port| !is_siblings(&port.at))
+                .copied()
+                .collect(),
+            ..self.clone()
+        }
     }
 
     /// Checks that the ports of `[::1]` redirect as they should; the error says what differs.
-    fn lead_from_loopback(&self, facts: &BTreeMap<Entrance, HostPortFact>, has_programs: bool) -> Result<(), String> {
-        let at_loopback = Self { ports: self.at_loopback().copied().collect(), ..self.clone() };
-        at_loopback.lead(facts).map_err(|differs| format!("{differs} ([::1])"))?;
+    fn lead_from_loopback(
+        &self,
+        facts: &BTreeMap<Entrance, HostPortFact>,
+        has_programs: bool,
+    ) -> Result<(), String> {
+        let at_loopback = Self {
+            ports: self.at_loopback().copied().collect(),
+            ..self.clone()
+        };
+        at_loopback
+            .lead(facts)
+            .map_err(|differs| format!("{differs} ([::1])"))?;
         if at_loopback.ports.is_empty() || has_programs {
             return Ok(());
         }
@@ -221,11 +259,26 @@ impl HostPorts {
     }
 
     /// Checks that eBPF redirects as it should; the error says what differs.
-    fn lead_by_ebpf(&self, facts: &BTreeMap<Entrance, HostPortFact>, hooked: &BTreeSet<LinkRef>) -> Result<(), String> {
-        let by_ebpf = Self { ports: self.by_ebpf().copied().collect(), ..self.clone() };
-        by_ebpf.lead(facts).map_err(|differs| format!("{differs} (eBPF)"))?;
-        let bare = self.way().and_then(|way| way.links().find(|link| !hooked.contains(link)));
-        bare.map_or(Ok(()), |link| Err(format!("link {link} does not run the programs for host ports")))
+    fn lead_by_ebpf(
+        &self,
+        facts: &BTreeMap<Entrance, HostPortFact>,
+        hooked: &BTreeSet<LinkRef>,
+    ) -> Result<(), String> {
+        let by_ebpf = Self {
+            ports: self.by_ebpf().copied().collect(),
+            ..self.clone()
+        };
+        by_ebpf
+            .lead(facts)
+            .map_err(|differs| format!("{differs} (eBPF)"))?;
+        let bare = self
+            .way()
+            .and_then(|way| way.links().find(|link| !hooked.contains(link)));
+        bare.map_or(Ok(()), |link| {
+            Err(format!(
+                "link {link} does not run the programs for host ports"
+            ))
+        })
     }
 
     /// Checks that the kernel shows all of them; the error says what differs.
@@ -237,7 +290,9 @@ impl HostPorts {
                     return Err(format!("host port {at} belongs to {}", fact.owner));
                 }
                 Some(fact) if fact.to != Some(*to) => {
-                    let found = fact.to.map_or_else(|| "elsewhere".to_owned(), |to| format!("to {to}"));
+                    let found = fact
+                        .to
+                        .map_or_else(|| "elsewhere".to_owned(), |to| format!("to {to}"));
                     return Err(format!("host port {at} leads {found}, not to {to}"));
                 }
                 Some(_) => {}
@@ -249,14 +304,32 @@ impl HostPorts {
 
 impl State for HostPorts {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        lines(f, print::commands(self, verb).into_iter().map(|line| (Ns::Host, line)))
+        lines(
+            f,
+            print::commands(self, verb)
+                .into_iter()
+                .map(|line| (Ns::Host, line)),
+        )
     }
 
     fn needs(&self) -> Vec<Need> {
-        let mut needs: Vec<Need> = self.ports.iter().map(|port| Need::HostPort(port.at)).collect();
+        let mut needs: Vec<Need> = self
+            .ports
+            .iter()
+            .map(|port| Need::HostPort(port.at))
+            .collect();
         needs.extend(self.by_ebpf().map(|port| Need::EbpfPort(port.at)));
-        needs.extend(self.way().into_iter().flat_map(Way::links).cloned().map(Need::HostPortHook));
-        needs.extend(self.at_loopback().flat_map(|port| [Need::LoopbackPort(port.at), Need::LoopbackPrograms]));
+        needs.extend(
+            self.way()
+                .into_iter()
+                .flat_map(Way::links)
+                .cloned()
+                .map(Need::HostPortHook),
+        );
+        needs.extend(
+            self.at_loopback()
+                .flat_map(|port| [Need::LoopbackPort(port.at), Need::LoopbackPrograms]),
+        );
         needs
     }
 
@@ -306,7 +379,8 @@ pub struct EbpfCounts {
     pub at_loopback: usize,
 }
 
-/// Longest text of an owner that an element keeps, which is the longest comment that `nft` accepts, in bytes.
+/// Longest text of an owner that an element keeps, which is the longest comment that `nft` accepts,
+/// in bytes.
 pub const OWNER_LEN: usize = 128;
 
 impl HostPortFact {
@@ -322,7 +396,9 @@ impl HostPortFact {
 
     /// The reason why this owner can't have the port: another container has it.
     pub fn refusal(&self, at: &Entrance, container_id: &str, owner: &str) -> Option<String> {
-        let is_free = self.holder == Holder::Nobody || self.is_of(owner) || self.is_siblings(container_id, owner);
+        let is_free = self.holder == Holder::Nobody
+            || self.is_of(owner)
+            || self.is_siblings(container_id, owner);
         (!is_free).then(|| format!("host port {at} is taken by {:?}", self.owner))
     }
 }
@@ -343,8 +419,13 @@ mod tests {
     #[test]
     fn the_loopback_address_is_part_of_itself_and_of_all() {
         let of = |addr: &str, protocol| {
-            Entrance { addr: addr.parse().expect("an address"), protocol, port: 80, conditional: false }
-                .is_at_loopback()
+            Entrance {
+                addr: addr.parse().expect("an address"),
+                protocol,
+                port: 80,
+                conditional: false,
+            }
+            .is_at_loopback()
         };
         assert!(of("::", Protocol::Tcp) && of("::1", Protocol::Udp));
         assert!(!of("::", Protocol::Sctp) && !of("fd00::1", Protocol::Tcp));

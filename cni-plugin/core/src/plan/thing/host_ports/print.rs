@@ -5,53 +5,105 @@ use super::{HostPort, HostPorts, Rewrite, Target, Verb, Way};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// One command for each element, of which there is one for each port and for each address whose clients are rewritten.
+/// One command for each element, of which there is one for each port and for each address whose
+/// clients are rewritten.
 pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
     let family = |addr: &IpAddr| if addr.is_ipv4() { '4' } else { '6' };
     let mut lines = Vec::new();
     let mut element = |set: String, key: String, means: String| {
-        let more = if verb == Verb::Add { format!(" comment {:?}{means}", all.owner) } else { String::new() };
-        lines.push(format!("nft {} element inet braid hostport{set} '{{ {key}{more} }}'", verb.word("add", "delete")));
+        let more = if verb == Verb::Add {
+            format!(" comment {:?}{means}", all.owner)
+        } else {
+            String::new()
+        };
+        lines.push(format!(
+            "nft {} element inet braid hostport{set} '{{ {key}{more} }}'",
+            verb.word("add", "delete")
+        ));
     };
     for HostPort { at, to } in &all.ports {
         let service = format!("{} . {}", at.protocol.name(), at.port);
         let is_any = at.addr.is_unspecified();
-        let (any, key) = if is_any { ("-any", service) } else { ("", format!("{} . {service}", at.addr)) };
+        let (any, key) = if is_any {
+            ("-any", service)
+        } else {
+            ("", format!("{} . {service}", at.addr))
+        };
         let family = family(&at.addr);
         if at.conditional {
-            let chain = format!("hostport{family}-if{any}-{}", digest(all.conditions.of(at.addr.is_ipv4())));
-            element(format!("{family}-if{any}"), key.clone(), format!(" : jump {chain}"));
+            let chain = format!(
+                "hostport{family}-if{any}-{}",
+                digest(all.conditions.of(at.addr.is_ipv4()))
+            );
+            element(
+                format!("{family}-if{any}"),
+                key.clone(),
+                format!(" : jump {chain}"),
+            );
         }
         let to_map = if at.conditional { "-to" } else { "" };
-        element(format!("{family}{to_map}{any}"), key, format!(" : {} . {}", to.ip(), to.port()));
+        element(
+            format!("{family}{to_map}{any}"),
+            key,
+            format!(" : {} . {}", to.ip(), to.port()),
+        );
     }
-    let led: BTreeSet<_> = all.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
+    let led: BTreeSet<_> = all
+        .ports
+        .iter()
+        .map(|port| (port.to, port.at.protocol))
+        .collect();
     for (to, protocol) in led {
         let key = format!("{} . {} . {}", to.ip(), protocol.name(), to.port());
         element(format!("{}-led", family(&to.ip())), key, String::new());
     }
     for Target { addr, rewrite } in &all.targets {
         if *rewrite == Rewrite::Own {
-            element(format!("{}-own", family(addr)), format!("{addr} . {addr}"), String::new());
+            element(
+                format!("{}-own", family(addr)),
+                format!("{addr} . {addr}"),
+                String::new(),
+            );
         }
-        element(format!("{}-source", family(addr)), addr.to_string(), format!(" : goto {}", rewrite.chain()));
+        element(
+            format!("{}-source", family(addr)),
+            addr.to_string(),
+            format!(" : goto {}", rewrite.chain()),
+        );
     }
-    lines.extend(all.way().into_iter().flat_map(|way| by_ebpf(verb, all, way)));
+    lines.extend(
+        all.way()
+            .into_iter()
+            .flat_map(|way| by_ebpf(verb, all, way)),
+    );
     lines.extend(all.at_loopback().map(|HostPort { at, to }| {
-        let to = if verb == Verb::Add { format!("to {to}") } else { "nowhere".to_owned() };
+        let to = if verb == Verb::Add {
+            format!("to {to}")
+        } else {
+            "nowhere".to_owned()
+        };
         format!("# map /sys/fs/bpf/braid/v3/*/loopback_ports: {at} leads {to} from [::1]")
     }));
     for (is_v4, family) in [(true, '4'), (false, '6')] {
         let conditions = all.conditions.of(is_v4);
-        if verb == Verb::Add && all.ports.iter().any(|port| port.at.conditional && port.at.addr.is_ipv4() == is_v4) {
+        if verb == Verb::Add
+            && all
+                .ports
+                .iter()
+                .any(|port| port.at.conditional && port.at.addr.is_ipv4() == is_v4)
+        {
             let chain = format!("hostport{family}-if*-{}", digest(conditions));
-            lines.push(format!("# chain {chain} leads who meets: {}", text(conditions)));
+            lines.push(format!(
+                "# chain {chain} leads who meets: {}",
+                text(conditions)
+            ));
         }
     }
     lines
 }
 
-/// `tc` of the links that run the programs for this container; the map's elements, which no command writes in words.
+/// `tc` of the links that run the programs for this container; the map's elements, which no command
+/// writes in words.
 fn by_ebpf(verb: Verb, all: &HostPorts, way: &Way) -> Vec<String> {
     let mut lines = Vec::new();
     if verb == Verb::Add {
@@ -63,14 +115,24 @@ fn by_ebpf(verb: Verb, all: &HostPorts, way: &Way) -> Vec<String> {
                 )
             };
             let is_port = way.bridge.is_some() && *at == way.link;
-            let egress = if is_port { String::new() } else { filter("egress", "hp_out") };
-            lines.push(format!("tc qdisc add dev {} clsact{}{egress}", at.name, filter("ingress", "hp_in")));
+            let egress = if is_port {
+                String::new()
+            } else {
+                filter("egress", "hp_out")
+            };
+            lines.push(format!(
+                "tc qdisc add dev {} clsact{}{egress}",
+                at.name,
+                filter("ingress", "hp_in")
+            ));
         }
     }
     for HostPort { at, to } in all.by_ebpf() {
         let link = &way.link.name;
         lines.push(match verb {
-            Verb::Add => format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads to {to} by {link}"),
+            Verb::Add => {
+                format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads to {to} by {link}")
+            }
             Verb::Del => format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads nowhere"),
         });
     }

@@ -7,7 +7,10 @@ use std::ops::RangeInclusive;
 
 /// A link as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, each with its own name")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the kernel's flags, each with its own name"
+)]
 pub struct LinkFact {
     /// Interface index.
     pub index: u32,
@@ -17,20 +20,22 @@ pub struct LinkFact {
     pub mode: Option<&'static str>,
     /// Number of a VLAN.
     pub vlan_id: Option<u16>,
-    /// Hardware address; none where all its bytes are 0, which is how `lo` and a bridge without ports show that.
+    /// Hardware address; none where all its bytes are 0, which is how `lo` and a bridge without
+    /// ports show that.
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
     /// MTUs that it can have.
     pub mtus: RangeInclusive<u32>,
-    /// IPv6 is on; none where the kernel shows nothing of IPv6, as for a link that is too small for it.
+    /// IPv6 is on; none where the kernel shows nothing of IPv6, as for a link that is too small
+    /// for it.
     pub has_ipv6: Option<bool>,
     /// Administratively up.
     pub up: bool,
     /// Operationally up.
     pub oper_up: bool,
-    /// The same, or the kernel has seen no change of its carrier yet (`IFF_RUNNING`): a bridge without an address of its own
-    /// that was set up before its first port.
+    /// The same, or the kernel has seen no change of its carrier yet (`IFF_RUNNING`): a bridge
+    /// without an address of its own that was set up before its first port.
     pub running: bool,
     /// Has a carrier (`IFF_LOWER_UP`).
     pub carrier: bool,
@@ -52,9 +57,9 @@ pub struct LinkFact {
     pub vlan_filtering: bool,
     /// Bridge: the spanning tree protocol decides when a port forwards.
     pub stp: bool,
-    /// Bridge: the hardware address in its identifier. None before its first port and after its last one, unless it was made
-    /// with an address: then the next port changes the bridge's (v6.12 `net/bridge/br_stp_if.c`,
-    /// `br_stp_recalculate_bridge_id()`).
+    /// Bridge: the hardware address in its identifier. None before its first port and after its
+    /// last one, unless it was made with an address: then the next port changes the bridge's
+    /// (v6.12 `net/bridge/br_stp_if.c`, `br_stp_recalculate_bridge_id()`).
     pub bridge_id: Option<Mac>,
     /// Bridge: the VLAN that a new port is put on; 0 for none.
     pub default_pvid: u16,
@@ -75,7 +80,8 @@ pub struct LinkFact {
 /// The hardware behind a link, which no namespace can change; empty for a virtual link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// Name of the device on its bus, for example `0000:01:00.0` (`IFLA_PARENT_DEV_NAME`, Linux 5.14).
+    /// Name of the device on its bus, for example `0000:01:00.0` (`IFLA_PARENT_DEV_NAME`, Linux
+    /// 5.14).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
     /// Permanent hardware address (`IFLA_PERM_ADDRESS`, Linux 5.6).

@@ -42,23 +42,41 @@ pub(super) fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             f.write_str(" peer")?;
             print_peer(link, peer, *peer_mac, queues, f)
         }
-        LinkKind::Netkit { peer, peer_mac, mode } => {
+        LinkKind::Netkit {
+            peer,
+            peer_mac,
+            mode,
+        } => {
             write!(f, " mode {} forward peer forward", mode.name())?;
             print_peer(link, peer, *peer_mac, "", f)
         }
-        LinkKind::Bridge { vlan_filtering: true } => f.write_str(" vlan_filtering 1"),
-        LinkKind::Macvlan { mode, bc_queue_len, .. } => {
+        LinkKind::Bridge {
+            vlan_filtering: true,
+        } => f.write_str(" vlan_filtering 1"),
+        LinkKind::Macvlan {
+            mode, bc_queue_len, ..
+        } => {
             write!(f, " mode {}", mode.name())?;
             bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
         }
         LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
         LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
         LinkKind::Vrf { table } => write!(f, " table {table}"),
-        LinkKind::Bridge { .. } | LinkKind::Dummy | LinkKind::Tap(_) | LinkKind::Ifb | LinkKind::Other(_) => Ok(()),
+        LinkKind::Bridge { .. }
+        | LinkKind::Dummy
+        | LinkKind::Tap(_)
+        | LinkKind::Ifb
+        | LinkKind::Other(_) => Ok(()),
     }
 }
 
-fn print_peer(link: &Link, peer: &LinkRef, mac: Option<Mac>, queues: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_peer(
+    link: &Link,
+    peer: &LinkRef,
+    mac: Option<Mac>,
+    queues: &str,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     write!(f, " name {}", peer.name)?;
     if let Some(mac) = mac {
         write!(f, " address {mac}")?;
@@ -67,5 +85,9 @@ fn print_peer(link: &Link, peer: &LinkRef, mac: Option<Mac>, queues: &str, f: &m
         write!(f, " mtu {mtu}")?;
     }
     f.write_str(queues)?;
-    if peer.ns == link.at.ns { Ok(()) } else { write!(f, " netns {}", peer.ns) }
+    if peer.ns == link.at.ns {
+        Ok(())
+    } else {
+        write!(f, " netns {}", peer.ns)
+    }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Not, RangeInclusive};
 
-/// MTUs that a tap can have, in bytes: the largest packet with its Ethernet header has 65,535 (v6.12 `drivers/net/tun.c`,
-/// `tun_net_initialize()`).
+/// MTUs that a tap can have, in bytes: the largest packet with its Ethernet header has 65,535
+/// (v6.12 `drivers/net/tun.c`, `tun_net_initialize()`).
 pub const TAP_MTUS: RangeInclusive<u32> = 68..=65_521;
 
 /// Properties of a tap that it gets when it is made.
@@ -36,9 +36,19 @@ impl Tap {
         if let Some(context) = &self.context {
             write!(f, "runcon {context} ")?;
         }
-        write!(f, "ip tuntap add name {} {}", link.at.name, self.options().join(" "))?;
+        write!(
+            f,
+            "ip tuntap add name {} {}",
+            link.at.name,
+            self.options().join(" ")
+        )?;
         if link.mac.is_some() || link.mtu.is_some() || link.master.is_some() {
-            write!(f, "\n{:<5}ip link set {}", link.at.ns.to_string(), link.at.name)?;
+            write!(
+                f,
+                "\n{:<5}ip link set {}",
+                link.at.ns.to_string(),
+                link.at.name
+            )?;
             print_common(link, f)?;
         }
         Ok(())
@@ -48,9 +58,21 @@ impl Tap {
     pub fn options(&self) -> Vec<String> {
         let mut words = vec!["mode".to_owned(), "tap".to_owned()];
         let numbers = [("user", self.owner), ("group", self.group)];
-        words.extend(numbers.iter().filter_map(|(word, id)| id.map(|id| format!("{word} {id}"))));
-        let flags = [("multi_queue", self.multi_queue), ("vnet_hdr", self.vnet_hdr)];
-        words.extend(flags.iter().filter(|(_, is_set)| *is_set).map(|(word, _)| (*word).to_owned()));
+        words.extend(
+            numbers
+                .iter()
+                .filter_map(|(word, id)| id.map(|id| format!("{word} {id}"))),
+        );
+        let flags = [
+            ("multi_queue", self.multi_queue),
+            ("vnet_hdr", self.vnet_hdr),
+        ];
+        words.extend(
+            flags
+                .iter()
+                .filter(|(_, is_set)| *is_set)
+                .map(|(word, _)| (*word).to_owned()),
+        );
         words
     }
 }

@@ -11,7 +11,8 @@ pub struct ShapedFact {
     pub queue: String,
     /// Somebody chose the root queue: it is not the one that the kernel gives each link.
     pub is_chosen: bool,
-    /// An `ingress` queue takes the place of `clsact`: a filter for what leaves would see what comes in.
+    /// An `ingress` queue takes the place of `clsact`: a filter for what leaves would see what
+    /// comes in.
     pub has_ingress: bool,
     /// Rate of the root queue itself, in bits per second; none where it leaves that to a program.
     pub bps: Option<u64>,

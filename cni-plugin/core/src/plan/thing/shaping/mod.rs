@@ -18,12 +18,13 @@ const SECOND_NS: u128 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
 /// Largest packet that the stack hands to a device in one piece, in bytes (`GSO_LEGACY_MAX_SIZE`).
 const GSO_MAX: u64 = 64 * 1024;
-/// Longest time that the largest packet may take at the rate, in milliseconds. With less than 2 the sender's stack hands
-/// over too little at a time to reach the rate.
+/// Longest time that the largest packet may take at the rate, in milliseconds. With less than 2 the
+/// sender's stack hands over too little at a time to reach the rate.
 const GSO_MS: u64 = 5;
 /// Longest wait of a packet in the reference plugin's queue, in milliseconds.
 const REFERENCE_MS: u64 = 25;
-/// A packet that would wait longer is dropped where others of its flow wait already, in nanoseconds.
+/// A packet that would wait longer is dropped where others of its flow wait already, in
+/// nanoseconds.
 pub const HORIZON_NS: u64 = 100 * MS_NS;
 /// Additional wait of a packet that is the only one of its flow to wait, in nanoseconds.
 pub const FIRST_NS: u64 = 200 * MS_NS;
@@ -87,10 +88,13 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// [`HORIZON_NS`] for a packet of a socket of this node, container or not: such a socket is held back, but ten of the largest
-    /// packets wait by then. At a low rate others would wait for these for too long.
+    /// [`HORIZON_NS`] for a packet of a socket of this node, container or not: such a socket is
+    /// held back, but ten of the largest packets wait by then. At a low rate others would wait
+    /// for these for too long.
     pub fn socket_horizon_ns(&self) -> u64 {
-        self.rate.time_of(10 * GSO_MAX).clamp(HORIZON_NS, 500 * MS_NS)
+        self.rate
+            .time_of(10 * GSO_MAX)
+            .clamp(HORIZON_NS, 500 * MS_NS)
     }
 
     /// The longest that any packet waits, in nanoseconds.
@@ -98,14 +102,17 @@ impl Shaper {
         self.socket_horizon_ns() + FIRST_NS
     }
 
-    /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit, or a flow alone would be
-    /// slowed below the rate; but it is marked well before it would be dropped.
+    /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit,
+    /// or a flow alone would be slowed below the rate; but it is marked well before it would be
+    /// dropped.
     pub fn ecn_ns(&self) -> u64 {
-        self.rate.time_of(2 * GSO_MAX).clamp(5 * MS_NS, HORIZON_NS / 2)
+        self.rate
+            .time_of(2 * GSO_MAX)
+            .clamp(5 * MS_NS, HORIZON_NS / 2)
     }
 
-    /// Most packets that may wait in `fq`, at least 20,000. Full packets, each on its own, reach the horizon before this
-    /// number.
+    /// Most packets that may wait in `fq`, at least 20,000. Full packets, each on its own, reach
+    /// the horizon before this number.
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;
@@ -118,8 +125,8 @@ impl Shaper {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
     }
 
-    /// Size of a token bucket behind the program, in bytes: the burst, or the largest packet with what gathers while a timer
-    /// is late. That packet waits until the bucket holds all of it.
+    /// Size of a token bucket behind the program, in bytes: the burst, or the largest packet with
+    /// what gathers while a timer is late. That packet waits until the bucket holds all of it.
     pub fn bucket_of_large(&self) -> u64 {
         // Of Ethernet, of IP and of TCP with all options, on each segment.
         const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
@@ -132,7 +139,8 @@ impl Shaper {
         (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
     }
 
-    /// Burst that the program's clock lets pass at once, in nanoseconds: as much as the queue that it speaks for.
+    /// Burst that the program's clock lets pass at once, in nanoseconds: as much as the queue that
+    /// it speaks for.
     pub fn clock_burst_ns(&self) -> u64 {
         match self.queue {
             Queue::TbfPfifoFast => self.rate.time_of(self.bucket_of_large()),
@@ -142,25 +150,34 @@ impl Shaper {
 
     /// Bytes that may wait before a token bucket alone: as much as the reference plugin lets wait.
     pub fn bucket_queue(&self) -> u64 {
-        self.rate.bytes_in(REFERENCE_MS).saturating_add(self.bucket())
+        self.rate
+            .bytes_in(REFERENCE_MS)
+            .saturating_add(self.bucket())
     }
 
-    /// Wait behind a token bucket from which some packets are marked or dropped, in nanoseconds: at least 5 ms, and two
-    /// packets fit.
+    /// Wait behind a token bucket from which some packets are marked or dropped, in nanoseconds: at
+    /// least 5 ms, and two packets fit.
     pub fn codel_target_ns(&self) -> u64 {
-        (5 * MS_NS).max(self.rate.time_of(2 * (u64::from(self.mtu) + ETHERNET_HEADER)))
+        (5 * MS_NS).max(
+            self.rate
+                .time_of(2 * (u64::from(self.mtu) + ETHERNET_HEADER)),
+        )
     }
 
-    /// The largest packet that the container's stack should hand over in one piece, in bytes, so that one does not hold
-    /// up all others for long at a low rate; none where the largest possible does not.
+    /// The largest packet that the container's stack should hand over in one piece, in bytes, so
+    /// that one does not hold up all others for long at a low rate; none where the largest
+    /// possible does not.
     pub fn gso_max_size(&self) -> Option<u32> {
         let least = 2 * u64::from(self.mtu);
-        let size = self.rate.bytes_in(GSO_MS).clamp(least.min(GSO_MAX), GSO_MAX);
+        let size = self
+            .rate
+            .bytes_in(GSO_MS)
+            .clamp(least.min(GSO_MAX), GSO_MAX);
         u32::try_from(size).ok().filter(|_| size < GSO_MAX)
     }
 
-    /// Rate that the guard lets pass, in bits per second: a tenth above the shaper's, so that it never drops what the shaper
-    /// let through.
+    /// Rate that the guard lets pass, in bits per second: a tenth above the shaper's, so that it
+    /// never drops what the shaper let through.
     pub fn guard_bps(&self) -> u64 {
         self.rate.bps.saturating_add(self.rate.bps / 10)
     }
@@ -174,21 +191,22 @@ impl Shaper {
 /// Shaping of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaping {
-    /// Network, container id and interface ([`crate::cni::Owner::short`]); empty in records of earlier versions.
+    /// Network, container id and interface ([`crate::cni::Owner::short`]); empty in records of
+    /// earlier versions.
     #[serde(default)]
     pub owner: String,
     /// One for each direction that is shaped.
     pub shapers: Vec<Shaper>,
-    /// The host's end of the container's link, where attachments of earlier versions check once more what the container sends,
-    /// which they shape in the container.
+    /// The host's end of the container's link, where attachments of earlier versions check once
+    /// more what the container sends, which they shape in the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<LinkRef>,
     /// The packets that are shaped; none for all.
     pub subnets: Option<Subnets>,
 }
 
-/// A part of the packets, by the address of the other end: the source of what the container receives, the destination
-/// of what it sends.
+/// A part of the packets, by the address of the other end: the source of what the container
+/// receives, the destination of what it sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnets {
     /// Only these are shaped; otherwise all but these.
@@ -203,7 +221,8 @@ impl Shaping {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
     }
 
-    /// True if it is all in one namespace: in the container's it lives as long as somebody holds that.
+    /// True if it is all in one namespace: in the container's it lives as long as somebody holds
+    /// that.
     pub fn is_all_in(&self, ns: Ns) -> bool {
         self.links().all(|link| link.ns == ns)
     }
@@ -212,7 +231,10 @@ impl Shaping {
 impl Shaping {
     /// All links that it touches.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
-        self.shapers.iter().map(|shaper| &shaper.at).chain(&self.guard)
+        self.shapers
+            .iter()
+            .map(|shaper| &shaper.at)
+            .chain(&self.guard)
     }
 }
 
@@ -237,11 +259,16 @@ impl State for Shaping {
             let (at, shown) = (&shaper.at, fact(&shaper.at));
             let kind = shaper.queue.kind();
             if shown.queue != kind {
-                return Err(format!("link {at} is queued by {:?}, not by {kind}", shown.queue));
+                return Err(format!(
+                    "link {at} is queued by {:?}, not by {kind}",
+                    shown.queue
+                ));
             }
             let (bps, burst_ns) = (shaper.rate.bps, shaper.clock_burst_ns());
             if let Some(held) = shown.bps.filter(|held| *held / 8 != bps / 8) {
-                return Err(format!("the queue of link {at} is held to {held} bit/s, not to {bps}"));
+                return Err(format!(
+                    "the queue of link {at} is held to {held} bit/s, not to {bps}"
+                ));
             }
             if shaper.queue.has_program() {
                 found(&shown, at, Hook::Egress, Limit { bps, burst_ns })?;
@@ -272,7 +299,9 @@ fn found(shown: &ShapedFact, at: &LinkRef, hook: Hook, wanted: Limit) -> Result<
     match shown.programs.iter().find(|program| program.hook == hook) {
         None => Err(format!("no program shapes {hook:?} of link {at}")),
         Some(program) if program.limit == wanted => Ok(()),
-        Some(ProgramFact { limit, .. }) => Err(format!("{hook:?} of link {at} is held to {limit}, not to {wanted}")),
+        Some(ProgramFact { limit, .. }) => Err(format!(
+            "{hook:?} of link {at} is held to {limit}, not to {wanted}"
+        )),
     }
 }
 
@@ -283,7 +312,13 @@ mod tests {
 
     fn shaper(toward: Toward, bps: u64) -> Shaper {
         let at = LinkRef::pod(IfName::parse("eth0").expect("a name"));
-        Shaper { at, toward, queue: Queue::Fq, rate: Rate { bps, burst: 8_000 }, mtu: 1500 }
+        Shaper {
+            at,
+            toward,
+            queue: Queue::Fq,
+            rate: Rate { bps, burst: 8_000 },
+            mtu: 1500,
+        }
     }
 
     #[test]
@@ -315,12 +350,31 @@ mod tests {
 
     #[test]
     fn times_of_extreme_rates_saturate() {
-        let slow = Rate { bps: 8, burst: u64::MAX };
+        let slow = Rate {
+            bps: 8,
+            burst: u64::MAX,
+        };
         assert_eq!(slow.burst_ns(), u64::MAX);
         assert_eq!(slow.time_of(1), 1_000_000_000);
-        assert_eq!(Rate { bps: u64::MAX, burst: 1 }.burst_ns(), 0);
-        let fastest = Shaper { rate: Rate { bps: u64::MAX, burst: 0 }, ..shaper(Toward::Network, 8) };
-        assert_eq!((fastest.guard_bps(), fastest.guard_depth_ns()), (u64::MAX, 100 * MS_NS));
+        assert_eq!(
+            Rate {
+                bps: u64::MAX,
+                burst: 1
+            }
+            .burst_ns(),
+            0
+        );
+        let fastest = Shaper {
+            rate: Rate {
+                bps: u64::MAX,
+                burst: 0,
+            },
+            ..shaper(Toward::Network, 8)
+        };
+        assert_eq!(
+            (fastest.guard_bps(), fastest.guard_depth_ns()),
+            (u64::MAX, 100 * MS_NS)
+        );
     }
 
     #[test]
@@ -330,19 +384,38 @@ mod tests {
         // 5 ms of it
         assert_eq!(of(20_000_000), Some(12_500));
         assert_eq!(of(1_000_000), Some(3_000), "two packets of the MTU");
-        assert_eq!(Shaper { mtu: 65_535, ..shaper(Toward::Network, 1_000_000) }.gso_max_size(), None);
+        assert_eq!(
+            Shaper {
+                mtu: 65_535,
+                ..shaper(Toward::Network, 1_000_000)
+            }
+            .gso_max_size(),
+            None
+        );
     }
 
     #[test]
     fn a_token_bucket_holds_a_packet_and_queues_as_the_reference() {
         let slow = shaper(Toward::Pod, 8_000_000);
         assert_eq!((slow.bucket(), slow.bucket_queue()), (1514, 25_000 + 1514));
-        let wide = Shaper { rate: Rate { bps: 8_000_000, burst: 800_000 }, ..slow };
+        let wide = Shaper {
+            rate: Rate {
+                bps: 8_000_000,
+                burst: 800_000,
+            },
+            ..slow
+        };
         assert_eq!((wide.bucket(), wide.bucket_queue()), (100_000, 125_000));
         assert_eq!(wide.codel_target_ns(), 5 * MS_NS);
         // 48 segments of 1366 bytes and more, and what the container's stack is told to cut to.
-        assert_eq!(shaper(Toward::Pod, 8_000_000).bucket_of_large(), 65_536 + 48 * 134 + 1_000);
-        assert_eq!(shaper(Toward::Network, 8_000_000).bucket_of_large(), 5_000 + 4 * 134 + 1_000);
+        assert_eq!(
+            shaper(Toward::Pod, 8_000_000).bucket_of_large(),
+            65_536 + 48 * 134 + 1_000
+        );
+        assert_eq!(
+            shaper(Toward::Network, 8_000_000).bucket_of_large(),
+            5_000 + 4 * 134 + 1_000
+        );
         assert_eq!(wide.bucket_of_large(), 100_000);
         assert_eq!(shaper(Toward::Pod, 1_000_000).codel_target_ns(), 24_224_000);
     }

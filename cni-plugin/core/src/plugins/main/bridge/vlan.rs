@@ -29,7 +29,9 @@ impl Vlans {
         let id = match json.i64("vlan")? {
             None | Some(0) => None,
             Some(id) => Some(checked(id).ok_or_else(|| {
-                Error::config(format!("\"vlan\": invalid VLAN ID {id} (must be between 0 and {MAX})"))
+                Error::config(format!(
+                    "\"vlan\": invalid VLAN ID {id} (must be between 0 and {MAX})"
+                ))
             })?),
         };
         let mut trunk = json.list("vlanTrunk")?.map(|_| BTreeSet::new());
@@ -37,7 +39,11 @@ impl Vlans {
         if let Some(ids) = &mut trunk {
             ids.extend(ranges.into_iter().flatten());
         }
-        Ok(Self { id, trunk, preserve_default: json.bool_or("preserveDefaultVlan", false)? })
+        Ok(Self {
+            id,
+            trunk,
+            preserve_default: json.bool_or("preserveDefaultVlan", false)?,
+        })
     }
 
     /// True if a bridge made for this configuration separates VLANs.
@@ -54,16 +60,35 @@ impl Vlans {
         if self.id.is_none() && self.tagged().next().is_none() {
             return Vec::new();
         }
-        let vlan =
-            |id, untagged| Step::ensure(PortVlan { at: port.clone(), vlan: Vlan { id, pvid: untagged, untagged } });
+        let vlan = |id, untagged| {
+            Step::ensure(PortVlan {
+                at: port.clone(),
+                vlan: Vlan {
+                    id,
+                    pvid: untagged,
+                    untagged,
+                },
+            })
+        };
         let mut steps = Vec::new();
         let untagged = self.id.or((!self.preserve_default).then_some(NATIVE));
         if !self.preserve_default && default_pvid != 0 && untagged != Some(default_pvid) {
-            let default = Vlan { id: default_pvid, pvid: true, untagged: true };
-            steps.push(Step::del(PortVlan { at: port.clone(), vlan: default }));
+            let default = Vlan {
+                id: default_pvid,
+                pvid: true,
+                untagged: true,
+            };
+            steps.push(Step::del(PortVlan {
+                at: port.clone(),
+                vlan: default,
+            }));
         }
         steps.extend(untagged.map(|id| vlan(id, true)));
-        steps.extend(self.tagged().filter(|id| untagged != Some(*id)).map(|id| vlan(id, false)));
+        steps.extend(
+            self.tagged()
+                .filter(|id| untagged != Some(*id))
+                .map(|id| vlan(id, false)),
+        );
         steps
     }
 
@@ -72,7 +97,9 @@ impl Vlans {
         if !self.is_filtering() || existing.is_none_or(|fact| fact.vlan_filtering) {
             return Vec::new();
         }
-        vec![format!("bridge {bridge} exists without vlan_filtering: its ports are not separated by VLAN")]
+        vec![format!(
+            "bridge {bridge} exists without vlan_filtering: its ports are not separated by VLAN"
+        )]
     }
 }
 
@@ -84,16 +111,26 @@ fn checked(id: i64) -> Option<u16> {
 fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
     let read = |key: &str, name: &str| match entry.i64(key)? {
         None => Ok(None),
-        Some(id) => {
-            checked(id).map(Some).ok_or_else(|| Error::config(format!("incorrect trunk {name} parameter: {id}")))
-        }
+        Some(id) => checked(id)
+            .map(Some)
+            .ok_or_else(|| Error::config(format!("incorrect trunk {name} parameter: {id}"))),
     };
-    let (min, max, id) = (read("minID", "minID")?, read("maxID", "maxID")?, read("id", "id")?);
-    let missing = |key| Error::config(format!("minID and maxID should be configured simultaneously, {key} is missing"));
+    let (min, max, id) = (
+        read("minID", "minID")?,
+        read("maxID", "maxID")?,
+        read("id", "id")?,
+    );
+    let missing = |key| {
+        Error::config(format!(
+            "minID and maxID should be configured simultaneously, {key} is missing"
+        ))
+    };
     let range = match (min, max) {
         (None, None) => None,
         (Some(min), Some(max)) if min > max => {
-            return Err(Error::config(format!("minID is greater than maxID in trunk parameter: {min} > {max}")));
+            return Err(Error::config(format!(
+                "minID is greater than maxID in trunk parameter: {min} > {max}"
+            )));
         }
         (Some(min), Some(max)) => Some(min..=max),
         (None, _) => return Err(missing("minID")),
@@ -105,7 +142,8 @@ fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
 /// Name of the interface that carries a VLAN's gateway address.
 pub(super) fn gateway_name(bridge: &IfName, id: u16) -> Result<IfName, Error> {
     let name = format!("{bridge}.{id}");
-    IfName::parse(&name).map_err(|err| Error::config(format!("\"bridge\" and \"vlan\": {name:?}: {err}")))
+    IfName::parse(&name)
+        .map_err(|err| Error::config(format!("\"bridge\" and \"vlan\": {name:?}: {err}")))
 }
 
 /// Its hardware address: what it has, or what it will get.
@@ -116,21 +154,31 @@ pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
         .unwrap_or_else(|| bridge_mac(name, &facts.boot_id))
 }
 
-/// A veth beside the bridge: one end in the VLAN, the other for the gateway address, which is down yet. Made once.
+/// A veth beside the bridge: one end in the VLAN, the other for the gateway address, which is down
+/// yet. Made once.
 pub(super) fn gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
     let name = gateway_name(bridge, id)?;
     let at = LinkRef::host(name.clone());
     let port = LinkRef::host(shared_veth(name.as_str()));
-    let default_pvid = facts.link(&LinkRef::host(bridge.clone())).map_or(NATIVE, |fact| fact.default_pvid);
+    let default_pvid = facts
+        .link(&LinkRef::host(bridge.clone()))
+        .map_or(NATIVE, |fact| fact.default_pvid);
     let link = Link {
         at: port.clone(),
         mac: None,
         mtu: None,
         up: true,
         master: Some(bridge.clone()),
-        kind: LinkKind::Veth { peer: at, peer_mac: Some(bridge_mac(&name, &facts.boot_id)) },
+        kind: LinkKind::Veth {
+            peer: at,
+            peer_mac: Some(bridge_mac(&name, &facts.boot_id)),
+        },
     };
-    let only = Vlans { id: Some(id), trunk: None, preserve_default: false };
+    let only = Vlans {
+        id: Some(id),
+        trunk: None,
+        preserve_default: false,
+    };
     let mut steps = vec![Step::ensure(link)];
     steps.extend(only.on_port(&port, default_pvid));
     Ok(steps)

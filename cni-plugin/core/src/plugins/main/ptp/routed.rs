@@ -1,7 +1,9 @@
-//! The routed form of `ptp`: the container's address is no network's, and its gateway is an address that nobody has.
+//! The routed form of `ptp`: the container's address is no network's, and its gateway is an address
+//! that nobody has.
 //!
-//! The container sends to the node's end by a neighbour that it knows for good, and the node forwards. Nobody is asked for an
-//! address, and the addresses of the node's containers may be of any networks.
+//! The container sends to the node's end by a neighbour that it knows for good, and the node
+//! forwards. Nobody is asked for an address, and the addresses of the node's containers may be of
+//! any networks.
 
 use crate::cni::{self, Error, IpConfig, Json};
 use crate::ipam::Lease;
@@ -35,29 +37,39 @@ impl Routed {
         let table = json.u32("table")?;
         match (json.bool_or("routed", false)?, table) {
             (_, Some(0)) => Err(Error::config("\"table\": 0 is no routing table")),
-            (false, Some(_)) => Err(Error::config("\"table\" is for the routed form: it needs \"routed\": true")),
+            (false, Some(_)) => Err(Error::config(
+                "\"table\" is for the routed form: it needs \"routed\": true",
+            )),
             (false, None) => Ok(None),
             (true, table) => Ok(Some(Self { table })),
         }
     }
 
-    /// The lease as the container has it: addresses alone, and default routes unless the IPAM gives some.
+    /// The lease as the container has it: addresses alone, and default routes unless the IPAM gives
+    /// some.
     pub(super) fn lease(mut lease: Lease) -> Lease {
         for ip in &mut lease.ips {
             let addr = ip.address.addr();
-            *ip = IpConfig { address: IpNet::from(addr), gateway: Some(gateway(addr)), interface: ip.interface };
+            *ip = IpConfig {
+                address: IpNet::from(addr),
+                gateway: Some(gateway(addr)),
+                interface: ip.interface,
+            };
         }
         for gw in lease.ips.iter().filter_map(|ip| ip.gateway) {
             let dst = everywhere(gw);
             if !lease.routes.iter().any(|route| route.dst == dst) {
-                lease.routes.push(cni::Route { gw: Some(gw), ..cni::Route::to(dst) });
+                lease.routes.push(cni::Route {
+                    gw: Some(gw),
+                    ..cni::Route::to(dst)
+                });
             }
         }
         lease
     }
 
-    /// The container's side: the gateways are neighbours once its end is up, at the hardware address of the node's end.
-    /// Ends without one ask nobody for it.
+    /// The container's side: the gateways are neighbours once its end is up, at the hardware
+    /// address of the node's end. Ends without one ask nobody for it.
     pub(super) fn container(call: &Call<'_>, mac: Option<Mac>, lease: &Lease) -> Vec<Step> {
         let at = call.pod();
         let mut steps = interface::configure(&at, &lease.ips, &lease.routes, Dad::Off);
@@ -69,15 +81,25 @@ impl Routed {
             if gw.is_ipv4() {
                 way.push(Step::add(plain(&at, gw)));
             }
-            way.extend(mac.map(|mac| Step::add(Neigh { at: at.clone(), addr: gw, mac })));
+            way.extend(mac.map(|mac| {
+                Step::add(Neigh {
+                    at: at.clone(),
+                    addr: gw,
+                    mac,
+                })
+            }));
         }
-        let first = steps.iter().position(|step| matches!(step, Step::Add(Thing::Route(_)))).unwrap_or(steps.len());
+        let first = steps
+            .iter()
+            .position(|step| matches!(step, Step::Add(Thing::Route(_))))
+            .unwrap_or(steps.len());
         steps.splice(first..first, way);
         steps
     }
 
-    /// The host's side: the way to the container, and the table for what comes from it, unless it is for another container.
-    /// The rules name the link, so that no later container of the same address has the same ones.
+    /// The host's side: the way to the container, and the table for what comes from it, unless it
+    /// is for another container. The rules name the link, so that no later container of the
+    /// same address has the same ones.
     pub(super) fn host(self, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = Vec::new();
         for ip in ips {
@@ -85,10 +107,22 @@ impl Routed {
             steps.push(Step::add(plain(port, addr)));
             if let Some(table) = self.table {
                 let (of, iif) = (Packets::From(addr.into()), Some(port.name.clone()));
-                let rule = Rule { ns: Ns::Host, of, table, iif, suppress: None, priority: Some(FROM_CONTAINER) };
+                let rule = Rule {
+                    ns: Ns::Host,
+                    of,
+                    table,
+                    iif,
+                    suppress: None,
+                    priority: Some(FROM_CONTAINER),
+                };
                 // Of the main table only routes to one address count.
                 let suppress = Some(u32::from(IpNet::from(addr).max_prefix_len()) - 1);
-                let first = Rule { table: MAIN_TABLE, suppress, priority: Some(TO_CONTAINERS), ..rule.clone() };
+                let first = Rule {
+                    table: MAIN_TABLE,
+                    suppress,
+                    priority: Some(TO_CONTAINERS),
+                    ..rule.clone()
+                };
                 steps.extend([first, rule].map(Step::add));
             }
         }
@@ -100,13 +134,32 @@ impl Routed {
 fn plain(at: &LinkRef, addr: IpAddr) -> Route {
     let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
     let scope = if addr.is_ipv4() { SCOPE_LINK } else { 0 };
-    Route { at: at.clone(), dst: addr.into(), gw, src, table: MAIN_TABLE, scope, priority, mtu, advmss, onlink: false }
+    Route {
+        at: at.clone(),
+        dst: addr.into(),
+        gw,
+        src,
+        table: MAIN_TABLE,
+        scope,
+        priority,
+        mtu,
+        advmss,
+        onlink: false,
+    }
 }
 
 fn gateway(addr: IpAddr) -> IpAddr {
-    if addr.is_ipv4() { GATEWAY4.into() } else { GATEWAY6.into() }
+    if addr.is_ipv4() {
+        GATEWAY4.into()
+    } else {
+        GATEWAY6.into()
+    }
 }
 
 fn everywhere(gw: IpAddr) -> IpNet {
-    if gw.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
+    if gw.is_ipv4() {
+        Ipv4Net::default().into()
+    } else {
+        Ipv6Net::default().into()
+    }
 }

@@ -8,7 +8,8 @@ use ipnet::IpNet;
 const LEAST_BPS: u64 = 8;
 /// A burst of this many bytes and more is refused, as by the reference plugin.
 const BURST_LIMIT: u64 = u32::MAX as u64;
-/// Bursts that the kubelet and containerd write for "no burst given", in bits; CRI-O writes a little less than the limit.
+/// Bursts that the kubelet and containerd write for "no burst given", in bits; CRI-O writes a
+/// little less than the limit.
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
 /// Most subnets that a configuration may name.
@@ -29,18 +30,31 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Reads the configuration; any of the four keys in it outdoes all of `runtimeConfig.bandwidth`.
+    /// Reads the configuration; any of the four keys in it outdoes all of
+    /// `runtimeConfig.bandwidth`.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
-        let runtime = conf.json.object("runtimeConfig")?.map(|runtime| runtime.object("bandwidth")).transpose()?;
+        let runtime = conf
+            .json
+            .object("runtimeConfig")?
+            .map(|runtime| runtime.object("bandwidth"))
+            .transpose()?;
         let of = match runtime.flatten() {
             Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
             _ => &conf.json,
         };
         // A runtime that names no subnets means those of the configuration.
-        let subnets = subnets(of)?.map_or_else(|| subnets(&conf.json), |subnets| Ok(Some(subnets)))?;
-        let (ingress, egress) = (rate(of, "ingressRate", "ingressBurst")?, rate(of, "egressRate", "egressBurst")?);
-        Ok(Self { ingress, egress, subnets })
+        let subnets =
+            subnets(of)?.map_or_else(|| subnets(&conf.json), |subnets| Ok(Some(subnets)))?;
+        let (ingress, egress) = (
+            rate(of, "ingressRate", "ingressBurst")?,
+            rate(of, "egressRate", "egressBurst")?,
+        );
+        Ok(Self {
+            ingress,
+            egress,
+            subnets,
+        })
     }
 
     /// True if it limits nothing.
@@ -53,46 +67,69 @@ impl Bandwidth {
 fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
     let of = |key: &str| {
         let parse = |text: &String| {
-            let net =
-                text.parse::<IpNet>().map_err(|err| Error::config(format!("{key:?}: bad subnet {text:?}: {err}")));
+            let net = text
+                .parse::<IpNet>()
+                .map_err(|err| Error::config(format!("{key:?}: bad subnet {text:?}: {err}")));
             net.map(|net| net.trunc())
         };
-        json.strings(key)?.iter().map(parse).collect::<Result<Vec<_>, Error>>()
+        json.strings(key)?
+            .iter()
+            .map(parse)
+            .collect::<Result<Vec<_>, Error>>()
     };
     let (shaped, unshaped) = (of("shapedSubnets")?, of("unshapedSubnets")?);
     let (only, nets) = match (shaped.len(), unshaped.len()) {
         (0, 0) => return Ok(None),
         (_, 0) => (true, shaped),
         (0, _) => (false, unshaped),
-        _ => return Err(Error::config("\"shapedSubnets\" and \"unshapedSubnets\" exclude each other")),
+        _ => {
+            return Err(Error::config(
+                "\"shapedSubnets\" and \"unshapedSubnets\" exclude each other",
+            ));
+        }
     };
     if nets.len() > MOST_SUBNETS {
-        return Err(Error::config(format!("{} subnets are more than {MOST_SUBNETS}", nets.len())));
+        return Err(Error::config(format!(
+            "{} subnets are more than {MOST_SUBNETS}",
+            nets.len()
+        )));
     }
     Ok(Some(Subnets { only, nets }))
 }
 
 /// Reads one direction; absent and zero mean no limit.
 fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Error> {
-    let (bps, burst) = (json.u64(rate_key)?.unwrap_or(0), json.u64(burst_key)?.unwrap_or(0));
+    let (bps, burst) = (
+        json.u64(rate_key)?.unwrap_or(0),
+        json.u64(burst_key)?.unwrap_or(0),
+    );
     match (bps, burst) {
         (0, 0) => Ok(None),
-        (_, 0) => Err(Error::config(format!("if rate is set, burst must also be set: {rate_key:?} is {bps}"))),
-        (0, _) => Err(Error::config(format!("if burst is set, rate must also be set: {burst_key:?} is {burst}"))),
-        (..LEAST_BPS, _) => {
-            Err(Error::config(format!("{rate_key:?}: {bps} bit/s is less than a byte a second, {LEAST_BPS}")))
-        }
-        _ if burst / 8 >= BURST_LIMIT => {
-            Err(Error::config(format!("burst cannot be more than 4GB: {burst_key:?} is {burst} bit")))
-        }
-        _ => Ok(Some(Rate { bps, burst: given_or_default(bps, burst) })),
+        (_, 0) => Err(Error::config(format!(
+            "if rate is set, burst must also be set: {rate_key:?} is {bps}"
+        ))),
+        (0, _) => Err(Error::config(format!(
+            "if burst is set, rate must also be set: {burst_key:?} is {burst}"
+        ))),
+        (..LEAST_BPS, _) => Err(Error::config(format!(
+            "{rate_key:?}: {bps} bit/s is less than a byte a second, {LEAST_BPS}"
+        ))),
+        _ if burst / 8 >= BURST_LIMIT => Err(Error::config(format!(
+            "burst cannot be more than 4GB: {burst_key:?} is {burst} bit"
+        ))),
+        _ => Ok(Some(Rate {
+            bps,
+            burst: given_or_default(bps, burst),
+        })),
     }
 }
 
 /// The runtimes' numbers for "none given" would let the first 256 MB or more pass unshaped.
 fn given_or_default(bps: u64, burst: u64) -> u64 {
     if UNSET_BURSTS.contains(&burst) || burst >= UNSET_BURST_FROM {
-        (Rate { bps, burst }.bytes_in(BURST_MS)).max(LEAST_BURST).saturating_mul(8)
+        (Rate { bps, burst }.bytes_in(BURST_MS))
+            .max(LEAST_BURST)
+            .saturating_mul(8)
     } else {
         burst
     }
@@ -119,17 +156,28 @@ mod tests {
                     "runtimeConfig": {{"bandwidth": {{"ingressRate": 8000, "ingressBurst": 8000{runtime}}}}}}}"#
             );
             let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
-            Bandwidth::parse(&conf).expect("good").subnets.expect("some").nets
+            Bandwidth::parse(&conf)
+                .expect("good")
+                .subnets
+                .expect("some")
+                .nets
         };
         let net = |text: &str| vec![text.parse::<IpNet>().expect("a subnet")];
         assert_eq!(nets(""), net("10.0.0.0/8"));
-        assert_eq!(nets(r#", "unshapedSubnets": ["10.9.0.0/16"]"#), net("10.9.0.0/16"));
+        assert_eq!(
+            nets(r#", "unshapedSubnets": ["10.9.0.0/16"]"#),
+            net("10.9.0.0/16")
+        );
     }
 
     #[test]
     fn zero_and_absent_mean_no_limit() {
         assert!(parse("{}").expect("good").is_unlimited());
-        assert!(parse(r#"{"ingressRate": 0, "ingressBurst": 0}"#).expect("good").is_unlimited());
+        assert!(
+            parse(r#"{"ingressRate": 0, "ingressBurst": 0}"#)
+                .expect("good")
+                .is_unlimited()
+        );
     }
 
     #[test]
@@ -137,11 +185,26 @@ mod tests {
         for (text, why) in [
             (r#"{"ingressRate": 1000}"#, "burst must also be set"),
             (r#"{"egressBurst": 1000}"#, "rate must also be set"),
-            (r#"{"egressRate": 7, "egressBurst": 80}"#, "less than a byte"),
-            (r#"{"egressRate": 8, "egressBurst": 34359738360}"#, "more than 4GB"),
-            (r#"{"egressRate": 8, "egressBurst": 18446744073709551615}"#, "more than 4GB"),
-            (r#"{"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["10.0.0.0/9"]}"#, "exclude each other"),
-            (r#"{"shapedSubnets": ["10.0.0.0"]}"#, "bad subnet \"10.0.0.0\""),
+            (
+                r#"{"egressRate": 7, "egressBurst": 80}"#,
+                "less than a byte",
+            ),
+            (
+                r#"{"egressRate": 8, "egressBurst": 34359738360}"#,
+                "more than 4GB",
+            ),
+            (
+                r#"{"egressRate": 8, "egressBurst": 18446744073709551615}"#,
+                "more than 4GB",
+            ),
+            (
+                r#"{"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["10.0.0.0/9"]}"#,
+                "exclude each other",
+            ),
+            (
+                r#"{"shapedSubnets": ["10.0.0.0"]}"#,
+                "bad subnet \"10.0.0.0\"",
+            ),
             (r#"{"unshapedSubnets": ["10.0.0.0/33"]}"#, "bad subnet"),
         ] {
             let refused = parse(text).expect_err("refused");
@@ -153,7 +216,10 @@ mod tests {
     fn what_runtimes_write_for_no_burst_becomes_a_sane_one() {
         assert_eq!(given_or_default(1_000_000_000, (1 << 32) - 1), 10_000_000);
         assert_eq!(given_or_default(1_000_000, (1 << 31) - 1), 8 * 65_536);
-        assert_eq!(given_or_default(1_000_000, 8 * (BURST_LIMIT - 1) + 7), 8 * 65_536);
+        assert_eq!(
+            given_or_default(1_000_000, 8 * (BURST_LIMIT - 1) + 7),
+            8 * 65_536
+        );
         assert_eq!(given_or_default(1_000_000, 80_000), 80_000);
     }
 }

@@ -12,16 +12,29 @@ const MAX_RULES: usize = 1024;
 /// Longest name of a link, in bytes.
 const NAME_LEN: usize = 15;
 
-/// Reads the words of one family. As for the reference plugin, the first one tells whether they are those of iptables.
+/// Reads the words of one family. As for the reference plugin, the first one tells whether they are
+/// those of iptables.
 pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, String> {
     let words = split(words);
-    let is_iptables = words.first().is_some_and(|word| word.starts_with(['-', '!']));
-    let mut reader = Reader { words: words.iter().peekable(), is_v4 };
+    let is_iptables = words
+        .first()
+        .is_some_and(|word| word.starts_with(['-', '!']));
+    let mut reader = Reader {
+        words: words.iter().peekable(),
+        is_v4,
+    };
     let mut conditions = Vec::new();
     while reader.words.peek().is_some() {
-        conditions.push(if is_iptables { reader.of_iptables() } else { reader.of_nft() }?);
+        conditions.push(if is_iptables {
+            reader.of_iptables()
+        } else {
+            reader.of_nft()
+        }?);
     }
-    let alternatives = conditions.iter().filter(|condition| !condition.is_not).map(|condition| condition.any.len());
+    let alternatives = conditions
+        .iter()
+        .filter(|condition| !condition.is_not)
+        .map(|condition| condition.any.len());
     if alternatives.fold(1, usize::saturating_mul) > MAX_RULES {
         return Err(format!("would be more than {MAX_RULES} rules"));
     }
@@ -30,7 +43,13 @@ pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, Str
 
 /// An element of the list may hold several words, and braces and commas stand alone.
 fn split(words: &[String]) -> Vec<String> {
-    let spaced = |c: char| if "{},".contains(c) { format!(" {c} ") } else { c.to_string() };
+    let spaced = |c: char| {
+        if "{},".contains(c) {
+            format!(" {c} ")
+        } else {
+            c.to_string()
+        }
+    };
     let text: String = words.join(" ").chars().map(spaced).collect();
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -59,7 +78,9 @@ impl Reader<'_> {
             "-i" | "--in-interface" => Property::In,
             "-o" | "--out-interface" => Property::Out,
             other => {
-                return Err(format!("{other:?} is none of iptables' -s, -d, -i and -o, which are all that is known"));
+                return Err(format!(
+                    "{other:?} is none of iptables' -s, -d, -i and -o, which are all that is known"
+                ));
             }
         };
         let mut any = vec![self.test(property, '+')?];
@@ -77,13 +98,19 @@ impl Reader<'_> {
             self.takes("==");
         }
         if !self.takes("{") {
-            return Ok(Condition { is_not, any: vec![self.test(property, '*')?] });
+            return Ok(Condition {
+                is_not,
+                any: vec![self.test(property, '*')?],
+            });
         }
         let mut any = vec![self.test(property, '*')?];
         while !self.takes("}") {
             // The last one is allowed to be followed by a comma.
             if !self.takes(",") {
-                return Err(format!("{:?} stands where \",\" or \"}}\" should", self.word()?));
+                return Err(format!(
+                    "{:?} stands where \",\" or \"}}\" should",
+                    self.word()?
+                ));
             }
             if self.words.peek().is_none_or(|word| *word != "}") {
                 any.push(self.test(property, '*')?);
@@ -101,7 +128,9 @@ impl Reader<'_> {
             word if word == family => match self.word()? {
                 "saddr" => Ok(Property::Source),
                 "daddr" => Ok(Property::Destination),
-                other => Err(format!("\"{family} {other}\" is neither \"{family} saddr\" nor \"{family} daddr\"")),
+                other => Err(format!(
+                    "\"{family} {other}\" is neither \"{family} saddr\" nor \"{family} daddr\""
+                )),
             },
             other => Err(format!(
                 "{other:?} is none of nft's \"{family} saddr\", \"{family} daddr\", iifname and oifname, which are all that is \
@@ -111,7 +140,10 @@ impl Reader<'_> {
     }
 
     fn word(&mut self) -> Result<&str, String> {
-        self.words.next().map(String::as_str).ok_or_else(|| "ends where a word should follow".to_owned())
+        self.words
+            .next()
+            .map(String::as_str)
+            .ok_or_else(|| "ends where a word should follow".to_owned())
     }
 
     fn takes(&mut self, wanted: &str) -> bool {
@@ -137,13 +169,22 @@ fn net(word: &str, is_v4: bool) -> Result<IpNet, String> {
         Some((addr, mask)) if mask.contains('.') => masked(addr, mask),
         Some(_) => word.parse().ok(),
     };
-    let net = net.filter(|net| net.addr().is_ipv4() == is_v4).map(|net| net.trunc());
-    net.ok_or_else(|| format!("{word:?} is no address or subnet of {}", if is_v4 { "IPv4" } else { "IPv6" }))
+    let net = net
+        .filter(|net| net.addr().is_ipv4() == is_v4)
+        .map(|net| net.trunc());
+    net.ok_or_else(|| {
+        format!(
+            "{word:?} is no address or subnet of {}",
+            if is_v4 { "IPv4" } else { "IPv6" }
+        )
+    })
 }
 
 fn masked(addr: &str, mask: &str) -> Option<IpNet> {
     let mask: Ipv4Addr = mask.parse().ok()?;
-    Ipv4Net::with_netmask(addr.parse().ok()?, mask).ok().map(IpNet::V4)
+    Ipv4Net::with_netmask(addr.parse().ok()?, mask)
+        .ok()
+        .map(IpNet::V4)
 }
 
 fn links(word: &str, rest: char) -> Result<Links, String> {
@@ -153,8 +194,13 @@ fn links(word: &str, rest: char) -> Result<Links, String> {
         Some(beginning) => (1..=NAME_LEN).contains(&beginning.len()) && !beginning.contains('/'),
         None => IfName::parse(name).is_ok(),
     };
-    let links = || Links { name: beginning.unwrap_or(name).to_owned(), is_prefix: beginning.is_some() };
-    is_name.then(links).ok_or_else(|| format!("{word:?} is no name of an interface"))
+    let links = || Links {
+        name: beginning.unwrap_or(name).to_owned(),
+        is_prefix: beginning.is_some(),
+    };
+    is_name
+        .then(links)
+        .ok_or_else(|| format!("{word:?} is no name of an interface"))
 }
 
 #[cfg(test)]
@@ -172,30 +218,51 @@ mod tests {
         for (words, expected) in [
             (&["-s", "1.2.3.4"][..], "ip saddr 1.2.3.4/32"),
             (&["!", "-d", "192.0.2.0/24"], "ip daddr != 192.0.2.0/24"),
-            (&["! -d 192.0.2.7/255.255.255.0"], "ip daddr != 192.0.2.0/24"),
+            (
+                &["! -d 192.0.2.7/255.255.255.0"],
+                "ip daddr != 192.0.2.0/24",
+            ),
             (
                 &["--src", "10.0.0.0/8,172.16.0.0/12", "-i", "eth+"],
                 "ip saddr { 10.0.0.0/8, 172.16.0.0/12 } iifname \"eth*\"",
             ),
-            (&["!", "-i", "lo", "!", "--out-interface", "br-1.5"], "iifname != \"lo\" oifname != \"br-1.5\""),
+            (
+                &["!", "-i", "lo", "!", "--out-interface", "br-1.5"],
+                "iifname != \"lo\" oifname != \"br-1.5\"",
+            ),
             (&[], ""),
         ] {
             assert_eq!(read(words, true).as_deref(), Ok(expected), "{words:?}");
         }
-        assert_eq!(read(&["!", "-s", "12::34"], false).as_deref(), Ok("ip6 saddr != 12::34/128"));
+        assert_eq!(
+            read(&["!", "-s", "12::34"], false).as_deref(),
+            Ok("ip6 saddr != 12::34/128")
+        );
     }
 
     #[test]
     fn words_of_nft_are_read() {
         for (words, expected) in [
             (&["ip", "saddr", "1.2.3.4"][..], "ip saddr 1.2.3.4/32"),
-            (&["ip daddr != { 192.0.2.1, 192.0.2.4/30, }"], "ip daddr != { 192.0.2.1/32, 192.0.2.4/30 }"),
-            (&["ip", "saddr", "==", "{10.0.0.0/8,172.16.0.0/12}"], "ip saddr { 10.0.0.0/8, 172.16.0.0/12 }"),
-            (&["meta", "iifname", "\"eth*\"", "oif", "!=", "lo"], "iifname \"eth*\" oifname != \"lo\""),
+            (
+                &["ip daddr != { 192.0.2.1, 192.0.2.4/30, }"],
+                "ip daddr != { 192.0.2.1/32, 192.0.2.4/30 }",
+            ),
+            (
+                &["ip", "saddr", "==", "{10.0.0.0/8,172.16.0.0/12}"],
+                "ip saddr { 10.0.0.0/8, 172.16.0.0/12 }",
+            ),
+            (
+                &["meta", "iifname", "\"eth*\"", "oif", "!=", "lo"],
+                "iifname \"eth*\" oifname != \"lo\"",
+            ),
         ] {
             assert_eq!(read(words, true).as_deref(), Ok(expected), "{words:?}");
         }
-        assert_eq!(read(&["ip6 saddr fd00::/8"], false).as_deref(), Ok("ip6 saddr fd00::/8"));
+        assert_eq!(
+            read(&["ip6 saddr fd00::/8"], false).as_deref(),
+            Ok("ip6 saddr fd00::/8")
+        );
     }
 
     #[test]
@@ -206,21 +273,41 @@ mod tests {
             (&["-s"], true, "ends"),
             (&["-s", "example.com"], true, "\"example.com\""),
             (&["-s", "10.0.0.0/8"], false, "no address or subnet of IPv6"),
-            (&["-s", "10.0.0.0/255.0.255.0"], true, "\"10.0.0.0/255.0.255.0\""),
-            (&["-i", "an-interface-too-long"], true, "\"an-interface-too-long\""),
+            (
+                &["-s", "10.0.0.0/255.0.255.0"],
+                true,
+                "\"10.0.0.0/255.0.255.0\"",
+            ),
+            (
+                &["-i", "an-interface-too-long"],
+                true,
+                "\"an-interface-too-long\"",
+            ),
             (&["ip", "ttl", "1"], true, "\"ip ttl\""),
             (&["ip6", "saddr", "::1"], true, "\"ip6\""),
-            (&["ip", "saddr", "10.0.0.1-10.0.0.9"], true, "\"10.0.0.1-10.0.0.9\""),
+            (
+                &["ip", "saddr", "10.0.0.1-10.0.0.9"],
+                true,
+                "\"10.0.0.1-10.0.0.9\"",
+            ),
             (&["ip", "saddr", "@mine"], true, "\"@mine\""),
             (&["ip", "saddr", "{", "10.0.0.1"], true, "ends"),
-            (&["ip", "saddr", "{", "10.0.0.1", "10.0.0.2", "}"], true, "\"10.0.0.2\""),
+            (
+                &["ip", "saddr", "{", "10.0.0.1", "10.0.0.2", "}"],
+                true,
+                "\"10.0.0.2\"",
+            ),
             (&["ct", "state", "new"], true, "\"ct\""),
         ] {
             let refusal = read(words, is_v4).expect_err("refused");
             assert!(refusal.contains(said), "{words:?}: {refusal}");
         }
         let many = vec!["10.0.0.1"; 33].join(",");
-        assert!(read(&["-s", &many, "-d", &many], true).expect_err("refused").contains("1024"));
+        assert!(
+            read(&["-s", &many, "-d", &many], true)
+                .expect_err("refused")
+                .contains("1024")
+        );
         assert!(read(&["-s", &many], true).is_ok());
     }
 }

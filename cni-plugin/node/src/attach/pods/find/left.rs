@@ -1,5 +1,5 @@
-//! The networks that a pod was attached to, for a DEL whose record is lost: as ADD finds them, but an error of one network
-//! stops no other, and no event is written.
+//! The networks that a pod was attached to, for a DEL whose record is lost: as ADD finds them, but
+//! an error of one network stops no other, and no event is written.
 
 use super::{Finder, claims, interface, netconf, of_source};
 use crate::apply::host::Machine;
@@ -24,14 +24,26 @@ impl<'a> Finder<'a> {
         machine: &'a dyn Machine,
         limit: Duration,
     ) -> Result<Self, Error> {
-        let source = settings.kubeconfig.as_ref().map(|_| machine.source_within(settings, limit)).transpose()?;
+        let source = settings
+            .kubeconfig
+            .as_ref()
+            .map(|_| machine.source_within(settings, limit))
+            .transpose()?;
         Ok(Self::of(settings, machine, source))
     }
 
-    /// The networks of the call's pod, the default one first; none if the call is for no pod. `conf` is the call's own.
-    pub(in super::super) fn left(&mut self, call: &Leaving, conf: &NetConf) -> Result<Vec<Wanted>, Error> {
-        let pod_ref = PodRef::of(&call.attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
-        let Some(pod_ref) = pod_ref else { return Ok(Vec::new()) };
+    /// The networks of the call's pod, the default one first; none if the call is for no pod.
+    /// `conf` is the call's own.
+    pub(in super::super) fn left(
+        &mut self,
+        call: &Leaving,
+        conf: &NetConf,
+    ) -> Result<Vec<Wanted>, Error> {
+        let pod_ref =
+            PodRef::of(&call.attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
+        let Some(pod_ref) = pod_ref else {
+            return Ok(Vec::new());
+        };
         let (choices, nads) = self.choices(&pod_ref)?;
         let mut found = Vec::new();
         for choice in choices {
@@ -40,12 +52,22 @@ impl<'a> Finder<'a> {
         }
         found.extend(self.auxiliary(conf)?.map(|(choice, one)| (choice, Ok(one))));
         let (namespace, ifname) = (&pod_ref.name.namespace, &call.attachment.ifname);
-        let networks = select::attached(found, namespace, ifname, conf.json.object("runtimeConfig")?, false)?;
+        let networks = select::attached(
+            found,
+            namespace,
+            ifname,
+            conf.json.object("runtimeConfig")?,
+            false,
+        )?;
         let mut left = Vec::new();
         for network in networks {
-            match network.and_then(|network| self.as_left(&network, call, conf.json.get(PREV_RESULT))) {
+            match network
+                .and_then(|network| self.as_left(&network, call, conf.json.get(PREV_RESULT)))
+            {
                 Ok(wanted) => left.push(wanted),
-                Err(err) => self.machine.warn(&format!("pod {}: nothing to detach: {err}", pod_ref.name)),
+                Err(err) => self
+                    .machine
+                    .warn(&format!("pod {}: nothing to detach: {err}", pod_ref.name)),
             }
         }
         Ok(left)
@@ -55,11 +77,19 @@ impl<'a> Finder<'a> {
     fn choices(&mut self, pod_ref: &PodRef) -> Result<(Vec<Choice>, Vec<Nad>), Error> {
         let namespace = &pod_ref.name.namespace;
         let objects = |choices: &[Choice]| -> Vec<ObjectName> {
-            choices.iter().filter_map(|choice| choice.object(self.settings)).collect()
+            choices
+                .iter()
+                .filter_map(|choice| choice.object(self.settings))
+                .collect()
         };
         let known = objects(&select::wanted(self.settings, namespace, None, Vec::new())?);
-        let source = self.source.as_deref_mut().ok_or_else(|| Error::internal("no API to ask"))?;
-        let (pod, mut nads) = source.pod(&pod_ref.name, &known).map_err(|err| of_source(&err))?;
+        let source = self
+            .source
+            .as_deref_mut()
+            .ok_or_else(|| Error::internal("no API to ask"))?;
+        let (pod, mut nads) = source
+            .pod(&pod_ref.name, &known)
+            .map_err(|err| of_source(&err))?;
         pod_ref.refuse_other(&pod)?;
         let asked = Asked::of(&pod, self.settings);
         let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)?;
@@ -74,14 +104,37 @@ impl<'a> Finder<'a> {
     }
 
     /// A network as its attachment is taken back. The runtime knows the default network's result.
-    fn as_left(&self, network: &Network, call: &Leaving, prev: Option<&Json>) -> Result<Wanted, Error> {
+    fn as_left(
+        &self,
+        network: &Network,
+        call: &Leaving,
+        prev: Option<&Json>,
+    ) -> Result<Wanted, Error> {
         let own = interface(&call.attachment, &network.ifname);
-        let attachment = Attachment { args: network.args(&call.attachment.args), ..own };
-        let conf = netconf(network.conf()?, prev.filter(|_| network.is_default).cloned())?;
+        let attachment = Attachment {
+            args: network.args(&call.attachment.args),
+            ..own
+        };
+        let conf = netconf(
+            network.conf()?,
+            prev.filter(|_| network.is_default).cloned(),
+        )?;
         let chain = Chain::parse_left(BRAID, &conf, &attachment, &call.path)?;
         // The addresses of a claim stay. Which claim it was, makes no difference.
-        let claim = claims::reference(network, &chain).map(|_| Claim { owner: String::new(), addresses: Vec::new() });
-        let device_file = Some(devices::file_of(network, &attachment.container_id, self.machine)?);
-        Ok(Wanted { claim, object: network.object.clone(), device_file, ..Wanted::new(attachment, chain) })
+        let claim = claims::reference(network, &chain).map(|_| Claim {
+            owner: String::new(),
+            addresses: Vec::new(),
+        });
+        let device_file = Some(devices::file_of(
+            network,
+            &attachment.container_id,
+            self.machine,
+        )?);
+        Ok(Wanted {
+            claim,
+            object: network.object.clone(),
+            device_file,
+            ..Wanted::new(attachment, chain)
+        })
     }
 }

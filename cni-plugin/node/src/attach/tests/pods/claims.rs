@@ -19,23 +19,41 @@ struct Bed {
 impl Bed {
     fn new(annotation: &str, ips: &[&str]) -> Self {
         let temp = TempDir::new().expect("a folder");
-        let bed = Self { machine: cluster(Some(annotation)), data: temp.path().to_owned(), _temp: temp };
+        let bed = Self {
+            machine: cluster(Some(annotation)),
+            data: temp.path().to_owned(),
+            _temp: temp,
+        };
         bed.fill(ips)
     }
 
     /// The same with leases in the machine's default folder.
     fn in_default_folder(annotation: &str) -> Self {
         let machine = cluster(Some(annotation));
-        let data = machine.root().at(braid_core::ipam::host_local::config::DEFAULT_DATA_DIR);
-        Self { machine, data, _temp: TempDir::new().expect("a folder") }.fill(&[])
+        let data = machine
+            .root()
+            .at(braid_core::ipam::host_local::config::DEFAULT_DATA_DIR);
+        Self {
+            machine,
+            data,
+            _temp: TempDir::new().expect("a folder"),
+        }
+        .fill(&[])
     }
 
     fn fill(self, ips: &[&str]) -> Self {
         let bed = self;
-        let ipam = format!(r#""ipam":{{"type":"host-local","dataDir":{:?},"subnet":"10.9.0.0/24"}}"#, bed.data);
+        let ipam = format!(
+            r#""ipam":{{"type":"host-local","dataDir":{:?},"subnet":"10.9.0.0/24"}}"#,
+            bed.data
+        );
         let config = format!(r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"lan",{ipam}}}"#);
         let mut cluster = bed.machine.cluster.borrow_mut();
-        cluster.nads.push(Nad { name: object("vm"), config, annotations: BTreeMap::new() });
+        cluster.nads.push(Nad {
+            name: object("vm"),
+            config,
+            annotations: BTreeMap::new(),
+        });
         cluster.claims.push(IpamClaim {
             name: object("vm-a.vm"),
             uid: "u7".to_owned(),
@@ -56,12 +74,19 @@ impl Bed {
 
     /// The addresses that are leased, each with its file's content.
     fn leased(&self) -> Vec<String> {
-        let names = fs::read_dir(self.leases()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let names = fs::read_dir(self.leases())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
         let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
         names.retain(|name| name.parse::<std::net::IpAddr>().is_ok());
         names.sort();
         let read = |name: &String| fs::read_to_string(self.leases().join(name)).expect("a lease");
-        names.iter().map(|name| format!("{name} {}", read(name))).collect()
+        names
+            .iter()
+            .map(|name| format!("{name} {}", read(name)))
+            .collect()
     }
 
     fn ips(&self) -> Vec<String> {
@@ -69,7 +94,10 @@ impl Bed {
     }
 
     fn gc(&self, listed: &str) -> Result<(), Error> {
-        let (request, settings) = request(Command::Gc, &format!(r#","cni.dev/valid-attachments":[{listed}]"#));
+        let (request, settings) = request(
+            Command::Gc,
+            &format!(r#","cni.dev/valid-attachments":[{listed}]"#),
+        );
         pods::gc(&request, &settings, "braid", &self.machine)
     }
 }
@@ -78,10 +106,23 @@ impl Bed {
 fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_deleted() {
     let bed = Bed::new(ANNOTATION, &[]);
     add(&bed.machine, "").expect("attached");
-    assert_eq!(bed.machine.cluster.borrow().asked, 5, "pod, network, claim, its status, the pod's status");
-    assert_eq!((bed.ips(), bed.leased()), (vec!["10.9.0.2/24".to_owned()], vec!["10.9.0.2 ipamclaim-u7".to_owned()]));
+    assert_eq!(
+        bed.machine.cluster.borrow().asked,
+        5,
+        "pod, network, claim, its status, the pod's status"
+    );
+    assert_eq!(
+        (bed.ips(), bed.leased()),
+        (
+            vec!["10.9.0.2/24".to_owned()],
+            vec!["10.9.0.2 ipamclaim-u7".to_owned()]
+        )
+    );
     let records = Machine::records(&bed.machine).expect("records");
-    assert_eq!(records[0].attachments[1].claim.as_deref(), Some("ipamclaim-u7"));
+    assert_eq!(
+        records[0].attachments[1].claim.as_deref(),
+        Some("ipamclaim-u7")
+    );
     del(&bed.machine).expect("detached");
     assert_nothing_left(&bed.machine, "but the lease");
     bed.gc("").expect("collected");
@@ -90,14 +131,20 @@ fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_dele
     add(&bed.machine, "").expect("attached");
     assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
     bed.machine.cluster.borrow_mut().claims.clear();
-    bed.gc("").expect("the pod is gone, and the claim is deleted");
+    bed.gc("")
+        .expect("the pod is gone, and the claim is deleted");
     assert_eq!(bed.leased(), [""; 0]);
 }
 
 /// Damages the one record of a machine.
 fn damage(machine: &Model) {
     let folder = machine.root().at(crate::store::record::ROOT).join("c1");
-    let record = fs::read_dir(folder).expect("records").next().expect("a record").expect("its entry").path();
+    let record = fs::read_dir(folder)
+        .expect("records")
+        .next()
+        .expect("a record")
+        .expect("its entry")
+        .path();
     let text = fs::read(&record).expect("a record");
     fs::write(record, &text[..text.len() / 2]).expect("damaged");
 }
@@ -148,18 +195,31 @@ fn s33_the_network_has_the_addresses_of_the_claim() {
     assert_eq!(bed.leased(), ["10.9.0.77 ipamclaim-u7"]);
     let cluster = bed.machine.cluster.borrow();
     assert!(cluster.pods[0].annotations[NETWORK_STATUS].contains("10.9.0.77"));
-    assert_eq!(cluster.asked, 5, "pod, network, claim, that the pod has it, the pod's status");
+    assert_eq!(
+        cluster.asked, 5,
+        "pod, network, claim, that the pod has it, the pod's status"
+    );
     let claim = &cluster.claims[0];
-    assert_eq!((claim.ips.join(" "), claim.owner_pod.as_deref()), ("10.9.0.77/24".to_owned(), Some("web")));
+    assert_eq!(
+        (claim.ips.join(" "), claim.owner_pod.as_deref()),
+        ("10.9.0.77/24".to_owned(), Some("web"))
+    );
 }
 
 #[test]
 fn i7_a_claim_that_another_pod_has_is_refused_while_that_pod_lives() {
     let bed = Bed::new(ANNOTATION, &["10.9.0.77/24"]);
     bed.machine.cluster.borrow_mut().claims[0].owner_pod = Some("old".to_owned());
-    bed.machine.cluster.borrow_mut().pods.push(pod("old", BTreeMap::new()));
+    bed.machine
+        .cluster
+        .borrow_mut()
+        .pods
+        .push(pod("old", BTreeMap::new()));
     let err = add(&bed.machine, "").expect_err("in use");
-    assert_eq!((err.code, err.msg.as_str()), (Code::TryAgain, "claim ns/vm-a.vm: pod ns/old uses it"));
+    assert_eq!(
+        (err.code, err.msg.as_str()),
+        (Code::TryAgain, "claim ns/vm-a.vm: pod ns/old uses it")
+    );
     assert_nothing_left(&bed.machine, "");
     bed.machine.cluster.borrow_mut().pods[1].is_over = true;
     add(&bed.machine, "").expect("attached");
@@ -167,7 +227,10 @@ fn i7_a_claim_that_another_pod_has_is_refused_while_that_pod_lives() {
     bed.machine.cluster.borrow_mut().claims[0].owner_pod = Some("gone".to_owned());
     add(&bed.machine, "").expect("attached");
     let claim = bed.machine.cluster.borrow().claims[0].clone();
-    assert_eq!((claim.owner_pod.as_deref(), claim.conditions.len()), (Some("web"), 1));
+    assert_eq!(
+        (claim.owner_pod.as_deref(), claim.conditions.len()),
+        (Some("web"), 1)
+    );
 }
 
 #[test]
@@ -187,19 +250,30 @@ fn i3_a_claim_that_can_not_be_read_or_written_fails_the_pod_and_its_address_stay
         let bed = Bed::new(ANNOTATION, &[]);
         bed.machine.cluster.borrow_mut().fails_at = Some(at);
         let err = add(&bed.machine, "").expect_err("no API");
-        assert_eq!((err.code, bed.leased().len()), (Code::TryAgain, leased), "{err}");
+        assert_eq!(
+            (err.code, bed.leased().len()),
+            (Code::TryAgain, leased),
+            "{err}"
+        );
         assert_eq!(status(&bed.machine), [""; 0]);
         assert_nothing_left(&bed.machine, "but the lease");
         bed.machine.cluster.borrow_mut().fails_at = None;
         add(&bed.machine, "").expect("attached");
-        assert_eq!((bed.ips()[0].as_str(), bed.leased().len()), ("10.9.0.2/24", 1));
+        assert_eq!(
+            (bed.ips()[0].as_str(), bed.leased().len()),
+            ("10.9.0.2/24", 1)
+        );
     }
 }
 
 #[test]
 fn i2_i5_i7_s32_a_claim_is_for_one_network_of_one_container() {
     let twice = format!("{},{}", ANNOTATION.trim_end_matches(']'), &ANNOTATION[1..]);
-    let [with_ips, other, none] = [r#"vm","ips":["10.9.0.5/24"],"ipam-"#, r#"blue","x.y/z":1,"ipam-"#, "vm\",\"ipam-"];
+    let [with_ips, other, none] = [
+        r#"vm","ips":["10.9.0.5/24"],"ipam-"#,
+        r#"blue","x.y/z":1,"ipam-"#,
+        "vm\",\"ipam-",
+    ];
     let of = |keys: &str, claim: &str| format!(r#"[{{"name":"{keys}claim-reference":"{claim}"}}]"#);
     for (annotation, word) in [
         (twice, "two networks"),
@@ -221,10 +295,22 @@ fn i2_i5_i7_s32_a_claim_is_for_one_network_of_one_container() {
     let mut record = Machine::records(&bed.machine).expect("records").remove(0);
     // The model's number is not that of the namespace at the path.
     record.netns_cookie = None;
-    Machine::folder(&bed.machine, "c1").expect("a folder").store(&record).expect("stored");
+    Machine::folder(&bed.machine, "c1")
+        .expect("a folder")
+        .store(&record)
+        .expect("stored");
     let (mut second, settings) = request(Command::Add, "");
-    second.attachment.as_mut().expect("a container").container_id = "c2".to_owned();
-    let err = pods::add(&second, &settings, &bed.machine, &mut |_| Ok(())).map(drop).expect_err("in use");
+    second
+        .attachment
+        .as_mut()
+        .expect("a container")
+        .container_id = "c2".to_owned();
+    let err = pods::add(&second, &settings, &bed.machine, &mut |_| Ok(()))
+        .map(drop)
+        .expect_err("in use");
     assert_eq!(err.code, Code::TryAgain);
-    assert!(err.msg.contains("claim ns/vm-a.vm: container c1 uses it"), "{err}");
+    assert!(
+        err.msg.contains("claim ns/vm-a.vm: container c1 uses it"),
+        "{err}"
+    );
 }

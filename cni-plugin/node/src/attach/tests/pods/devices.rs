@@ -8,15 +8,23 @@ use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
 
 /// What a device plugin says, with a key that nobody knows.
-const INFO: &str = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.1"},"x.y/z":1e+400}"#;
+const INFO: &str =
+    r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.1"},"x.y/z":1e+400}"#;
 
 /// A cluster whose network `vf` takes a device of `a/vf`, which the kubelet gave the pod two of.
 fn with_devices(annotation: &str, capability: &str) -> Model {
     let machine = cluster(Some(annotation));
-    let config = format!(r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"lan",{capability}{}}}"#, ipam(7));
+    let config = format!(
+        r#"{{"cniVersion":"1.0.0","type":"macvlan","master":"lan",{capability}{}}}"#,
+        ipam(7)
+    );
     let annotations = BTreeMap::from([(RESOURCE_NAME.to_owned(), "a/vf".to_owned())]);
     let mut cluster = machine.cluster.borrow_mut();
-    cluster.nads.push(Nad { name: object("vf"), config, annotations });
+    cluster.nads.push(Nad {
+        name: object("vf"),
+        config,
+        annotations,
+    });
     let ids = ["0000:18:02.5", "0000:18:02.1"].map(str::to_owned);
     cluster.devices.by_resource = BTreeMap::from([("a/vf".to_owned(), ids.to_vec())]);
     drop(cluster);
@@ -28,10 +36,14 @@ fn with_devices(annotation: &str, capability: &str) -> Model {
 
 /// The files of attachments, each with its content.
 fn files(machine: &Model) -> Vec<String> {
-    let entries = fs::read_dir(machine.devinfo.path().join("cni")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(machine.devinfo.path().join("cni"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let text = |path: &std::path::Path| fs::read_to_string(path).expect("read");
-    let mut files: Vec<String> =
-        entries.map(|entry| format!("{} {}", entry.file_name().display(), text(&entry.path()))).collect();
+    let mut files: Vec<String> = entries
+        .map(|entry| format!("{} {}", entry.file_name().display(), text(&entry.path())))
+        .collect();
     files.sort();
     files
 }
@@ -45,12 +57,35 @@ fn d7_d8_d9_d10_d11_d14_a_device_is_told_to_the_plugins_and_in_the_status() {
     let machine = with_devices("vf,blue,vf", "");
     add(&machine, "").expect("attached");
     assert_eq!(machine.cluster.borrow().devices_asked, 1);
-    assert_eq!(files(&machine), [format!("c1:net1-device.json {INFO}")], "the second device has none");
-    assert!(published(&machine).contains(&format!(r#""device-info":{INFO}"#)), "{}", published(&machine));
+    assert_eq!(
+        files(&machine),
+        [format!("c1:net1-device.json {INFO}")],
+        "the second device has none"
+    );
+    assert!(
+        published(&machine).contains(&format!(r#""device-info":{INFO}"#)),
+        "{}",
+        published(&machine)
+    );
     let records = crate::apply::host::Machine::records(&machine).expect("records");
-    let devices = records[0].attachments.iter().map(|one| one.conf.get("deviceID").cloned()).collect::<Vec<_>>();
-    assert_eq!(devices, [None, Some("0000:18:02.1".into()), None, Some("0000:18:02.5".into())]);
-    assert_eq!(records[0].attachments[1].conf.get("pciBusID"), Some(&"0000:18:02.1".into()));
+    let devices = records[0]
+        .attachments
+        .iter()
+        .map(|one| one.conf.get("deviceID").cloned())
+        .collect::<Vec<_>>();
+    assert_eq!(
+        devices,
+        [
+            None,
+            Some("0000:18:02.1".into()),
+            None,
+            Some("0000:18:02.5".into())
+        ]
+    );
+    assert_eq!(
+        records[0].attachments[1].conf.get("pciBusID"),
+        Some(&"0000:18:02.1".into())
+    );
     del(&machine).expect("detached");
     assert_eq!(files(&machine), [""; 0]);
     del(&machine).expect("again");
@@ -60,7 +95,11 @@ fn d7_d8_d9_d10_d11_d14_a_device_is_told_to_the_plugins_and_in_the_status() {
 fn d9_fewer_devices_than_networks_fail_the_pod_and_nobody_is_asked_where_none_is_taken() {
     let machine = with_devices("vf,vf,vf", "");
     let err = add(&machine, "").expect_err("two are too few");
-    assert!(err.msg.contains("3 networks take a device of it, the pod was given 2"), "{err}");
+    assert!(
+        err.msg
+            .contains("3 networks take a device of it, the pod was given 2"),
+        "{err}"
+    );
     assert_nothing_left(&machine, "");
     for annotation in ["blue", r#"[{"name":"vf","deviceID":"0000:18:02.1"}]"#] {
         let machine = with_devices(annotation, "");
@@ -75,14 +114,38 @@ fn d9_a_device_of_a_resource_claim_is_found_in_its_drivers_slices() {
     {
         let mut cluster = machine.cluster.borrow_mut();
         let [driver, pool, device] = ["nic", "p", "d1"].map(str::to_owned);
-        cluster.devices = Given { allocated: vec![Allocated { driver, pool, device }], ..Given::default() };
+        cluster.devices = Given {
+            allocated: vec![Allocated {
+                driver,
+                pool,
+                device,
+            }],
+            ..Given::default()
+        };
         let [pool, device, id, resource] = ["p", "d1", "0000:18:02.1", "a/vf"].map(str::to_owned);
-        cluster.offered.push(("nic".to_owned(), Offered { pool, generation: 1, device, id, resource }));
+        cluster.offered.push((
+            "nic".to_owned(),
+            Offered {
+                pool,
+                generation: 1,
+                device,
+                id,
+                resource,
+            },
+        ));
     }
     add(&machine, "").expect("attached");
-    assert_eq!(machine.cluster.borrow().asked, 4, "pod, network, slices, status");
+    assert_eq!(
+        machine.cluster.borrow().asked,
+        4,
+        "pod, network, slices, status"
+    );
     assert_eq!(files(&machine), [format!("c1:net1-device.json {INFO}")]);
-    assert!(published(&machine).contains(&format!(r#""device-info":{INFO}"#)), "{}", published(&machine));
+    assert!(
+        published(&machine).contains(&format!(r#""device-info":{INFO}"#)),
+        "{}",
+        published(&machine)
+    );
 }
 
 #[test]
@@ -95,14 +158,25 @@ fn d11_d15_a_failed_add_leaves_no_file_and_no_stale_one_is_read() {
     let cni = machine.devinfo.path().join("cni");
     fs::create_dir(&cni).expect("a folder");
     for ifname in ["net1", "net2"] {
-        fs::write(cni.join(format!("c1:{ifname}-device.json")), INFO.replace("02.1", "02.9")).expect("written");
+        fs::write(
+            cni.join(format!("c1:{ifname}-device.json")),
+            INFO.replace("02.1", "02.9"),
+        )
+        .expect("written");
     }
     add(&machine, "").expect("attached");
     assert_eq!(files(&machine), [format!("c1:net1-device.json {INFO}")]);
     let records = crate::apply::host::Machine::records(&machine).expect("records");
-    let runtime = records[0].attachments[2].conf.get("runtimeConfig").map(ToString::to_string).unwrap_or_default();
+    let runtime = records[0].attachments[2]
+        .conf
+        .get("runtimeConfig")
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let path = cni.join("c1:net2-device.json").display().to_string();
-    assert!(runtime.contains(&path) && runtime.contains(r#""deviceID":"0000:18:02.5""#), "{runtime}");
+    assert!(
+        runtime.contains(&path) && runtime.contains(r#""deviceID":"0000:18:02.5""#),
+        "{runtime}"
+    );
 }
 
 /// A program that tells of a device in the file that it is given.
@@ -125,19 +199,36 @@ echo '{{"cniVersion":"1.0.0"}}'
 
 #[test]
 fn d1_d12_d13_d14_a_plugin_tells_of_a_device_in_the_file_that_it_is_given() {
-    let memif = r#"{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/m","mode":"ip"}}"#;
-    for (says, is_told) in [(memif, true), (r#"{"type":"usb","version":"1.1.0"}"#, false), ("{", false)] {
+    let memif =
+        r#"{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/m","mode":"ip"}}"#;
+    for (says, is_told) in [
+        (memif, true),
+        (r#"{"type":"usb","version":"1.1.0"}"#, false),
+        ("{", false),
+    ] {
         let folder = TempDir::new().expect("a folder");
         teller(&folder, says);
         let machine = cluster(Some("memif"));
-        let config = r#"{"cniVersion":"1.0.0","type":"teller","capabilities":{"CNIDeviceInfoFile":true}}"#.to_owned();
-        let nad = Nad { name: object("memif"), config, annotations: BTreeMap::new() };
+        let config =
+            r#"{"cniVersion":"1.0.0","type":"teller","capabilities":{"CNIDeviceInfoFile":true}}"#
+                .to_owned();
+        let nad = Nad {
+            name: object("memif"),
+            config,
+            annotations: BTreeMap::new(),
+        };
         machine.cluster.borrow_mut().nads.push(nad);
         let (mut add, settings) = request(Command::Add, "");
         add.path = vec![folder.path().to_owned()];
-        pods::add(&add, &settings, &machine, &mut |_| Ok(())).map(drop).expect("attached");
+        pods::add(&add, &settings, &machine, &mut |_| Ok(()))
+            .map(drop)
+            .expect("attached");
         assert_eq!(files(&machine), [format!("c1:net1-device.json {says}\n")]);
-        assert_eq!(published(&machine).contains(&format!(r#""device-info":{memif}"#)), is_told, "{says}");
+        assert_eq!(
+            published(&machine).contains(&format!(r#""device-info":{memif}"#)),
+            is_told,
+            "{says}"
+        );
         del(&machine).expect("detached");
         assert_eq!(files(&machine), [""; 0]);
     }

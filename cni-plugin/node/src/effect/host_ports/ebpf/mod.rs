@@ -1,7 +1,9 @@
-//! Host ports in eBPF: the maps' elements, and the links that run the programs. One call at a time changes them.
+//! Host ports in eBPF: the maps' elements, and the links that run the programs. One call at a time
+//! changes them.
 //!
-//! The first port of a node brings the programs to all links that clients come from, the last one takes them away. In
-//! between a call brings them to its own container's link and bridge; what comes in elsewhere is led by nf_tables.
+//! The first port of a node brings the programs to all links that clients come from, the last one
+//! takes them away. In between a call brings them to its own container's link and bridge; what
+//! comes in elsewhere is led by nf_tables.
 
 pub(super) mod programs;
 
@@ -35,14 +37,22 @@ const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 type Places = BTreeMap<u32, u32>;
 
 /// Makes the ports lead to the container, also those that `leaving` has.
-pub(crate) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way, leaving: Option<&str>) -> Result<(), Cause> {
+pub(crate) fn add(
+    kernel: &mut Kernel,
+    all: &HostPorts,
+    way: &Way,
+    leaving: Option<&str>,
+) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
     let link = kernel.index(&way.link)?;
     let bridge = way.bridge.as_ref().map(|at| kernel.index(at)).transpose()?;
     let own = Places::from([(link, class_of_pod(kernel, link, bridge.is_some())?)]);
     let maps = match (Maps::pinned()?, Programs::pinned()?) {
         (Some(maps), Some(programs)) => {
-            let bridge = bridge.map(|index| (index, ETHERNET | BRIDGE)).into_iter().collect();
+            let bridge = bridge
+                .map(|index| (index, ETHERNET | BRIDGE))
+                .into_iter()
+                .collect();
             attach(kernel, &programs, &bridge, EXCL)?;
             attach(kernel, &programs, &own, 0)?;
             maps
@@ -51,7 +61,9 @@ pub(crate) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way, leaving: Opti
     };
     maps.note_addrs(addrs(kernel)?.into_iter())?;
     for HostPort { at, to } in all.by_ebpf() {
-        let Some(net) = way.nets.iter().find(|net| net.addr() == to.ip()) else { continue };
+        let Some(net) = way.nets.iter().find(|net| net.addr() == to.ip()) else {
+            continue;
+        };
         let lead = Lead {
             to: *to,
             net: *net,
@@ -65,7 +77,9 @@ pub(crate) fn add(kernel: &mut Kernel, all: &HostPorts, way: &Way, leaving: Opti
         match maps.add(at, &lead) {
             Err(Errno::EEXIST) => replace(kernel, &maps, at, &lead, (all, leaving))?,
             Err(Errno::E2BIG) => {
-                let full = format!("host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most");
+                let full = format!(
+                    "host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most"
+                );
                 return Err(Cause::Refused(full));
             }
             other => other?,
@@ -82,7 +96,10 @@ fn replace(
     lead: &Lead<'_>,
     (all, leaving): (&HostPorts, Option<&str>),
 ) -> Result<(), Cause> {
-    let fact = maps.find(at)?.map(|shown| fact(kernel, shown)).filter(|fact| Some(fact.owner.as_str()) != leaving);
+    let fact = maps
+        .find(at)?
+        .map(|shown| fact(kernel, shown))
+        .filter(|fact| Some(fact.owner.as_str()) != leaving);
     match fact.and_then(|fact| fact.refusal(at, &all.container_id, &all.owner)) {
         Some(refusal) => Err(Cause::Refused(refusal)),
         None => Ok(maps.set(at, lead)?),
@@ -94,9 +111,16 @@ pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         // Somebody took the pins away, and the links still run what they were pins of.
         let _held = Lock::Ebpf.hold()?;
-        return if Maps::pinned()?.is_none() { stop(kernel) } else { Ok(()) };
+        return if Maps::pinned()?.is_none() {
+            stop(kernel)
+        } else {
+            Ok(())
+        };
     }
-    change(kernel, |maps| all.by_ebpf().try_for_each(|port| maps.del(&port.at, &all.owner)))
+    change(kernel, |maps| {
+        all.by_ebpf()
+            .try_for_each(|port| maps.del(&port.at, &all.owner))
+    })
 }
 
 /// Ends all of an owner's.
@@ -119,32 +143,53 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
         return Ok(());
     }
     let _held = Lock::Ebpf.hold()?;
-    let Some(maps) = Maps::pinned()? else { return Ok(()) };
+    let Some(maps) = Maps::pinned()? else {
+        return Ok(());
+    };
     work(&maps)?;
-    if maps.are_empty()? { stop(kernel) } else { Ok(()) }
+    if maps.are_empty()? {
+        stop(kernel)
+    } else {
+        Ok(())
+    }
 }
 
 /// Owner and target of a port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
     let maps = Maps::pinned()?;
-    Ok(maps.map(|maps| maps.find(at)).transpose()?.flatten().map(|shown| fact(kernel, shown)))
+    Ok(maps
+        .map(|maps| maps.find(at))
+        .transpose()?
+        .flatten()
+        .map(|shown| fact(kernel, shown)))
 }
 
 /// The owner of each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
     let maps = Maps::pinned()?;
-    let all = maps.map(|maps| maps.list()).transpose()?.unwrap_or_default();
+    let all = maps
+        .map(|maps| maps.list())
+        .transpose()?
+        .unwrap_or_default();
     Ok(all.into_iter().map(|shown| shown.owner).collect())
 }
 
-/// True if a link runs the programs that are pinned. A port of a bridge needs that for ingress, other links need both.
+/// True if a link runs the programs that are pinned. A port of a bridge needs that for ingress,
+/// other links need both.
 fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
-    let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else { return Ok(false) };
+    let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else {
+        return Ok(false);
+    };
     let is_port = fact.is_end() && fact.master.is_some();
     for (hook, id) in HOOKS.into_iter().zip(programs.ids()?) {
         let socket = kernel.route(at.ns)?;
-        let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(fact.index, hook, out)))?;
-        let runs = filters.unwrap_or_default().iter().any(|filter| tc::hostport::parse(&filter.body) == Some(id));
+        let filters = found(socket.dump(tc::GETTFILTER, |out| {
+            tc::dump_filters(fact.index, hook, out);
+        }))?;
+        let runs = filters
+            .unwrap_or_default()
+            .iter()
+            .any(|filter| tc::hostport::parse(&filter.body) == Some(id));
         let need_not = is_port && hook == Hook::Egress;
         if !(runs || need_not) {
             return Ok(false);
@@ -154,29 +199,52 @@ fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
 }
 
 fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
-    HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner }
+    HostPortFact {
+        to: Some(to),
+        holder: kernel.holder(&owner),
+        owner,
+    }
 }
 
 /// Class that the filters of a container's link give the programs.
 fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, Cause> {
-    let filters = kernel.host().dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out));
+    let filters = kernel.host().dump(tc::GETTFILTER, |out| {
+        tc::dump_filters(index, Hook::Ingress, out);
+    });
     let filters = found(filters)?.unwrap_or_default();
-    let is_shaped = filters.iter().any(|filter| redirect::parse(&filter.body).is_some());
+    let is_shaped = filters
+        .iter()
+        .any(|filter| redirect::parse(&filter.body).is_some());
     let flags = [(is_bridged, BRIDGE_PORT), (is_shaped, SHAPED)];
-    Ok(flags.into_iter().filter(|(is, _)| *is).fold(ETHERNET | POD, |class, (_, flag)| class | flag))
+    Ok(flags
+        .into_iter()
+        .filter(|(is, _)| *is)
+        .fold(ETHERNET | POD, |class, (_, flag)| class | flag))
 }
 
-/// Tells the programs of a container's link, where it runs them, that what comes in is shaped behind them from now on.
+/// Tells the programs of a container's link, where it runs them, that what comes in is shaped
+/// behind them from now on.
 pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     if Programs::pinned()?.is_none() {
         return Ok(());
     }
     let _held = Lock::Ebpf.hold()?;
-    let Some(programs) = Programs::pinned()? else { return Ok(()) };
-    let filters = kernel.host().dump(tc::GETTFILTER, |out| tc::dump_filters(index, Hook::Ingress, out))?;
-    let mut own = filters.iter().filter(|filter| tc::hostport::parse(&filter.body).is_some());
+    let Some(programs) = Programs::pinned()? else {
+        return Ok(());
+    };
+    let filters = kernel.host().dump(tc::GETTFILTER, |out| {
+        tc::dump_filters(index, Hook::Ingress, out);
+    })?;
+    let mut own = filters
+        .iter()
+        .filter(|filter| tc::hostport::parse(&filter.body).is_some());
     match own.find_map(|filter| tc::parse_program(&filter.body)) {
-        Some((_, class)) => attach(kernel, &programs, &Places::from([(index, class | SHAPED)]), 0),
+        Some((_, class)) => attach(
+            kernel,
+            &programs,
+            &Places::from([(index, class | SHAPED)]),
+            0,
+        ),
         None => Ok(()),
     }
 }
@@ -186,7 +254,10 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
     // Of an earlier braid, whose programs give way to these.
-    for Shown { link, is_bridged, .. } in maps.list()? {
+    for Shown {
+        link, is_bridged, ..
+    } in maps.list()?
+    {
         links.insert(link, class_of_pod(kernel, link, is_bridged)?);
     }
     links.retain(|link, _| !own.contains_key(link));
@@ -201,16 +272,24 @@ fn stop(kernel: &mut Kernel) -> Result<(), Cause> {
     unpin_programs()?;
     let socket = kernel.host();
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
-    queues.iter().filter_map(|queue| tc::hostport::parse_clsact(&queue.body)).try_for_each(|at| detach(socket, at))?;
+    queues
+        .iter()
+        .filter_map(|queue| tc::hostport::parse_clsact(&queue.body))
+        .try_for_each(|at| detach(socket, at))?;
     Ok(unpin_maps()?)
 }
 
-/// Takes the programs from a link. Where nothing else hangs, they go with the place where they hang, in one request.
+/// Takes the programs from a link. Where nothing else hangs, they go with the place where they
+/// hang, in one request.
 fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     let (mut own, mut is_shared) = (Vec::new(), false);
     for hook in HOOKS {
         let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?;
-        for filter in filters.iter().flatten().filter(|filter| tc::hostport::is_filter(&filter.body)) {
+        for filter in filters
+            .iter()
+            .flatten()
+            .filter(|filter| tc::hostport::is_filter(&filter.body))
+        {
             match tc::hostport::parse(&filter.body) {
                 Some(_) => own.push(hook),
                 None => is_shared = true,
@@ -219,7 +298,10 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     }
     if is_shared {
         own.into_iter().try_for_each(|hook| {
-            found(socket.call(tc::DELTFILTER, 0, |out| tc::hostport::detach(index, hook, out))).map(drop)
+            found(socket.call(tc::DELTFILTER, 0, |out| {
+                tc::hostport::detach(index, hook, out);
+            }))
+            .map(drop)
         })
     } else if own.is_empty() {
         Ok(())
@@ -228,21 +310,27 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     }
 }
 
-/// The links that clients come from: all that pass packets to the host itself. Not `lo`, not what has a master, and not
-/// where an `ingress` queue leaves no place for what goes out.
+/// The links that clients come from: all that pass packets to the host itself. Not `lo`, not what
+/// has a master, and not where an `ingress` queue leaves no place for what goes out.
 fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
     let socket = kernel.host();
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
     let mut links = Places::new();
     for message in socket.dump(rtnl::GETLINK, link::link_dump)? {
-        let Some((_, fact)) = parse(&message.body) else { continue };
+        let Some((_, fact)) = parse(&message.body) else {
+            continue;
+        };
         let class = match link::hardware(&message.body) {
             Some(LINK_ETHERNET) if fact.kind == "bridge" => ETHERNET | BRIDGE,
             Some(LINK_ETHERNET) => ETHERNET,
             Some(LINK_IP) => 0,
             _ => continue,
         };
-        let has_ingress = || queues.iter().any(|queue| tc::is_ingress(&queue.body, fact.index));
+        let has_ingress = || {
+            queues
+                .iter()
+                .any(|queue| tc::is_ingress(&queue.body, fact.index))
+        };
         if fact.index != LOOPBACK && fact.master.is_none() && fact.kind != "ifb" && !has_ingress() {
             links.insert(fact.index, class);
         }
@@ -251,10 +339,17 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
 }
 
 /// Has the links run the programs, many in one send.
-fn attach(kernel: &mut Kernel, programs: &Programs, links: &Places, flags: u16) -> Result<(), Cause> {
+fn attach(
+    kernel: &mut Kernel,
+    programs: &Programs,
+    links: &Places,
+    flags: u16,
+) -> Result<(), Cause> {
     let socket = kernel.host();
     let links: Vec<_> = links.iter().collect();
-    Ok(links.chunks(LINKS_IN_A_SEND).try_for_each(|links| attach_some(socket, programs, links, flags))?)
+    Ok(links
+        .chunks(LINKS_IN_A_SEND)
+        .try_for_each(|links| attach_some(socket, programs, links, flags))?)
 }
 
 fn attach_some(
@@ -267,20 +362,29 @@ fn attach_some(
         socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(**index, out));
         for ((hook, program), name) in HOOKS.into_iter().zip(programs.fds()).zip(NAMES) {
             if **class & BRIDGE_PORT == 0 || hook == Hook::Ingress {
-                let body = |out: &mut Vec<u8>| tc::hostport::attach(**index, hook, program, name, **class, out);
+                let body = |out: &mut Vec<u8>| {
+                    tc::hostport::attach(**index, hook, program, name, **class, out);
+                };
                 socket.push(tc::NEWTFILTER, CREATE | flags, body);
             }
         }
     }
-    // Somebody else's clsact serves as well, with EXCL so does what runs there, and a link may be gone.
+    // Somebody else's clsact serves as well, with EXCL so does what runs there, and a link may be
+    // gone.
     let is_fine = |err: &KernelError| err.errno == Errno::EEXIST || err.errno == Errno::ENODEV;
-    let mut refusals = socket.flush()?.into_iter().filter_map(|outcome| outcome.error);
+    let mut refusals = socket
+        .flush()?
+        .into_iter()
+        .filter_map(|outcome| outcome.error);
     refusals.find(|err| !is_fine(err)).map_or(Ok(()), Err)
 }
 
 /// The host's addresses.
 fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, Cause> {
-    Ok(addr::list(kernel.host(), 0)?.into_iter().map(|(_, fact)| fact.net.addr()).collect())
+    Ok(addr::list(kernel.host(), 0)?
+        .into_iter()
+        .map(|(_, fact)| fact.net.addr())
+        .collect())
 }
 
 #[cold]
@@ -293,7 +397,9 @@ pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Res
 #[cold]
 pub(crate) fn read_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let is_hooked = is_hooked(kernel, at);
-    let is_hooked = is_hooked.doing(format_args!("look whether link {at} runs the programs for host ports"))?;
+    let is_hooked = is_hooked.doing(format_args!(
+        "look whether link {at} runs the programs for host ports"
+    ))?;
     facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node.
 //!
-//! The maps are there as long as one port leads somewhere. The programs' names bear their number, so that another braid
-//! loads its own and goes on with the maps; they are pinned when all links run them.
+//! The maps are there as long as one port leads somewhere. The programs' names bear their number,
+//! so that another braid loads its own and goes on with the maps; they are pinned when all links
+//! run them.
 
 use crate::sys::bpf::made::{HP_IN, HP_OUT};
 use crate::sys::bpf::object::{
@@ -11,8 +12,8 @@ use crate::sys::bpf::owned::{Owned, owner_of};
 use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use braid_core::plan::thing::host_ports::{Entrance as At, MOST_BY_EBPF};
 use braid_ebpf_types::hostport::{
-    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS, NEIGHBOURS,
-    OWNER_LEN, Origin, Target,
+    Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS,
+    NEIGHBOURS, OWNER_LEN, Origin, Target,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -67,7 +68,8 @@ pub(crate) struct Lead<'a> {
 #[derive(Debug)]
 pub(crate) struct Maps {
     ports: Map<Entrance, Target>,
-    /// Flag: one of them ever was a port of one address alone, which the programs then look for as well.
+    /// Flag: one of them ever was a port of one address alone, which the programs then look for as
+    /// well.
     by_address: Map<u32, u32>,
     addrs: Map<Address, u32>,
 }
@@ -76,7 +78,8 @@ pub(crate) struct Maps {
 struct Flows {
     nat: Map<Answer, Origin>,
     datagrams: Map<Datagram, [u16; 2]>,
-    /// Note of each processor about the last packet. Of no worth to other programs, so it is not pinned.
+    /// Note of each processor about the last packet. Of no worth to other programs, so it is not
+    /// pinned.
     last: Map<u32, Known>,
 }
 
@@ -88,7 +91,9 @@ impl Programs {
     /// Those of this braid; none where they are not pinned.
     pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [inward, outward] = program_pins()?;
-        let Some(inward) = pinned(&inward)? else { return Ok(None) };
+        let Some(inward) = pinned(&inward)? else {
+            return Ok(None);
+        };
         Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
     }
 
@@ -111,15 +116,33 @@ impl Programs {
     }
 
     fn load(maps: &Maps, flows: &Flows) -> Result<Self, Errno> {
-        let both = [flows.nat.as_raw_fd(), flows.datagrams.as_raw_fd(), flows.last.as_raw_fd()];
-        let all = [&both[..], &[maps.ports.as_raw_fd(), maps.by_address.as_raw_fd(), maps.addrs.as_raw_fd()]].concat();
-        Ok(Self([load(NAMES[0], HP_IN, &all)?, load(NAMES[1], HP_OUT, &both)?]))
+        let both = [
+            flows.nat.as_raw_fd(),
+            flows.datagrams.as_raw_fd(),
+            flows.last.as_raw_fd(),
+        ];
+        let all = [
+            &both[..],
+            &[
+                maps.ports.as_raw_fd(),
+                maps.by_address.as_raw_fd(),
+                maps.addrs.as_raw_fd(),
+            ],
+        ]
+        .concat();
+        Ok(Self([
+            load(NAMES[0], HP_IN, &all)?,
+            load(NAMES[1], HP_OUT, &both)?,
+        ]))
     }
 
     /// Pins them in the place of all others.
     pub(crate) fn pin(&self) -> Result<(), Errno> {
         unpin_programs()?;
-        self.0.iter().zip(program_pins()?).try_for_each(|(program, path)| pin(program, &path))
+        self.0
+            .iter()
+            .zip(program_pins()?)
+            .try_for_each(|(program, path)| pin(program, &path))
     }
 
     /// Of what comes in, and of what goes out.
@@ -138,10 +161,15 @@ impl Maps {
     /// Those that are pinned; none where one of them is not.
     pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [ports, by_address, addrs, ..] = map_pins()?;
-        let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?) else {
+        let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?)
+        else {
             return Ok(None);
         };
-        Ok(Map::pinned(&addrs)?.map(|addrs| Self { ports, by_address, addrs }))
+        Ok(Map::pinned(&addrs)?.map(|addrs| Self {
+            ports,
+            by_address,
+            addrs,
+        }))
     }
 
     /// Target and owner of a port; none where nobody has it.
@@ -175,8 +203,18 @@ impl Maps {
     /// From now on an owner's container and its neighbours on the bridge do not reach each other.
     pub(crate) fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
         for at in self.ports.keys()? {
-            if let Some(target) = self.ports.get(&at)?.filter(|target| target.owner_text() == owner) {
-                self.ports.set(&at, &Target { flags: target.flags & !NEIGHBOURS, ..target })?;
+            if let Some(target) = self
+                .ports
+                .get(&at)?
+                .filter(|target| target.owner_text() == owner)
+            {
+                self.ports.set(
+                    &at,
+                    &Target {
+                        flags: target.flags & !NEIGHBOURS,
+                        ..target
+                    },
+                )?;
             }
         }
         Ok(())
@@ -222,7 +260,14 @@ pub(crate) fn unpin_maps() -> Result<(), Errno> {
 
 fn map_pins() -> Result<[PathBuf; 5], Errno> {
     let folder = folder()?;
-    Ok(["host_ports", "by_address", "local_addrs", "nat", "datagrams"].map(|name| folder.join(name)))
+    Ok([
+        "host_ports",
+        "by_address",
+        "local_addrs",
+        "nat",
+        "datagrams",
+    ]
+    .map(|name| folder.join(name)))
 }
 
 fn program_pins() -> Result<[PathBuf; 2], Errno> {
@@ -234,7 +279,9 @@ fn program_pins() -> Result<[PathBuf; 2], Errno> {
 fn is_of_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(addr) => !addr.is_loopback() && !addr.is_unspecified(),
-        IpAddr::V6(addr) => !addr.is_loopback() && !addr.is_unspecified() && !addr.is_unicast_link_local(),
+        IpAddr::V6(addr) => {
+            !addr.is_loopback() && !addr.is_unspecified() && !addr.is_unicast_link_local()
+        }
     }
 }
 
@@ -274,7 +321,11 @@ fn mask(net: IpNet) -> Address {
 }
 
 fn entrance(at: &At) -> Entrance {
-    Entrance { addr: address(at.addr), port: at.port.to_be(), protocol: at.protocol.number().into() }
+    Entrance {
+        addr: address(at.addr),
+        port: at.port.to_be(),
+        protocol: at.protocol.number().into(),
+    }
 }
 
 fn target(lead: &Lead<'_>) -> Target {
@@ -283,7 +334,8 @@ fn target(lead: &Lead<'_>) -> Target {
         addr: address(lead.to.ip()),
         mask: mask(lead.net),
         port: lead.to.port().to_be(),
-        flags: if lead.hairpin { HAIRPIN } else { 0 } | if lead.neighbours { NEIGHBOURS } else { 0 },
+        flags: if lead.hairpin { HAIRPIN } else { 0 }
+            | if lead.neighbours { NEIGHBOURS } else { 0 },
         link: lead.link,
         bridge: lead.bridge.unwrap_or_default(),
         mac: lead.mac,
@@ -316,7 +368,11 @@ mod tests {
     fn lead(to: &str) -> Lead<'_> {
         Lead {
             to: to.parse().expect("an address and a port"),
-            net: IpNet::from(to.parse::<SocketAddr>().expect("an address and a port").ip()),
+            net: IpNet::from(
+                to.parse::<SocketAddr>()
+                    .expect("an address and a port")
+                    .ip(),
+            ),
             link: 7,
             bridge: Some(3),
             mac: [2, 0, 0, 0, 0, 1],
@@ -330,8 +386,16 @@ mod tests {
     fn what_was_written_is_read_back() {
         for to in ["10.1.0.5:80", "[fd00::5]:8080"] {
             let target = target(&lead(to));
-            let Shown { to: read, owner, link, is_bridged } = shown(&target);
-            assert_eq!((read.to_string().as_str(), owner.as_str(), link, is_bridged), (to, "net 4f1c eth0", 7, true));
+            let Shown {
+                to: read,
+                owner,
+                link,
+                is_bridged,
+            } = shown(&target);
+            assert_eq!(
+                (read.to_string().as_str(), owner.as_str(), link, is_bridged),
+                (to, "net 4f1c eth0", 7, true)
+            );
         }
     }
 
@@ -348,11 +412,29 @@ mod tests {
             last: Map::create("braid_test", PERCPU_ARRAY, 1, 0).expect("a map"),
         };
         Programs::load(&maps, &flows).expect("the verifier agrees");
-        let at = At { addr: Ipv4Addr::UNSPECIFIED.into(), protocol: Protocol::Tcp, port: 80, conditional: false };
+        let at = At {
+            addr: Ipv4Addr::UNSPECIFIED.into(),
+            protocol: Protocol::Tcp,
+            port: 80,
+            conditional: false,
+        };
         maps.add(&at, &lead("10.1.0.5:80")).expect("added");
         assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
-        maps.set(&at, &Lead { neighbours: true, ..lead("10.1.0.5:80") }).expect("changed");
-        let flags = || maps.ports.get(&entrance(&at)).expect("read").expect("there").flags;
+        maps.set(
+            &at,
+            &Lead {
+                neighbours: true,
+                ..lead("10.1.0.5:80")
+            },
+        )
+        .expect("changed");
+        let flags = || {
+            maps.ports
+                .get(&entrance(&at))
+                .expect("read")
+                .expect("there")
+                .flags
+        };
         maps.keep_apart("net other eth0").expect("left alone");
         assert_eq!(flags(), HAIRPIN | NEIGHBOURS);
         maps.keep_apart("net 4f1c eth0").expect("changed");
@@ -372,7 +454,13 @@ mod tests {
 
     #[test]
     fn a_mask_covers_the_part_before_an_ipv4_address() {
-        assert_eq!(mask("10.1.0.5/24".parse().expect("a net"))[3], 0xffff_ff00_u32.to_be());
-        assert_eq!(mask("fd00::5/64".parse().expect("a net")), [u32::MAX, u32::MAX, 0, 0]);
+        assert_eq!(
+            mask("10.1.0.5/24".parse().expect("a net"))[3],
+            0xffff_ff00_u32.to_be()
+        );
+        assert_eq!(
+            mask("fd00::5/64".parse().expect("a net")),
+            [u32::MAX, u32::MAX, 0, 0]
+        );
     }
 }

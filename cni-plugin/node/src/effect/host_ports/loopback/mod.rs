@@ -1,5 +1,6 @@
-//! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and the last one takes away.
-//! The owner of a port is decided by nf_tables before; here the last one to come has it.
+//! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and
+//! the last one takes away. The owner of a port is decided by nf_tables before; here the last one
+//! to come has it.
 
 pub(crate) mod programs;
 
@@ -28,7 +29,8 @@ fn set(all: &HostPorts) -> Result<(), Errno> {
         _ => start()?,
     };
     let netns = netns::cookie()?;
-    all.at_loopback().try_for_each(|HostPort { at, to }| ports.set(at, *to, netns, &all.owner))
+    all.at_loopback()
+        .try_for_each(|HostPort { at, to }| ports.set(at, *to, netns, &all.owner))
 }
 
 /// Ends those that are still this owner's.
@@ -37,7 +39,11 @@ pub(super) fn del(all: &HostPorts) -> Result<(), Error> {
         return Ok(());
     }
     let _held = Lock::Ebpf.hold()?;
-    end(|ports| all.at_loopback().try_for_each(|port| ports.del(&port.at, &all.owner))).map_err(said)
+    end(|ports| {
+        all.at_loopback()
+            .try_for_each(|port| ports.del(&port.at, &all.owner))
+    })
+    .map_err(said)
 }
 
 /// Ends all of an owner's.
@@ -62,8 +68,15 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
 
 /// Owner and target of a port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Errno> {
-    let found = Ports::pinned()?.map(|ports| ports.find(at)).transpose()?.flatten();
-    let fact = |Shown { to, owner }| HostPortFact { to: Some(to), holder: kernel.holder(&owner), owner };
+    let found = Ports::pinned()?
+        .map(|ports| ports.find(at))
+        .transpose()?
+        .flatten();
+    let fact = |Shown { to, owner }| HostPortFact {
+        to: Some(to),
+        holder: kernel.holder(&owner),
+        owner,
+    };
     Ok(found.map(fact))
 }
 
@@ -74,8 +87,19 @@ pub(super) fn owners() -> Result<Vec<String>, Errno> {
 
 /// Nothing else of the step is about eBPF at the root of cgroup2.
 fn said(errno: Errno) -> Error {
-    let full = || Cause::Refused(format!("it leads {MOST_BY_EBPF} host ports from there already, which is the most"));
-    Error::new("at [::1], by eBPF", if errno == Errno::E2BIG { full() } else { errno.into() })
+    let full = || {
+        Cause::Refused(format!(
+            "it leads {MOST_BY_EBPF} host ports from there already, which is the most"
+        ))
+    };
+    Error::new(
+        "at [::1], by eBPF",
+        if errno == Errno::E2BIG {
+            full()
+        } else {
+            errno.into()
+        },
+    )
 }
 
 #[cold]
@@ -87,6 +111,7 @@ pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Res
 
 #[cold]
 pub(crate) fn read_programs(facts: &mut Facts) -> Result<(), Error> {
-    facts.has_loopback_programs = are_attached().doing("look for the programs at the root of cgroup2")?;
+    facts.has_loopback_programs =
+        are_attached().doing("look for the programs at the root of cgroup2")?;
     Ok(())
 }

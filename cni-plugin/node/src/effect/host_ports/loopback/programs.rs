@@ -1,7 +1,9 @@
-//! Sockets of the host that ask for `[::1]`: the map of its ports, and the programs at the root of cgroup2 that lead them.
+//! Sockets of the host that ask for `[::1]`: the map of its ports, and the programs at the root of
+//! cgroup2 that lead them.
 //!
-//! The pin of a program is that of its link. Its name bears the programs' number, so that another braid loads its own and
-//! goes on with the maps. The map of the ports is the first pin to come and the last to go.
+//! The pin of a program is that of its link. Its name bears the programs' number, so that another
+//! braid loads its own and goes on with the maps. The map of the ports is the first pin to come and
+//! the last to go.
 
 use super::super::ebpf::programs::{addr_of, address};
 use crate::sys::bpf::link;
@@ -19,8 +21,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Hash of the programs' instructions, which tells them from all that were ever made.
-const VERSION: u64 =
-    fnv(CONNECT6) ^ fnv(SENDMSG6).rotate_left(1) ^ fnv(RECVMSG6).rotate_left(2) ^ fnv(GETPEERNAME6).rotate_left(3);
+const VERSION: u64 = fnv(CONNECT6)
+    ^ fnv(SENDMSG6).rotate_left(1)
+    ^ fnv(RECVMSG6).rotate_left(2)
+    ^ fnv(GETPEERNAME6).rotate_left(3);
 /// Prefix of the names of the links' pins.
 const PREFIX: &str = "lo_";
 
@@ -40,23 +44,49 @@ struct Program {
     instructions: &'static [u8],
 }
 
-/// Nobody is led before the last one is there, whose pin therefore says that all are. By name it is the first, and goes first.
+/// Nobody is led before the last one is there, whose pin therefore says that all are. By name it is
+/// the first, and goes first.
 const PROGRAMS: [Program; 4] = [
-    Program { name: "recvmsg6", attach_type: UDP6_RECVMSG, instructions: RECVMSG6 },
-    Program { name: "getpeername6", attach_type: INET6_GETPEERNAME, instructions: GETPEERNAME6 },
-    Program { name: "sendmsg6", attach_type: UDP6_SENDMSG, instructions: SENDMSG6 },
-    Program { name: "connect6", attach_type: INET6_CONNECT, instructions: CONNECT6 },
+    Program {
+        name: "recvmsg6",
+        attach_type: UDP6_RECVMSG,
+        instructions: RECVMSG6,
+    },
+    Program {
+        name: "getpeername6",
+        attach_type: INET6_GETPEERNAME,
+        instructions: GETPEERNAME6,
+    },
+    Program {
+        name: "sendmsg6",
+        attach_type: UDP6_SENDMSG,
+        instructions: SENDMSG6,
+    },
+    Program {
+        name: "connect6",
+        attach_type: INET6_CONNECT,
+        instructions: CONNECT6,
+    },
 ];
 
 fn kind(attach_type: u32) -> Kind {
-    Kind { prog_type: SOCK_ADDR, attach_type, ..Kind::default() }
+    Kind {
+        prog_type: SOCK_ADDR,
+        attach_type,
+        ..Kind::default()
+    }
 }
 
 impl Program {
     /// Loads it; its maps are those of the sockets and of the ports.
     fn load(&self, maps: &Maps) -> Result<OwnedFd, Errno> {
         let all = [maps.sockets.as_raw_fd(), maps.ports.as_raw_fd()];
-        load_as(kind(self.attach_type), &format!("braid_{}", self.name), self.instructions, &all)
+        load_as(
+            kind(self.attach_type),
+            &format!("braid_{}", self.name),
+            self.instructions,
+            &all,
+        )
     }
 
     fn pin(&self) -> Result<PathBuf, Errno> {
@@ -95,8 +125,15 @@ impl Ports {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
 
-    /// Makes a port lead somewhere, whoever has it, for sockets of the network namespace with this cookie.
-    pub(crate) fn set(&self, at: &Entrance, to: SocketAddr, netns: u64, owner: &str) -> Result<(), Errno> {
+    /// Makes a port lead somewhere, whoever has it, for sockets of the network namespace with this
+    /// cookie.
+    pub(crate) fn set(
+        &self,
+        at: &Entrance,
+        to: SocketAddr,
+        netns: u64,
+        owner: &str,
+    ) -> Result<(), Errno> {
         self.0.set(&port(at), &target(to, netns, owner))
     }
 
@@ -127,7 +164,8 @@ pub(crate) fn is_started() -> Result<bool, Errno> {
     Ok(pinned(&last.pin()?)?.is_some())
 }
 
-/// Makes and pins the maps that are missing, attaches the programs, and pins their links in the place of all others.
+/// Makes and pins the maps that are missing, attaches the programs, and pins their links in the
+/// place of all others.
 pub(crate) fn start() -> Result<Ports, Errno> {
     make_folder()?;
     let [ports, sockets] = map_pins()?;
@@ -136,10 +174,14 @@ pub(crate) fn start() -> Result<Ports, Errno> {
         sockets: ensure(&sockets, "braid_sockets", LRU_HASH, SOCKETS, 0)?,
     };
     let cgroup = cgroup::root()?;
-    let attach = |program: &Program| link::create(&program.load(&maps)?, &cgroup, program.attach_type);
+    let attach =
+        |program: &Program| link::create(&program.load(&maps)?, &cgroup, program.attach_type);
     let links = PROGRAMS.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
     end_programs()?;
-    PROGRAMS.iter().zip(&links).try_for_each(|(program, link)| pin(link, &program.pin()?))?;
+    PROGRAMS
+        .iter()
+        .zip(&links)
+        .try_for_each(|(program, link)| pin(link, &program.pin()?))?;
     Ok(Ports(maps.ports))
 }
 
@@ -152,7 +194,8 @@ pub(crate) fn stop() -> Result<(), Errno> {
     remove_folder()
 }
 
-/// Takes away all that are pinned, of whatever braid. The pin goes first: where this ends in between, the link ends as well.
+/// Takes away all that are pinned, of whatever braid. The pin goes first: where this ends in
+/// between, the link ends as well.
 fn end_programs() -> Result<(), Errno> {
     for path in named(PREFIX)? {
         let link = pinned(&path)?;
@@ -164,12 +207,22 @@ fn end_programs() -> Result<(), Errno> {
 
 /// True if all programs, of whatever braid, are there and attached where they should be.
 pub(crate) fn are_attached() -> Result<bool, Errno> {
-    let links = named(PREFIX)?.iter().map(|path| pinned(path)).collect::<Result<Vec<_>, _>>()?;
-    let places = links.iter().flatten().map(link::attached_to).collect::<Result<Vec<_>, _>>()?;
-    Ok(PROGRAMS.iter().all(|program| places.contains(&Some(program.attach_type))))
+    let links = named(PREFIX)?
+        .iter()
+        .map(|path| pinned(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let places = links
+        .iter()
+        .flatten()
+        .map(link::attached_to)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(PROGRAMS
+        .iter()
+        .all(|program| places.contains(&Some(program.attach_type))))
 }
 
-/// Tries the kernel: loads a program of the shortest kind, and looks whether others may be attached at the root.
+/// Tries the kernel: loads a program of the shortest kind, and looks whether others may be attached
+/// at the root.
 pub(crate) fn probe() -> Result<(), Errno> {
     // r0 = 1; exit, as struct bpf_insn: code, registers, offset, immediate.
     const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -188,12 +241,23 @@ fn map_pins() -> Result<[PathBuf; 2], Errno> {
 }
 
 fn port(at: &Entrance) -> Port {
-    Port { number: at.port.to_be(), protocol: at.protocol.number(), is_any: at.addr.is_unspecified().into() }
+    Port {
+        number: at.port.to_be(),
+        protocol: at.protocol.number(),
+        is_any: at.addr.is_unspecified().into(),
+    }
 }
 
 fn target(to: SocketAddr, netns: u64, owner: &str) -> Target {
     let (owner, owner_len) = owner_of(owner);
-    Target { netns, addr: address(to.ip()), port: to.port().to_be(), owner_len, padding: 0, owner }
+    Target {
+        netns,
+        addr: address(to.ip()),
+        port: to.port().to_be(),
+        owner_len,
+        padding: 0,
+        owner,
+    }
 }
 
 impl Owned for Target {
@@ -203,7 +267,10 @@ impl Owned for Target {
 }
 
 fn shown(target: &Target) -> Shown {
-    Shown { to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)), owner: target.owner_text() }
+    Shown {
+        to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
+        owner: target.owner_text(),
+    }
 }
 
 #[cfg(test)]
@@ -212,19 +279,40 @@ mod tests {
     use braid_core::plan::thing::host_ports::Protocol;
 
     fn at(addr: &str) -> Entrance {
-        Entrance { addr: addr.parse().expect("an address"), protocol: Protocol::Udp, port: 0x1234, conditional: false }
+        Entrance {
+            addr: addr.parse().expect("an address"),
+            protocol: Protocol::Udp,
+            port: 0x1234,
+            conditional: false,
+        }
     }
 
     #[test]
     fn what_was_written_is_read_back() {
         let to = "[fd00::5]:8080".parse().expect("an address and a port");
         let target = target(to, 7, "net 4f1c eth0");
-        assert_eq!((target.netns, shown(&target)), (7, Shown { to, owner: "net 4f1c eth0".to_owned() }));
+        assert_eq!(
+            (target.netns, shown(&target)),
+            (
+                7,
+                Shown {
+                    to,
+                    owner: "net 4f1c eth0".to_owned()
+                }
+            )
+        );
     }
 
     #[test]
     fn a_port_of_the_loopback_address_alone_is_another() {
-        assert_eq!(port(&at("::")), Port { number: 0x1234_u16.to_be(), protocol: 17, is_any: 1 });
+        assert_eq!(
+            port(&at("::")),
+            Port {
+                number: 0x1234_u16.to_be(),
+                protocol: 17,
+                is_any: 1
+            }
+        );
         assert_eq!(port(&at("::1")).is_any, 0);
     }
 
@@ -236,7 +324,9 @@ mod tests {
             sockets: Map::create("braid_test", LRU_HASH, 8, 0).expect("a map"),
         };
         for program in PROGRAMS {
-            program.load(&maps).unwrap_or_else(|errno| panic!("{}: {errno}", program.name));
+            program
+                .load(&maps)
+                .unwrap_or_else(|errno| panic!("{}: {errno}", program.name));
         }
         let ports = Ports(maps.ports);
         let to = "[fd00::5]:80".parse().expect("an address and a port");

@@ -1,5 +1,5 @@
-//! Ports that lead only who meets conditions: for each an element that names the chain of its conditions, and one that says
-//! where it leads.
+//! Ports that lead only who meets conditions: for each an element that names the chain of its
+//! conditions, and one that says where it leads.
 //!
 //! ```text
 //! table inet braid {
@@ -22,8 +22,9 @@
 //! }
 //! ```
 //!
-//! All who ask for the same conditions share their chain, which stays, as that of a subnet does. Who meets none goes on to
-//! the ports without conditions, so another container may have the same port for all others.
+//! All who ask for the same conditions share their chain, which stays, as that of a subnet does.
+//! Who meets none goes on to the ports without conditions, so another container may have the same
+//! port for all others.
 
 use super::rules::{HOOK_OUTPUT, HOOK_PREROUTING, PORT, PRIORITY_DSTNAT, port_of, target};
 use super::{EXACT, IF_ANY, IF_EXACT, TO_ANY, TO_EXACT};
@@ -47,20 +48,32 @@ const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
 
 /// Map of the chains, for the entrance.
 pub(super) fn map_of(at: &Entrance) -> &'static str {
-    Ip::of(at.addr).one(if at.addr.is_unspecified() { IF_ANY } else { IF_EXACT })
+    Ip::of(at.addr).one(if at.addr.is_unspecified() {
+        IF_ANY
+    } else {
+        IF_EXACT
+    })
 }
 
 /// Chain of the conditions that the entrance asks for.
 pub(super) fn chain(at: &Entrance, conditions: &Conditions) -> String {
-    format!("{}-{}", map_of(at), digest(conditions.of(at.addr.is_ipv4())))
+    format!(
+        "{}-{}",
+        map_of(at),
+        digest(conditions.of(at.addr.is_ipv4()))
+    )
 }
 
 /// The maps, and the rules that ask them.
 pub(super) fn add_base(batch: &mut Batch) {
     for ip in Ip::BOTH {
         let (exact, target) = (port_of(ip), target(ip));
-        batch.verdict_map(ip.one(IF_EXACT), &exact).verdict_map(ip.one(IF_ANY), &PORT);
-        batch.value_map(ip.one(TO_EXACT), &exact, &target).value_map(ip.one(TO_ANY), &PORT, &target);
+        batch
+            .verdict_map(ip.one(IF_EXACT), &exact)
+            .verdict_map(ip.one(IF_ANY), &PORT);
+        batch
+            .value_map(ip.one(TO_EXACT), &exact, &target)
+            .value_map(ip.one(TO_ANY), &PORT, &target);
     }
     batch.chain(DISPATCH);
     for (name, hook) in [(IN, HOOK_PREROUTING), (OUT, HOOK_OUTPUT)] {
@@ -74,7 +87,9 @@ pub(super) fn add_base(batch: &mut Batch) {
             rule.load_exact(ip).lookup_verdict(ip.one(IF_EXACT), REG_1);
         });
         batch.rule(DISPATCH, |rule| {
-            rule.load_exact(ip).lookup_value(ip.one(EXACT), REG_1, REG_1).decide(Verdict::Return);
+            rule.load_exact(ip)
+                .lookup_value(ip.one(EXACT), REG_1, REG_1)
+                .decide(Verdict::Return);
         });
         batch.rule(DISPATCH, |rule| {
             rule.load_any(ip).lookup_verdict(ip.one(IF_ANY), REG_1);
@@ -84,8 +99,14 @@ pub(super) fn add_base(batch: &mut Batch) {
 
 /// The chains of the conditions, filled again where they are there.
 pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
-    let conditional = what.ports.iter().map(|port| port.at).filter(|at| at.conditional);
-    let chains: BTreeMap<String, Entrance> = conditional.map(|at| (chain(&at, &what.conditions), at)).collect();
+    let conditional = what
+        .ports
+        .iter()
+        .map(|port| port.at)
+        .filter(|at| at.conditional);
+    let chains: BTreeMap<String, Entrance> = conditional
+        .map(|at| (chain(&at, &what.conditions), at))
+        .collect();
     for (name, at) in &chains {
         batch.empty_chain(name);
         add_rules(batch, name, at, what.conditions.of(at.addr.is_ipv4()));
@@ -100,8 +121,13 @@ fn add_rules(batch: &mut Batch, chain: &str, at: &Entrance, conditions: &[Condit
             for (is_not, test) in &tests {
                 ask(rule, ip, *is_not, test);
             }
-            let rule = if at.addr.is_unspecified() { rule.load_any(ip) } else { rule.load_exact(ip) };
-            rule.lookup_value(super::map_of(at), REG_1, REG_1).destination_nat(ip, REG_1, ip.behind());
+            let rule = if at.addr.is_unspecified() {
+                rule.load_any(ip)
+            } else {
+                rule.load_exact(ip)
+            };
+            rule.lookup_value(super::map_of(at), REG_1, REG_1)
+                .destination_nat(ip, REG_1, ip.behind());
         });
     }
 }

@@ -1,4 +1,5 @@
-//! Ports of the host that lead to containers: table `inet braid`, one map element for each port, one for each container.
+//! Ports of the host that lead to containers: table `inet braid`, one map element for each port,
+//! one for each container.
 //!
 //! ```text
 //! table inet braid {
@@ -36,8 +37,8 @@
 //! }
 //! ```
 //!
-//! The rules for martians are there because the kernel routes `127.0.0.0/8` to containers' links (`route_localnet`), and would
-//! take it from outside as well (CVE-2020-8558).
+//! The rules for martians are there because the kernel routes `127.0.0.0/8` to containers' links
+//! (`route_localnet`), and would take it from outside as well (CVE-2020-8558).
 
 mod conditional;
 mod rules;
@@ -49,7 +50,9 @@ use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Family, Means};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::{Element, element};
-use crate::sys::nft::{Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those};
+use crate::sys::nft::{
+    Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those,
+};
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
 use rules::{add_base, add_subnet};
@@ -88,19 +91,37 @@ pub struct Shown {
 /// Target and owner of a host port; `None` where nobody has it.
 pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
     let found = element(socket, Family::Inet, map_of(at), &key(at))?;
-    if at.conditional && owner_of(socket, &Spot { set: conditional::map_of(at), key: key(at) })?.is_none() {
+    if at.conditional
+        && owner_of(
+            socket,
+            &Spot {
+                set: conditional::map_of(at),
+                key: key(at),
+            },
+        )?
+        .is_none()
+    {
         return Ok(None);
     }
-    Ok(found.map(|Element { data, comment, .. }| Shown { to: parse_target(&data), owner: comment }))
+    Ok(found.map(|Element { data, comment, .. }| Shown {
+        to: parse_target(&data),
+        owner: comment,
+    }))
 }
 
-/// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of the container.
+/// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of
+/// the container.
 pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     add_in_place_of(socket, &[], what)
 }
 
-/// The same, in one transaction with the end of elements; `ENOENT` where one of those is not there any more.
-pub(crate) fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPorts) -> Result<(), KernelError> {
+/// The same, in one transaction with the end of elements; `ENOENT` where one of those is not there
+/// any more.
+pub(crate) fn add_in_place_of(
+    socket: &mut Socket,
+    gone: &[Spot],
+    what: &HostPorts,
+) -> Result<(), KernelError> {
     let is_conditional = what.ports.iter().any(|port| port.at.conditional);
     let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
         batch(|b| {
@@ -114,7 +135,9 @@ pub(crate) fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPor
                 conditional::add_base(b);
             }
             if has_chains {
-                what.targets.iter().for_each(|target| add_subnet(b, target.rewrite));
+                what.targets
+                    .iter()
+                    .for_each(|target| add_subnet(b, target.rewrite));
                 conditional::add_chains(b, what);
             }
             for (Spot { set, key }, means) in elements_of(what) {
@@ -123,7 +146,10 @@ pub(crate) fn add_in_place_of(socket: &mut Socket, gone: &[Spot], what: &HostPor
         })
     };
     let (least, chains) = (|| all(false, false, false), || all(true, false, false));
-    let (conditions, whole) = (|| all(true, true, false), || all(true, is_conditional, true));
+    let (conditions, whole) = (
+        || all(true, true, false),
+        || all(true, is_conditional, true),
+    );
     if is_conditional {
         first_that_fits(socket, &[&least, &chains, &conditions, &whole])
     } else {
@@ -148,13 +174,18 @@ pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, 
 
 /// Ends all of an owner's.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
-    let all = [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE, OWN, LED];
+    let all = [
+        EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE, OWN, LED,
+    ];
     del_of(socket, all.as_flattened(), owner)
 }
 
 /// All owners of a port.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
-    owners_in(socket, [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE].as_flattened())
+    owners_in(
+        socket,
+        [EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE].as_flattened(),
+    )
 }
 
 fn spots(what: &HostPorts) -> impl Iterator<Item = Spot> {
@@ -165,38 +196,92 @@ fn spots(what: &HostPorts) -> impl Iterator<Item = Spot> {
 fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
     let port = |HostPort { at, to }: &HostPort| {
         let target = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
-        (Spot { set: map_of(at), key: key(at) }, Means::Value(target))
+        (
+            Spot {
+                set: map_of(at),
+                key: key(at),
+            },
+            Means::Value(target),
+        )
     };
     let mut all: Vec<_> = what.ports.iter().map(port).collect();
-    let conditional = what.ports.iter().map(|port| port.at).filter(|at| at.conditional);
+    let conditional = what
+        .ports
+        .iter()
+        .map(|port| port.at)
+        .filter(|at| at.conditional);
     all.extend(conditional.map(|at| {
         let chain = conditional::chain(&at, &what.conditions);
-        (Spot { set: conditional::map_of(&at), key: key(&at) }, Means::Jump(chain))
+        (
+            Spot {
+                set: conditional::map_of(&at),
+                key: key(&at),
+            },
+            Means::Jump(chain),
+        )
     }));
     // Two ports of the host may lead to one.
-    let led: BTreeSet<(SocketAddr, Protocol)> = what.ports.iter().map(|port| (port.to, port.at.protocol)).collect();
+    let led: BTreeSet<(SocketAddr, Protocol)> = what
+        .ports
+        .iter()
+        .map(|port| (port.to, port.at.protocol))
+        .collect();
     all.extend(led.into_iter().map(|(to, protocol)| {
-        let at = Entrance { addr: to.ip(), protocol, port: to.port(), conditional: false };
-        (Spot { set: Ip::of(to.ip()).one(LED), key: key(&at) }, Means::Nothing)
+        let at = Entrance {
+            addr: to.ip(),
+            protocol,
+            port: to.port(),
+            conditional: false,
+        };
+        (
+            Spot {
+                set: Ip::of(to.ip()).one(LED),
+                key: key(&at),
+            },
+            Means::Nothing,
+        )
     }));
     for Target { addr, rewrite } in &what.targets {
         let (ip, key) = (Ip::of(*addr), bytes(*addr));
         if *rewrite == Rewrite::Own {
-            all.push((Spot { set: ip.one(OWN), key: [key.clone(), key.clone()].concat() }, Means::Nothing));
+            all.push((
+                Spot {
+                    set: ip.one(OWN),
+                    key: [key.clone(), key.clone()].concat(),
+                },
+                Means::Nothing,
+            ));
         }
-        all.push((Spot { set: ip.one(SOURCE), key }, Means::Goto(rewrite.chain())));
+        all.push((
+            Spot {
+                set: ip.one(SOURCE),
+                key,
+            },
+            Means::Goto(rewrite.chain()),
+        ));
     }
     all
 }
 
 fn key(at: &Entrance) -> Vec<u8> {
-    let service = [padded(&[at.protocol.number()]), padded(&at.port.to_be_bytes())].concat();
-    if at.addr.is_unspecified() { service } else { [bytes(at.addr), service].concat() }
+    let service = [
+        padded(&[at.protocol.number()]),
+        padded(&at.port.to_be_bytes()),
+    ]
+    .concat();
+    if at.addr.is_unspecified() {
+        service
+    } else {
+        [bytes(at.addr), service].concat()
+    }
 }
 
 fn parse_target(data: &[u8]) -> Option<SocketAddr> {
     let (addr, port) = data.split_at_checked(data.len().checked_sub(4)?)?;
-    Some(SocketAddr::new(address(addr)?, u16::from_be_bytes(*port.first_chunk()?)))
+    Some(SocketAddr::new(
+        address(addr)?,
+        u16::from_be_bytes(*port.first_chunk()?),
+    ))
 }
 
 /// A part of a concatenation.
@@ -220,7 +305,10 @@ mod tests {
             conditional: false,
         };
         assert_eq!(key(&at("0.0.0.0")), [17, 0, 0, 0, 0x12, 0x34, 0, 0]);
-        assert_eq!(key(&at("192.0.2.1")), [192, 0, 2, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0]);
+        assert_eq!(
+            key(&at("192.0.2.1")),
+            [192, 0, 2, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0]
+        );
         assert_eq!(key(&at("fd00::1")).len(), 24);
     }
 

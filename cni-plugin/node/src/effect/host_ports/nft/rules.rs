@@ -46,7 +46,10 @@ impl Batch {
     /// Loads what a port of one address is looked up by.
     pub(super) fn load_exact(&mut self, ip: Ip) -> &mut Self {
         let behind = ip.behind();
-        self.only(ip).destination(ip, REG_1).l4proto(behind).destination_port(behind + 1)
+        self.only(ip)
+            .destination(ip, REG_1)
+            .l4proto(behind)
+            .destination_port(behind + 1)
     }
 
     /// Loads what a port of all addresses is looked up by.
@@ -60,8 +63,12 @@ pub(super) fn add_base(batch: &mut Batch) {
     batch.table();
     add_led(batch);
     for ip in Ip::BOTH {
-        batch.value_map(ip.one(EXACT), &port_of(ip), &target(ip)).value_map(ip.one(ANY), &PORT, &target(ip));
-        batch.verdict_map(ip.one(SOURCE), &[ip.addr()]).set(ip.one(OWN), &[ip.addr(), ip.addr()]);
+        batch
+            .value_map(ip.one(EXACT), &port_of(ip), &target(ip))
+            .value_map(ip.one(ANY), &PORT, &target(ip));
+        batch
+            .verdict_map(ip.one(SOURCE), &[ip.addr()])
+            .set(ip.one(OWN), &[ip.addr(), ip.addr()]);
     }
     let (own, all) = (&Rewrite::Own.chain(), &Rewrite::All.chain());
     for name in [DISPATCH, own, all, UNASKED] {
@@ -85,9 +92,10 @@ pub(super) fn add_base(batch: &mut Batch) {
     });
 }
 
-/// Drops what comes from elsewhere for `127.0.0.0/8`, unless it answers a client of this host that was redirected. A chain
-/// of NAT sees what begins a connection alone, not all that is forwarded. It also drops what would begin a connection in the
-/// name of `127.0.0.0/8`, whose answers would be taken for such ones. It does not see packets of no known connection.
+/// Drops what comes from elsewhere for `127.0.0.0/8`, unless it answers a client of this host that
+/// was redirected. A chain of NAT sees what begins a connection alone, not all that is forwarded.
+/// It also drops what would begin a connection in the name of `127.0.0.0/8`, whose answers would be
+/// taken for such ones. It does not see packets of no known connection.
 fn add_martian(batch: &mut Batch) {
     batch.base_chain(MARTIAN_NEW, "nat", HOOK_PREROUTING, PRIORITY_MARTIAN_NEW);
     batch.rule(MARTIAN_NEW, |rule| {
@@ -97,7 +105,9 @@ fn add_martian(batch: &mut Batch) {
         is_martian(rule.source(Ip::V4, REG_1)).decide(Verdict::Drop);
     });
     batch.rule(UNASKED, |rule| {
-        rule.goes_back(REG_1).is_translated(REG_1).decide(Verdict::Return);
+        rule.goes_back(REG_1)
+            .is_translated(REG_1)
+            .decide(Verdict::Return);
     });
     batch.rule(UNASKED, |rule| {
         rule.decide(Verdict::Drop);
@@ -108,13 +118,18 @@ fn add_martian(batch: &mut Batch) {
     });
 }
 
-/// Goes on only if the address in the first register is of `127.0.0.0/8` and the packet came in from elsewhere. The
-/// cheapest question that answers most packets is the first: of IPv6, it is about a part of the source.
+/// Goes on only if the address in the first register is of `127.0.0.0/8` and the packet came in
+/// from elsewhere. The cheapest question that answers most packets is the first: of IPv6, it is
+/// about a part of the source.
 fn is_martian(rule: &mut Batch) -> &mut Batch {
-    rule.within(&loopback()).only(Ip::V4).meta(META_IIF, REG_1).differs(REG_1, &LOOPBACK.to_ne_bytes())
+    rule.within(&loopback())
+        .only(Ip::V4)
+        .meta(META_IIF, REG_1)
+        .differs(REG_1, &LOOPBACK.to_ne_bytes())
 }
 
-/// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as well.
+/// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as
+/// well.
 pub(crate) fn add_led(batch: &mut Batch) {
     for ip in Ip::BOTH {
         batch.shared_set(ip.one(LED), &port_of(ip));
@@ -129,23 +144,36 @@ pub(crate) fn is_led(rule: &mut Batch, ip: Ip) -> &mut Batch {
 fn add_rules(batch: &mut Batch, ip: Ip) {
     let behind = ip.behind();
     batch.rule(DISPATCH, |rule| {
-        rule.load_exact(ip).lookup_value(ip.one(EXACT), REG_1, REG_1).destination_nat(ip, REG_1, behind);
+        rule.load_exact(ip)
+            .lookup_value(ip.one(EXACT), REG_1, REG_1)
+            .destination_nat(ip, REG_1, behind);
     });
     batch.rule(DISPATCH, |rule| {
-        rule.load_any(ip).lookup_value(ip.one(ANY), REG_1, REG_1).destination_nat(ip, REG_1, behind);
+        rule.load_any(ip)
+            .lookup_value(ip.one(ANY), REG_1, REG_1)
+            .destination_nat(ip, REG_1, behind);
     });
     batch.rule(BACK, |rule| {
-        rule.only(ip).was_rewritten(REG_1).destination(ip, REG_1).lookup_verdict(ip.one(SOURCE), REG_1);
+        rule.only(ip)
+            .was_rewritten(REG_1)
+            .destination(ip, REG_1)
+            .lookup_verdict(ip.one(SOURCE), REG_1);
     });
     batch.rule(&Rewrite::Own.chain(), |rule| {
-        rule.only(ip).source(ip, REG_1).destination(ip, behind).lookup(ip.one(OWN), REG_1, false).masquerade();
+        rule.only(ip)
+            .source(ip, REG_1)
+            .destination(ip, behind)
+            .lookup(ip.one(OWN), REG_1, false)
+            .masquerade();
     });
 }
 
-/// The chain of a subnet, where it is one's sources that are rewritten. Another family may be all that was missing, so one
-/// that is there is filled again.
+/// The chain of a subnet, where it is one's sources that are rewritten. Another family may be all
+/// that was missing, so one that is there is filled again.
 pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
-    let Rewrite::Subnet(net) = rewrite else { return };
+    let Rewrite::Subnet(net) = rewrite else {
+        return;
+    };
     let name = rewrite.chain();
     batch.empty_chain(&name);
     batch.rule(&name, |rule| from(rule, &net));

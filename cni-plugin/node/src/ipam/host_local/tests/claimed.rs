@@ -1,4 +1,5 @@
-//! Leases of claims: given again to each container that uses the claim, and free when it is deleted.
+//! Leases of claims: given again to each container that uses the claim, and free when it is
+//! deleted.
 
 use super::*;
 use crate::ipam::host_local::claimed;
@@ -7,19 +8,32 @@ const OWNER: &str = "ipamclaim-u1";
 const BOTH: &str = r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"fd00::/125"}]]"#;
 
 fn claim(addresses: &[&str]) -> Claim {
-    Claim { owner: OWNER.to_owned(), addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect() }
+    Claim {
+        owner: OWNER.to_owned(),
+        addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+    }
 }
 
 fn add(bed: &Bed, config: &Config, addresses: &[&str]) -> Result<String, String> {
-    let lease = bed.run(|host| config.reserve_claimed(&claim(addresses), &owner("a", "net1"), host));
-    let text = |lease: Lease| lease.ips.iter().map(|ip| ip.address.to_string()).collect::<Vec<_>>().join(" ");
+    let lease =
+        bed.run(|host| config.reserve_claimed(&claim(addresses), &owner("a", "net1"), host));
+    let text = |lease: Lease| {
+        lease
+            .ips
+            .iter()
+            .map(|ip| ip.address.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     lease.map(text).map_err(|err| err.to_string())
 }
 
 fn free(bed: &Bed, config: &Config, uids: &[&str]) -> Vec<String> {
     let uids = uids.iter().map(ToString::to_string).collect();
     let owners = claimed::owners(&config.path()).unwrap();
-    let freed = bed.run(|host| claimed::free(&config.path(), &owners, &uids, host)).unwrap();
+    let freed = bed
+        .run(|host| claimed::free(&config.path(), &owners, &uids, host))
+        .unwrap();
     freed.iter().map(IpAddr::to_string).collect()
 }
 
@@ -27,14 +41,21 @@ fn free(bed: &Bed, config: &Config, uids: &[&str]) -> Vec<String> {
 fn s33_a_claim_gets_its_addresses_or_free_ones_and_keeps_them() {
     let bed = Bed::new();
     let config = bed.config(BOTH, "");
-    assert_eq!(add(&bed, &config, &["10.1.2.5"]), ok("10.1.2.5/29 fd00::2/125"));
+    assert_eq!(
+        add(&bed, &config, &["10.1.2.5"]),
+        ok("10.1.2.5/29 fd00::2/125")
+    );
     assert_eq!(bed.read("10.1.2.5").as_deref(), Some(OWNER));
     for addresses in [&[][..], &["fd00::2", "10.1.2.5"]] {
         assert_eq!(add(&bed, &config, addresses), ok("10.1.2.5/29 fd00::2/125"));
     }
     let owner = claimed::owner("net", OWNER);
     assert!(bed.run(|host| config.check(&owner, None, host)).is_ok());
-    assert_eq!(bed.add(&config, "a"), ok("10.1.2.6/29 fd00::3/125"), "containers have their own");
+    assert_eq!(
+        bed.add(&config, "a"),
+        ok("10.1.2.6/29 fd00::3/125"),
+        "containers have their own"
+    );
 }
 
 #[test]
@@ -42,7 +63,10 @@ fn s33_an_address_that_another_has_is_refused_and_what_the_claim_held_stays() {
     let bed = Bed::new();
     let config = bed.config(BOTH, "");
     bed.write("10.1.2.3", "b\r\neth0");
-    assert_eq!(add(&bed, &config, &["10.1.2.4"]), ok("10.1.2.4/29 fd00::2/125"));
+    assert_eq!(
+        add(&bed, &config, &["10.1.2.4"]),
+        ok("10.1.2.4/29 fd00::2/125")
+    );
     let err = add(&bed, &config, &["fd00::5", "10.1.2.3"]).unwrap_err();
     assert!(err.contains("10.1.2.3 is not available"), "{err}");
     let err = add(&bed, &config, &["10.9.0.1"]).unwrap_err();
@@ -57,9 +81,13 @@ fn i1_neither_del_nor_gc_nor_a_full_range_nor_a_reboot_frees_what_a_claim_holds(
     let config = bed.small();
     assert_eq!(add(&bed, &config, &[]), ok("10.1.2.2/29"));
     assert_eq!(bed.del(&config, "a"), [""; 0]);
-    assert_eq!(bed.run(|host| config.gc(Kept::Listed(&[]), host)).unwrap(), [] as [IpAddr; 0]);
+    assert_eq!(
+        bed.run(|host| config.gc(Kept::Listed(&[]), host)).unwrap(),
+        [] as [IpAddr; 0]
+    );
     (bed.netns, bed.clock.now) = (Netns::Gone, SystemTime::now() + Duration::from_hours(9));
-    (bed.clock.since_boot, bed.clock.run_born) = (Some(Duration::from_secs(1)), Some(bed.clock.now));
+    (bed.clock.since_boot, bed.clock.run_born) =
+        (Some(Duration::from_secs(1)), Some(bed.clock.now));
     assert_eq!(bed.run(|host| reclaim(&config.path(), host)).unwrap(), []);
     assert_eq!(bed.read("10.1.2.2").as_deref(), Some(OWNER));
 }
@@ -78,5 +106,8 @@ fn i1_what_a_claim_holds_is_free_when_it_is_deleted() {
     assert_eq!(freed, ["10.1.2.2", "fd00::2"]);
     assert_eq!(bed.read("10.1.2.4").as_deref(), Some("ipamclaim-u2"));
     assert_eq!(bed.read("10.1.2.3").as_deref(), Some("a\r\neth0"));
-    assert_eq!(add(&bed, &config, &["10.1.2.2"]), ok("10.1.2.2/29 fd00::4/125"));
+    assert_eq!(
+        add(&bed, &config, &["10.1.2.2"]),
+        ok("10.1.2.2/29 fd00::4/125")
+    );
 }

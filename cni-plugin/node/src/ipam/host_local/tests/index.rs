@@ -5,12 +5,19 @@ use std::path::PathBuf;
 
 impl Bed {
     fn index_dir(&self) -> PathBuf {
-        fs::read_dir(self.dir.path().join("state")).unwrap().next().unwrap().unwrap().path()
+        fs::read_dir(self.dir.path().join("state"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path()
     }
 
     fn index_files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(self.index_dir()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut files: Vec<PathBuf> = fs::read_dir(self.index_dir())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         files.sort();
         files
     }
@@ -42,7 +49,11 @@ fn every_call_leaves_the_index_sealed() {
     assert_eq!(bed.index_files().len(), 2);
     bed.del(&config, "a");
     assert!(bed.is_sealed());
-    assert_eq!(bed.index_files().len(), 1, "the owner's link is gone, the bitmap stays");
+    assert_eq!(
+        bed.index_files().len(),
+        1,
+        "the owner's link is gone, the bitmap stays"
+    );
     bed.write("10.1.2.3", "x");
     assert!(!bed.is_sealed());
     bed.del(&config, "b");
@@ -70,7 +81,11 @@ fn leases_made_behind_its_back_are_neither_given_out_nor_forgotten() {
     bed.add(&config, "a").unwrap();
     bed.write("10.1.2.3", "b\r\neth0");
     assert_eq!(bed.add(&config, "c"), ok("10.1.2.4/29"));
-    assert!(bed.add(&config, "b").unwrap_err().contains("duplicate allocation"));
+    assert!(
+        bed.add(&config, "b")
+            .unwrap_err()
+            .contains("duplicate allocation")
+    );
     assert_eq!(bed.del(&config, "b"), ["10.1.2.3"]);
 }
 
@@ -96,7 +111,11 @@ fn an_index_that_is_deleted_or_in_the_way_is_made_again_or_done_without() {
     fs::remove_dir_all(bed.dir.path().join("state")).unwrap();
     fs::write(bed.dir.path().join("state"), "a file").unwrap();
     assert_eq!(bed.add(&config, "c"), ok("10.1.2.4/29"));
-    assert!(bed.add(&config, "a").unwrap_err().contains("duplicate allocation"));
+    assert!(
+        bed.add(&config, "a")
+            .unwrap_err()
+            .contains("duplicate allocation")
+    );
     assert_eq!(bed.del(&config, "a"), ["10.1.2.2"]);
     assert_eq!(bed.add(&config, "d"), ok("10.1.2.5/29"));
 }
@@ -104,7 +123,10 @@ fn an_index_that_is_deleted_or_in_the_way_is_made_again_or_done_without() {
 #[test]
 fn an_index_that_cannot_be_written_fails_no_call() {
     let bed = Bed::new();
-    let config = bed.config(r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"2001:db8::/64"}]]"#, "");
+    let config = bed.config(
+        r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"2001:db8::/64"}]]"#,
+        "",
+    );
     bed.add(&config, "a").unwrap();
     // A directory where a bitmap is expected: neither readable as one, nor removable as a file.
     bed.damage(|files| {
@@ -114,7 +136,11 @@ fn an_index_that_cannot_be_written_fails_no_call() {
         }
     });
     assert_eq!(bed.add(&config, "b"), ok("10.1.2.3/29 2001:db8::3/64"));
-    assert!(bed.add(&config, "b").unwrap_err().contains("duplicate allocation"));
+    assert!(
+        bed.add(&config, "b")
+            .unwrap_err()
+            .contains("duplicate allocation")
+    );
     assert_eq!(bed.del(&config, "a"), ["10.1.2.2", "2001:db8::2"]);
     assert!(!bed.is_sealed());
 }
@@ -128,7 +154,11 @@ fn bits_that_lie_hand_out_no_taken_address_and_hide_no_free_one() {
             bed.add(&config, id).unwrap();
         }
         bed.del(&config, "a");
-        fs::write(bed.dir.path().join("data/net/last_reserved_ip.0"), "10.1.2.2").unwrap();
+        fs::write(
+            bed.dir.path().join("data/net/last_reserved_ip.0"),
+            "10.1.2.2",
+        )
+        .unwrap();
         bed.damage(|files| fs::write(&files[0], vec![lie; 4096 * 512]).unwrap());
         assert_eq!(bed.add(&config, "d"), ok("10.1.2.5/29"), "{lie:#x}");
         assert!(bed.is_sealed());
@@ -150,7 +180,11 @@ fn a_link_that_lies_is_found_out_by_the_lease() {
         std::os::unix::fs::symlink(to_two, one).unwrap();
         std::os::unix::fs::symlink(to_one, two).unwrap();
     });
-    assert!(bed.add(&config, "a").unwrap_err().contains("10.1.2.2 has been allocated to a"));
+    assert!(
+        bed.add(&config, "a")
+            .unwrap_err()
+            .contains("10.1.2.2 has been allocated to a")
+    );
     assert_eq!(bed.del(&config, "b"), ["10.1.2.3"]);
 }
 
@@ -159,9 +193,13 @@ fn an_owner_of_more_addresses_than_a_link_can_list_is_still_found() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"2001:db8::/64""#, "");
     for i in 0..300 {
-        bed.write(&format!("2001:db8:1234:5678:9abc:def0:1234:{i:x}"), "a\r\neth0");
+        bed.write(
+            &format!("2001:db8:1234:5678:9abc:def0:1234:{i:x}"),
+            "a\r\neth0",
+        );
     }
-    bed.run(|host| config.check(&owner("a", "eth0"), None, host)).unwrap();
+    bed.run(|host| config.check(&owner("a", "eth0"), None, host))
+        .unwrap();
     assert_eq!(bed.del(&config, "a").len(), 300);
     assert_eq!(bed.names(), ["lock"]);
 }
@@ -173,10 +211,18 @@ fn a_range_across_two_bitmap_files_is_filled_to_the_end() {
         r#""subnet":"10.0.0.0/7","rangeStart":"10.255.255.254","rangeEnd":"11.0.0.1","gateway":"11.0.0.0""#,
         "",
     );
-    for (id, ip) in [("a", "10.255.255.254/7"), ("b", "10.255.255.255/7"), ("c", "11.0.0.1/7")] {
+    for (id, ip) in [
+        ("a", "10.255.255.254/7"),
+        ("b", "10.255.255.255/7"),
+        ("c", "11.0.0.1/7"),
+    ] {
         assert_eq!(bed.add(&config, id), ok(ip));
     }
-    assert!(bed.add(&config, "d").unwrap_err().contains("no IP addresses available"));
+    assert!(
+        bed.add(&config, "d")
+            .unwrap_err()
+            .contains("no IP addresses available")
+    );
     assert_eq!(bed.del(&config, "b"), ["10.255.255.255"]);
     assert_eq!(bed.add(&config, "d"), ok("10.255.255.255/7"));
 }
@@ -185,8 +231,14 @@ fn a_range_across_two_bitmap_files_is_filled_to_the_end() {
 fn two_networks_and_two_data_directories_have_an_index_each() {
     let bed = Bed::new();
     let config = bed.small();
-    let other = Config { network: "other".to_owned(), ..config.clone() };
+    let other = Config {
+        network: "other".to_owned(),
+        ..config.clone()
+    };
     assert_eq!(bed.add(&config, "a"), ok("10.1.2.2/29"));
     assert_eq!(bed.add(&other, "a"), ok("10.1.2.2/29"));
-    assert_eq!(fs::read_dir(bed.dir.path().join("state")).unwrap().count(), 2);
+    assert_eq!(
+        fs::read_dir(bed.dir.path().join("state")).unwrap().count(),
+        2
+    );
 }

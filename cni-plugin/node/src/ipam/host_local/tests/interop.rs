@@ -12,7 +12,10 @@ fn reference() -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: {} is missing; `cargo xtask bench --setup` fetches it", path.display());
+    eprintln!(
+        "skipped: {} is missing; `cargo xtask bench --setup` fetches it",
+        path.display()
+    );
     None
 }
 
@@ -24,19 +27,32 @@ fn call(plugin: &Path, verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<St
     );
     let mut child = Command::new(plugin)
         .env_clear()
-        .envs([("CNI_COMMAND", verb), ("CNI_CONTAINERID", id), ("CNI_IFNAME", "eth0")])
+        .envs([
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", id),
+            ("CNI_IFNAME", "eth0"),
+        ])
         .envs([("CNI_NETNS", "/nonexistent"), ("CNI_PATH", "/nonexistent")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(stdin.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     if output.status.success() && output.stdout.is_empty() {
         return Ok(String::new());
     }
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let list = json["ips"].as_array().into_iter().flatten().map(|ip| ip["address"].as_str().unwrap().to_owned());
+    let list = json["ips"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|ip| ip["address"].as_str().unwrap().to_owned());
     if output.status.success() {
         Ok(list.collect::<Vec<_>>().join(" "))
     } else {
@@ -48,9 +64,10 @@ fn ours(verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
     let config = bed.config(ipam, "");
     match verb {
         "ADD" => bed.add(&config, id),
-        "DEL" => {
-            bed.run(|host| config.release(&owner(id, "eth0"), host)).map(|_| String::new()).map_err(|e| e.to_string())
-        }
+        "DEL" => bed
+            .run(|host| config.release(&owner(id, "eth0"), host))
+            .map(|_| String::new())
+            .map_err(|e| e.to_string()),
         _ => bed
             .run(|host| config.check(&owner(id, "eth0"), None, host))
             .map(|()| String::new())
@@ -67,7 +84,11 @@ fn snapshot(bed: &Bed) -> Vec<(String, u32, Vec<u8>)> {
         .map(|entry| {
             let entry = entry.unwrap();
             let mode = entry.metadata().unwrap().permissions().mode();
-            (entry.file_name().into_string().unwrap(), mode, fs::read(entry.path()).unwrap_or_default())
+            (
+                entry.file_name().into_string().unwrap(),
+                mode,
+                fs::read(entry.path()).unwrap_or_default(),
+            )
         })
         .collect();
     all.sort();
@@ -81,7 +102,14 @@ fn script(length: usize) -> Vec<(&'static str, String)> {
         state = state.wrapping_mul(1_103_515_245).wrapping_add(12345);
         (state >> 16) % below
     };
-    (0..length).map(|_| (["ADD", "ADD", "DEL", "CHECK"][next(4) as usize], format!("c{}", next(9)))).collect()
+    (0..length)
+        .map(|_| {
+            (
+                ["ADD", "ADD", "DEL", "CHECK"][next(4) as usize],
+                format!("c{}", next(9)),
+            )
+        })
+        .collect()
 }
 
 fn alternate(ipam: &str) {
@@ -89,10 +117,18 @@ fn alternate(ipam: &str) {
     let (alone, mixed) = (Bed::new(), Bed::new());
     for (step, (verb, id)) in script(80).into_iter().enumerate() {
         let expected = call(&plugin, verb, &id, &alone, ipam);
-        let got = if step % 3 == 0 { call(&plugin, verb, &id, &mixed, ipam) } else { ours(verb, &id, &mixed, ipam) };
+        let got = if step % 3 == 0 {
+            call(&plugin, verb, &id, &mixed, ipam)
+        } else {
+            ours(verb, &id, &mixed, ipam)
+        };
         assert_eq!(got, expected, "step {step}: {verb} {id}");
         if expected.is_ok() && verb == "ADD" {
-            assert_eq!(snapshot(&mixed), snapshot(&alone), "step {step}: {verb} {id}");
+            assert_eq!(
+                snapshot(&mixed),
+                snapshot(&alone),
+                "step {step}: {verb} {id}"
+            );
         }
     }
     assert_eq!(snapshot(&mixed), snapshot(&alone));
@@ -119,7 +155,11 @@ fn both_plugins_at_once_give_out_no_address_twice_and_forget_none() {
         let worker = |thread: usize| {
             let (bed, plugin) = (&bed, &plugin);
             let verb = move |verb, id: &str| {
-                if thread.is_multiple_of(2) { ours(verb, id, bed, ipam) } else { call(plugin, verb, id, bed, ipam) }
+                if thread.is_multiple_of(2) {
+                    ours(verb, id, bed, ipam)
+                } else {
+                    call(plugin, verb, id, bed, ipam)
+                }
             };
             scope.spawn(move || {
                 let ids: Vec<String> = (0..8).map(|i| format!("t{thread}-{i}")).collect();
@@ -127,11 +167,16 @@ fn both_plugins_at_once_give_out_no_address_twice_and_forget_none() {
                     verb("ADD", id).unwrap();
                     verb("DEL", id).unwrap();
                 }
-                ids.iter().map(|id| verb("ADD", id).unwrap()).collect::<Vec<_>>()
+                ids.iter()
+                    .map(|id| verb("ADD", id).unwrap())
+                    .collect::<Vec<_>>()
             })
         };
         let workers: Vec<_> = (0..6).map(worker).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect()
     });
     assert_eq!(ips.len(), 48);
     for id in (0..6).flat_map(|thread| (0..8).map(move |i| format!("t{thread}-{i}"))) {
@@ -159,6 +204,10 @@ fn bad_ranges_get_the_sentence_of_the_reference_plugin() {
         let theirs = call(&plugin, "ADD", "c1", &bed, ipam).unwrap_err();
         let text = format!(r#"{{"name":"net","cniVersion":"1.0.0","ipam":{{{ipam}}}}}"#);
         let ours = Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap_err();
-        assert!(ours.msg.starts_with(&theirs), "ours: {}\ntheirs: {theirs}", ours.msg);
+        assert!(
+            ours.msg.starts_with(&theirs),
+            "ours: {}\ntheirs: {theirs}",
+            ours.msg
+        );
     }
 }

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-/// A sandbox: `data/` for leases, `state/` for the index, and a [`Liveness`] that says what the test wants.
+/// A sandbox: `data/` for leases, `state/` for the index, and a [`Liveness`] that says what the
+/// test wants.
 struct Bed {
     dir: TempDir,
     netns: Netns,
@@ -41,7 +42,11 @@ impl Liveness for Bed {
 
     fn recorded(&self, _path: &Path, is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        self.recorded.iter().filter(|one| is_missing(one.ip)).cloned().collect()
+        self.recorded
+            .iter()
+            .filter(|one| is_missing(one.ip))
+            .cloned()
+            .collect()
     }
 }
 
@@ -49,9 +54,19 @@ impl Bed {
     /// Nobody knows any namespace, and the kernel started an hour ago.
     fn new() -> Self {
         let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
-        let clock = Clock { now, since_boot: Some(hour), run_born: Some(now - hour) };
+        let clock = Clock {
+            now,
+            since_boot: Some(hour),
+            run_born: Some(now - hour),
+        };
         let dir = TempDir::new().unwrap();
-        Self { dir, netns: Netns::Unknown, clock, recorded: Vec::new(), asked: AtomicUsize::new(0) }
+        Self {
+            dir,
+            netns: Netns::Unknown,
+            clock,
+            recorded: Vec::new(),
+            asked: AtomicUsize::new(0),
+        }
     }
 
     /// `ipam` without its braces; the data directory is added.
@@ -74,20 +89,46 @@ impl Bed {
     /// The addresses that an ADD gives, separated by spaces, or the error's sentence.
     fn add_if(&self, config: &Config, id: &str, ifname: &str) -> Result<String, String> {
         let state = self.dir.path().join("state");
-        let lease = config.reserve(&owner(id, ifname), Host { state_dir: &state, liveness: self, attachment: None });
-        let text = |lease: Lease| lease.ips.iter().map(|ip| ip.address.to_string()).collect::<Vec<_>>().join(" ");
+        let lease = config.reserve(
+            &owner(id, ifname),
+            Host {
+                state_dir: &state,
+                liveness: self,
+                attachment: None,
+            },
+        );
+        let text = |lease: Lease| {
+            lease
+                .ips
+                .iter()
+                .map(|ip| ip.address.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         lease.map(text).map_err(|e| e.to_string())
     }
 
     fn del(&self, config: &Config, id: &str) -> Vec<String> {
         let state = self.dir.path().join("state");
-        let freed =
-            config.release(&owner(id, "eth0"), Host { state_dir: &state, liveness: self, attachment: None }).unwrap();
+        let freed = config
+            .release(
+                &owner(id, "eth0"),
+                Host {
+                    state_dir: &state,
+                    liveness: self,
+                    attachment: None,
+                },
+            )
+            .unwrap();
         freed.iter().map(IpAddr::to_string).collect()
     }
 
     fn run<T>(&self, verb: impl FnOnce(Host<'_>) -> T) -> T {
-        verb(Host { state_dir: &self.dir.path().join("state"), liveness: self, attachment: None })
+        verb(Host {
+            state_dir: &self.dir.path().join("state"),
+            liveness: self,
+            attachment: None,
+        })
     }
 
     fn write(&self, name: &str, content: &str) {
@@ -103,7 +144,9 @@ impl Bed {
     /// Names in the data directory, sorted.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("data/net")).unwrap();
-        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = entries
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -113,25 +156,57 @@ fn owner(id: &str, ifname: &str) -> Owner {
     Owner::new("net", id, ifname)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "it stands beside Err in comparisons")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it stands beside Err in comparisons"
+)]
 fn ok(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-const FULL: &str = "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.6";
+const FULL: &str =
+    "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.6";
 
 #[test]
 fn a_reservation_writes_what_the_reference_plugin_writes_and_nothing_else() {
     let bed = Bed::new();
-    let config = bed.config(r#""ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"2001:db8:1::/64"}]]"#, "");
+    let config = bed.config(
+        r#""ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"2001:db8:1::/64"}]]"#,
+        "",
+    );
     assert_eq!(bed.add(&config, " c1 "), ok("10.1.2.2/24 2001:db8:1::2/64"));
-    assert_eq!(bed.names(), ["10.1.2.2", "2001:db8:1::2", "last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
+    assert_eq!(
+        bed.names(),
+        [
+            "10.1.2.2",
+            "2001:db8:1::2",
+            "last_reserved_ip.0",
+            "last_reserved_ip.1",
+            "lock"
+        ]
+    );
     assert_eq!(bed.read("10.1.2.2").as_deref(), Some("c1\r\neth0"));
     assert_eq!(bed.read("last_reserved_ip.0").as_deref(), Some("10.1.2.2"));
-    assert_eq!(bed.read("last_reserved_ip.1").as_deref(), Some("2001:db8:1::2"));
-    let mode =
-        |name: &str| fs::metadata(bed.dir.path().join("data/net").join(name)).unwrap().permissions().mode() & 0o7777;
-    assert_eq!((mode("10.1.2.2"), mode("last_reserved_ip.0"), mode("lock"), mode(".")), (0o600, 0o600, 0o750, 0o755));
+    assert_eq!(
+        bed.read("last_reserved_ip.1").as_deref(),
+        Some("2001:db8:1::2")
+    );
+    let mode = |name: &str| {
+        fs::metadata(bed.dir.path().join("data/net").join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
+    };
+    assert_eq!(
+        (
+            mode("10.1.2.2"),
+            mode("last_reserved_ip.0"),
+            mode("lock"),
+            mode(".")
+        ),
+        (0o600, 0o600, 0o750, 0o755)
+    );
 }
 
 #[test]
@@ -145,16 +220,28 @@ fn the_lease_has_gateway_routes_and_dns() {
         ),
         "",
     );
-    let lease = bed.run(|host| config.reserve(&owner("c1", "eth0"), host)).unwrap();
-    assert_eq!((lease.ips[0].gateway, lease.ips.len()), (Some("10.1.2.9".parse().unwrap()), 1));
-    assert_eq!((lease.routes, lease.dns.nameservers), (config.routes, vec!["192.0.2.3".to_owned()]));
+    let lease = bed
+        .run(|host| config.reserve(&owner("c1", "eth0"), host))
+        .unwrap();
+    assert_eq!(
+        (lease.ips[0].gateway, lease.ips.len()),
+        (Some("10.1.2.9".parse().unwrap()), 1)
+    );
+    assert_eq!(
+        (lease.routes, lease.dns.nameservers),
+        (config.routes, vec!["192.0.2.3".to_owned()])
+    );
 }
 
 #[test]
 fn an_unreadable_resolv_conf_fails_before_anything_is_made() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"10.1.2.0/24","resolvConf":"/nonexistent""#, "");
-    assert!(bed.add(&config, "c1").unwrap_err().starts_with("read resolvConf /nonexistent: "));
+    assert!(
+        bed.add(&config, "c1")
+            .unwrap_err()
+            .starts_with("read resolvConf /nonexistent: ")
+    );
     assert!(!bed.dir.path().join("data").exists());
 }
 
@@ -185,8 +272,7 @@ fn second_add_for_the_same_owner_is_refused_and_another_ifname_is_another_owner(
     let bed = Bed::new();
     let config = bed.small();
     assert_eq!(bed.add(&config, "c1"), ok("10.1.2.2/29"));
-    let refused =
-        "failed to allocate for range 0: 10.1.2.2 has been allocated to c1, duplicate allocation is not allowed";
+    let refused = "failed to allocate for range 0: 10.1.2.2 has been allocated to c1, duplicate allocation is not allowed";
     assert_eq!(bed.add(&config, "c1"), Err(refused.to_owned()));
     assert_eq!(bed.add_if(&config, "c1", "eth1"), ok("10.1.2.3/29"));
     assert_eq!(bed.del(&config, "c1"), ["10.1.2.2"]);
@@ -211,8 +297,14 @@ fn files_of_old_plugins_with_the_id_alone_block_a_second_add_and_are_released() 
     let config = bed.small();
     bed.write("10.1.2.4", "c1\n");
     let refused = "10.1.2.4 has been allocated to c1, duplicate allocation is not allowed";
-    assert_eq!(bed.add(&config, "c1"), Err(format!("failed to allocate for range 0: {refused}")));
-    assert_eq!(bed.run(|host| config.check(&owner("c1", "eth0"), None, host)), Ok(()));
+    assert_eq!(
+        bed.add(&config, "c1"),
+        Err(format!("failed to allocate for range 0: {refused}"))
+    );
+    assert_eq!(
+        bed.run(|host| config.check(&owner("c1", "eth0"), None, host)),
+        Ok(())
+    );
     assert_eq!(bed.del(&config, "c1"), ["10.1.2.4"]);
     assert_eq!(bed.read("10.1.2.4"), None);
 }
@@ -234,21 +326,30 @@ fn requested_addresses_are_taken_from_the_sets_that_they_lie_in() {
     let asked = |ips: &str| bed.config(ranges, &format!(r#""runtimeConfig":{{"ips":[{ips}]}},"#));
     let config = asked(r#""10.1.4.7/24","2001:db8:1::99""#);
     assert_eq!(bed.add(&config, "c1"), ok("10.1.4.7/24 2001:db8:1::99/64"));
-    assert_eq!(bed.read("last_reserved_ip.1").as_deref(), Some("2001:db8:1::99"));
+    assert_eq!(
+        bed.read("last_reserved_ip.1").as_deref(),
+        Some("2001:db8:1::99")
+    );
     let error = bed.add(&config, "c2").unwrap_err();
     let sets = "10.1.2.1-10.1.2.254,10.1.4.1-10.1.4.254";
-    let taken =
-        format!("failed to allocate for range 0: requested IP address 10.1.4.7 is not available in range set {sets}");
+    let taken = format!(
+        "failed to allocate for range 0: requested IP address 10.1.4.7 is not available in range set {sets}"
+    );
     assert_eq!(error, taken);
     let gateway = "failed to allocate for range 0: requested ip 10.1.2.1 is subnet's gateway";
-    assert_eq!(bed.add(&asked(r#""10.1.2.1""#), "c2"), Err(gateway.to_owned()));
+    assert_eq!(
+        bed.add(&asked(r#""10.1.2.1""#), "c2"),
+        Err(gateway.to_owned())
+    );
 }
 
 #[test]
 fn requested_addresses_that_are_left_over_fail_the_whole_call() {
     let bed = Bed::new();
-    let config =
-        bed.config(r#""subnet":"10.1.2.0/24""#, r#""args":{"cni":{"ips":["10.1.2.5","10.1.2.6","10.9.9.9"]}},"#);
+    let config = bed.config(
+        r#""subnet":"10.1.2.0/24""#,
+        r#""args":{"cni":{"ips":["10.1.2.5","10.1.2.6","10.9.9.9"]}},"#,
+    );
     let error = "failed to allocate all requested IPs: 10.1.2.6 10.9.9.9";
     assert_eq!(bed.add(&config, "c1"), Err(error.to_owned()));
     assert_eq!(bed.names(), ["last_reserved_ip.0", "lock"]);
@@ -257,10 +358,14 @@ fn requested_addresses_that_are_left_over_fail_the_whole_call() {
 #[test]
 fn a_set_that_fails_gives_back_what_the_call_took_from_the_others_and_only_that() {
     let bed = Bed::new();
-    let both = bed.config(r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"10.1.3.0/30"}]]"#, "");
+    let both = bed.config(
+        r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"10.1.3.0/30"}]]"#,
+        "",
+    );
     let second = bed.config(r#""subnet":"10.1.3.0/30""#, "");
     assert_eq!(bed.add(&second, "other"), ok("10.1.3.2/30"));
-    let error = "failed to allocate for range 1: no IP addresses available in range set: 10.1.3.1-10.1.3.2";
+    let error =
+        "failed to allocate for range 1: no IP addresses available in range set: 10.1.3.1-10.1.3.2";
     assert_eq!(bed.add(&both, "c1"), Err(error.to_owned()));
     assert_eq!(bed.names(), ["10.1.3.2", "last_reserved_ip.0", "lock"]);
     assert_eq!(bed.del(&both, "c1"), Vec::<String>::new());
@@ -276,7 +381,10 @@ fn a_set_that_fails_gives_back_what_the_call_took_from_the_others_and_only_that(
 fn check_wants_an_address_of_the_owner() {
     let bed = Bed::new();
     let config = bed.small();
-    let check = |id: &str| bed.run(|host| config.check(&owner(id, "eth0"), None, host)).map_err(|e| e.msg);
+    let check = |id: &str| {
+        bed.run(|host| config.check(&owner(id, "eth0"), None, host))
+            .map_err(|e| e.msg)
+    };
     let missing = Err("host-local: Failed to find address added by container c1".to_owned());
     assert_eq!(check("c1"), missing);
     bed.add(&config, "c1").unwrap();
@@ -297,12 +405,20 @@ fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
     bed.write("10.1.2.6", "kept for the printer");
     bed.write("10.9.9.9", "gone\r\neth0");
     let valid = [owner("a", "eth0"), owner("b", "eth1")];
-    let freed = bed.run(|host| config.gc(Kept::Listed(&valid), host)).unwrap();
+    let freed = bed
+        .run(|host| config.gc(Kept::Listed(&valid), host))
+        .unwrap();
     let mut freed: Vec<String> = freed.iter().map(IpAddr::to_string).collect();
     freed.sort();
     assert_eq!(freed, ["10.1.2.3", "10.1.2.4", "10.1.2.5", "10.9.9.9"]);
-    assert_eq!(bed.names(), ["10.1.2.2", "10.1.2.6", "last_reserved_ip.0", "lock"]);
-    assert_eq!(bed.run(|host| config.gc(Kept::Listed(&valid), host)), Ok(Vec::new()));
+    assert_eq!(
+        bed.names(),
+        ["10.1.2.2", "10.1.2.6", "last_reserved_ip.0", "lock"]
+    );
+    assert_eq!(
+        bed.run(|host| config.gc(Kept::Listed(&valid), host)),
+        Ok(Vec::new())
+    );
 }
 
 #[test]
@@ -313,10 +429,22 @@ fn status_says_what_is_full_and_fails_where_nothing_can_be_written() {
     assert_eq!(status(&config), Ok(None), "before the first ADD");
     assert!(!bed.dir.path().join("data").exists(), "and makes nothing");
     bed.add(&config, "c1").unwrap();
-    assert_eq!(status(&config), Ok(Some("no IP addresses available in range set: 10.1.2.1-10.1.2.2".to_owned())));
+    assert_eq!(
+        status(&config),
+        Ok(Some(
+            "no IP addresses available in range set: 10.1.2.1-10.1.2.2".to_owned()
+        ))
+    );
     bed.write("10.1.2.2", "");
-    assert_eq!(status(&config), Ok(None), "an ADD would take the dead lease back");
-    let config = Config { data_dir: "/dev/null".into(), ..config };
+    assert_eq!(
+        status(&config),
+        Ok(None),
+        "an ADD would take the dead lease back"
+    );
+    let config = Config {
+        data_dir: "/dev/null".into(),
+        ..config
+    };
     let refused = status(&config).unwrap_err();
     assert_eq!(refused.code, braid_core::cni::Code::NotAvailable);
     assert_eq!(refused.msg, "write to /dev/null: EACCES: Permission denied");

@@ -12,7 +12,10 @@ fn full(bed: &Bed) -> Config {
 }
 
 fn age(bed: &Bed, name: &str, by: Duration) {
-    let file = fs::File::options().write(true).open(bed.dir.path().join("data/net").join(name)).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(bed.dir.path().join("data/net").join(name))
+        .unwrap();
     file.set_modified(SystemTime::now() - by).unwrap();
 }
 
@@ -69,7 +72,10 @@ fn an_administrators_note_is_never_taken_back() {
     age(&bed, "10.1.2.4", Duration::from_hours(2));
     bed.netns = Netns::Gone;
     bed.add(&config, "f").unwrap();
-    assert_eq!(bed.read("10.1.2.4").as_deref(), Some("kept for the printer"));
+    assert_eq!(
+        bed.read("10.1.2.4").as_deref(),
+        Some("kept for the printer")
+    );
 }
 
 #[test]
@@ -86,9 +92,20 @@ fn a_full_set_leaves_the_dead_of_other_ranges_alone() {
 fn a_requested_address_and_an_owners_own_are_taken_back_from_the_dead() {
     let mut bed = Bed::new();
     let config = full(&bed);
-    let asked = Config { requested: vec!["10.1.2.3".parse().unwrap()], ..config.clone() };
-    assert!(bed.add(&asked, "f").unwrap_err().contains("requested IP address 10.1.2.3 is not available"));
+    let asked = Config {
+        requested: vec!["10.1.2.3".parse().unwrap()],
+        ..config.clone()
+    };
+    assert!(
+        bed.add(&asked, "f")
+            .unwrap_err()
+            .contains("requested IP address 10.1.2.3 is not available")
+    );
     bed.netns = Netns::Gone;
     assert_eq!(bed.add(&asked, "f"), ok("10.1.2.3/29"));
-    assert_eq!(bed.add(&config, "a"), ok("10.1.2.2/29"), "its own old address was the only free one");
+    assert_eq!(
+        bed.add(&config, "a"),
+        ok("10.1.2.2/29"),
+        "its own old address was the only free one"
+    );
 }

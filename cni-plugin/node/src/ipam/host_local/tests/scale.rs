@@ -7,16 +7,22 @@ use std::process::Command;
 #[test]
 fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
     let bed = Bed::new();
-    let config = bed.config(r#""ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"2001:db8::/64"}]]"#, "");
+    let config = bed.config(
+        r#""ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"2001:db8::/64"}]]"#,
+        "",
+    );
     let held: BTreeSet<String> = std::thread::scope(|scope| {
         let worker = |thread: usize| {
             let (bed, config) = (&bed, &config);
             scope.spawn(move || {
-                // Each holds four at a time and lets three go: 16 x 4 fit, any double use would show.
+                // Each holds four at a time and lets three go: 16 x 4 fit, any double use would
+                // show.
                 let mut kept = String::new();
                 for round in 0..5 {
-                    let ids: Vec<String> = (0..4).map(|i| format!("t{thread}-{round}-{i}")).collect();
-                    let ips: Vec<String> = ids.iter().map(|id| bed.add(config, id).unwrap()).collect();
+                    let ids: Vec<String> =
+                        (0..4).map(|i| format!("t{thread}-{round}-{i}")).collect();
+                    let ips: Vec<String> =
+                        ids.iter().map(|id| bed.add(config, id).unwrap()).collect();
                     for (id, ip) in ids.iter().zip(&ips) {
                         let v4 = ip.split('/').next().unwrap();
                         assert_eq!(bed.read(v4), Some(format!("{id}\r\neth0")));
@@ -30,25 +36,40 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
             })
         };
         let workers: Vec<_> = (0..16).map(worker).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect()
     });
     assert_eq!(held.len(), 16);
     for thread in 0..16 {
         assert_eq!(bed.del(&config, &format!("t{thread}-4-0")).len(), 2);
     }
-    assert_eq!(bed.names(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
+    assert_eq!(
+        bed.names(),
+        ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]
+    );
 }
 
 /// Child of [`one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_network`], run under strace.
 #[test]
 #[ignore = "a child of another test, which passes the directory"]
 fn traced_child() {
-    let Ok(dir) = std::env::var("BRAID_TEST_IPAM_DIR") else { return };
+    let Ok(dir) = std::env::var("BRAID_TEST_IPAM_DIR") else {
+        return;
+    };
     let dir = Path::new(&dir);
     let config = crowd_config(dir);
-    let libcni = crate::ipam::liveness::LibcniCache { dir: dir.join("results"), network: "net".to_owned() };
+    let libcni = crate::ipam::liveness::LibcniCache {
+        dir: dir.join("results"),
+        network: "net".to_owned(),
+    };
     let state = dir.join("state");
-    let host = Host { state_dir: &state, liveness: &libcni, attachment: None };
+    let host = Host {
+        state_dir: &state,
+        liveness: &libcni,
+        attachment: None,
+    };
     mark("reserve");
     let lease = config.reserve(&owner("new", "eth0"), host).unwrap();
     mark("release");
@@ -68,21 +89,34 @@ fn crowd_config(dir: &Path) -> Config {
     Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
 }
 
-/// The system calls of one reserve and one release beside `leases` dense leases, with the mark at their start.
+/// The system calls of one reserve and one release beside `leases` dense leases, with the mark at
+/// their start.
 fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
     let config = crowd_config(bed.dir.path());
     for i in 0..leases {
         let ip = std::net::Ipv4Addr::from(0x0a40_0000 + 3 + i);
         bed.write(&ip.to_string(), &format!("c{i}\r\neth0"));
     }
-    // The first call after a foreign change builds the index; it also puts the mark before the dense run.
-    bed.add(&Config { requested: vec!["10.64.0.2".parse().unwrap()], ..config.clone() }, "first").unwrap();
+    // The first call after a foreign change builds the index; it also puts the mark before the
+    // dense run.
+    bed.add(
+        &Config {
+            requested: vec!["10.64.0.2".parse().unwrap()],
+            ..config.clone()
+        },
+        "first",
+    )
+    .unwrap();
     let out = bed.dir.path().join("trace");
     let status = Command::new("strace")
         .args(["-f", "-o"])
         .arg(&out)
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "ipam::host_local::tests::scale::traced_child"])
+        .args([
+            "--exact",
+            "--ignored",
+            "ipam::host_local::tests::scale::traced_child",
+        ])
         .env("BRAID_TEST_IPAM_DIR", bed.dir.path())
         .output();
     assert!(status.ok()?.status.success());
@@ -93,7 +127,9 @@ fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
         let mut lines = text.lines().skip_while(|l| !is_mark(l, from));
         let own = lines.next().and_then(thread);
         // The harness's own thread may call meanwhile, and cuts a line in two.
-        let called = lines.take_while(|l| !is_mark(l, to)).filter(|l| thread(l) == own && !l.contains(" resumed>"));
+        let called = lines
+            .take_while(|l| !is_mark(l, to))
+            .filter(|l| thread(l) == own && !l.contains(" resumed>"));
         called.map(str::to_owned).collect::<Vec<_>>()
     };
     Some([between("reserve", "release"), between("release", "end")])
@@ -106,10 +142,17 @@ fn one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_
     };
     let crowded = trace(&Bed::new(), 10_000).unwrap();
     for (empty, crowded) in empty.iter().zip(&crowded) {
-        eprintln!("{} system calls on an empty network, {} beside 10000 leases", empty.len(), crowded.len());
+        eprintln!(
+            "{} system calls on an empty network, {} beside 10000 leases",
+            empty.len(),
+            crowded.len()
+        );
         assert!(empty.len() > 10, "the trace is empty: {empty:#?}");
         assert!(empty.len().abs_diff(crowded.len()) <= 2, "{crowded:#?}");
-        assert!(!crowded.iter().any(|line| line.contains("getdents")), "{crowded:#?}");
+        assert!(
+            !crowded.iter().any(|line| line.contains("getdents")),
+            "{crowded:#?}"
+        );
     }
     if std::env::var_os("BRAID_TEST_SHOW").is_some() {
         eprintln!("{}", crowded.concat().join("\n"));

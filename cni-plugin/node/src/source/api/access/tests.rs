@@ -15,7 +15,9 @@ fn kubeconfig(folder: &TempDir, user: &str, more: &str) -> Access {
 }
 
 fn read(access: &Access) -> Result<Credentials, SourceError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(access.credentials(Duration::from_secs(5)))
 }
 
@@ -41,7 +43,10 @@ fn a_tokens_file_loses_its_newline_and_goes_before_an_inline_token() {
     fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
     let access = kubeconfig(&folder, "{token: other, tokenFile: token}", "");
     let credentials = read(&access).unwrap();
-    assert_eq!((credentials.secrets, credentials.server), (vec![TOKEN.to_owned()], "api.example:6443".to_owned()));
+    assert_eq!(
+        (credentials.secrets, credentials.server),
+        (vec![TOKEN.to_owned()], "api.example:6443".to_owned())
+    );
     fs::remove_file(folder.path().join("token")).unwrap();
     assert_eq!(read(&access).unwrap().secrets, ["other"]);
 }
@@ -55,10 +60,19 @@ fn a_service_account_is_its_folder_and_the_server_of_the_environment() {
     };
     let server = "https://[fd00::1]:443".to_owned();
     let of_pod = Access::of_pod(variable);
-    assert_eq!(of_pod, Some(Access::ServiceAccount { folder: SERVICE_ACCOUNT.into(), server: server.clone() }));
+    assert_eq!(
+        of_pod,
+        Some(Access::ServiceAccount {
+            folder: SERVICE_ACCOUNT.into(),
+            server: server.clone()
+        })
+    );
     assert_eq!(Access::of_pod(|_| None), None);
     let folder = TempDir::new().unwrap();
-    let access = Access::ServiceAccount { folder: folder.path().into(), server };
+    let access = Access::ServiceAccount {
+        folder: folder.path().into(),
+        server,
+    };
     assert!(passing(&access).contains("ca.crt"), "{}", passing(&access));
 }
 
@@ -66,9 +80,21 @@ fn a_service_account_is_its_folder_and_the_server_of_the_environment() {
 fn files_of_a_service_account_that_are_missing_come_again() {
     let folder = TempDir::new().unwrap();
     let of_user = kubeconfig(&folder, "{tokenFile: missing}", "");
-    assert!(passing(&of_user).contains("missing: No such file"), "{}", passing(&of_user));
-    let of_cluster = kubeconfig(&folder, "{tokenFile: token}", "    certificate-authority: gone.crt\n");
-    assert!(passing(&of_cluster).contains("gone.crt"), "{}", passing(&of_cluster));
+    assert!(
+        passing(&of_user).contains("missing: No such file"),
+        "{}",
+        passing(&of_user)
+    );
+    let of_cluster = kubeconfig(
+        &folder,
+        "{tokenFile: token}",
+        "    certificate-authority: gone.crt\n",
+    );
+    assert!(
+        passing(&of_cluster).contains("gone.crt"),
+        "{}",
+        passing(&of_cluster)
+    );
     // Another reason than that they are not there stays.
     fs::create_dir(folder.path().join("token")).unwrap();
     assert!(why(&kubeconfig(&folder, "{tokenFile: token}", "")).contains("Is a directory"));
@@ -77,20 +103,27 @@ fn files_of_a_service_account_that_are_missing_come_again() {
 #[test]
 fn a_broken_kubeconfig_is_told_by_its_line_and_shows_no_token() {
     let folder = TempDir::new().unwrap();
-    for user in
-        [format!("{{token: {TOKEN}]"), format!("[token, {TOKEN}]"), format!("{{token: {TOKEN}, tokenFile: {{}}}}")]
-    {
+    for user in [
+        format!("{{token: {TOKEN}]"),
+        format!("[token, {TOKEN}]"),
+        format!("{{token: {TOKEN}, tokenFile: {{}}}}"),
+    ] {
         let text = why(&kubeconfig(&folder, &user, ""));
-        assert!(text.contains("this is no kubeconfig, line ") && !text.contains(TOKEN), "{text}");
+        assert!(
+            text.contains("this is no kubeconfig, line ") && !text.contains(TOKEN),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn what_braid_does_not_do_for_credentials_is_refused_in_its_words() {
     let folder = TempDir::new().unwrap();
-    let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [/tmp/never]}}";
+    let exec =
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [/tmp/never]}}";
     assert!(
-        why(&kubeconfig(&folder, exec, "")).ends_with("braid runs no exec plugin and no auth-provider for credentials")
+        why(&kubeconfig(&folder, exec, ""))
+            .ends_with("braid runs no exec plugin and no auth-provider for credentials")
     );
     let proxied = kubeconfig(&folder, "{}", "    proxy-url: http://proxy.example:3128\n");
     assert!(why(&proxied).ends_with("braid uses no proxy-url"));

@@ -2,21 +2,38 @@ use super::*;
 use braid_core::k8s::source::Severity;
 
 fn name(namespace: &str, name: &str) -> ObjectName {
-    ObjectName { namespace: namespace.into(), name: name.into() }
+    ObjectName {
+        namespace: namespace.into(),
+        name: name.into(),
+    }
 }
 
 fn answer(status: u16, is_object: bool, is_uid: bool) -> Failure {
-    Failure::Answer { status, message: "so".into(), is_object, is_uid, retry_after: None }
+    Failure::Answer {
+        status,
+        message: "so".into(),
+        is_object,
+        is_uid,
+        retry_after: None,
+    }
 }
 
 fn line(ask: &Ask) -> String {
-    format!("{} {} {}", ask.request.method(), ask.request.uri(), String::from_utf8_lossy(ask.request.body()))
+    format!(
+        "{} {} {}",
+        ask.request.method(),
+        ask.request.uri(),
+        String::from_utf8_lossy(ask.request.body())
+    )
 }
 
 #[test]
 fn a_request_names_its_object_and_changes_one_thing() {
     let web = name("shop", "web-0");
-    assert_eq!(line(&Ask::get(Kind::Pod, &web).unwrap()), "GET /api/v1/namespaces/shop/pods/web-0 ");
+    assert_eq!(
+        line(&Ask::get(Kind::Pod, &web).unwrap()),
+        "GET /api/v1/namespaces/shop/pods/web-0 "
+    );
     assert_eq!(
         line(&Ask::get(Kind::Nad, &web).unwrap()),
         "GET /apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/web-0 "
@@ -46,12 +63,25 @@ fn a_request_names_its_object_and_changes_one_thing() {
          &fieldSelector=spec.nodeName%3Dn-1.x%2Cspec.driver%3Dnic.example&continue=abc "
     );
     assert!(Ask::slices("n", "a,spec.nodeName=b", "").is_err());
-    assert_eq!(line(&Ask::list(Kind::Claim, "").unwrap()), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500 ");
+    assert_eq!(
+        line(&Ask::list(Kind::Claim, "").unwrap()),
+        "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500 "
+    );
     let next = Ask::list(Kind::Claim, "abc").unwrap();
-    assert_eq!(line(&next), "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500&continue=abc ");
-    let event = Event { severity: Severity::Warning, reason: "R", message: "m".into() };
+    assert_eq!(
+        line(&next),
+        "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500&continue=abc "
+    );
+    let event = Event {
+        severity: Severity::Warning,
+        reason: "R",
+        message: "m".into(),
+    };
     let event = Ask::tell(&name("shop", "web-0"), "u1", &event).unwrap();
-    assert!(line(&event).starts_with("POST /apis/events.k8s.io/v1/namespaces/shop/events {") && !event.is_repeated);
+    assert!(
+        line(&event).starts_with("POST /apis/events.k8s.io/v1/namespaces/shop/events {")
+            && !event.is_repeated
+    );
 }
 
 #[test]
@@ -63,13 +93,19 @@ fn an_annotation_is_set_over_the_value_that_was_read() {
         (&[("c", "d")], &own, "null", r#""\"v\"""#),
         (&[("c", "d"), ("a/b", "w")], &own, r#""w""#, r#""\"v\"""#),
     ] {
-        let present = present.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let present = present
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
         let uid = r#"{"op":"test","path":"/metadata/uid","value":"u1"}"#;
         let ops = [("test", before), ("add", after)]
             .map(|(op, value)| format!(r#"{{"op":"{op}","path":"{path}","value":{value}}}"#));
         assert_eq!(
             line(&Ask::annotate(&web, "u1", ("a/b", "\"v\""), &present).unwrap()),
-            format!("PATCH /api/v1/namespaces/shop/pods/web-0/status [{uid},{},{}]", ops[0], ops[1])
+            format!(
+                "PATCH /api/v1/namespaces/shop/pods/web-0/status [{uid},{},{}]",
+                ops[0], ops[1]
+            )
         );
     }
 }
@@ -77,10 +113,26 @@ fn an_annotation_is_set_over_the_value_that_was_read() {
 #[test]
 fn a_name_that_could_lead_to_another_object_is_refused() {
     let long = "a".repeat(NAME_MAX + 1);
-    for wrong in ["", ".", "..", "../secrets/x", "a/b", "a?b", "a%2fb", "A", "a\0", "-a", "ä", &long] {
+    for wrong in [
+        "",
+        ".",
+        "..",
+        "../secrets/x",
+        "a/b",
+        "a?b",
+        "a%2fb",
+        "A",
+        "a\0",
+        "-a",
+        "ä",
+        &long,
+    ] {
         for name in [name("default", wrong), name(wrong, "web")] {
             let refused = Ask::get(Kind::Nad, &name).map(|ask| line(&ask));
-            assert!(matches!(refused, Err(SourceError::Lasting { .. })), "{name:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(SourceError::Lasting { .. })),
+                "{name:?}: {refused:?}"
+            );
         }
     }
     assert!(Ask::get(Kind::Pod, &name("kube-system", "a.b-0")).is_ok());
@@ -91,8 +143,14 @@ fn a_failure_is_told_with_verb_object_status_and_the_servers_words() {
     let get = Ask::get(Kind::Pod, &name("a", "b")).unwrap();
     let lasting = |why: &str| SourceError::Lasting { why: why.into() };
     let passing = |why: &str| SourceError::Passing { why: why.into() };
-    assert_eq!(get.failed(answer(403, true, false), 1), lasting("get pod a/b: 403: so"));
-    assert_eq!(get.failed(answer(401, false, false), 1), lasting("get pod a/b: 401: so"));
+    assert_eq!(
+        get.failed(answer(403, true, false), 1),
+        lasting("get pod a/b: 403: so")
+    );
+    assert_eq!(
+        get.failed(answer(401, false, false), 1),
+        lasting("get pod a/b: 401: so")
+    );
     for status in [409, 429, 500, 503, 504] {
         assert_eq!(
             get.failed(answer(status, true, false), 3),
@@ -117,19 +175,32 @@ fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
         other @ (SourceError::Passing { .. } | SourceError::Lasting { .. }) => panic!("{other:?}"),
     };
     let nad = Ask::get(Kind::Nad, &name("a", "b")).unwrap();
-    assert_eq!(what(&nad, answer(404, true, false)), "NetworkAttachmentDefinition a/b");
+    assert_eq!(
+        what(&nad, answer(404, true, false)),
+        "NetworkAttachmentDefinition a/b"
+    );
     assert_eq!(
         what(&nad, answer(404, false, false)),
         "NetworkAttachmentDefinition a/b (or its kind: are the CRDs applied?)"
     );
     let annotate = Ask::annotate(&name("a", "b"), "u1", ("k", "v"), &BTreeMap::new()).unwrap();
-    assert_eq!(what(&annotate, answer(422, true, true)), "pod a/b with uid u1");
+    assert_eq!(
+        what(&annotate, answer(422, true, true)),
+        "pod a/b with uid u1"
+    );
 }
 
 #[test]
 fn an_answer_that_cant_be_read_is_not_repeated_to_the_reader() {
-    let err = object::nad(&name("a", "b"), br#"{"metadata": {}, "spec": {"config": {"psk": "canary"}}}"#).unwrap_err();
+    let err = object::nad(
+        &name("a", "b"),
+        br#"{"metadata": {}, "spec": {"config": {"psk": "canary"}}}"#,
+    )
+    .unwrap_err();
     let ask = Ask::get(Kind::Nad, &name("a", "b")).unwrap();
     let why = "get NetworkAttachmentDefinition a/b: the answer can't be read: line 1 column 36";
-    assert_eq!(ask.unreadable(&err), SourceError::Lasting { why: why.into() });
+    assert_eq!(
+        ask.unreadable(&err),
+        SourceError::Lasting { why: why.into() }
+    );
 }

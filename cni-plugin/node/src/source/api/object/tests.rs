@@ -1,7 +1,10 @@
 use super::*;
 
 fn name() -> ObjectName {
-    ObjectName { namespace: "a".into(), name: "b".into() }
+    ObjectName {
+        namespace: "a".into(),
+        name: "b".into(),
+    }
 }
 
 #[test]
@@ -30,7 +33,11 @@ fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
     assert_eq!(pod(&name(), body.to_string().as_bytes()).unwrap(), expected);
     let bare = pod(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).unwrap();
     assert_eq!((bare.annotations.len(), bare.resource_claims.len()), (0, 0));
-    let over = pod(&name(), br#"{"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}"#).unwrap();
+    let over = pod(
+        &name(),
+        br#"{"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}"#,
+    )
+    .unwrap();
     assert!(over.is_over && !bare.is_over);
 }
 
@@ -55,8 +62,12 @@ fn i7_a_claims_pod_and_conditions_are_read_and_written() {
         let body = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"network": "n", "interface": "i"},
             "status": {"ips": ["10.0.0.9/24"], "ownerPod": owner, "conditions": [condition]}});
         let claim = claim(&name(), body.to_string().as_bytes()).unwrap();
-        let status = json!({"ips": ["10.0.0.9/24"], "conditions": [condition], "ownerPod": {"name": "web"}});
-        assert_eq!(status_of_claim(&claim), json!({"metadata": {"resourceVersion": "7"}, "status": status}));
+        let status =
+            json!({"ips": ["10.0.0.9/24"], "conditions": [condition], "ownerPod": {"name": "web"}});
+        assert_eq!(
+            status_of_claim(&claim),
+            json!({"metadata": {"resourceVersion": "7"}, "status": status})
+        );
     }
     assert_eq!(seconds(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00Z");
 }
@@ -64,23 +75,38 @@ fn i7_a_claims_pod_and_conditions_are_read_and_written() {
 #[test]
 fn d9_of_a_slice_the_devices_are_read_with_what_networks_need() {
     let attributes = json!({DEVICE_ID: {"string": "0000:18:02.1"}, RESOURCE: {"string": "a/vf"}, "other": {"int": 5}});
-    let devices =
-        json!([{"name": "d1", "attributes": attributes}, {"name": "card", "attributes": {DEVICE_ID: {"int": 1}}}]);
+    let devices = json!([{"name": "d1", "attributes": attributes}, {"name": "card", "attributes": {DEVICE_ID: {"int": 1}}}]);
     let pool = json!({"name": "p", "generation": 3, "resourceSliceCount": 1});
     let body = json!({"metadata": {"continue": "x"}, "items": [{"spec": {"pool": pool, "devices": devices}},
         {"spec": {"pool": {"name": "q"}}}]});
     let (offered, next) = offered(body.to_string().as_bytes()).unwrap();
     let of = |device: &str, id: &str, resource: &str| {
         let [pool, device, id, resource] = ["p", device, id, resource].map(String::from);
-        Offered { pool, generation: 3, device, id, resource }
+        Offered {
+            pool,
+            generation: 3,
+            device,
+            id,
+            resource,
+        }
     };
-    assert_eq!((offered, next.as_str()), (vec![of("d1", "0000:18:02.1", "a/vf"), of("card", "", "")], "x"));
+    assert_eq!(
+        (offered, next.as_str()),
+        (
+            vec![of("d1", "0000:18:02.1", "a/vf"), of("card", "", "")],
+            "x"
+        )
+    );
 }
 
 #[test]
 fn a_long_message_becomes_a_note_of_whole_characters() {
     let message = format!("{}ä", "x".repeat(NOTE_MAX - 1));
-    let told = Event { severity: Severity::Normal, reason: "R", message };
+    let told = Event {
+        severity: Severity::Normal,
+        reason: "R",
+        message,
+    };
     let event = event(&name(), "u", &told, "node", Timestamp::UNIX_EPOCH);
     assert_eq!(event["note"].as_str().map(str::len), Some(NOTE_MAX - 1));
     assert_eq!(event["eventTime"], "1970-01-01T00:00:00.000000Z");
@@ -89,7 +115,10 @@ fn a_long_message_becomes_a_note_of_whole_characters() {
 #[test]
 fn an_events_name_begins_like_the_pods_and_is_a_name() {
     let long = format!("{}.b{}", "a".repeat(56), "c".repeat(190));
-    assert_eq!(["web-0", &long].map(event_name), ["web-0-".to_owned(), format!("{}-", "a".repeat(56))]);
+    assert_eq!(
+        ["web-0", &long].map(event_name),
+        ["web-0-".to_owned(), format!("{}-", "a".repeat(56))]
+    );
 }
 
 #[test]

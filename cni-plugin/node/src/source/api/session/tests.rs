@@ -3,14 +3,25 @@ use super::*;
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 fn answer(status: u16, retry_after: Option<Duration>) -> Failure {
-    Failure::Answer { status, message: String::new(), is_object: true, is_uid: false, retry_after }
+    Failure::Answer {
+        status,
+        message: String::new(),
+        is_object: true,
+        is_uid: false,
+        retry_after,
+    }
 }
 
 #[test]
 fn pauses_double_up_to_a_bound_and_are_spread() {
     let silence = Failure::Silence { why: String::new() };
-    let pauses: Vec<_> = (1..=7).filter_map(|attempt| silence.pause(attempt, 999)).collect();
-    assert!(pauses.is_sorted() && pauses[0] < MS(50) && pauses[6] < MS(1600), "{pauses:?}");
+    let pauses: Vec<_> = (1..=7)
+        .filter_map(|attempt| silence.pause(attempt, 999))
+        .collect();
+    assert!(
+        pauses.is_sorted() && pauses[0] < MS(50) && pauses[6] < MS(1600),
+        "{pauses:?}"
+    );
     assert_eq!(silence.pause(1, 0), Some(MS(25)));
     assert_eq!(silence.pause(u32::MAX, 0), Some(MS(800)));
 }
@@ -30,7 +41,15 @@ fn only_what_will_pass_is_tried_again_and_not_before_the_server_wants() {
 
 #[test]
 fn the_servers_wish_is_in_seconds() {
-    let with = |value: &str| retry_after(&HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().unwrap())]));
-    assert_eq!((with("7"), with("soon"), with("-1")), (Some(MS(7000)), None, None));
+    let with = |value: &str| {
+        retry_after(&HeaderMap::from_iter([(
+            header::RETRY_AFTER,
+            value.parse().unwrap(),
+        )]))
+    };
+    assert_eq!(
+        (with("7"), with("soon"), with("-1")),
+        (Some(MS(7000)), None, None)
+    );
     assert_eq!(retry_after(&HeaderMap::new()), None);
 }

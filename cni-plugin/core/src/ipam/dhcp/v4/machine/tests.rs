@@ -18,43 +18,80 @@ fn dice() -> u64 {
 
 fn client(wish: Option<Ipv4Addr>) -> Client {
     let options = vec![(61, vec![0, b'x']), (12, b"web".to_vec())];
-    let identity = Identity { mac: MAC, options, request: vec![3, 1], broadcast: false };
+    let identity = Identity {
+        mac: MAC,
+        options,
+        request: vec![3, 1],
+        broadcast: false,
+    };
     Client::new(identity, Limits::default(), wish, at(100), &mut dice)
 }
 
 /// The one packet among events, read: its message, sender, receiver and link's receiver.
 #[track_caller]
 fn sent(events: &[Event]) -> (Message, Ipv4Addr, Ipv4Addr, Option<Mac>) {
-    let packets: Vec<&Packet> =
-        events.iter().filter_map(|event| if let Event::Send(packet) = event { Some(packet) } else { None }).collect();
-    let [packet] = packets[..] else { panic!("{events:?}") };
+    let packets: Vec<&Packet> = events
+        .iter()
+        .filter_map(|event| {
+            if let Event::Send(packet) = event {
+                Some(packet)
+            } else {
+                None
+            }
+        })
+        .collect();
+    let [packet] = packets[..] else {
+        panic!("{events:?}")
+    };
     parts(packet)
 }
 
 fn parts(packet: &Packet) -> (Message, Ipv4Addr, Ipv4Addr, Option<Mac>) {
     let ip = |at: usize| Ipv4Addr::from(*packet.bytes[at..].first_chunk::<4>().unwrap());
-    (Message::decode(&packet.bytes[28..]).expect("a message"), ip(12), ip(16), packet.to)
+    (
+        Message::decode(&packet.bytes[28..]).expect("a message"),
+        ip(12),
+        ip(16),
+        packet.to,
+    )
 }
 
 fn answer(to: &Message, kind: Kind, options: &[(u8, &[u8])]) -> Message {
     let mut message = Message::new(kind, to.xid, MAC);
     (message.is_reply, message.yiaddr) = (true, ADDRESS);
     message.options.push((SERVER_ID, SERVER.octets().to_vec()));
-    message.options.extend(options.iter().map(|(code, value)| (*code, value.to_vec())));
+    message
+        .options
+        .extend(options.iter().map(|(code, value)| (*code, value.to_vec())));
     message
 }
 
 /// The acknowledgement of a lease of a hundred seconds.
 fn ack(to: &Message) -> Message {
-    answer(to, Kind::Ack, &[(LEASE_TIME, &[0, 0, 0, 100]), (SUBNET_MASK, &[255, 255, 255, 0])])
+    answer(
+        to,
+        Kind::Ack,
+        &[
+            (LEASE_TIME, &[0, 0, 0, 100]),
+            (SUBNET_MASK, &[255, 255, 255, 0]),
+        ],
+    )
 }
 
 /// A client with such a lease since second 100.
 fn bound() -> Client {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut dice));
-    let (request, ..) = sent(&client.take(&answer(&discover, Kind::Offer, &[]), SERVER_MAC, at(100), &mut dice));
-    assert_eq!(client.take(&ack(&request), SERVER_MAC, at(100), &mut dice), [Event::Bound]);
+    let (request, ..) = sent(&client.take(
+        &answer(&discover, Kind::Offer, &[]),
+        SERVER_MAC,
+        at(100),
+        &mut dice,
+    ));
+    assert_eq!(
+        client.take(&ack(&request), SERVER_MAC, at(100), &mut dice),
+        [Event::Bound]
+    );
     client
 }
 
@@ -68,19 +105,47 @@ fn next(client: &mut Client) -> (Duration, Vec<Event>) {
 fn four_messages_make_a_lease() {
     let mut client = client(Some(ADDRESS));
     let (discover, from, to, mac) = sent(&client.tick(at(100), &mut dice));
-    assert_eq!((from, to, mac), (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, None));
-    assert_eq!((discover.kind(), discover.mac, discover.xid), (Some(Kind::Discover), MAC, 0x1234_5678));
+    assert_eq!(
+        (from, to, mac),
+        (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, None)
+    );
+    assert_eq!(
+        (discover.kind(), discover.mac, discover.xid),
+        (Some(Kind::Discover), MAC, 0x1234_5678)
+    );
     assert_eq!(discover.addresses(REQUESTED_ADDRESS), [ADDRESS]);
-    assert_eq!((discover.get(61), discover.get(12)), (Some(vec![0, b'x']), Some(b"web".to_vec())));
+    assert_eq!(
+        (discover.get(61), discover.get(12)),
+        (Some(vec![0, b'x']), Some(b"web".to_vec()))
+    );
     assert_eq!(discover.get(REQUEST_LIST), Some(vec![3, 1]));
     let offer = answer(&discover, Kind::Offer, &[]);
     let (request, from, to, _) = sent(&client.take(&offer, SERVER_MAC, at(101), &mut dice));
-    assert_eq!((from, to, request.kind()), (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, Some(Kind::Request)));
-    assert_eq!((request.addresses(REQUESTED_ADDRESS), request.addresses(SERVER_ID)), (vec![ADDRESS], vec![SERVER]));
+    assert_eq!(
+        (from, to, request.kind()),
+        (
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::BROADCAST,
+            Some(Kind::Request)
+        )
+    );
+    assert_eq!(
+        (
+            request.addresses(REQUESTED_ADDRESS),
+            request.addresses(SERVER_ID)
+        ),
+        (vec![ADDRESS], vec![SERVER])
+    );
     assert_eq!(client.lease(), None);
-    assert_eq!(client.take(&ack(&request), SERVER_MAC, at(101), &mut dice), [Event::Bound]);
+    assert_eq!(
+        client.take(&ack(&request), SERVER_MAC, at(101), &mut dice),
+        [Event::Bound]
+    );
     let lease = client.lease().expect("a lease");
-    assert_eq!((lease.address, lease.server, lease.server_mac), (ADDRESS, SERVER, SERVER_MAC));
+    assert_eq!(
+        (lease.address, lease.server, lease.server_mac),
+        (ADDRESS, SERVER, SERVER_MAC)
+    );
     assert_eq!((client.next(), client.listens()), (Some(at(151)), false));
 }
 
@@ -102,9 +167,17 @@ fn answers_to_others_are_not_heard() {
         answer(&discover, Kind::Ack, &[]),
     ];
     for message in others {
-        assert_eq!(client.take(&message, SERVER_MAC, at(100), &mut dice), [], "{message:?}");
+        assert_eq!(
+            client.take(&message, SERVER_MAC, at(100), &mut dice),
+            [],
+            "{message:?}"
+        );
     }
-    assert!(!client.take(&offer, SERVER_MAC, at(100), &mut dice).is_empty());
+    assert!(
+        !client
+            .take(&offer, SERVER_MAC, at(100), &mut dice)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -129,10 +202,24 @@ fn without_an_answer_it_gives_up_in_time() {
 fn an_offer_that_nobody_confirms_is_dropped_for_another() {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut dice));
-    client.take(&answer(&discover, Kind::Offer, &[]), SERVER_MAC, at(100), &mut dice);
-    let kinds: Vec<_> = (0..6).map(|_| next(&mut client)).map(|(now, events)| (now, sent(&events).0.kind())).collect();
+    client.take(
+        &answer(&discover, Kind::Offer, &[]),
+        SERVER_MAC,
+        at(100),
+        &mut dice,
+    );
+    let kinds: Vec<_> = (0..6)
+        .map(|_| next(&mut client))
+        .map(|(now, events)| (now, sent(&events).0.kind()))
+        .collect();
     let request = |second| (at(second), Some(Kind::Request));
-    let expected = [request(102), request(104), request(106), request(108), (at(110), Some(Kind::Discover))];
+    let expected = [
+        request(102),
+        request(104),
+        request(106),
+        request(108),
+        (at(110), Some(Kind::Discover)),
+    ];
     assert_eq!(kinds[..5], expected);
 }
 
@@ -141,10 +228,19 @@ fn a_lease_is_prolonged_by_its_server_at_half_time() {
     let mut client = bound();
     let (now, events) = next(&mut client);
     let (renew, from, to, mac) = sent(&events);
-    assert_eq!((now, from, to, mac), (at(150), ADDRESS, SERVER, Some(SERVER_MAC)));
+    assert_eq!(
+        (now, from, to, mac),
+        (at(150), ADDRESS, SERVER, Some(SERVER_MAC))
+    );
     assert_eq!((renew.kind(), renew.ciaddr), (Some(Kind::Request), ADDRESS));
-    assert_eq!((renew.get(SERVER_ID), renew.get(REQUESTED_ADDRESS)), (None, None));
-    assert_eq!(client.take(&ack(&renew), SERVER_MAC, at(151), &mut dice), [Event::Bound]);
+    assert_eq!(
+        (renew.get(SERVER_ID), renew.get(REQUESTED_ADDRESS)),
+        (None, None)
+    );
+    assert_eq!(
+        client.take(&ack(&renew), SERVER_MAC, at(151), &mut dice),
+        [Event::Bound]
+    );
     assert_eq!(client.next(), Some(at(201)));
 }
 
@@ -155,9 +251,15 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
     loop {
         let (now, events) = next(&mut client);
         if let [Event::Lost(lease, why), ..] = &events[..] {
-            assert_eq!((lease.address, *why, now), (ADDRESS, "it has expired", at(200)));
+            assert_eq!(
+                (lease.address, *why, now),
+                (ADDRESS, "it has expired", at(200))
+            );
             let (discover, from, ..) = sent(&events[1..]);
-            assert_eq!((discover.kind(), from), (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED));
+            assert_eq!(
+                (discover.kind(), from),
+                (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED)
+            );
             assert_eq!(discover.addresses(REQUESTED_ADDRESS), [ADDRESS]);
             break;
         }
@@ -169,8 +271,14 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
             broadcast.push(now.as_secs());
         }
     }
-    assert_eq!((unicast.first(), broadcast.first()), (Some(&150), Some(&185)));
-    assert!(unicast.len() > 3 && broadcast.len() > 3, "{unicast:?} {broadcast:?}");
+    assert_eq!(
+        (unicast.first(), broadcast.first()),
+        (Some(&150), Some(&185))
+    );
+    assert!(
+        unicast.len() > 3 && broadcast.len() > 3,
+        "{unicast:?} {broadcast:?}"
+    );
     // It goes on for as long as it takes.
     assert!((0..50).all(|_| matches!(next(&mut client).1[..], [Event::Send(_)])));
 }
@@ -179,10 +287,20 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
 fn a_refusal_ends_the_lease_and_begins_anew() {
     let mut client = bound();
     let (renew, ..) = sent(&next(&mut client).1);
-    let events = client.take(&answer(&renew, Kind::Nak, &[]), SERVER_MAC, at(151), &mut dice);
-    assert!(matches!(&events[..], [Event::Lost(lease, "the server refused it"), ..] if lease.address == ADDRESS));
+    let events = client.take(
+        &answer(&renew, Kind::Nak, &[]),
+        SERVER_MAC,
+        at(151),
+        &mut dice,
+    );
+    assert!(
+        matches!(&events[..], [Event::Lost(lease, "the server refused it"), ..] if lease.address == ADDRESS)
+    );
     let (discover, from, ..) = sent(&events[1..]);
-    assert_eq!((discover.kind(), from), (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED));
+    assert_eq!(
+        (discover.kind(), from),
+        (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED)
+    );
     assert_eq!(discover.get(REQUESTED_ADDRESS), None);
     assert_eq!(client.lease(), None);
 }
@@ -191,10 +309,26 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
 fn a_refused_request_is_no_loop_without_a_pause() {
     let mut client = client(Some(ADDRESS));
     let (discover, ..) = sent(&client.tick(at(100), &mut dice));
-    let (request, ..) = sent(&client.take(&answer(&discover, Kind::Offer, &[]), SERVER_MAC, at(100), &mut dice));
-    assert_eq!(client.take(&answer(&request, Kind::Nak, &[]), SERVER_MAC, at(100), &mut dice), []);
+    let (request, ..) = sent(&client.take(
+        &answer(&discover, Kind::Offer, &[]),
+        SERVER_MAC,
+        at(100),
+        &mut dice,
+    ));
+    assert_eq!(
+        client.take(
+            &answer(&request, Kind::Nak, &[]),
+            SERVER_MAC,
+            at(100),
+            &mut dice
+        ),
+        []
+    );
     let (now, events) = next(&mut client);
-    assert_eq!((now, sent(&events).0.kind()), (at(102), Some(Kind::Discover)));
+    assert_eq!(
+        (now, sent(&events).0.kind()),
+        (at(102), Some(Kind::Discover))
+    );
 }
 
 #[test]
@@ -202,8 +336,14 @@ fn a_release_goes_from_the_address_to_its_server() {
     let mut client = bound();
     let (release, from, to, mac) = parts(&client.release(&mut dice).expect("a lease"));
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
-    assert_eq!((release.kind(), release.ciaddr), (Some(Kind::Release), ADDRESS));
-    assert_eq!((release.addresses(SERVER_ID), release.get(61)), (vec![SERVER], Some(vec![0, b'x'])));
+    assert_eq!(
+        (release.kind(), release.ciaddr),
+        (Some(Kind::Release), ADDRESS)
+    );
+    assert_eq!(
+        (release.addresses(SERVER_ID), release.get(61)),
+        (vec![SERVER], Some(vec![0, b'x']))
+    );
     assert_eq!((release.get(12), release.get(REQUEST_LIST)), (None, None));
     assert_eq!((client.next(), client.release(&mut dice)), (None, None));
 }
@@ -211,22 +351,43 @@ fn a_release_goes_from_the_address_to_its_server() {
 #[test]
 fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
     let mut client = client(None);
-    assert_eq!(client.clone().release(&mut dice), None, "nothing is asked for");
+    assert_eq!(
+        client.clone().release(&mut dice),
+        None,
+        "nothing is asked for"
+    );
     let (discover, ..) = sent(&client.tick(at(100), &mut dice));
-    drop(client.take(&answer(&discover, Kind::Offer, &[]), SERVER_MAC, at(100), &mut dice));
+    drop(client.take(
+        &answer(&discover, Kind::Offer, &[]),
+        SERVER_MAC,
+        at(100),
+        &mut dice,
+    ));
     let (release, from, to, mac) = parts(&client.release(&mut dice).expect("an offer"));
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
-    assert_eq!((release.kind(), release.ciaddr), (Some(Kind::Release), ADDRESS));
+    assert_eq!(
+        (release.kind(), release.ciaddr),
+        (Some(Kind::Release), ADDRESS)
+    );
 }
 
 #[test]
 fn a_client_that_resumes_goes_on_where_the_lease_stands() {
     let lease = bound().lease().expect("a lease").clone();
     let resume = || Client::resume(client(None).protocol, Limits::default(), lease.clone());
-    assert_eq!((resume().next(), resume().tick(at(149), &mut dice)), (Some(at(150)), Vec::new()));
+    assert_eq!(
+        (resume().next(), resume().tick(at(149), &mut dice)),
+        (Some(at(150)), Vec::new())
+    );
     assert_eq!(sent(&resume().tick(at(160), &mut dice)).2, SERVER);
-    assert_eq!(sent(&resume().tick(at(190), &mut dice)).2, Ipv4Addr::BROADCAST);
-    assert!(matches!(resume().tick(at(200), &mut dice)[..], [Event::Lost(..), Event::Send(_)]));
+    assert_eq!(
+        sent(&resume().tick(at(190), &mut dice)).2,
+        Ipv4Addr::BROADCAST
+    );
+    assert!(matches!(
+        resume().tick(at(200), &mut dice)[..],
+        [Event::Lost(..), Event::Send(_)]
+    ));
 }
 
 #[test]
