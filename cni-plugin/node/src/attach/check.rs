@@ -4,7 +4,7 @@ use super::add::open_host;
 use super::chain::{From, Item, Work};
 use super::invocation::{Invocation, Wanted};
 use super::liveness::Known;
-use super::{recorded, told};
+use super::{reconstruct, recorded};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Record};
 use crate::store::root::Root;
@@ -92,7 +92,7 @@ fn check_natives(
     let none = AddResult::default();
     let steps = match attached {
         Some(attached) => Ok(attached.steps().cloned().collect()),
-        None => told::steps(wanted, prev.unwrap_or(&none), host),
+        None => reconstruct::steps(wanted, prev.unwrap_or(&none), host),
     };
     let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
     let facts = host

@@ -27,13 +27,13 @@ pub mod orphans;
 pub mod planner;
 pub mod pods;
 pub mod preview;
+mod reconstruct;
 pub mod recorded;
 mod routes;
 pub mod status;
 pub mod take_back;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use crate::apply::delegate;
 use crate::apply::host::{Machine, This};
