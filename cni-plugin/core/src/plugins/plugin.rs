@@ -97,7 +97,7 @@ pub trait Plugin: Debug {
 
     /// True if configuration and result suffice to judge the attachment, also one that another
     /// plugin made.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         true
     }
 

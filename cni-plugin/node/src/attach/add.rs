@@ -427,7 +427,7 @@ impl Run<'_> {
         let mut taking = TakeBack {
             wanted,
             record: Some(record),
-            is_told: false,
+            is_reconstructible: false,
         };
         let errors = taking.run(host);
         let leftovers = taking

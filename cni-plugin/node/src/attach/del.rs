@@ -122,7 +122,7 @@ pub fn detach_or(
     let mut taking = TakeBack {
         wanted: &wanted,
         record,
-        is_told: true,
+        is_reconstructible: true,
     };
     let mut errors = taking.run(&mut *host);
     // A record that can't be read would have named more networks. It stays until all of them are
@@ -185,7 +185,7 @@ pub fn take_back(
     let mut taking = TakeBack {
         wanted: &wanted,
         record: Some(record),
-        is_told: false,
+        is_reconstructible: false,
     };
     let errors = taking.run(host);
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))

@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
         if done.iter().any(is_ipvlan) {
             return None;
         }
-        let is_told = |step: &Step| {
+        let is_reconstructible = |step: &Step| {
             matches!(
                 step,
                 Step::Add(Thing::Attr(Attr {
@@ -242,7 +242,7 @@ impl<'a> Planner<'a> {
         let own = interfaces
             .filter(|interface| !interface.sandbox.is_empty())
             .find(|own| own.name == at.name.as_str())?;
-        let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_told))?;
+        let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_reconstructible))?;
         Some(Step::add(Attr {
             at,
             to: LinkAttr::Announce(mac),

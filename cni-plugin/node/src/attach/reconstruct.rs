@@ -30,7 +30,7 @@ pub(super) fn steps(
         let Work::Native(plugin) = &item.work else {
             continue;
         };
-        if !plugin.is_told() {
+        if !plugin.is_reconstructible() {
             continue;
         }
         let lease =

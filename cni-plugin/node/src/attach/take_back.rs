@@ -26,7 +26,7 @@ pub struct TakeBack<'a> {
     /// where there is none.
     pub record: Option<Record>,
     /// Foreign plugins are told the result of the ADD.
-    pub is_told: bool,
+    pub is_reconstructible: bool,
 }
 
 impl TakeBack<'_> {
@@ -246,7 +246,7 @@ impl TakeBack<'_> {
             .conf
             .prev_result
             .as_ref()
-            .filter(|_| self.is_told)
+            .filter(|_| self.is_reconstructible)
     }
 
     /// True if a link of the plugin at a place could not be deleted or given back.

@@ -325,7 +325,7 @@ impl Plugin for Child {
     }
 
     /// Without `master` the parent of an ipvlan was an interface of a result that is no more.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         !matches!(self.kind, Kind::Ipvlan { .. }) || self.parent.is_some()
     }
 

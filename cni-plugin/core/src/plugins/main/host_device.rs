@@ -205,7 +205,7 @@ impl Plugin for HostDevice {
     }
 
     /// False: configuration and result do not tell which device it was.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

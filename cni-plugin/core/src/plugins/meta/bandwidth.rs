@@ -459,7 +459,7 @@ impl Plugin for Bandwidth {
         ]
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

@@ -291,7 +291,7 @@ impl Plugin for Firewall {
         ]
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

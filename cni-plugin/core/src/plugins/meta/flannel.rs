@@ -279,7 +279,7 @@ impl Plugin for Flannel {
     }
 
     /// An attachment is an attachment without the file.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 }

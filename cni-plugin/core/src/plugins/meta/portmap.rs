@@ -513,7 +513,7 @@ impl Plugin for Portmap {
         ]
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

@@ -349,7 +349,7 @@ impl Plugin for Sbr {
     }
 
     /// Nothing says which tables were free.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 }

@@ -223,7 +223,7 @@ impl<'a> Notes<'a> {
         let mut errors = TakeBack {
             wanted: &noted.wanted,
             record: None,
-            is_told: true,
+            is_reconstructible: true,
         }
         .run(&mut *host);
         if errors.is_empty() {
