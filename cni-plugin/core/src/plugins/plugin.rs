@@ -72,7 +72,7 @@ pub trait Plugin: Debug {
 
     /// The reason why no DHCP server answers through the link that this makes; `None` where one
     /// may.
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         Some("it leads to this node alone")
     }
 

@@ -435,7 +435,7 @@ impl Item {
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
-                    if let Some(why) = plugin.unserved().filter(|_| is_judged) {
+                    if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
                         let asks = format!(
                             "{ipam:?} asks servers through the link of {}: {why}",
                             conf.plugin

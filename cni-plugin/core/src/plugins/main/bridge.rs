@@ -377,7 +377,7 @@ impl Plugin for Bridge {
         }
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         None
     }
 

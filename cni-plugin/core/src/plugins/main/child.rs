@@ -287,7 +287,7 @@ impl Plugin for Child {
         self.plan_with(call, facts, self.lease(call, lease)?)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Macvlan { .. }
             | Kind::Vlan { .. }

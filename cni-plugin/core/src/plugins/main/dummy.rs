@@ -25,7 +25,7 @@ impl Plugin for Dummy {
         interface::refuse_taken(call, facts)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         Some("it leads nowhere")
     }
 

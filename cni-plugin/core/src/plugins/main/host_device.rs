@@ -184,7 +184,7 @@ impl Plugin for HostDevice {
         Ok(planned)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         (self.is_userspace && !self.has_bus()).then_some(NO_LINK)
     }
 

@@ -129,7 +129,7 @@ impl Plugin for TapConf {
         Ok(planned)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         Some("it leads to a program, which has not opened it yet")
     }
 
