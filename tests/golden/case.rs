@@ -102,7 +102,7 @@ impl Case {
             warnings.concat(),
             render(&planned.steps),
             render(&undo(&planned.steps)),
-            render(&plugin.remnants(call)),
+            render(&plugin.teardown_without_record(call)),
             planned.result.to_stdout(version)?,
         ))
     }

@@ -83,7 +83,7 @@ pub trait Plugin: Debug {
     }
 
     /// The steps that delete an attachment without a record, from names alone.
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
     fn kind(&self) -> Option<&'static str> {

@@ -171,7 +171,7 @@ impl TakeBack<'_> {
         let steps = if self.knows_steps() {
             undo(&done)
         } else {
-            self.remnants(places)
+            self.teardown_without_record(places)
         };
         let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
@@ -228,14 +228,14 @@ impl TakeBack<'_> {
             .collect()
     }
 
-    fn remnants(&self, places: &[Place]) -> Vec<Step> {
+    fn teardown_without_record(&self, places: &[Place]) -> Vec<Step> {
         let mut steps = Vec::new();
         for Place { wanted, item } in places.iter().rev() {
             let wanted = &self.wanted[*wanted];
             let Work::Native(plugin) = &wanted.chain.items[*item].work else {
                 continue;
             };
-            steps.extend(plugin.remnants(&call(wanted, "", self.prev(wanted))));
+            steps.extend(plugin.teardown_without_record(&call(wanted, "", self.prev(wanted))));
         }
         in_turn(steps)
     }

@@ -304,7 +304,7 @@ impl Plugin for Child {
         self.plan_with(call, facts, None)
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Link::any(call.pod()))]
     }
 

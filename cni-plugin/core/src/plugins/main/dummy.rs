@@ -61,7 +61,7 @@ impl Plugin for Dummy {
         Ok(planned)
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Link::any(call.pod()))]
     }
 

@@ -197,7 +197,7 @@ impl Plugin for HostDevice {
         }
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Moved::any(
             call.pod(),
             self.device.name.as_ref().and_then(LinkName::short),

@@ -133,7 +133,7 @@ impl Plugin for TapConf {
         Some("it leads to a program, which has not opened it yet")
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Link::any(call.pod()))]
     }
 

@@ -449,7 +449,7 @@ impl Plugin for Bandwidth {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![
             Step::del(PacketGuard::any(call.pod())),
             Step::Forget(Kind::XskGuards, call.owner.short()),

@@ -280,7 +280,7 @@ impl Plugin for Firewall {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let addrs = call.prev.map(addrs).unwrap_or_default();
         vec![
             Step::Forget(Kind::Firewall, call.owner.short()),

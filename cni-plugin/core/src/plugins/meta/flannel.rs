@@ -274,7 +274,7 @@ impl Plugin for Flannel {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(self.note(call, String::new()))]
     }
 

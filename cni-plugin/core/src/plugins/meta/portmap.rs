@@ -498,7 +498,7 @@ impl Plugin for Portmap {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let Owner {
             network,
             container_id,

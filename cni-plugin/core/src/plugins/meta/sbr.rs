@@ -335,7 +335,7 @@ impl Plugin for Sbr {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let ips = call
             .prev
             .and_then(|prev| own(prev, call.ifname).ok())
