@@ -13,13 +13,13 @@ mod claims;
 mod devices;
 mod find;
 mod gc;
+mod interface_facts;
 mod lost;
 pub mod multus;
 mod network;
 mod publish;
 mod ready;
 mod refusal;
-mod seen;
 
 use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
