@@ -83,11 +83,15 @@ pub fn gone(
     settings: &Settings,
     machine: &dyn Machine,
 ) -> Vec<Leaving> {
-    Notes::of(settings, machine).calls(conf, &settings.path(path.to_vec()), &Seen::is_gone)
+    Notes::of(settings, machine).calls(
+        conf,
+        &settings.path(path.to_vec()),
+        &NotedContainer::is_gone,
+    )
 }
 
 /// A container of which Multus has notes.
-struct Seen {
+struct NotedContainer {
     container_id: String,
     /// The name of its first network, which has the runtime's interface.
     first: Option<String>,
@@ -96,7 +100,7 @@ struct Seen {
     netns: Option<PathBuf>,
 }
 
-impl Seen {
+impl NotedContainer {
     fn is_gone(&self) -> bool {
         self.netns
             .as_deref()
@@ -121,7 +125,7 @@ impl<'a> Notes<'a> {
     }
 
     /// All containers, by id.
-    fn containers(&self) -> BTreeMap<String, Seen> {
+    fn containers(&self) -> BTreeMap<String, NotedContainer> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let ids: BTreeSet<String> = names
             .filter_map(|entry| entry.file_name().into_string().ok())
@@ -133,7 +137,7 @@ impl<'a> Notes<'a> {
             let first = self.first_network(&container_id);
             (
                 container_id.clone(),
-                Seen {
+                NotedContainer {
                     container_id,
                     first,
                     ifname: ETH0.to_owned(),
@@ -141,7 +145,7 @@ impl<'a> Notes<'a> {
                 },
             )
         };
-        let mut all: BTreeMap<String, Seen> = ids.map(seen).collect();
+        let mut all: BTreeMap<String, NotedContainer> = ids.map(seen).collect();
         if all.is_empty() {
             return all;
         }
@@ -176,9 +180,9 @@ impl<'a> Notes<'a> {
         &self,
         conf: &NetConf,
         path: &[PathBuf],
-        is_lost: &dyn Fn(&Seen) -> bool,
+        is_lost: &dyn Fn(&NotedContainer) -> bool,
     ) -> Vec<Leaving> {
-        let call = |seen: Seen| {
+        let call = |seen: NotedContainer| {
             let netns = seen.netns.filter(|path| netns_at(path) == Netns::Alive);
             let ifname = IfName::parse(&seen.ifname)
                 .or_else(|_| IfName::parse(ETH0))
