@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use super::lease::{self, Lease, Packet, Socket, Waiter};
-use crate::ipam::dhcp::link::Place;
+use crate::ipam::dhcp::link::ContainerLink;
 use crate::ipam::dhcp::store::Stored;
 use crate::sys::events::now;
 use braid_core::cni::{IpConfig, NetConf, Owner, Route};
@@ -98,12 +98,12 @@ impl Daemon {
     }
 
     /// The link, the owner and the configuration that a call is about.
-    fn asked(&self, call: &Call) -> Result<(Place, Owner, NetConf), String> {
+    fn asked(&self, call: &Call) -> Result<(ContainerLink, Owner, NetConf), String> {
         let (owner, conf) = owner_of(call)?;
         let ifname = IfName::parse(&owner.ifname)
             .map_err(|err| format!("interface {:?}: {err}", owner.ifname))?;
         let path = self.settings.reach(Path::new(&call.args.netns));
-        match Place::find(&path, &ifname) {
+        match ContainerLink::find(&path, &ifname) {
             Ok(Some(place)) => Ok((place, owner, conf)),
             Ok(None) => Err(format!(
                 "error looking up {:?}: Link not found in {}",
