@@ -2,7 +2,7 @@
 
 use super::executor::{OnError, Report, execute};
 use super::observe::observe;
-use super::{features, owned, repair};
+use super::{by_owner, features, repair};
 use crate::effect::{shaping, xsk_guard};
 use crate::kernel::Kernel;
 use crate::source::{self, kubelet};
@@ -247,7 +247,7 @@ impl Host for Kernel {
     }
 
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
-        owned::steps(self, is_lost)
+        by_owner::steps(self, is_lost)
     }
 
     fn sweep(&mut self) -> Result<(), Error> {
