@@ -10,8 +10,8 @@ use crate::attach::pods::devices;
 use crate::attach::recorded::PREV_RESULT;
 use braid_core::cni::{Attachment, Error, Json, NetConf};
 use braid_core::ipam::Claim;
-use braid_core::k8s::asked::Asked;
 use braid_core::k8s::network::Network;
+use braid_core::k8s::requested_networks::RequestedNetworks;
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{PodRef, Settings};
 use braid_core::k8s::{Nad, ObjectName};
@@ -91,7 +91,7 @@ impl<'a> Finder<'a> {
             .pod(&pod_ref.name, &known)
             .map_err(|err| of_source(&err))?;
         pod_ref.refuse_other(&pod)?;
-        let asked = Asked::of(&pod, self.settings);
+        let asked = RequestedNetworks::of(&pod, self.settings);
         let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)?;
         let mut missing = objects(&choices);
         missing.retain(|object| !known.contains(object));
