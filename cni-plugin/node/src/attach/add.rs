@@ -3,8 +3,8 @@
 use super::chain::{From, lease_of};
 use super::del;
 use super::device_file::DeviceFile;
-use super::families::Ask;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places, refuse_own};
+use super::lease_request::LeaseRequest;
 use super::liveness::Known;
 use super::planner::Planner;
 use super::routes;
@@ -358,7 +358,7 @@ impl Run<'_> {
             transaction,
         } = self;
         let (wanted, root, mut next) = (planner.wanted, host.root().clone(), at);
-        let mut reserve = |ask: &Ask<'_>| {
+        let mut reserve = |ask: &LeaseRequest<'_>| {
             next += 1;
             lease(&wanted[ask.place.wanted], ask, &root, || *done = next)
         };
@@ -381,7 +381,7 @@ impl Run<'_> {
                 .map_err(Error::from)?;
             // Whatever becomes of the question, who was asked may hold something.
             *done = at + count;
-            let mut ask = |ask: &Ask<'_>| lease(&wanted[last.wanted], ask, &root, || {});
+            let mut ask = |ask: &LeaseRequest<'_>| lease(&wanted[last.wanted], ask, &root, || {});
             planned = planner.addresses(last, host, planned, &mut ask)?;
             planner
                 .warnings
@@ -440,7 +440,7 @@ impl Run<'_> {
 /// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
 fn lease(
     wanted: &Wanted,
-    ask: &Ask<'_>,
+    ask: &LeaseRequest<'_>,
     root: &Root,
     mut holds: impl FnMut(),
 ) -> Result<Option<Lease>, Error> {

@@ -2,9 +2,9 @@
 //! alike.
 
 use super::chain::{From, Item, Work};
-use super::families::Ask;
 use super::invocation::{Place, Wanted, call};
 use super::last_mac;
+use super::lease_request::LeaseRequest;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
@@ -83,7 +83,7 @@ impl Native {
 }
 
 /// Gives the plugin at a place its addresses.
-pub type Leases<'l> = dyn FnMut(&Ask<'_>) -> Result<Option<Lease>, Error> + 'l;
+pub type Leases<'l> = dyn FnMut(&LeaseRequest<'_>) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
     /// Starts from the results of earlier calls, where there are some.
@@ -283,7 +283,7 @@ impl<'a> Planner<'a> {
             self.results[place.wanted].as_ref(),
         );
         let call = call(wanted, &self.sandbox, prev);
-        let ask = Ask {
+        let ask = LeaseRequest {
             place,
             prev,
             no_ipv6: no_ipv6(host, item, &call, before)?,

@@ -1,8 +1,8 @@
 //! The dry run: what an ADD would do, with addresses looked up and not reserved.
 
 use super::chain::{Chain, From, Item, Work};
-use super::families::Ask;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
+use super::lease_request::LeaseRequest;
 use super::liveness::Known;
 use super::planner::Planner;
 use super::routes;
@@ -86,7 +86,7 @@ fn natives(
 ) -> Result<(), Error> {
     let (wanted, root) = (planner.wanted, host.root().clone());
     let mut notes: Vec<Vec<Line>> = Vec::new();
-    let mut look_up = |ask: &Ask<'_>| {
+    let mut look_up = |ask: &LeaseRequest<'_>| {
         let chain = &wanted[ask.place.wanted].chain;
         let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, &root)?;
         notes.push(found);
@@ -116,7 +116,7 @@ fn natives(
 fn look_up(
     chain: &Chain,
     item: &Item,
-    ask: &Ask<'_>,
+    ask: &LeaseRequest<'_>,
     root: &Root,
 ) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {

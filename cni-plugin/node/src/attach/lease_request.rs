@@ -8,7 +8,7 @@ use braid_core::ipam::{Claim, Lease};
 
 /// Question for addresses.
 #[derive(Debug)]
-pub struct Ask<'a> {
+pub struct LeaseRequest<'a> {
     /// The plugin that wants them.
     pub place: Place,
     /// The result so far.
@@ -17,7 +17,7 @@ pub struct Ask<'a> {
     pub no_ipv6: Option<String>,
 }
 
-impl Ask<'_> {
+impl LeaseRequest<'_> {
     /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of
     /// these is reserved then.
     pub fn lease(
