@@ -1,11 +1,11 @@
 //! DEL: the inverses of the record, newest first; from names alone where no record is left.
 
 use super::chain::{self, BRAID, Chain};
-use super::forget::forget;
 use super::invocation::{Leaving, Wanted, refuse_own};
 use super::liveness::Known;
 use super::recorded;
 use super::take_back::TakeBack;
+use super::unrecorded::forget;
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Folder, Key, Record};
 use crate::sys::netns::{NetNs, NetNsError};

@@ -3,10 +3,10 @@
 
 use super::chain::{BRAID, Chain, From, Work};
 use super::del::collect;
-use super::forget::forget_unlisted;
 use super::liveness::Known;
 use super::orphans::{records, sweep, sweep_empty};
 use super::recorded::host_locals;
+use super::unrecorded::forget_unlisted;
 use crate::apply::host::{Host, Machine};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Kept, host_local};

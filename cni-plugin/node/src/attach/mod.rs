@@ -16,7 +16,6 @@ pub mod check;
 pub mod del;
 pub mod device_file;
 mod flannel;
-mod forget;
 pub mod gc;
 pub mod invocation;
 mod last_mac;
@@ -34,6 +33,7 @@ pub mod status;
 pub mod take_back;
 #[cfg(test)]
 mod tests;
+mod unrecorded;
 
 use crate::apply::delegate;
 use crate::apply::host::{Machine, This};

@@ -7,10 +7,10 @@
 use super::find::Finder;
 use crate::apply::host::{Host, Machine};
 use crate::attach::del::Unrecorded;
-use crate::attach::forget::Unowned;
 use crate::attach::invocation::Leaving;
 use crate::attach::invocation::{Invocation, Wanted};
 use crate::attach::recorded;
+use crate::attach::unrecorded::Unowned;
 use crate::store::record::Folder;
 use braid_core::cni::{Error, NetConf};
 use braid_core::k8s::settings::Settings;
