@@ -8,7 +8,7 @@ use super::lease_request::LeaseRequest;
 use super::liveness::Known;
 use super::planner::Planner;
 use super::routes;
-use super::take_back::TakeBack;
+use super::teardown::Teardown;
 use crate::apply::executor::Timing;
 use crate::apply::host::{Host, Machine};
 use crate::apply::transaction::Transaction;
@@ -424,7 +424,7 @@ impl Run<'_> {
             let held = places[..done].iter().filter(|place| place.wanted == at);
             attached.left = Some(held.map(|place| place.item).collect());
         }
-        let mut taking = TakeBack {
+        let mut taking = Teardown {
             wanted,
             record: Some(record),
             is_reconstructible: false,

@@ -4,7 +4,7 @@ use super::chain::{self, BRAID, Chain};
 use super::invocation::{Leaving, Wanted, refuse_own};
 use super::liveness::Known;
 use super::recorded;
-use super::take_back::TakeBack;
+use super::teardown::Teardown;
 use super::unrecorded::forget;
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Folder, Key, Record};
@@ -119,7 +119,7 @@ pub fn detach_or(
             wanted.attachment.netns = None;
         }
     }
-    let mut taking = TakeBack {
+    let mut taking = Teardown {
         wanted: &wanted,
         record,
         is_reconstructible: true,
@@ -182,7 +182,7 @@ pub fn take_back(
         wanted.push(recorded::as_wanted(attached, attachment, chain));
     }
     let key = record.key.clone();
-    let mut taking = TakeBack {
+    let mut taking = Teardown {
         wanted: &wanted,
         record: Some(record),
         is_reconstructible: false,

@@ -30,7 +30,7 @@ mod reconstruct;
 pub mod recorded;
 mod routes;
 pub mod status;
-pub mod take_back;
+pub mod teardown;
 #[cfg(test)]
 mod tests;
 mod unrecorded;

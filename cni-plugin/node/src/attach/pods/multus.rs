@@ -7,7 +7,7 @@ use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::netns_of;
 use crate::attach::gc::Valid;
 use crate::attach::invocation::{Leaving, Wanted, refuse_own};
-use crate::attach::take_back::TakeBack;
+use crate::attach::teardown::Teardown;
 use crate::ipam::liveness::{Netns, netns_at};
 use braid_core::cni::netconf::is_identifier;
 use braid_core::cni::{Attachment, Error, NetConf, Request};
@@ -224,7 +224,7 @@ impl<'a> Notes<'a> {
         if !call.netns_override {
             refuse_own(&*host)?;
         }
-        let mut errors = TakeBack {
+        let mut errors = Teardown {
             wanted: &noted.wanted,
             record: None,
             is_reconstructible: true,

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 /// A call whose attachments are taken back.
 #[derive(Debug)]
-pub struct TakeBack<'a> {
+pub struct Teardown<'a> {
     /// The attachments, as the record has them.
     pub wanted: &'a [Wanted],
     /// The record of what was done; less and less of it. Names alone say what there is to undo
@@ -29,7 +29,7 @@ pub struct TakeBack<'a> {
     pub is_reconstructible: bool,
 }
 
-impl TakeBack<'_> {
+impl Teardown<'_> {
     /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever
     /// network they are of. Goes on after each failure.
     pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
