@@ -1,7 +1,7 @@
 //! DEL: the inverses of the record, newest first; from names alone where no record is left.
 
 use super::chain::{self, BRAID, Chain};
-use super::invocation::{Leaving, Wanted, refuse_own};
+use super::invocation::{DelRequest, Wanted, refuse_own};
 use super::liveness::Known;
 use super::recorded;
 use super::teardown::Teardown;
@@ -37,7 +37,7 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
     }
     let key = Chain::key_of(face, &conf, &attachment);
     detach(
-        &Leaving {
+        &DelRequest {
             key,
             attachment,
             conf,
@@ -60,7 +60,7 @@ pub struct Unrecorded {
 }
 
 /// Detaches all networks of a call; that of its own configuration if it has no record.
-pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
+pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
         Ok(Unrecorded {
@@ -73,7 +73,7 @@ pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
 
 /// Detaches all networks of a call; `find` finds them if it has no record.
 pub fn detach_or(
-    call: &Leaving,
+    call: &DelRequest,
     machine: &dyn Machine,
     find: &dyn Fn(&Folder, &mut dyn Host) -> Result<Unrecorded, Error>,
 ) -> Result<(), Error> {
@@ -207,7 +207,7 @@ fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
 
 /// The recorded namespace, where the runtime names none and the host is to get a link back from
 /// there, or may be.
-fn netns_of_moved(record: &Record, call: &Leaving) -> Option<NetNs> {
+fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
     let has_moved = || {
         record
             .steps()
@@ -236,7 +236,7 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
         let first: &Attached = record.attachments.first().ok_or_else(lost)?;
         let conf = NetConf::from_json(Json::clone(&first.conf))?;
         let (key, path) = (record.key.clone(), record.path.clone());
-        Ok(Leaving {
+        Ok(DelRequest {
             key,
             attachment: record.interface_of(first),
             conf,

@@ -56,7 +56,7 @@ pub struct Place {
 
 /// A call whose attachments go.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct DelRequest {
     /// The key of its record.
     pub key: Key,
     /// The container's interface in the first network.
@@ -113,10 +113,10 @@ impl Invocation {
     }
 
     /// The call that detaches all of it.
-    pub fn leaving(&self) -> Leaving {
+    pub fn leaving(&self) -> DelRequest {
         let (attachment, conf) = (self.first().clone(), self.wanted[0].chain.conf.clone());
         let (key, path) = (self.key.clone(), self.path.clone());
-        Leaving {
+        DelRequest {
             key,
             attachment,
             conf,

@@ -6,7 +6,7 @@ use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::netns_of;
 use crate::attach::gc::Valid;
-use crate::attach::invocation::{Leaving, Wanted, refuse_own};
+use crate::attach::invocation::{DelRequest, Wanted, refuse_own};
 use crate::attach::teardown::Teardown;
 use crate::ipam::liveness::{Netns, netns_at};
 use braid_core::cni::netconf::is_identifier;
@@ -40,7 +40,11 @@ struct Noted {
 
 /// Detaches the container of a call from all networks that Multus attached it to; false if Multus
 /// has noted none that can be read. It costs a look for one file where Multus never ran.
-pub fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+pub fn detach(
+    call: &DelRequest,
+    settings: &Settings,
+    machine: &dyn Machine,
+) -> Result<bool, Error> {
     let notes = Notes::of(settings, machine);
     if !notes.has(&call.attachment.container_id) {
         return Ok(false);
@@ -62,7 +66,7 @@ pub(super) fn collect(
             Some(listed) => !listed.contains(&seen.container_id),
             None => seen.is_gone(),
         });
-    let detach = |call: &Leaving| {
+    let detach = |call: &DelRequest| {
         let context = format!(
             "container {}, attached by Multus",
             call.attachment.container_id
@@ -82,7 +86,7 @@ pub fn gone(
     path: &[PathBuf],
     settings: &Settings,
     machine: &dyn Machine,
-) -> Vec<Leaving> {
+) -> Vec<DelRequest> {
     Notes::of(settings, machine).calls(
         conf,
         &settings.path(path.to_vec()),
@@ -181,7 +185,7 @@ impl<'a> Notes<'a> {
         conf: &NetConf,
         path: &[PathBuf],
         is_lost: &dyn Fn(&NotedContainer) -> bool,
-    ) -> Vec<Leaving> {
+    ) -> Vec<DelRequest> {
         let call = |seen: NotedContainer| {
             let netns = seen.netns.filter(|path| netns_at(path) == Netns::Alive);
             let ifname = IfName::parse(&seen.ifname)
@@ -194,7 +198,7 @@ impl<'a> Notes<'a> {
                 args: String::new(),
             };
             let (key, conf) = (Chain::key_of(BRAID, conf, &attachment), conf.clone());
-            Some(Leaving {
+            Some(DelRequest {
                 key,
                 attachment,
                 conf,
@@ -211,7 +215,7 @@ impl<'a> Notes<'a> {
 
     /// Detaches the container of a call, and removes its notes once nothing of it is left; false if
     /// they name no network.
-    fn detach(&self, call: &Leaving) -> Result<bool, Error> {
+    fn detach(&self, call: &DelRequest) -> Result<bool, Error> {
         let folder = self
             .machine
             .folder(&call.attachment.container_id)
@@ -239,7 +243,7 @@ impl<'a> Notes<'a> {
 
     /// The networks of a container. One that can't be read is a warning: no later call could read
     /// it either.
-    fn read(&self, call: &Leaving) -> Noted {
+    fn read(&self, call: &DelRequest) -> Noted {
         let file = self.file(&call.attachment.container_id);
         let mut noted = Noted {
             wanted: Vec::new(),
@@ -285,7 +289,7 @@ impl<'a> Notes<'a> {
     fn wanted(
         &self,
         delegate: &Delegate,
-        call: &Leaving,
+        call: &DelRequest,
         files: &mut Vec<PathBuf>,
     ) -> Result<Wanted, Error> {
         let Delegate { definition, ifname } = delegate;

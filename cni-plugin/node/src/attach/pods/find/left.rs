@@ -4,7 +4,7 @@
 use super::{Finder, claims, interface, netconf, of_source};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
-use crate::attach::invocation::Leaving;
+use crate::attach::invocation::DelRequest;
 use crate::attach::invocation::Wanted;
 use crate::attach::pods::devices;
 use crate::attach::recorded::PREV_RESULT;
@@ -36,7 +36,7 @@ impl<'a> Finder<'a> {
     /// `conf` is the call's own.
     pub(in super::super) fn left(
         &mut self,
-        call: &Leaving,
+        call: &DelRequest,
         conf: &NetConf,
     ) -> Result<Vec<Wanted>, Error> {
         let pod_ref =
@@ -107,7 +107,7 @@ impl<'a> Finder<'a> {
     fn as_left(
         &self,
         network: &Network,
-        call: &Leaving,
+        call: &DelRequest,
         prev: Option<&Json>,
     ) -> Result<Wanted, Error> {
         let own = interface(&call.attachment, &network.ifname);
