@@ -1,6 +1,6 @@
 //! ADD: one transaction for all plugins of all networks of a call.
 
-use super::chain::{From, lease_of};
+use super::chain::{AddressSource, lease_of};
 use super::del;
 use super::device_file::DeviceFile;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places, refuse_own};
@@ -452,8 +452,8 @@ fn lease(
     } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
-        From::Nobody => return Ok(None),
-        From::Ours(ipam) => ask.lease(&**ipam, |ipam| {
+        AddressSource::Nobody => return Ok(None),
+        AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| {
             let (owner, known) = (chain.owner(attachment), Known::of(root, chain.network()));
             let host = known.host_of(attachment);
             match claim {
@@ -461,7 +461,7 @@ fn lease(
                 None => ipam.reserve(&owner, host),
             }
         })?,
-        From::Foreign(ipam) => {
+        AddressSource::Foreign(ipam) => {
             holds();
             let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
             lease_of(result.unwrap_or_default())

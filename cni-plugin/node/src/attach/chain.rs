@@ -45,7 +45,7 @@ pub struct Item {
     /// Program that does the work.
     pub work: Work,
     /// Source of the addresses.
-    pub addresses: From,
+    pub addresses: AddressSource,
 }
 
 /// Program that does a plugin's work.
@@ -61,7 +61,7 @@ pub enum Work {
 
 /// Source of a plugin's addresses.
 #[derive(Debug)]
-pub enum From {
+pub enum AddressSource {
     /// Nobody.
     Nobody,
     /// This process.
@@ -194,7 +194,7 @@ impl Chain {
             [
                 Item {
                     work: Work::Ipam,
-                    addresses: From::Ours(ipam),
+                    addresses: AddressSource::Ours(ipam),
                     ..
                 },
             ] => Some(&**ipam),
@@ -279,7 +279,7 @@ impl Chain {
             .iter()
             .filter_map(|item| match (&item.work, &item.addresses) {
                 (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
-                (_, From::Foreign(ipam)) => Some(ipam.as_str()),
+                (_, AddressSource::Foreign(ipam)) => Some(ipam.as_str()),
                 _ => None,
             })
     }
@@ -408,7 +408,7 @@ impl Reading {
 impl Item {
     /// True if its addresses come through the container's link: that is made first, and goes last.
     pub fn is_through_link(&self) -> bool {
-        matches!(&self.addresses, From::Ours(ipam) if ipam.is_through_link())
+        matches!(&self.addresses, AddressSource::Ours(ipam) if ipam.is_through_link())
     }
 
     pub(super) fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
@@ -417,15 +417,15 @@ impl Item {
                 conf,
                 listed: Some(0),
                 work: Work::Ipam,
-                addresses: From::Ours(ipam),
+                addresses: AddressSource::Ours(ipam),
             });
         }
         let Some(plugin) = reading.plugin(&conf, args)? else {
             return Ok(Self::foreign(conf, 0));
         };
         let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
-            (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
-            (Addresses::Required, "") if reading == Reading::ForRelease => From::Nobody,
+            (Addresses::Never, _) | (Addresses::Optional, "") => AddressSource::Nobody,
+            (Addresses::Required, "") if reading == Reading::ForRelease => AddressSource::Nobody,
             (Addresses::Required, "") => {
                 return Err(Error::config(format!(
                     "\"ipam\": {} needs an IPAM type",
@@ -442,15 +442,15 @@ impl Item {
                         );
                         return Err(Error::config(format!("\"ipam\": type {asks}")));
                     }
-                    From::Ours(ours)
+                    AddressSource::Ours(ours)
                 }
-                None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
+                None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::Nobody,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!(
                         "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
                     )));
                 }
-                None => From::Foreign(ipam.to_owned()),
+                None => AddressSource::Foreign(ipam.to_owned()),
             },
         };
         Ok(Self {
@@ -467,7 +467,7 @@ impl Item {
             conf,
             listed: Some(at),
             work: Work::Foreign,
-            addresses: From::Nobody,
+            addresses: AddressSource::Nobody,
         }
     }
 

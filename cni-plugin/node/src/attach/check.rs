@@ -1,7 +1,7 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
 use super::add::open_host;
-use super::chain::{From, Item, Work};
+use super::chain::{AddressSource, Item, Work};
 use super::invocation::{Invocation, Wanted};
 use super::liveness::Known;
 use super::{reconstruct, recorded};
@@ -130,12 +130,12 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
             .map(drop);
     }
     match &item.addresses {
-        From::Nobody => Ok(()),
-        From::Ours(ipam) => {
+        AddressSource::Nobody => Ok(()),
+        AddressSource::Ours(ipam) => {
             let known = Known::of(root, chain.network());
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
-        From::Foreign(ipam) => chain
+        AddressSource::Foreign(ipam) => chain
             .delegate(ipam, at, Command::Check, Some(attachment), prev)
             .map(drop),
     }

@@ -1,7 +1,7 @@
 //! GC: takes back what no valid attachment of the network owns: records, addresses, links and
 //! rules.
 
-use super::chain::{BRAID, Chain, From, Work};
+use super::chain::{AddressSource, BRAID, Chain, Work};
 use super::del::collect;
 use super::liveness::Known;
 use super::orphans::{records, sweep, sweep_empty};
@@ -173,11 +173,13 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
     let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(kept, Known::of(root, chain.network()).host()).err(),
-            From::Foreign(ipam) if tells_foreign => {
+            AddressSource::Ours(ipam) => {
+                ipam.gc(kept, Known::of(root, chain.network()).host()).err()
+            }
+            AddressSource::Foreign(ipam) if tells_foreign => {
                 chain.delegate(ipam, at, Command::Gc, None, None).err()
             }
-            From::Foreign(_) | From::Nobody => None,
+            AddressSource::Foreign(_) | AddressSource::Nobody => None,
         });
         if matches!(item.work, Work::Foreign) && tells_foreign {
             errors.extend(

@@ -1,7 +1,7 @@
 //! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run
 //! alike.
 
-use super::chain::{From, Item, Work};
+use super::chain::{AddressSource, Item, Work};
 use super::invocation::{Place, Wanted, call};
 use super::last_mac;
 use super::lease_request::LeaseRequest;
@@ -334,9 +334,9 @@ fn no_ipv6(
     before: &mut Native,
 ) -> Result<Option<String>, Error> {
     let may_give = match &item.addresses {
-        From::Nobody => false,
-        From::Ours(ipam) => ipam.has_ipv6(),
-        From::Foreign(_) => true,
+        AddressSource::Nobody => false,
+        AddressSource::Ours(ipam) => ipam.has_ipv6(),
+        AddressSource::Foreign(_) => true,
     };
     let Work::Native(plugin) = &item.work else {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! The dry run: what an ADD would do, with addresses looked up and not reserved.
 
-use super::chain::{Chain, From, Item, Work};
+use super::chain::{AddressSource, Chain, Item, Work};
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::lease_request::LeaseRequest;
 use super::liveness::Known;
@@ -75,7 +75,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
 fn needs_foreign_addresses(item: &Item) -> bool {
     let needs =
         matches!(&item.work, Work::Native(plugin) if plugin.addresses() == Addresses::Required);
-    needs && matches!(item.addresses, From::Foreign(_))
+    needs && matches!(item.addresses, AddressSource::Foreign(_))
 }
 
 fn natives(
@@ -120,15 +120,15 @@ fn look_up(
     root: &Root,
 ) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
-        From::Nobody => Ok((None, Vec::new())),
-        From::Ours(ipam) => {
+        AddressSource::Nobody => Ok((None, Vec::new())),
+        AddressSource::Ours(ipam) => {
             let lease = ask.lease(&**ipam, |ipam| {
                 ipam.peek(Known::of(root, chain.network()).host())
             })?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
         }
-        From::Foreign(ipam) => {
+        AddressSource::Foreign(ipam) => {
             let plugin = &item.conf.plugin;
             let note = format!(
                 "{ipam}: another program gives the addresses of {plugin}; they are not shown"
@@ -154,7 +154,7 @@ fn not_planned(item: &Item) -> String {
     let plugin = &item.conf.plugin;
     match (&item.work, &item.addresses) {
         (Work::Foreign, _) => format!("{plugin}: another program, called here"),
-        (_, From::Foreign(ipam)) => {
+        (_, AddressSource::Foreign(ipam)) => {
             format!("{plugin}: depends on the addresses that {ipam} gives, another program")
         }
         _ => format!("{plugin}: depends on what the programs before it do"),

@@ -1,6 +1,6 @@
 //! Attachments that a record describes, read back from it.
 
-use super::chain::{Chain, From};
+use super::chain::{AddressSource, Chain};
 use super::flannel;
 use super::invocation::{DelRequest, Wanted};
 use crate::ipam::host_local;
@@ -108,8 +108,8 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::C
         .iter()
         .enumerate()
         .filter_map(|(at, item)| match &item.addresses {
-            From::Ours(ipam) => Some((at, ipam.as_host_local()?)),
-            From::Nobody | From::Foreign(_) => None,
+            AddressSource::Ours(ipam) => Some((at, ipam.as_host_local()?)),
+            AddressSource::Nobody | AddressSource::Foreign(_) => None,
         })
 }
 

@@ -1,6 +1,6 @@
 //! STATUS: whether the node could serve an ADD now, and if not, why.
 
-use super::chain::{Chain, From, Work};
+use super::chain::{AddressSource, Chain, Work};
 use super::gc::mend;
 use super::liveness::Known;
 use super::recorded::{self, host_locals};
@@ -81,12 +81,12 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
         Work::Ipam => {}
     }
     match &item.addresses {
-        From::Nobody => Ok(()),
-        From::Ours(ipam) => {
+        AddressSource::Nobody => Ok(()),
+        AddressSource::Ours(ipam) => {
             let known = Known::of(host.root(), chain.network());
             ipam.status(known.host()).map(|note| say(chain, note, host))
         }
-        From::Foreign(ipam) => chain
+        AddressSource::Foreign(ipam) => chain
             .delegate(ipam, at, Command::Status, None, None)
             .map(drop),
     }

@@ -1,7 +1,7 @@
 //! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the
 //! record, to be tried again.
 
-use super::chain::{From, Work};
+use super::chain::{AddressSource, Work};
 use super::device_file;
 use super::invocation::{Place, Wanted, call, is_foreign, places};
 use super::liveness::Known;
@@ -274,11 +274,11 @@ impl Teardown<'_> {
         let item = &chain.items[place.item];
         let foreign = match (&item.work, &item.addresses) {
             (Work::Foreign, _) => &item.conf.plugin,
-            (_, From::Foreign(ipam)) => ipam,
-            (_, From::Nobody) => return Ok(()),
+            (_, AddressSource::Foreign(ipam)) => ipam,
+            (_, AddressSource::Nobody) => return Ok(()),
             // They are the claim's.
-            (_, From::Ours(_)) if wanted.claim.is_some() => return Ok(()),
-            (_, From::Ours(ipam)) => {
+            (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
+            (_, AddressSource::Ours(ipam)) => {
                 let known = Known::of(host.root(), chain.network());
                 return ipam
                     .release(&chain.owner(attachment), known.host_of(attachment))
