@@ -43,14 +43,14 @@ pub struct Item {
     /// was made of another's.
     listed: Option<usize>,
     /// Program that does the work.
-    pub work: Work,
+    pub work: Runner,
     /// Source of the addresses.
     pub addresses: AddressSource,
 }
 
 /// Program that does a plugin's work.
 #[derive(Debug)]
-pub enum Work {
+pub enum Runner {
     /// This process.
     Native(Box<dyn Plugin>),
     /// This process, which was called under an IPAM's name: its result is the lease.
@@ -193,7 +193,7 @@ impl Chain {
         match self.items.as_slice() {
             [
                 Item {
-                    work: Work::Ipam,
+                    work: Runner::Ipam,
                     addresses: AddressSource::Ours(ipam),
                     ..
                 },
@@ -205,8 +205,8 @@ impl Chain {
     /// Kernel features that its native plugins need.
     pub fn features(&self) -> Vec<Feature> {
         let of = |item: &Item| match &item.work {
-            Work::Native(plugin) => plugin.features(),
-            Work::Foreign | Work::Ipam => Vec::new(),
+            Runner::Native(plugin) => plugin.features(),
+            Runner::Foreign | Runner::Ipam => Vec::new(),
         };
         self.items.iter().flat_map(of).collect()
     }
@@ -270,7 +270,7 @@ impl Chain {
     pub fn makes_interface(&self) -> bool {
         self.items
             .iter()
-            .any(|item| matches!(&item.work, Work::Native(plugin) if plugin.makes_interface()))
+            .any(|item| matches!(&item.work, Runner::Native(plugin) if plugin.makes_interface()))
     }
 
     /// The types of plugins and IPAMs that are other programs.
@@ -278,7 +278,7 @@ impl Chain {
         self.items
             .iter()
             .filter_map(|item| match (&item.work, &item.addresses) {
-                (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
+                (Runner::Foreign, _) => Some(item.conf.plugin.as_str()),
                 (_, AddressSource::Foreign(ipam)) => Some(ipam.as_str()),
                 _ => None,
             })
@@ -416,7 +416,7 @@ impl Item {
             return Ok(Self {
                 conf,
                 listed: Some(0),
-                work: Work::Ipam,
+                work: Runner::Ipam,
                 addresses: AddressSource::Ours(ipam),
             });
         }
@@ -456,7 +456,7 @@ impl Item {
         Ok(Self {
             conf,
             listed: Some(0),
-            work: Work::Native(plugin),
+            work: Runner::Native(plugin),
             addresses,
         })
     }
@@ -466,7 +466,7 @@ impl Item {
         Self {
             conf,
             listed: Some(at),
-            work: Work::Foreign,
+            work: Runner::Foreign,
             addresses: AddressSource::Nobody,
         }
     }

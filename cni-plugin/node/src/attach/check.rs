@@ -1,7 +1,7 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
 use super::add::open_host;
-use super::chain::{AddressSource, Item, Work};
+use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{Invocation, Wanted};
 use super::liveness::Known;
 use super::{reconstruct, recorded};
@@ -75,7 +75,7 @@ fn check_natives(
     if !chain
         .items
         .iter()
-        .any(|item| matches!(item.work, Work::Native(_)))
+        .any(|item| matches!(item.work, Runner::Native(_)))
     {
         return Ok(Vec::new());
     }
@@ -118,7 +118,7 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
         attachment, chain, ..
     } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
-    if matches!(item.work, Work::Foreign) {
+    if matches!(item.work, Runner::Foreign) {
         return chain
             .delegate(
                 &item.conf.plugin,
@@ -174,7 +174,7 @@ fn check_result(
         attachment, chain, ..
     } = wanted;
     let kind = |item: &Item| {
-        if let Work::Native(plugin) = &item.work {
+        if let Runner::Native(plugin) = &item.work {
             plugin.kind()
         } else {
             None

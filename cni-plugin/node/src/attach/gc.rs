@@ -1,7 +1,7 @@
 //! GC: takes back what no valid attachment of the network owns: records, addresses, links and
 //! rules.
 
-use super::chain::{AddressSource, BRAID, Chain, Work};
+use super::chain::{AddressSource, BRAID, Chain, Runner};
 use super::del::collect;
 use super::liveness::Known;
 use super::orphans::{records, sweep, sweep_empty};
@@ -181,7 +181,7 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
             }
             AddressSource::Foreign(_) | AddressSource::Nobody => None,
         });
-        if matches!(item.work, Work::Foreign) && tells_foreign {
+        if matches!(item.work, Runner::Foreign) && tells_foreign {
             errors.extend(
                 chain
                     .delegate(&item.conf.plugin, at, Command::Gc, None, None)

@@ -1,6 +1,6 @@
 //! A call of the runtime: a container, and the networks that it is to be attached to.
 
-use super::chain::{Chain, Work};
+use super::chain::{Chain, Runner};
 use super::device_file::DeviceFile;
 use crate::apply::host::Host;
 use crate::ipam::host_local::claimed;
@@ -231,7 +231,7 @@ pub fn places(wanted: &[Wanted]) -> Vec<Place> {
 pub fn is_foreign(wanted: &[Wanted], place: Place) -> bool {
     matches!(
         wanted[place.wanted].chain.items[place.item].work,
-        Work::Foreign
+        Runner::Foreign
     )
 }
 

@@ -1,7 +1,7 @@
 //! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run
 //! alike.
 
-use super::chain::{AddressSource, Item, Work};
+use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{Place, Wanted, call};
 use super::last_mac;
 use super::lease_request::LeaseRequest;
@@ -316,8 +316,8 @@ impl<'a> Planner<'a> {
         let wanted = &self.wanted[place.wanted];
         let item = &wanted.chain.items[place.item];
         match &item.work {
-            Work::Native(plugin) => Ok((wanted, &**plugin)),
-            Work::Ipam | Work::Foreign => Err(Error::config(format!(
+            Runner::Native(plugin) => Ok((wanted, &**plugin)),
+            Runner::Ipam | Runner::Foreign => Err(Error::config(format!(
                 "{:?} can't be part of a list: it is an IPAM",
                 item.conf.plugin
             ))),
@@ -338,7 +338,7 @@ fn no_ipv6(
         AddressSource::Ours(ipam) => ipam.has_ipv6(),
         AddressSource::Foreign(_) => true,
     };
-    let Work::Native(plugin) = &item.work else {
+    let Runner::Native(plugin) = &item.work else {
         return Ok(None);
     };
     if !may_give {

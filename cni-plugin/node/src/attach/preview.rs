@@ -1,6 +1,6 @@
 //! The dry run: what an ADD would do, with addresses looked up and not reserved.
 
-use super::chain::{AddressSource, Chain, Item, Work};
+use super::chain::{AddressSource, Chain, Item, Runner};
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::lease_request::LeaseRequest;
 use super::liveness::Known;
@@ -74,7 +74,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
 
 fn needs_foreign_addresses(item: &Item) -> bool {
     let needs =
-        matches!(&item.work, Work::Native(plugin) if plugin.addresses() == Addresses::Required);
+        matches!(&item.work, Runner::Native(plugin) if plugin.addresses() == Addresses::Required);
     needs && matches!(item.addresses, AddressSource::Foreign(_))
 }
 
@@ -153,7 +153,7 @@ fn addresses(ipam: &str, chain: &Chain, lease: &Lease) -> Vec<Line> {
 fn not_planned(item: &Item) -> String {
     let plugin = &item.conf.plugin;
     match (&item.work, &item.addresses) {
-        (Work::Foreign, _) => format!("{plugin}: another program, called here"),
+        (Runner::Foreign, _) => format!("{plugin}: another program, called here"),
         (_, AddressSource::Foreign(ipam)) => {
             format!("{plugin}: depends on the addresses that {ipam} gives, another program")
         }

@@ -5,7 +5,7 @@
 //! node's addresses and routes, sysctls. Rules and queues each makes in its own way, and the
 //! container's addresses and routes later plugins may have moved.
 
-use super::chain::{AddressSource, Work};
+use super::chain::{AddressSource, Runner};
 use super::invocation::{self, Wanted};
 use crate::apply::host::Host;
 use braid_core::cni::{AddResult, Error, IpConfig};
@@ -27,7 +27,7 @@ pub(super) fn steps(
     let call = invocation::call(wanted, &sandbox, Some(prev)).with_told_host_end();
     let mut steps = Vec::new();
     for item in &chain.items {
-        let Work::Native(plugin) = &item.work else {
+        let Runner::Native(plugin) = &item.work else {
             continue;
         };
         if !plugin.is_reconstructible() {

@@ -1,6 +1,6 @@
 //! STATUS: whether the node could serve an ADD now, and if not, why.
 
-use super::chain::{AddressSource, Chain, Work};
+use super::chain::{AddressSource, Chain, Runner};
 use super::gc::mend;
 use super::liveness::Known;
 use super::recorded::{self, host_locals};
@@ -45,7 +45,7 @@ pub(super) fn not_available(err: &crate::Error) -> Error {
 fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     for item in &chain.items {
-        let Work::Native(plugin) = &item.work else {
+        let Runner::Native(plugin) = &item.work else {
             continue;
         };
         for (feature, said) in host.lacks(&plugin.features()) {
@@ -67,18 +67,18 @@ fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
 fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     let item = &chain.items[at];
     match &item.work {
-        Work::Foreign => {
+        Runner::Foreign => {
             return chain
                 .delegate(&item.conf.plugin, at, Command::Status, None, None)
                 .map(drop);
         }
-        Work::Native(plugin) => {
+        Runner::Native(plugin) => {
             let facts = host
                 .observe(&plugin.status_needs())
                 .map_err(|err| not_available(&err))?;
             say(chain, plugin.status(&facts)?, host);
         }
-        Work::Ipam => {}
+        Runner::Ipam => {}
     }
     match &item.addresses {
         AddressSource::Nobody => Ok(()),

@@ -1,7 +1,7 @@
 //! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the
 //! record, to be tried again.
 
-use super::chain::{AddressSource, Work};
+use super::chain::{AddressSource, Runner};
 use super::device_file;
 use super::invocation::{Place, Wanted, call, is_foreign, places};
 use super::liveness::Known;
@@ -232,7 +232,7 @@ impl Teardown<'_> {
         let mut steps = Vec::new();
         for Place { wanted, item } in places.iter().rev() {
             let wanted = &self.wanted[*wanted];
-            let Work::Native(plugin) = &wanted.chain.items[*item].work else {
+            let Runner::Native(plugin) = &wanted.chain.items[*item].work else {
                 continue;
             };
             steps.extend(plugin.teardown_without_record(&call(wanted, "", self.prev(wanted))));
@@ -273,7 +273,7 @@ impl Teardown<'_> {
         } = wanted;
         let item = &chain.items[place.item];
         let foreign = match (&item.work, &item.addresses) {
-            (Work::Foreign, _) => &item.conf.plugin,
+            (Runner::Foreign, _) => &item.conf.plugin,
             (_, AddressSource::Foreign(ipam)) => ipam,
             (_, AddressSource::Nobody) => return Ok(()),
             // They are the claim's.
