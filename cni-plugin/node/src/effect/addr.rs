@@ -1,6 +1,6 @@
 //! Addresses: requests and what the kernel shows.
 
-use super::{Carrier, Effect, Head, link};
+use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
@@ -21,8 +21,8 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 const INFO_LEN: usize = 8;
 
 impl Effect for Addr {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

@@ -17,7 +17,7 @@
 //! ```
 
 use super::claim::{Claim, claim};
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, Means};
@@ -42,8 +42,8 @@ const PRIORITY_SRCNAT: i32 = 100;
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
 
 impl Effect for Masquerade {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
-        verb.word(Carrier::Alone, Carrier::Elements)
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
+        verb.word(Transport::Alone, Transport::Elements)
     }
 
     fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {

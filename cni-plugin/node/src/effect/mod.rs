@@ -34,7 +34,7 @@ pub(crate) mod vrf_member;
 pub mod xsk_guard;
 
 use verbs::Head;
-pub(crate) use verbs::{Carrier, Effect, found};
+pub(crate) use verbs::{Effect, Transport, found};
 
 use crate::Cause;
 use crate::kernel::Kernel;

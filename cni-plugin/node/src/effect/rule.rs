@@ -1,6 +1,6 @@
 //! Rules of policy routing in rtnetlink's terms.
 
-use super::{Carrier, Effect, Head};
+use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
@@ -20,8 +20,8 @@ const DELRULE: u16 = 33;
 const GETRULE: u16 = 34;
 
 impl Effect for Rule {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn request(&self, verb: Verb, _index: u32, body: &mut Vec<u8>) -> Option<Head> {

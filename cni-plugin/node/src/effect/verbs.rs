@@ -8,7 +8,7 @@ use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Verb};
 use nix::errno::Errno;
 
 /// Way of a thing to the kernel.
-pub(crate) enum Carrier<'a> {
+pub(crate) enum Transport<'a> {
     /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
     Request,
     /// A link, with what the next step says of a new one, and others that go as well.
@@ -29,8 +29,8 @@ pub(crate) type Head = (u16, u16);
 /// The effect of one thing.
 pub(crate) trait Effect {
     /// Way to the kernel.
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Alone
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Alone
     }
 
     /// Creates it.

@@ -9,7 +9,7 @@ use super::claim::{Claim, claim};
 use super::host_ports::ebpf;
 use super::reference;
 use super::tables::{self, State, Table};
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::firewalld;
@@ -21,12 +21,12 @@ use braid_core::plan::thing::{Firewall, Verb};
 use std::net::IpAddr;
 
 impl Effect for Firewall {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
         let is_only_elements = self.isolation.is_none() && matches!(self.gate, Gate::Chains { .. });
         if is_only_elements {
-            verb.word(Carrier::Alone, Carrier::Elements)
+            verb.word(Transport::Alone, Transport::Elements)
         } else {
-            Carrier::Alone
+            Transport::Alone
         }
     }
 

@@ -8,7 +8,7 @@ pub mod ebpf;
 pub mod loopback;
 pub mod nft;
 
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::store::holder::{self, Sibling};
 use crate::store::lock::Lock;
@@ -27,8 +27,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 impl Effect for HostPorts {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
-        verb.word(Carrier::Alone, Carrier::Elements)
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
+        verb.word(Transport::Alone, Transport::Elements)
     }
 
     fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {

@@ -5,7 +5,7 @@ pub(crate) mod make;
 mod tap;
 pub(crate) mod unmake;
 
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 pub(crate) use crate::kernel::link::{INFO_LEN, ifla, list, of_index, parse};
 use crate::sys::rtnl;
@@ -17,8 +17,8 @@ use braid_core::plan::thing::{Link, LinkRef, Verb};
 use nix::errno::Errno;
 
 impl Effect for Link {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Link(self)
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Link(self)
     }
 }
 

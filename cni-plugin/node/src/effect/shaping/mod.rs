@@ -4,7 +4,7 @@ mod loaded;
 pub(crate) mod program;
 mod slot;
 
-use super::{Carrier, Effect, found, link, redirect};
+use super::{Effect, Transport, found, link, redirect};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
@@ -31,8 +31,8 @@ const BULK: u32 = 0x12;
 const UNBOUNDED: u64 = 1 << 40;
 
 impl Effect for Shaping {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
-        verb.word(Carrier::Shaping(self), Carrier::Alone)
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
+        verb.word(Transport::Shaping(self), Transport::Alone)
     }
 
     fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
