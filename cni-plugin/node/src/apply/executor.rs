@@ -179,12 +179,12 @@ impl Run<'_> {
     /// Makes the link of the step at `at`, with what the step behind it says of it; returns how
     /// many steps that is.
     fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
-        let birth = make::Birth {
+        let options = make::CreateOptions {
             shared,
             tx_queue_len: queue_len_of_new(&self.steps[at..]),
         };
-        let count = 1 + usize::from(birth.tx_queue_len.is_some());
-        self.at_once(at, count, |run| make::link(run.kernel, link, birth))
+        let count = 1 + usize::from(options.tx_queue_len.is_some());
+        self.at_once(at, count, |run| make::link(run.kernel, link, options))
     }
 
     /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that

@@ -1,6 +1,6 @@
 //! Links of the container in a VRF, which comes with its first member and goes with its last.
 
-use super::link::make::{self, Birth};
+use super::link::make::{self, CreateOptions};
 use super::{Effect, link};
 use crate::kernel::Kernel;
 use crate::sys::rtnl;
@@ -28,7 +28,7 @@ impl Effect for VrfMember {
             make::link(
                 kernel,
                 &vrf,
-                Birth {
+                CreateOptions {
                     shared: true,
                     tx_queue_len: None,
                 },
