@@ -9,7 +9,7 @@ use crate::plan::facts::LinkFact;
 use crate::plan::step::{Kind, Legacy, Step};
 use crate::plan::thing::condition::Conditions;
 use crate::plan::thing::host_ports::{
-    Backend, EbpfCounts, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target, Way,
+    Backend, EbpfCounts, EbpfPath, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target,
 };
 use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Need};
@@ -163,7 +163,7 @@ impl Portmap {
         let (Some(mac), Some((link, fact))) = (mac, end) else {
             return Backend::Nftables;
         };
-        Backend::Ebpf(Way {
+        Backend::Ebpf(EbpfPath {
             neighbours: !fact.isolated,
             link,
             bridge: bridge(prev, facts),

@@ -16,7 +16,9 @@ use crate::sys::rtnl::{self, link, tc};
 use crate::{Cause, Doing, Error};
 use braid_core::name::Hook;
 use braid_core::plan::facts::Facts;
-use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF, Way};
+use braid_core::plan::thing::host_ports::{
+    EbpfPath, Entrance, HostPort, HostPortFact, MOST_BY_EBPF,
+};
 use braid_core::plan::thing::{HostPorts, LinkRef};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
@@ -40,7 +42,7 @@ type Places = BTreeMap<u32, u32>;
 pub(crate) fn add(
     kernel: &mut Kernel,
     all: &HostPorts,
-    way: &Way,
+    way: &EbpfPath,
     leaving: Option<&str>,
 ) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
