@@ -22,7 +22,7 @@ use braid_core::plan::thing::host_ports::{
 use braid_core::plan::thing::{HostPorts, LinkRef};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
-use programs::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
+use programs::{Maps, NAMES, PortValue, Programs, Shown, unpin_maps, unpin_programs};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -66,7 +66,7 @@ pub(crate) fn add(
         let Some(net) = way.nets.iter().find(|net| net.addr() == to.ip()) else {
             continue;
         };
-        let lead = Lead {
+        let value = PortValue {
             to: *to,
             net: *net,
             link,
@@ -76,8 +76,8 @@ pub(crate) fn add(
             neighbours: way.neighbours,
             owner: &all.owner,
         };
-        match maps.add(at, &lead) {
-            Err(Errno::EEXIST) => replace(kernel, &maps, at, &lead, (all, leaving))?,
+        match maps.add(at, &value) {
+            Err(Errno::EEXIST) => replace(kernel, &maps, at, &value, (all, leaving))?,
             Err(Errno::E2BIG) => {
                 let full = format!(
                     "host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most"
@@ -95,7 +95,7 @@ fn replace(
     kernel: &mut Kernel,
     maps: &Maps,
     at: &Entrance,
-    lead: &Lead<'_>,
+    value: &PortValue<'_>,
     (all, leaving): (&HostPorts, Option<&str>),
 ) -> Result<(), Cause> {
     let fact = maps
@@ -104,7 +104,7 @@ fn replace(
         .filter(|fact| Some(fact.owner.as_str()) != leaving);
     match fact.and_then(|fact| fact.refusal(at, &all.container_id, &all.owner)) {
         Some(refusal) => Err(Cause::Refused(refusal)),
-        None => Ok(maps.set(at, lead)?),
+        None => Ok(maps.set(at, value)?),
     }
 }
 
