@@ -21,7 +21,7 @@ use braid_core::plan::thing::host_ports::{
     EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol,
 };
 use braid_core::plan::thing::{HostPorts, Verb};
-use nft::Shown;
+use nft::NftPort;
 use nix::errno::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -230,7 +230,7 @@ fn wanted(
 /// Owner and target of a host port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
     let found = nft::find(kernel.nft()?, at)?;
-    Ok(found.map(|Shown { to, owner }| HostPortFact {
+    Ok(found.map(|NftPort { to, owner }| HostPortFact {
         to,
         holder: kernel.holder(&owner),
         owner,

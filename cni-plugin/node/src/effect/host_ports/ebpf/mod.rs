@@ -22,7 +22,7 @@ use braid_core::plan::thing::host_ports::{
 use braid_core::plan::thing::{HostPorts, LinkRef};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
-use programs::{Maps, NAMES, PortValue, Programs, Shown, unpin_maps, unpin_programs};
+use programs::{EbpfPort, Maps, NAMES, PortValue, Programs, unpin_maps, unpin_programs};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -200,7 +200,7 @@ fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
     Ok(true)
 }
 
-fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
+fn fact(kernel: &mut Kernel, EbpfPort { to, owner, .. }: EbpfPort) -> HostPortFact {
     HostPortFact {
         to: Some(to),
         holder: kernel.holder(&owner),
@@ -256,7 +256,7 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
     // Of an earlier braid, whose programs give way to these.
-    for Shown {
+    for EbpfPort {
         link, is_bridged, ..
     } in maps.list()?
     {

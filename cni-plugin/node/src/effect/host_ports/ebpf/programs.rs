@@ -32,7 +32,7 @@ const PREFIX: &str = "hp_";
 
 /// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct EbpfPort {
     /// In the container.
     pub(crate) to: SocketAddr,
     /// Network, container id and interface.
@@ -173,7 +173,7 @@ impl Maps {
     }
 
     /// Target and owner of a port; none where nobody has it.
-    pub(crate) fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
+    pub(crate) fn find(&self, at: &At) -> Result<Option<EbpfPort>, Errno> {
         Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
     }
 
@@ -221,7 +221,7 @@ impl Maps {
     }
 
     /// All that lead somewhere.
-    pub(crate) fn list(&self) -> Result<Vec<Shown>, Errno> {
+    pub(crate) fn list(&self) -> Result<Vec<EbpfPort>, Errno> {
         Ok(self.ports.values()?.iter().map(shown).collect())
     }
 
@@ -350,8 +350,8 @@ impl Owned for Target {
     }
 }
 
-fn shown(target: &Target) -> Shown {
-    Shown {
+fn shown(target: &Target) -> EbpfPort {
+    EbpfPort {
         to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
         owner: target.owner_text(),
         link: target.link,
@@ -386,7 +386,7 @@ mod tests {
     fn what_was_written_is_read_back() {
         for to in ["10.1.0.5:80", "[fd00::5]:8080"] {
             let target = target(&value(to));
-            let Shown {
+            let EbpfPort {
                 to: read,
                 owner,
                 link,

@@ -96,7 +96,7 @@ impl Program {
 
 /// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct LoopbackPort {
     /// In the container.
     pub(crate) to: SocketAddr,
     /// Network, container id and interface.
@@ -121,7 +121,7 @@ impl Ports {
     }
 
     /// Target and owner of a port; none where nobody has it.
-    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<Shown>, Errno> {
+    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<LoopbackPort>, Errno> {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
 
@@ -266,8 +266,8 @@ impl Owned for Target {
     }
 }
 
-fn shown(target: &Target) -> Shown {
-    Shown {
+fn shown(target: &Target) -> LoopbackPort {
+    LoopbackPort {
         to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
         owner: target.owner_text(),
     }
@@ -295,7 +295,7 @@ mod tests {
             (target.netns, shown(&target)),
             (
                 7,
-                Shown {
+                LoopbackPort {
                     to,
                     owner: "net 4f1c eth0".to_owned()
                 }

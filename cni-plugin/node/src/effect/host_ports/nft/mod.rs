@@ -81,7 +81,7 @@ fn map_of(at: &Entrance) -> &'static str {
 
 /// An entrance as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct NftPort {
     /// Target of the redirect.
     pub to: Option<SocketAddr>,
     /// Network, container id and interface.
@@ -89,7 +89,7 @@ pub struct Shown {
 }
 
 /// Target and owner of a host port; `None` where nobody has it.
-pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
+pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<NftPort>, KernelError> {
     let found = element(socket, Family::Inet, map_of(at), &key(at))?;
     if at.conditional
         && owner_of(
@@ -103,7 +103,7 @@ pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelE
     {
         return Ok(None);
     }
-    Ok(found.map(|Element { data, comment, .. }| Shown {
+    Ok(found.map(|Element { data, comment, .. }| NftPort {
         to: parse_target(&data),
         owner: comment,
     }))
