@@ -3,7 +3,7 @@
 
 use crate::Cause;
 use crate::kernel::Kernel;
-use crate::sys::nft::Spot;
+use crate::sys::nft::ElementKey;
 use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Verb};
 use nix::errno::Errno;
 
@@ -54,7 +54,7 @@ pub(crate) trait Effect {
     }
 
     /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
-    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::firewalld;
-use crate::sys::nft::{Spot, del_all};
+use crate::sys::nft::{ElementKey, del_all};
 use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::firewall::Gate;
@@ -38,7 +38,7 @@ impl Effect for Firewall {
         del(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         all.extend(addrs::owned(kernel.nft()?, self)?);
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::store::holder::{self, Sibling};
 use crate::store::lock::Lock;
 use crate::store::record;
 use crate::sys::conntrack;
-use crate::sys::nft::Spot;
+use crate::sys::nft::ElementKey;
 use crate::{Cause, Doing, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{
@@ -35,7 +35,7 @@ impl Effect for HostPorts {
         add(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         give_up(kernel, self, all)
     }
 
@@ -82,7 +82,7 @@ fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
 pub(super) fn give_up(
     kernel: &mut Kernel,
     all: &HostPorts,
-    elements: &mut Vec<Spot>,
+    elements: &mut Vec<ElementKey>,
 ) -> Result<(), Cause> {
     hand_over(kernel, &all.container_id, &all.owner)?;
     let by_ebpf = if all.way().is_some() {
