@@ -9,7 +9,7 @@ use super::thing::moved::{Device, DeviceFact};
 use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
-use super::thing::xsk_guard::Hold;
+use super::thing::xsk_guard::XskBinding;
 use super::thing::{Firewall, LinkRef, Neigh, Route, Rule};
 use crate::name::{IfName, LinkName, Mac, Ns};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ pub struct Facts {
     /// Limits of packet sockets by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
     /// Attachments whose `AF_XDP` sockets are guarded.
-    pub xsk_guards: Vec<Hold>,
+    pub xsk_guards: Vec<XskBinding>,
     /// The ends on the host's side of veths of the container.
     pub peers: BTreeMap<LinkRef, LinkRef>,
     /// Cookie of the container's network namespace; none before Linux 5.14.
