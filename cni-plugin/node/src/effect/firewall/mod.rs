@@ -1,7 +1,7 @@
 //! Forwarding for containers: the kernel, the records and others that drop, together.
 
 pub mod addrs;
-pub mod gate;
+pub mod forward_accept;
 pub mod isolation;
 mod legacy;
 
@@ -92,7 +92,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     addrs::add(socket, what)?;
     match &what.gate {
         Gate::Chains { admin } if is_shut => {
-            gate::open(socket, &what.addrs, admin)?;
+            forward_accept::open(socket, &what.addrs, admin)?;
             legacy::open(&what.legacy)
         }
         Gate::Chains { .. } => Ok(()),
@@ -107,7 +107,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
 fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     match &what.gate {
         Gate::Chains { admin } => {
-            let mut shut = gate::shut(kernel.nft()?, &what.addrs, admin)?;
+            let mut shut = forward_accept::shut(kernel.nft()?, &what.addrs, admin)?;
             shut.extend(legacy::shut(&what.legacy)?);
             Ok(shut)
         }
