@@ -1,6 +1,6 @@
 //! Links: how they come and go, and what the kernel shows of them.
 
-mod leaving;
+mod deletion_queue;
 pub(crate) mod make;
 mod tap;
 pub(crate) mod unmake;
