@@ -1,7 +1,7 @@
 //! The facts that were read from the host before deciding.
 
 use super::feature::Feature;
-use super::ladder::Queue;
+use super::queue_fallback::Queue;
 use super::step::Step;
 use super::thing::advertised::Advertised;
 use super::thing::host_ports::{EbpfCounts, Entrance, HostPortFact};
@@ -275,7 +275,7 @@ impl Facts {
     }
 
     /// The best that the kernel shapes by; none where it can't. Known where
-    /// [`super::ladder::LADDER`] was asked for.
+    /// [`super::queue_fallback::LADDER`] was asked for.
     pub fn best_queue(&self) -> Option<Queue> {
         Queue::best(|feature| self.has(feature))
     }

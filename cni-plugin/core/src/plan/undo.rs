@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::name::IfName;
     use crate::plan::facts::LinkFact;
-    use crate::plan::ladder::Queue;
+    use crate::plan::queue_fallback::Queue;
     use crate::plan::thing::shaping::{Rate, Shaper, Toward};
     use crate::plan::thing::{Addr, LinkAttr, LinkKind, Masquerade, Moved, Shaping, XskGuard};
 

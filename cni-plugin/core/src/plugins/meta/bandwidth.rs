@@ -8,7 +8,7 @@ use crate::cni::{AddResult, Error, Interface};
 use crate::ipam::Lease;
 use crate::name::Ns;
 use crate::plan::facts::LinkFact;
-use crate::plan::ladder::{ASKED, LADDER, Queue};
+use crate::plan::queue_fallback::{ASKED, LADDER, Queue};
 use crate::plan::step::{Kind, Step};
 use crate::plan::thing::link::IpvlanMode;
 use crate::plan::thing::shaping::{Shaper, Toward};

@@ -11,7 +11,7 @@ use crate::sys::rtnl::tc::{self, Class};
 use crate::{Cause, Doing, Error};
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
-use braid_core::plan::ladder::Queue;
+use braid_core::plan::queue_fallback::Queue;
 use braid_core::plan::thing::shaping::{ShapedFact, Shaper, Toward, Traffic};
 use braid_core::plan::thing::{LinkRef, Redirect, Shaping, Verb};
 use braid_ebpf_types::shape::{CLASS_FREE, CLASS_SPARSE, FROM_POD, TO_POD};

@@ -9,7 +9,7 @@ pub use fact::{Limit, ProgramFact, ShapedFact, Traffic};
 use super::{LinkRef, State, Verb, lines};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
-use crate::plan::ladder::Queue;
+use crate::plan::queue_fallback::Queue;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
