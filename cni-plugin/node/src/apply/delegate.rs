@@ -3,7 +3,7 @@
 
 use super::within;
 use crate::Doing;
-use crate::sys::writers::Writers;
+use crate::sys::exec_busy::Writers;
 use crate::sys::{executable, outputs};
 use braid_core::cni::bounds::shortened;
 use braid_core::cni::{Command, Error, Json, Owner};
