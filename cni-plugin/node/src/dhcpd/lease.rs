@@ -172,7 +172,7 @@ pub(super) fn session(
     stored: &Stored,
     config: &Config,
     settings: &Settings,
-    dice: &mut dyn FnMut() -> u64,
+    rng: &mut dyn FnMut() -> u64,
 ) -> Session {
     let link = braid_core::ipam::dhcp::session::Link {
         owner: &stored.owner,
@@ -184,6 +184,6 @@ pub(super) fn session(
         link,
         stored.held.clone(),
         (settings.limits, crate::sys::events::now()),
-        dice,
+        rng,
     )
 }

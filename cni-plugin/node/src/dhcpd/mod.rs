@@ -127,7 +127,7 @@ struct Daemon {
     timers: Timers,
     /// The last number that a connection or a lease got.
     last: u64,
-    dice: Box<dyn FnMut() -> u64>,
+    rng: Box<dyn FnMut() -> u64>,
     boot_id: String,
 }
 
@@ -143,7 +143,7 @@ impl Daemon {
             owners: BTreeMap::new(),
             timers: Timers::default(),
             last: 0,
-            dice: Box::new(link::dice()),
+            rng: Box::new(link::rng()),
             boot_id: crate::ipam::dhcp::store::boot_id(),
         }
     }
@@ -212,11 +212,8 @@ impl Daemon {
     fn resume(&mut self) {
         for stored in self.store.list() {
             let whole = stored.owner.whole();
-            let session = stored.session(
-                self.settings.broadcast,
-                self.settings.limits,
-                &mut self.dice,
-            );
+            let session =
+                stored.session(self.settings.broadcast, self.settings.limits, &mut self.rng);
             match (session, stored.place()) {
                 // A link that can't be looked up now can be when the lease is due.
                 (Some(session), Some(_)) => {

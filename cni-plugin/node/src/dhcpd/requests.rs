@@ -85,7 +85,7 @@ impl Daemon {
             held: Held::default(),
             lost: Vec::new(),
         };
-        let session = lease::session(&stored, &config, &self.settings, &mut self.dice);
+        let session = lease::session(&stored, &config, &self.settings, &mut self.rng);
         let mut lease = Lease::new(stored, session);
         lease.waiting.push(waiter);
         crate::tell!("{}: acquiring lease", lease.name());
@@ -133,7 +133,7 @@ impl Daemon {
         crate::tell!("{}: releasing lease", lease.name());
         let held = lease.session.lease().unwrap_or_default();
         if let Some(Ok(place)) = lease.stored.place() {
-            let outputs = lease.session.release(&mut self.dice);
+            let outputs = lease.session.release(&mut self.rng);
             if lease.is_told {
                 held.ips
                     .iter()
@@ -171,7 +171,7 @@ impl Daemon {
                 lease
                     .session
                     .set_broadcast(self.settings.broadcast || place.link.mac != lease.stored.mac);
-                let outputs = lease.session.tick(now(), &mut self.dice);
+                let outputs = lease.session.tick(now(), &mut self.rng);
                 self.carry_out(id, outputs);
             }
             Some(Err(err)) => {
@@ -206,8 +206,8 @@ impl Daemon {
             };
             let packet = &buffer[..len.min(MOST)];
             let outputs = match socket {
-                Socket::V4 => lease.session.take4(packet, from, now(), &mut self.dice),
-                Socket::V6 => lease.session.take6(packet, now(), &mut self.dice),
+                Socket::V4 => lease.session.take4(packet, from, now(), &mut self.rng),
+                Socket::V6 => lease.session.take6(packet, now(), &mut self.rng),
             };
             self.carry_out(id, outputs);
         }

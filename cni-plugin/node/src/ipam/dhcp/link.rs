@@ -171,7 +171,7 @@ fn seen(body: &[u8]) -> Option<LinkNow> {
 }
 
 /// Random numbers of the kernel.
-pub fn dice() -> impl FnMut() -> u64 {
+pub fn rng() -> impl FnMut() -> u64 {
     let mut source = File::open("/dev/urandom").ok();
     move || {
         let mut bytes = [0; 8];

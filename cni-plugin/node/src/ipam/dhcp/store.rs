@@ -170,7 +170,7 @@ pub fn boot_id() -> String {
 
 impl Stored {
     /// The session that goes on with the leases; `None` where the configuration is not what it was.
-    pub fn session(&self, broadcast: bool, limits: Limits, dice: Dice<'_>) -> Option<Session> {
+    pub fn session(&self, broadcast: bool, limits: Limits, rng: Dice<'_>) -> Option<Session> {
         let config = self.config()?;
         let link = Link {
             owner: &self.owner,
@@ -182,7 +182,7 @@ impl Stored {
             link,
             self.held.clone(),
             (limits, crate::sys::events::now()),
-            dice,
+            rng,
         ))
     }
 

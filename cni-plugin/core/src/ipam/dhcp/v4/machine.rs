@@ -120,7 +120,7 @@ impl Client {
         message: &Message,
         from: Mac,
         now: Duration,
-        dice: Dice<'_>,
+        rng: Dice<'_>,
     ) -> Events<Identity> {
         let is_answer =
             message.is_reply && message.xid == self.state.xid && message.mac == self.protocol.mac;
@@ -129,7 +129,7 @@ impl Client {
         };
         let said = Lease::of(message, from, now);
         match (&self.state.phase, kind, said) {
-            (Phase::Selecting, Kind::Offer, Some(offer)) => self.accept(offer, now, dice),
+            (Phase::Selecting, Kind::Offer, Some(offer)) => self.accept(offer, now, rng),
             (Phase::Requesting { offer, .. }, Kind::Ack, Some(lease))
                 if lease.server == offer.server =>
             {
@@ -138,7 +138,7 @@ impl Client {
             (Phase::Requesting { offer, .. }, Kind::Nak, _)
                 if message.addresses(SERVER_ID).contains(&offer.server) =>
             {
-                self.refuse_offer(now, dice)
+                self.refuse_offer(now, rng)
             }
             (Phase::Renewing | Phase::Rebinding, Kind::Ack, Some(mut lease)) => {
                 let same = self.lease().filter(|held| held.address == lease.address);
@@ -146,16 +146,16 @@ impl Client {
                 lease.prefix_len = lease.prefix_len.or(same.and_then(|held| held.prefix_len));
                 self.bind(lease)
             }
-            (Phase::Renewing | Phase::Rebinding, Kind::Nak, _) => self.refuse_lease(now, dice),
+            (Phase::Renewing | Phase::Rebinding, Kind::Nak, _) => self.refuse_lease(now, rng),
             _ => Vec::new(),
         }
     }
 
     /// The packet that gives the lease back; its sender is the address that it is about. The client
     /// ends.
-    pub fn release(&mut self, dice: Dice<'_>) -> Option<Packet> {
+    pub fn release(&mut self, rng: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
-        let mut message = Message::new(Kind::Release, number(dice), self.protocol.mac);
+        let mut message = Message::new(Kind::Release, number(rng), self.protocol.mac);
         message.ciaddr = lease.address;
         message
             .options

@@ -72,7 +72,7 @@ impl Protocol for Identity {
 
 impl Client {
     /// Takes a message.
-    pub fn take(&mut self, message: &Message, now: Duration, dice: Dice<'_>) -> Events<Identity> {
+    pub fn take(&mut self, message: &Message, now: Duration, rng: Dice<'_>) -> Events<Identity> {
         let Identity { duid, iaid } = &self.protocol;
         let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
         let Some(server) = message.get(SERVER_ID).filter(|_| is_own && self.listens()) else {
@@ -93,29 +93,29 @@ impl Client {
             // hold up the container.
             (Phase::Selecting, Some(offer)) if is(Kind::Advertise) => {
                 // Each exchange has a number of its own.
-                self.turn(Phase::Selecting, now, dice);
-                self.accept(offer, now, dice)
+                self.turn(Phase::Selecting, now, rng);
+                self.accept(offer, now, rng)
             }
             (Phase::Requesting { .. } | Phase::Renewing | Phase::Rebinding, Some(lease))
                 if is(Kind::Reply) =>
             {
                 self.bind(lease)
             }
-            (Phase::Requesting { .. }, None) if is(Kind::Reply) => self.refuse_offer(now, dice),
+            (Phase::Requesting { .. }, None) if is(Kind::Reply) => self.refuse_offer(now, rng),
             (Phase::Renewing | Phase::Rebinding, None) if is(Kind::Reply) => {
-                self.refuse_lease(now, dice)
+                self.refuse_lease(now, rng)
             }
             _ => Vec::new(),
         }
     }
 
     /// The message that gives the lease back. The client ends.
-    pub fn release(&mut self, dice: Dice<'_>) -> Option<Vec<u8>> {
+    pub fn release(&mut self, rng: Dice<'_>) -> Option<Vec<u8>> {
         let lease = self.end()?;
         let Identity { duid, iaid } = &self.protocol;
         let mut message = Message::new(
             Kind::Release,
-            xid(number(dice)),
+            xid(number(rng)),
             duid,
             (*iaid, Some(lease.address)),
         );
@@ -142,7 +142,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn dice() -> u64 {
+    fn rng() -> u64 {
         0x1234_5678_0000_06f8
     }
 
@@ -165,14 +165,14 @@ mod tests {
             Limits::default(),
             None,
             at(100),
-            &mut dice,
+            &mut rng,
         );
-        let solicit = sent(&client.tick(at(100), &mut dice));
+        let solicit = sent(&client.tick(at(100), &mut rng));
         assert_eq!(solicit.kind, Kind::Solicit as u8);
         let request = sent(&client.take(
             &reply(&client, Kind::Advertise, &solicit, 100),
             at(100),
-            &mut dice,
+            &mut rng,
         ));
         assert_eq!(
             (request.kind, request.get(SERVER_ID)),
@@ -181,7 +181,7 @@ mod tests {
         let events = client.take(
             &reply(&client, Kind::Reply, &request, 100),
             at(100),
-            &mut dice,
+            &mut rng,
         );
         assert_eq!(events, [Event::Bound]);
         client
@@ -192,17 +192,13 @@ mod tests {
         let mut client = bound();
         assert_eq!(client.lease().map(|lease| lease.address), Some(ADDRESS));
         assert_eq!((client.next(), client.listens()), (Some(at(150)), false));
-        let renew = sent(&client.tick(at(150), &mut dice));
+        let renew = sent(&client.tick(at(150), &mut rng));
         assert_eq!(
             (renew.kind, renew.get(SERVER_ID).is_some()),
             (Kind::Renew as u8, true)
         );
         assert_eq!(
-            client.take(
-                &reply(&client, Kind::Reply, &renew, 100),
-                at(151),
-                &mut dice
-            ),
+            client.take(&reply(&client, Kind::Reply, &renew, 100), at(151), &mut rng),
             [Event::Bound]
         );
         assert_eq!(client.next(), Some(at(201)));
@@ -214,7 +210,7 @@ mod tests {
         let mut kinds = Vec::new();
         loop {
             let now = client.next().expect("something to do");
-            let events = client.tick(now, &mut dice);
+            let events = client.tick(now, &mut rng);
             let kind = sent(&events).kind;
             if kinds.last().is_none_or(|(last, _)| *last != kind) {
                 kinds.push((kind, now.as_secs()));
@@ -237,8 +233,8 @@ mod tests {
     #[test]
     fn a_refusal_ends_the_lease_and_begins_anew() {
         let mut client = bound();
-        let renew = sent(&client.tick(at(150), &mut dice));
-        let events = client.take(&reply(&client, Kind::Reply, &renew, 0), at(150), &mut dice);
+        let renew = sent(&client.tick(at(150), &mut rng));
+        let events = client.take(&reply(&client, Kind::Reply, &renew, 0), at(150), &mut rng);
         assert!(
             matches!(&events[..], [Event::Lost(..), Event::Send(_)]),
             "{events:?}"
@@ -249,13 +245,13 @@ mod tests {
     #[test]
     fn a_message_to_another_client_or_of_another_exchange_is_not_heard() {
         let mut client = bound();
-        let renew = sent(&client.tick(at(150), &mut dice));
+        let renew = sent(&client.tick(at(150), &mut rng));
         let mut other = reply(&client, Kind::Reply, &renew, 100);
         other.xid = [9; 3];
-        assert_eq!(client.take(&other, at(150), &mut dice), []);
+        assert_eq!(client.take(&other, at(150), &mut rng), []);
         let mut other = reply(&client, Kind::Reply, &renew, 100);
         other.options[0].1 = vec![9];
-        assert_eq!(client.take(&other, at(150), &mut dice), []);
+        assert_eq!(client.take(&other, at(150), &mut rng), []);
     }
 
     #[test]
@@ -265,12 +261,12 @@ mod tests {
             Limits::default(),
             None,
             at(100),
-            &mut dice,
+            &mut rng,
         );
         let mut last = Vec::new();
         while let Some(now) = client.next() {
             assert!(now <= at(308));
-            last = client.tick(now, &mut dice);
+            last = client.tick(now, &mut rng);
         }
         assert_eq!(last, [Event::GaveUp]);
     }
@@ -279,12 +275,12 @@ mod tests {
     fn a_release_names_server_and_address() {
         let mut client = bound();
         let release =
-            Message::decode(&client.release(&mut dice).expect("a lease")).expect("a message");
+            Message::decode(&client.release(&mut rng).expect("a lease")).expect("a message");
         assert_eq!(
             (release.kind, release.get(SERVER_ID)),
             (Kind::Release as u8, Some(&[0, 1, 9][..]))
         );
-        assert_eq!((client.next(), client.release(&mut dice)), (None, None));
+        assert_eq!((client.next(), client.release(&mut rng)), (None, None));
     }
 
     #[test]
@@ -294,16 +290,16 @@ mod tests {
             Limits::default(),
             None,
             at(100),
-            &mut dice,
+            &mut rng,
         );
-        let solicit = sent(&client.tick(at(100), &mut dice));
+        let solicit = sent(&client.tick(at(100), &mut rng));
         sent(&client.take(
             &reply(&client, Kind::Advertise, &solicit, 100),
             at(100),
-            &mut dice,
+            &mut rng,
         ));
         let release =
-            Message::decode(&client.release(&mut dice).expect("an address")).expect("a message");
+            Message::decode(&client.release(&mut rng).expect("an address")).expect("a message");
         assert_eq!(release.kind, Kind::Release as u8);
     }
 
