@@ -3,7 +3,7 @@
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
 use crate::kernel::Kernel;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::cni::Owner;
 use braid_core::name::{IfName, Mac};
 use braid_core::plan::step::{Kind, Legacy, Step};

@@ -2,7 +2,7 @@
 //! and output.
 
 use super::within;
-use crate::Doing;
+use crate::Context;
 use crate::sys::exec_busy::Writers;
 use crate::sys::{executable, outputs};
 use braid_core::cni::bounds::shortened;

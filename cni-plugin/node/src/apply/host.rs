@@ -10,7 +10,7 @@ use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::{NODE, Root};
 use crate::sys::netns::NetNs;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::cni;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info;

@@ -8,7 +8,7 @@ use crate::effect::{self, masquerade};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::store::record::{self, Record};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::thing::Thing;
 use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::{Feature, Step};

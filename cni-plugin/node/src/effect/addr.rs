@@ -4,7 +4,7 @@ use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::plan::facts::{AddrFact, Facts};
 use braid_core::plan::thing::{Addr, LinkRef, Verb};
 use ipnet::IpNet;

@@ -17,7 +17,7 @@ use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
 use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
 use crate::sys::nft::read::{Element, element, elements};
 use crate::sys::nft::{ElementKey, IFNAME_LEN, TABLE, del_all_in, first_that_fits, ifname, name};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, Mac};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::MacCheck;

@@ -27,7 +27,7 @@ use crate::sys::nft::read::{Element, elements};
 use crate::sys::nft::{
     ElementKey, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those,
 };
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Masquerade, Verb};
 use ipnet::IpNet;

@@ -4,7 +4,7 @@ use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, KernelError, Socket, attr, attributes_of, find};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::{Facts, RouteFact};
 use braid_core::plan::thing::{LinkRef, Route, Verb};

@@ -4,7 +4,7 @@ use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::Verb;

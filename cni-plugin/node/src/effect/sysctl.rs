@@ -7,7 +7,7 @@ use crate::sys::netlink::Socket;
 use crate::sys::release::is_at_least;
 use crate::sys::rtnl::{self, netconf};
 use crate::sys::sysctl;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::Facts;
 use braid_core::plan::step::Step;

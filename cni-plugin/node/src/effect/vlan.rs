@@ -5,7 +5,7 @@ use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{attributes_of, find};
 use crate::sys::rtnl::{self, emit, u16_of, u32_of};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::IfName;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::vlan::Vlan;

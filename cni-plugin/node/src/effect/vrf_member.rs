@@ -5,7 +5,7 @@ use super::{Effect, link};
 use crate::kernel::Kernel;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{by_index, set_master};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::thing::{Link, LinkKind, VrfMember};

@@ -22,7 +22,7 @@ use crate::sys::nft::TABLE;
 use crate::sys::nft::batch::{Batch, Family, RulePosition, SUBSYS};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::read::{Rule, rules};
-use crate::{Cause, Doing};
+use crate::{Cause, Context};
 use braid_core::plan::thing::firewall::MARK as BIT;
 use nix::errno::Errno;
 use std::net::IpAddr;

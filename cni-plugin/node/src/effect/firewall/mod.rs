@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::firewalld;
 use crate::sys::nft::{ElementKey, del_all};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::thing::{Firewall, Verb};

@@ -15,7 +15,7 @@ use crate::store::lock::Lock;
 use crate::store::record;
 use crate::sys::conntrack;
 use crate::sys::nft::ElementKey;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{
     EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol,

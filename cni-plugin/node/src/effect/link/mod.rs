@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 pub(crate) use crate::kernel::link::{INFO_LEN, ifla, list, of_index, parse};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::by_index;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Link, LinkRef, Verb};

@@ -8,7 +8,7 @@ use super::{Effect, Transport, found, link, redirect};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::queue_fallback::Queue;

@@ -10,7 +10,7 @@ mod sockets;
 use super::Effect;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::xsk_guard::XskBinding;

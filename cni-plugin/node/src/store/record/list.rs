@@ -4,7 +4,7 @@
 use super::folder::{is_readable, part_name};
 use super::{Key, Record};
 use crate::sys::{free_space, private};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::cni::Owner;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

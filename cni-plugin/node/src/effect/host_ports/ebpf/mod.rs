@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, link, tc};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::Hook;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{

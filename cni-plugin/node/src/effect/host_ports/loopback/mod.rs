@@ -7,7 +7,7 @@ pub(crate) mod programs;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netns;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
