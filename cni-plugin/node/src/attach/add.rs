@@ -5,7 +5,7 @@ use super::del;
 use super::device_file::DeviceFile;
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::planner::Planner;
 use super::routes;
 use super::teardown::Teardown;
@@ -118,7 +118,7 @@ fn reserve_alone(
     let Wanted {
         attachment, chain, ..
     } = wanted;
-    let known = Known::of(root, chain.network());
+    let known = NodeState::of(root, chain.network());
     let host = known.host_of(attachment);
     let results = [Some(AddResult::from(
         ipam.reserve(&chain.owner(attachment), host)?,
@@ -454,7 +454,10 @@ fn lease(
     let lease = match &chain.items[at].addresses {
         AddressSource::Nobody => return Ok(None),
         AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| {
-            let (owner, known) = (chain.owner(attachment), Known::of(root, chain.network()));
+            let (owner, known) = (
+                chain.owner(attachment),
+                NodeState::of(root, chain.network()),
+            );
             let host = known.host_of(attachment);
             match claim {
                 Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, host),

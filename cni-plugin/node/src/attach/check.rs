@@ -3,7 +3,7 @@
 use super::add::open_host;
 use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{Invocation, Wanted};
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::{reconstruct, recorded};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Record};
@@ -132,7 +132,7 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
     match &item.addresses {
         AddressSource::Nobody => Ok(()),
         AddressSource::Ours(ipam) => {
-            let known = Known::of(root, chain.network());
+            let known = NodeState::of(root, chain.network());
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
         AddressSource::Foreign(ipam) => chain

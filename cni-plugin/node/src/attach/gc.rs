@@ -3,7 +3,7 @@
 
 use super::chain::{AddressSource, BRAID, Chain, Runner};
 use super::del::collect;
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::orphans::{records, sweep, sweep_empty};
 use super::recorded::host_locals;
 use super::unrecorded::forget_unlisted;
@@ -146,7 +146,7 @@ pub fn collect_networks<'c>(
             .iter()
             .flat_map(|owner| [owner.short(), owner.whole()])
             .collect();
-        kept.push((Known::of(machine.root(), network), texts));
+        kept.push((NodeState::of(machine.root(), network), texts));
     }
     let is_lost = |text: &str| {
         let mut of = kept.iter().filter(|(known, kept)| {
@@ -173,9 +173,9 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
     let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            AddressSource::Ours(ipam) => {
-                ipam.gc(kept, Known::of(root, chain.network()).host()).err()
-            }
+            AddressSource::Ours(ipam) => ipam
+                .gc(kept, NodeState::of(root, chain.network()).host())
+                .err(),
             AddressSource::Foreign(ipam) if tells_foreign => {
                 chain.delegate(ipam, at, Command::Gc, None, None).err()
             }

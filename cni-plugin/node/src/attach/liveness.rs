@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 /// Containers of a network that may still be alive.
 #[derive(Debug)]
-pub struct Known {
+pub struct NodeState {
     /// Folder of the records.
     records_at: PathBuf,
     /// Folder of the lease index.
@@ -37,7 +37,7 @@ pub struct Known {
     is_quiet: bool,
 }
 
-impl Known {
+impl NodeState {
     /// Of the network with this name.
     pub fn of(root: &Root, network: &str) -> Self {
         let cache = LibcniCache {
@@ -93,7 +93,7 @@ impl Known {
     }
 }
 
-impl Liveness for Known {
+impl Liveness for NodeState {
     fn network(&self) -> &str {
         &self.cache.network
     }

@@ -3,7 +3,7 @@
 use super::chain::{AddressSource, Chain, Item, Runner};
 use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
 use super::lease_request::LeaseRequest;
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::planner::Planner;
 use super::routes;
 use crate::apply::host::Host;
@@ -39,7 +39,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         return Ok(addresses(
             &chain.face,
             chain,
-            &ipam.peek(Known::of(host.root(), chain.network()).host())?,
+            &ipam.peek(NodeState::of(host.root(), chain.network()).host())?,
         ));
     }
     let mut planner = Planner::new(&call.wanted);
@@ -123,7 +123,7 @@ fn look_up(
         AddressSource::Nobody => Ok((None, Vec::new())),
         AddressSource::Ours(ipam) => {
             let lease = ask.lease(&**ipam, |ipam| {
-                ipam.peek(Known::of(root, chain.network()).host())
+                ipam.peek(NodeState::of(root, chain.network()).host())
             })?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))

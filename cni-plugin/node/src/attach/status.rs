@@ -2,7 +2,7 @@
 
 use super::chain::{AddressSource, Chain, Runner};
 use super::gc::mend;
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
@@ -83,7 +83,7 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     match &item.addresses {
         AddressSource::Nobody => Ok(()),
         AddressSource::Ours(ipam) => {
-            let known = Known::of(host.root(), chain.network());
+            let known = NodeState::of(host.root(), chain.network());
             ipam.status(known.host()).map(|note| say(chain, note, host))
         }
         AddressSource::Foreign(ipam) => chain
@@ -110,7 +110,7 @@ pub fn full(records: &[Record], root: &Root) -> Vec<String> {
             }
             seen.push(pool);
             let network = chain.network();
-            let said = host_local::full(config, Known::of(root, network).host())
+            let said = host_local::full(config, NodeState::of(root, network).host())
                 .unwrap_or_else(|err| Some(err.to_string()));
             sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
         }

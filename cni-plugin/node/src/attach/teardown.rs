@@ -4,7 +4,7 @@
 use super::chain::{AddressSource, Runner};
 use super::device_file;
 use super::invocation::{Place, Wanted, call, is_foreign, places};
-use super::liveness::Known;
+use super::liveness::NodeState;
 use crate::apply::executor::OnError;
 use crate::apply::host::Host;
 use crate::store::record::{Attached, Record};
@@ -279,7 +279,7 @@ impl Teardown<'_> {
             // They are the claim's.
             (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, AddressSource::Ours(ipam)) => {
-                let known = Known::of(host.root(), chain.network());
+                let known = NodeState::of(host.root(), chain.network());
                 return ipam
                     .release(&chain.owner(attachment), known.host_of(attachment))
                     .map(drop);
