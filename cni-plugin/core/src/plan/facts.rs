@@ -358,7 +358,7 @@ impl Facts {
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {
-            step.foresee(&mut self);
+            step.predict(&mut self);
         }
         self
     }

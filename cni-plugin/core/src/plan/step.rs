@@ -195,11 +195,11 @@ impl Step {
     }
 
     /// Notes in `facts` what will be there, as far as a later plugin of the same plan may ask.
-    pub fn foresee(&self, facts: &mut Facts) {
+    pub fn predict(&self, facts: &mut Facts) {
         match self {
             Self::Ensure(Thing::Link(link)) if facts.links.contains_key(&link.at) => {}
-            Self::Add(thing) | Self::Ensure(thing) => thing.state().foresee(facts),
-            Self::Set { at, to, .. } => to.foresee(at, facts),
+            Self::Add(thing) | Self::Ensure(thing) => thing.state().predict(facts),
+            Self::Set { at, to, .. } => to.predict(at, facts),
             Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {}
         }
     }
