@@ -1,7 +1,7 @@
 //! Changes of a lease's link: it comes up, an address goes with its routes and rules, the next one
 //! comes.
 
-use super::lease::Lease;
+use super::lease::ServedLease;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::observe::observe;
 use crate::ipam::dhcp::link::ContainerLink;
@@ -15,7 +15,7 @@ use braid_core::plugins::interface;
 use braid_core::plugins::readdress::{self, Routing};
 use nix::errno::Errno;
 
-impl Lease {
+impl ServedLease {
     /// Sets the link up.
     pub(super) fn set_up(&self, place: &ContainerLink) {
         self.on_link(place, |at, kernel| {

@@ -21,7 +21,7 @@ use crate::sys::activation;
 use crate::sys::events::{self, END, Events, TIME};
 use braid_core::ipam::dhcp::timing::Limits;
 use connection::Connection;
-use lease::{Lease, Socket};
+use lease::{ServedLease, Socket};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -121,7 +121,7 @@ struct Daemon {
     events: Events,
     _lock: File,
     connections: BTreeMap<u64, Connection>,
-    leases: BTreeMap<u64, Lease>,
+    leases: BTreeMap<u64, ServedLease>,
     /// The lease of each owner, by its text.
     owners: BTreeMap<String, u64>,
     timers: Timers,
@@ -217,7 +217,7 @@ impl Daemon {
             match (session, stored.place()) {
                 // A link that can't be looked up now can be when the lease is due.
                 (Some(session), Some(_)) => {
-                    let lease = Lease::resumed(stored, session);
+                    let lease = ServedLease::resumed(stored, session);
                     self.insert(lease);
                 }
                 (session, _) => {

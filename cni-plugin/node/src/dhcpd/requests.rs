@@ -1,7 +1,7 @@
 //! Calls of plugins, packets of servers and times: what each changes of a lease.
 
 use super::Daemon;
-use super::lease::{self, Lease, Packet, Socket, Waiter};
+use super::lease::{self, Packet, ServedLease, Socket, Waiter};
 use crate::ipam::dhcp::link::ContainerLink;
 use crate::ipam::dhcp::store::Stored;
 use crate::sys::events::now;
@@ -86,7 +86,7 @@ impl Daemon {
             lost: Vec::new(),
         };
         let session = lease::session(&stored, &config, &self.settings, &mut self.rng);
-        let mut lease = Lease::new(stored, session);
+        let mut lease = ServedLease::new(stored, session);
         lease.waiting.push(waiter);
         crate::tell!("{}: acquiring lease", lease.name());
         if !place.link.is_up {
@@ -114,7 +114,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn insert(&mut self, lease: Lease) -> u64 {
+    pub(super) fn insert(&mut self, lease: ServedLease) -> u64 {
         self.last += 1;
         self.owners.insert(lease.name(), self.last);
         self.timers.set(self.last, lease.session.next());

@@ -35,9 +35,9 @@ pub enum Output {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// By DHCPv4.
-    pub v4: Option<v4::Lease>,
+    pub v4: Option<v4::LeaseV4>,
     /// By DHCPv6.
-    pub v6: Option<v6::Lease>,
+    pub v6: Option<v6::LeaseV6>,
 }
 
 /// The link and its owner, as servers get to know them.
@@ -228,7 +228,7 @@ impl Session {
     }
 }
 
-fn whole(lease: &v6::Lease) -> IpConfig {
+fn whole(lease: &v6::LeaseV6) -> IpConfig {
     IpConfig {
         address: Ipv6Net::from(lease.address).into(),
         gateway: None,
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_held_lease_is_kept_while_the_other_family_is_looked_for() {
         let terms = super::super::timing::Terms::new(Duration::ZERO, 100, None, None);
-        let lease = v6::Lease {
+        let lease = v6::LeaseV6 {
             address: "fd00::7".parse().unwrap(),
             server: vec![1],
             terms,

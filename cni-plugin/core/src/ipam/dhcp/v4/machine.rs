@@ -2,7 +2,7 @@
 
 use super::message::Kind;
 use super::number::{CLIENT_ID, MAX_SIZE, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID};
-use super::{Identity, Lease, Message, frame};
+use super::{Identity, LeaseV4, Message, frame};
 use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use crate::name::Mac;
@@ -22,12 +22,12 @@ pub struct Packet {
 }
 
 /// News of a client.
-pub type Event = client::Event<Packet, Lease>;
+pub type Event = client::Event<Packet, LeaseV4>;
 
 /// A client.
 pub type Client = client::Client<Identity>;
 
-impl Leased for Lease {
+impl Leased for LeaseV4 {
     type Address = Ipv4Addr;
 
     fn address(&self) -> Ipv4Addr {
@@ -40,10 +40,10 @@ impl Leased for Lease {
 }
 
 impl Protocol for Identity {
-    type Lease = Lease;
+    type Lease = LeaseV4;
     type Packet = Packet;
 
-    fn packet(&self, state: &State<Lease>, now: Duration) -> Option<Packet> {
+    fn packet(&self, state: &State<LeaseV4>, now: Duration) -> Option<Packet> {
         let held = state.lease.as_ref();
         match &state.phase {
             Phase::Selecting => Some(self.discover(state, now)),
@@ -60,7 +60,7 @@ impl Protocol for Identity {
 }
 
 impl Identity {
-    fn discover(&self, state: &State<Lease>, now: Duration) -> Packet {
+    fn discover(&self, state: &State<LeaseV4>, now: Duration) -> Packet {
         let mut message = self.message(Kind::Discover, state, now);
         message.options.extend(
             state
@@ -70,7 +70,7 @@ impl Identity {
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
-    fn request(&self, offer: &Lease, state: &State<Lease>, now: Duration) -> Packet {
+    fn request(&self, offer: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Packet {
         let mut message = self.message(Kind::Request, state, now);
         message
             .options
@@ -81,14 +81,14 @@ impl Identity {
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
-    fn prolonging(&self, lease: &Lease, state: &State<Lease>, now: Duration) -> Message {
+    fn prolonging(&self, lease: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Message {
         let mut message = self.message(Kind::Request, state, now);
         // The client has its address, and can be answered there.
         (message.ciaddr, message.broadcast) = (lease.address, false);
         self.complete(message)
     }
 
-    fn message(&self, kind: Kind, state: &State<Lease>, now: Duration) -> Message {
+    fn message(&self, kind: Kind, state: &State<LeaseV4>, now: Duration) -> Message {
         let secs = u16::try_from(now.saturating_sub(state.since).as_secs()).unwrap_or(u16::MAX);
         Message {
             secs,
@@ -127,7 +127,7 @@ impl Client {
         let Some(kind) = message.kind().filter(|_| is_answer && self.listens()) else {
             return Vec::new();
         };
-        let said = Lease::of(message, from, now);
+        let said = LeaseV4::of(message, from, now);
         match (&self.state.phase, kind, said) {
             (Phase::Selecting, Kind::Offer, Some(offer)) => self.accept(offer, now, rng),
             (Phase::Requesting { offer, .. }, Kind::Ack, Some(lease))
@@ -178,7 +178,7 @@ fn to_all(from: Ipv4Addr, message: &Message) -> Packet {
     }
 }
 
-fn to_server(lease: &Lease, message: &Message) -> Packet {
+fn to_server(lease: &LeaseV4, message: &Message) -> Packet {
     let bytes = frame::encode(lease.address, lease.server, &message.encode());
     Packet {
         bytes,

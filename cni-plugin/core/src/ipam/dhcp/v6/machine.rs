@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
+pub struct LeaseV6 {
     /// The address. Other hosts need not be on the link because they share a prefix with it (RFC
     /// 5942).
     pub address: Ipv6Addr,
@@ -22,12 +22,12 @@ pub struct Lease {
 }
 
 /// News of a client; what it sends is for all servers of the link.
-pub type Event = client::Event<Vec<u8>, Lease>;
+pub type Event = client::Event<Vec<u8>, LeaseV6>;
 
 /// A client.
 pub type Client = client::Client<Identity>;
 
-impl Leased for Lease {
+impl Leased for LeaseV6 {
     type Address = Ipv6Addr;
 
     fn address(&self) -> Ipv6Addr {
@@ -40,10 +40,10 @@ impl Leased for Lease {
 }
 
 impl Protocol for Identity {
-    type Lease = Lease;
+    type Lease = LeaseV6;
     type Packet = Vec<u8>;
 
-    fn packet(&self, state: &State<Lease>, now: Duration) -> Option<Vec<u8>> {
+    fn packet(&self, state: &State<LeaseV6>, now: Duration) -> Option<Vec<u8>> {
         let held = state.lease.as_ref();
         let (kind, address, server) = match &state.phase {
             Phase::Selecting => (Kind::Solicit, state.wish, None),
@@ -81,7 +81,7 @@ impl Client {
         let granted = message.granted(*iaid).map(|granted| {
             let set = |seconds| Some(seconds).filter(|seconds| *seconds > 0);
             let terms = Terms::new(now, granted.valid, set(granted.renew), set(granted.rebind));
-            Lease {
+            LeaseV6 {
                 address: granted.address,
                 server: server.to_vec(),
                 terms,
