@@ -17,7 +17,7 @@ use crate::store::record::{self, Record};
 use crate::store::root::Root;
 use braid_core::cni::{Attachment, Owner};
 use braid_core::plan::Facts;
-use braid_core::plan::step::{Kind, Step};
+use braid_core::plan::step::{OwnedKind, Step};
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -145,8 +145,12 @@ impl Liveness for NodeState {
 /// it is not to be reached by its ports. The rest is left to its DEL or GC, which may hold locks
 /// that this call needs.
 fn end_rules(owner: &Owner) -> Vec<Error> {
-    let steps = [Kind::HostPorts, Kind::Masquerades, Kind::Firewall]
-        .map(|kind| Step::Forget(kind, owner.short()));
+    let steps = [
+        OwnedKind::HostPorts,
+        OwnedKind::Masquerades,
+        OwnedKind::Firewall,
+    ]
+    .map(|kind| Step::Forget(kind, owner.short()));
     match Kernel::open(None) {
         Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
         Err(err) => vec![err],

@@ -9,7 +9,7 @@ use crate::ipam::Lease;
 use crate::name::Ns;
 use crate::plan::facts::LinkFact;
 use crate::plan::queue_fallback::{ASKED, LADDER, Queue};
-use crate::plan::step::{Kind, Step};
+use crate::plan::step::{OwnedKind, Step};
 use crate::plan::thing::link::IpvlanMode;
 use crate::plan::thing::shaping::{Shaper, Toward};
 use crate::plan::thing::{
@@ -452,7 +452,7 @@ impl Plugin for Bandwidth {
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![
             Step::del(PacketGuard::any(call.pod())),
-            Step::Forget(Kind::XskGuards, call.owner.short()),
+            Step::Forget(OwnedKind::XskGuards, call.owner.short()),
             Step::del(Link::any(LinkRef::host(call.reference_ifb()))),
             Step::del(Link::any(call.ifb(Ns::Host))),
             Step::del(Link::any(call.ifb(Ns::Pod))),

@@ -6,7 +6,7 @@ use crate::cni::{AddResult, Error, Interface, Json, NetConf, Owner};
 use crate::ipam::Lease;
 use crate::name::{Mac, Ns};
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{Kind, Legacy, Step};
+use crate::plan::step::{Legacy, OwnedKind, Step};
 use crate::plan::thing::condition::Conditions;
 use crate::plan::thing::host_ports::{
     Backend, EbpfCounts, EbpfPath, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target,
@@ -505,7 +505,7 @@ impl Plugin for Portmap {
             ..
         } = call.owner.clone();
         vec![
-            Step::Forget(Kind::HostPorts, call.owner.short()),
+            Step::Forget(OwnedKind::HostPorts, call.owner.short()),
             Step::Legacy(Legacy::HostPorts {
                 network,
                 container_id,
