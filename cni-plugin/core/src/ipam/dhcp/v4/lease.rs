@@ -155,11 +155,11 @@ fn classful(addresses: &[Ipv4Addr]) -> Vec<(Ipv4Net, Ipv4Addr)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Kind;
+    use super::super::message::MessageType;
     use super::*;
 
     fn lease(options: &[(u8, &[u8])]) -> Option<LeaseV4> {
-        let mut message = Message::new(Kind::Ack, 1, Mac([0; 6]));
+        let mut message = Message::new(MessageType::Ack, 1, Mac([0; 6]));
         message.yiaddr = Ipv4Addr::new(10, 1, 0, 7);
         message
             .options

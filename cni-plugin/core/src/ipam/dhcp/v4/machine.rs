@@ -1,6 +1,6 @@
 //! Packets and answers of a DHCPv4 client (RFC 2131 §4.4).
 
-use super::message::Kind;
+use super::message::MessageType;
 use super::number::{CLIENT_ID, MAX_SIZE, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID};
 use super::{Identity, LeaseV4, Message, frame};
 use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
@@ -61,7 +61,7 @@ impl Protocol for Identity {
 
 impl Identity {
     fn discover(&self, state: &State<LeaseV4>, now: Duration) -> Packet {
-        let mut message = self.message(Kind::Discover, state, now);
+        let mut message = self.message(MessageType::Discover, state, now);
         message.options.extend(
             state
                 .wish
@@ -71,7 +71,7 @@ impl Identity {
     }
 
     fn request(&self, offer: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Packet {
-        let mut message = self.message(Kind::Request, state, now);
+        let mut message = self.message(MessageType::Request, state, now);
         message
             .options
             .push((REQUESTED_ADDRESS, offer.address.octets().to_vec()));
@@ -82,13 +82,13 @@ impl Identity {
     }
 
     fn prolonging(&self, lease: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Message {
-        let mut message = self.message(Kind::Request, state, now);
+        let mut message = self.message(MessageType::Request, state, now);
         // The client has its address, and can be answered there.
         (message.ciaddr, message.broadcast) = (lease.address, false);
         self.complete(message)
     }
 
-    fn message(&self, kind: Kind, state: &State<LeaseV4>, now: Duration) -> Message {
+    fn message(&self, kind: MessageType, state: &State<LeaseV4>, now: Duration) -> Message {
         let secs = u16::try_from(now.saturating_sub(state.since).as_secs()).unwrap_or(u16::MAX);
         Message {
             secs,
@@ -129,24 +129,26 @@ impl Client {
         };
         let said = LeaseV4::of(message, from, now);
         match (&self.state.phase, kind, said) {
-            (Phase::Selecting, Kind::Offer, Some(offer)) => self.accept(offer, now, rng),
-            (Phase::Requesting { offer, .. }, Kind::Ack, Some(lease))
+            (Phase::Selecting, MessageType::Offer, Some(offer)) => self.accept(offer, now, rng),
+            (Phase::Requesting { offer, .. }, MessageType::Ack, Some(lease))
                 if lease.server == offer.server =>
             {
                 self.bind(lease)
             }
-            (Phase::Requesting { offer, .. }, Kind::Nak, _)
+            (Phase::Requesting { offer, .. }, MessageType::Nak, _)
                 if message.addresses(SERVER_ID).contains(&offer.server) =>
             {
                 self.refuse_offer(now, rng)
             }
-            (Phase::Renewing | Phase::Rebinding, Kind::Ack, Some(mut lease)) => {
+            (Phase::Renewing | Phase::Rebinding, MessageType::Ack, Some(mut lease)) => {
                 let same = self.lease().filter(|held| held.address == lease.address);
                 // The mask belongs to the address, so not every server says it again.
                 lease.prefix_len = lease.prefix_len.or(same.and_then(|held| held.prefix_len));
                 self.bind(lease)
             }
-            (Phase::Renewing | Phase::Rebinding, Kind::Nak, _) => self.refuse_lease(now, rng),
+            (Phase::Renewing | Phase::Rebinding, MessageType::Nak, _) => {
+                self.refuse_lease(now, rng)
+            }
             _ => Vec::new(),
         }
     }
@@ -155,7 +157,7 @@ impl Client {
     /// ends.
     pub fn release(&mut self, rng: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
-        let mut message = Message::new(Kind::Release, number(rng), self.protocol.mac);
+        let mut message = Message::new(MessageType::Release, number(rng), self.protocol.mac);
         message.ciaddr = lease.address;
         message
             .options

@@ -2,7 +2,7 @@
 //! all servers of the link.
 
 use super::Identity;
-use super::message::{CLIENT_ID, Kind, Message, SERVER_ID};
+use super::message::{CLIENT_ID, Message, MessageType, SERVER_ID};
 use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use serde::{Deserialize, Serialize};
@@ -46,16 +46,18 @@ impl Protocol for Identity {
     fn packet(&self, state: &State<LeaseV6>, now: Duration) -> Option<Vec<u8>> {
         let held = state.lease.as_ref();
         let (kind, address, server) = match &state.phase {
-            Phase::Selecting => (Kind::Solicit, state.wish, None),
-            Phase::Requesting { offer, .. } => {
-                (Kind::Request, Some(offer.address), Some(&offer.server))
-            }
+            Phase::Selecting => (MessageType::Solicit, state.wish, None),
+            Phase::Requesting { offer, .. } => (
+                MessageType::Request,
+                Some(offer.address),
+                Some(&offer.server),
+            ),
             Phase::Renewing => (
-                Kind::Renew,
+                MessageType::Renew,
                 held.map(|lease| lease.address),
                 held.map(|lease| &lease.server),
             ),
-            Phase::Rebinding => (Kind::Rebind, held.map(|lease| lease.address), None),
+            Phase::Rebinding => (MessageType::Rebind, held.map(|lease| lease.address), None),
             Phase::Bound | Phase::Over => return None,
         };
         let hundredths =
@@ -87,22 +89,24 @@ impl Client {
                 terms,
             }
         });
-        let is = |kind: Kind| message.kind == kind as u8;
+        let is = |kind: MessageType| message.kind == kind as u8;
         match (&self.state.phase, granted) {
             // The first offer is taken: to wait a second for better ones, as the RFC has it, would
             // hold up the container.
-            (Phase::Selecting, Some(offer)) if is(Kind::Advertise) => {
+            (Phase::Selecting, Some(offer)) if is(MessageType::Advertise) => {
                 // Each exchange has a number of its own.
                 self.turn(Phase::Selecting, now, rng);
                 self.accept(offer, now, rng)
             }
             (Phase::Requesting { .. } | Phase::Renewing | Phase::Rebinding, Some(lease))
-                if is(Kind::Reply) =>
+                if is(MessageType::Reply) =>
             {
                 self.bind(lease)
             }
-            (Phase::Requesting { .. }, None) if is(Kind::Reply) => self.refuse_offer(now, rng),
-            (Phase::Renewing | Phase::Rebinding, None) if is(Kind::Reply) => {
+            (Phase::Requesting { .. }, None) if is(MessageType::Reply) => {
+                self.refuse_offer(now, rng)
+            }
+            (Phase::Renewing | Phase::Rebinding, None) if is(MessageType::Reply) => {
                 self.refuse_lease(now, rng)
             }
             _ => Vec::new(),
@@ -114,7 +118,7 @@ impl Client {
         let lease = self.end()?;
         let Identity { duid, iaid } = &self.protocol;
         let mut message = Message::new(
-            Kind::Release,
+            MessageType::Release,
             xid(number(rng)),
             duid,
             (*iaid, Some(lease.address)),
@@ -154,7 +158,7 @@ mod tests {
         }
     }
 
-    fn reply(client: &Client, kind: Kind, to: &Message, valid: u32) -> Message {
+    fn reply(client: &Client, kind: MessageType, to: &Message, valid: u32) -> Message {
         grant(kind, to, (client.protocol.iaid, ADDRESS), valid)
     }
 
@@ -168,18 +172,18 @@ mod tests {
             &mut rng,
         );
         let solicit = sent(&client.tick(at(100), &mut rng));
-        assert_eq!(solicit.kind, Kind::Solicit as u8);
+        assert_eq!(solicit.kind, MessageType::Solicit as u8);
         let request = sent(&client.take(
-            &reply(&client, Kind::Advertise, &solicit, 100),
+            &reply(&client, MessageType::Advertise, &solicit, 100),
             at(100),
             &mut rng,
         ));
         assert_eq!(
             (request.kind, request.get(SERVER_ID)),
-            (Kind::Request as u8, Some(&[0, 1, 9][..]))
+            (MessageType::Request as u8, Some(&[0, 1, 9][..]))
         );
         let events = client.take(
-            &reply(&client, Kind::Reply, &request, 100),
+            &reply(&client, MessageType::Reply, &request, 100),
             at(100),
             &mut rng,
         );
@@ -195,10 +199,14 @@ mod tests {
         let renew = sent(&client.tick(at(150), &mut rng));
         assert_eq!(
             (renew.kind, renew.get(SERVER_ID).is_some()),
-            (Kind::Renew as u8, true)
+            (MessageType::Renew as u8, true)
         );
         assert_eq!(
-            client.take(&reply(&client, Kind::Reply, &renew, 100), at(151), &mut rng),
+            client.take(
+                &reply(&client, MessageType::Reply, &renew, 100),
+                at(151),
+                &mut rng
+            ),
             [Event::Bound]
         );
         assert_eq!(client.next(), Some(at(201)));
@@ -223,9 +231,9 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                (Kind::Renew as u8, 150),
-                (Kind::Rebind as u8, 185),
-                (Kind::Solicit as u8, 200)
+                (MessageType::Renew as u8, 150),
+                (MessageType::Rebind as u8, 185),
+                (MessageType::Solicit as u8, 200)
             ]
         );
     }
@@ -234,22 +242,26 @@ mod tests {
     fn a_refusal_ends_the_lease_and_begins_anew() {
         let mut client = bound();
         let renew = sent(&client.tick(at(150), &mut rng));
-        let events = client.take(&reply(&client, Kind::Reply, &renew, 0), at(150), &mut rng);
+        let events = client.take(
+            &reply(&client, MessageType::Reply, &renew, 0),
+            at(150),
+            &mut rng,
+        );
         assert!(
             matches!(&events[..], [Event::Lost(..), Event::Send(_)]),
             "{events:?}"
         );
-        assert_eq!(sent(&events).kind, Kind::Solicit as u8);
+        assert_eq!(sent(&events).kind, MessageType::Solicit as u8);
     }
 
     #[test]
     fn a_message_to_another_client_or_of_another_exchange_is_not_heard() {
         let mut client = bound();
         let renew = sent(&client.tick(at(150), &mut rng));
-        let mut other = reply(&client, Kind::Reply, &renew, 100);
+        let mut other = reply(&client, MessageType::Reply, &renew, 100);
         other.xid = [9; 3];
         assert_eq!(client.take(&other, at(150), &mut rng), []);
-        let mut other = reply(&client, Kind::Reply, &renew, 100);
+        let mut other = reply(&client, MessageType::Reply, &renew, 100);
         other.options[0].1 = vec![9];
         assert_eq!(client.take(&other, at(150), &mut rng), []);
     }
@@ -278,7 +290,7 @@ mod tests {
             Message::decode(&client.release(&mut rng).expect("a lease")).expect("a message");
         assert_eq!(
             (release.kind, release.get(SERVER_ID)),
-            (Kind::Release as u8, Some(&[0, 1, 9][..]))
+            (MessageType::Release as u8, Some(&[0, 1, 9][..]))
         );
         assert_eq!((client.next(), client.release(&mut rng)), (None, None));
     }
@@ -294,13 +306,13 @@ mod tests {
         );
         let solicit = sent(&client.tick(at(100), &mut rng));
         sent(&client.take(
-            &reply(&client, Kind::Advertise, &solicit, 100),
+            &reply(&client, MessageType::Advertise, &solicit, 100),
             at(100),
             &mut rng,
         ));
         let release =
             Message::decode(&client.release(&mut rng).expect("an address")).expect("a message");
-        assert_eq!(release.kind, Kind::Release as u8);
+        assert_eq!(release.kind, MessageType::Release as u8);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn parts(packet: &Packet) -> (Message, Ipv4Addr, Ipv4Addr, Option<Mac>) {
     )
 }
 
-fn answer(to: &Message, kind: Kind, options: &[(u8, &[u8])]) -> Message {
+fn answer(to: &Message, kind: MessageType, options: &[(u8, &[u8])]) -> Message {
     let mut message = Message::new(kind, to.xid, MAC);
     (message.is_reply, message.yiaddr) = (true, ADDRESS);
     message.options.push((SERVER_ID, SERVER.octets().to_vec()));
@@ -70,7 +70,7 @@ fn answer(to: &Message, kind: Kind, options: &[(u8, &[u8])]) -> Message {
 fn ack(to: &Message) -> Message {
     answer(
         to,
-        Kind::Ack,
+        MessageType::Ack,
         &[
             (LEASE_TIME, &[0, 0, 0, 100]),
             (SUBNET_MASK, &[255, 255, 255, 0]),
@@ -83,7 +83,7 @@ fn bound() -> Client {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     let (request, ..) = sent(&client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
         &mut rng,
@@ -111,7 +111,7 @@ fn four_messages_make_a_lease() {
     );
     assert_eq!(
         (discover.kind(), discover.mac, discover.xid),
-        (Some(Kind::Discover), MAC, 0x1234_5678)
+        (Some(MessageType::Discover), MAC, 0x1234_5678)
     );
     assert_eq!(discover.addresses(REQUESTED_ADDRESS), [ADDRESS]);
     assert_eq!(
@@ -119,14 +119,14 @@ fn four_messages_make_a_lease() {
         (Some(vec![0, b'x']), Some(b"web".to_vec()))
     );
     assert_eq!(discover.get(REQUEST_LIST), Some(vec![3, 1]));
-    let offer = answer(&discover, Kind::Offer, &[]);
+    let offer = answer(&discover, MessageType::Offer, &[]);
     let (request, from, to, _) = sent(&client.take(&offer, SERVER_MAC, at(101), &mut rng));
     assert_eq!(
         (from, to, request.kind()),
         (
             Ipv4Addr::UNSPECIFIED,
             Ipv4Addr::BROADCAST,
-            Some(Kind::Request)
+            Some(MessageType::Request)
         )
     );
     assert_eq!(
@@ -153,7 +153,7 @@ fn four_messages_make_a_lease() {
 fn answers_to_others_are_not_heard() {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
-    let offer = answer(&discover, Kind::Offer, &[]);
+    let offer = answer(&discover, MessageType::Offer, &[]);
     let other = |change: &dyn Fn(&mut Message)| {
         let mut message = offer.clone();
         change(&mut message);
@@ -164,7 +164,7 @@ fn answers_to_others_are_not_heard() {
         other(&|message| message.mac = SERVER_MAC),
         other(&|message| message.is_reply = false),
         other(&|message| message.options.retain(|(code, _)| *code != SERVER_ID)),
-        answer(&discover, Kind::Ack, &[]),
+        answer(&discover, MessageType::Ack, &[]),
     ];
     for message in others {
         assert_eq!(
@@ -203,7 +203,7 @@ fn an_offer_that_nobody_confirms_is_dropped_for_another() {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
         &mut rng,
@@ -212,13 +212,13 @@ fn an_offer_that_nobody_confirms_is_dropped_for_another() {
         .map(|_| next(&mut client))
         .map(|(now, events)| (now, sent(&events).0.kind()))
         .collect();
-    let request = |second| (at(second), Some(Kind::Request));
+    let request = |second| (at(second), Some(MessageType::Request));
     let expected = [
         request(102),
         request(104),
         request(106),
         request(108),
-        (at(110), Some(Kind::Discover)),
+        (at(110), Some(MessageType::Discover)),
     ];
     assert_eq!(kinds[..5], expected);
 }
@@ -232,7 +232,10 @@ fn a_lease_is_prolonged_by_its_server_at_half_time() {
         (now, from, to, mac),
         (at(150), ADDRESS, SERVER, Some(SERVER_MAC))
     );
-    assert_eq!((renew.kind(), renew.ciaddr), (Some(Kind::Request), ADDRESS));
+    assert_eq!(
+        (renew.kind(), renew.ciaddr),
+        (Some(MessageType::Request), ADDRESS)
+    );
     assert_eq!(
         (renew.get(SERVER_ID), renew.get(REQUESTED_ADDRESS)),
         (None, None)
@@ -258,7 +261,7 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
             let (discover, from, ..) = sent(&events[1..]);
             assert_eq!(
                 (discover.kind(), from),
-                (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED)
+                (Some(MessageType::Discover), Ipv4Addr::UNSPECIFIED)
             );
             assert_eq!(discover.addresses(REQUESTED_ADDRESS), [ADDRESS]);
             break;
@@ -288,7 +291,7 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
     let mut client = bound();
     let (renew, ..) = sent(&next(&mut client).1);
     let events = client.take(
-        &answer(&renew, Kind::Nak, &[]),
+        &answer(&renew, MessageType::Nak, &[]),
         SERVER_MAC,
         at(151),
         &mut rng,
@@ -299,7 +302,7 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
     let (discover, from, ..) = sent(&events[1..]);
     assert_eq!(
         (discover.kind(), from),
-        (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED)
+        (Some(MessageType::Discover), Ipv4Addr::UNSPECIFIED)
     );
     assert_eq!(discover.get(REQUESTED_ADDRESS), None);
     assert_eq!(client.lease(), None);
@@ -310,14 +313,14 @@ fn a_refused_request_is_no_loop_without_a_pause() {
     let mut client = client(Some(ADDRESS));
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     let (request, ..) = sent(&client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
         &mut rng,
     ));
     assert_eq!(
         client.take(
-            &answer(&request, Kind::Nak, &[]),
+            &answer(&request, MessageType::Nak, &[]),
             SERVER_MAC,
             at(100),
             &mut rng
@@ -327,7 +330,7 @@ fn a_refused_request_is_no_loop_without_a_pause() {
     let (now, events) = next(&mut client);
     assert_eq!(
         (now, sent(&events).0.kind()),
-        (at(102), Some(Kind::Discover))
+        (at(102), Some(MessageType::Discover))
     );
 }
 
@@ -338,7 +341,7 @@ fn a_release_goes_from_the_address_to_its_server() {
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
     assert_eq!(
         (release.kind(), release.ciaddr),
-        (Some(Kind::Release), ADDRESS)
+        (Some(MessageType::Release), ADDRESS)
     );
     assert_eq!(
         (release.addresses(SERVER_ID), release.get(61)),
@@ -358,7 +361,7 @@ fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
     );
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     drop(client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
         &mut rng,
@@ -367,7 +370,7 @@ fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
     assert_eq!(
         (release.kind(), release.ciaddr),
-        (Some(Kind::Release), ADDRESS)
+        (Some(MessageType::Release), ADDRESS)
     );
 }
 
