@@ -8,7 +8,9 @@
 use super::super::ebpf::programs::{addr_of, address};
 use crate::sys::bpf::link;
 use crate::sys::bpf::made::{CONNECT6, GETPEERNAME6, RECVMSG6, SENDMSG6};
-use crate::sys::bpf::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
+use crate::sys::bpf::object::{
+    HASH, LRU_HASH, Map, NO_PREALLOC, ProgramKind, fnv, load_as, pin, pinned,
+};
 use crate::sys::bpf::owned::{Owned, owner_of};
 use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::sys::{cgroup, netns};
@@ -69,11 +71,11 @@ const PROGRAMS: [Program; 4] = [
     },
 ];
 
-fn kind(attach_type: u32) -> Kind {
-    Kind {
+fn kind(attach_type: u32) -> ProgramKind {
+    ProgramKind {
         prog_type: SOCK_ADDR,
         attach_type,
-        ..Kind::default()
+        ..ProgramKind::default()
     }
 }
 
