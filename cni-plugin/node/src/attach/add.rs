@@ -3,7 +3,7 @@
 use super::chain::{AddressSource, lease_of};
 use super::del;
 use super::device_file::DeviceFile;
-use super::invocation::{Invocation, Place, Wanted, is_foreign, places, refuse_own};
+use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
 use super::planner::Planner;
@@ -243,7 +243,7 @@ fn refuse_attached(
 struct Run<'a> {
     planner: Planner<'a>,
     /// The plugins of all networks, in order.
-    places: Vec<Place>,
+    places: Vec<PluginIndex>,
     /// Number of places, from the first, that may have something to give back after a failure.
     done: usize,
     transaction: Transaction<'a>,
@@ -278,7 +278,7 @@ impl Run<'_> {
         let natives = self.places[at..]
             .iter()
             .take_while(|place| !is_foreign(wanted, **place));
-        let item = |place: &Place| &wanted[place.wanted].chain.items[place.item];
+        let item = |place: &PluginIndex| &wanted[place.wanted].chain.items[place.item];
         let before = natives
             .clone()
             .take_while(|place| !item(place).is_through_link())

@@ -47,7 +47,7 @@ pub struct Wanted {
 
 /// A plugin's place in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PluginIndex {
     /// Of the attachment.
     pub wanted: usize,
     /// Of the plugin in its chain.
@@ -220,15 +220,15 @@ impl Wanted {
 }
 
 /// The places of all plugins, in order.
-pub fn places(wanted: &[Wanted]) -> Vec<Place> {
+pub fn places(wanted: &[Wanted]) -> Vec<PluginIndex> {
     let of = |(at, wanted): (usize, &Wanted)| {
-        (0..wanted.chain.items.len()).map(move |item| Place { wanted: at, item })
+        (0..wanted.chain.items.len()).map(move |item| PluginIndex { wanted: at, item })
     };
     wanted.iter().enumerate().flat_map(of).collect()
 }
 
 /// True if another program does the work of the plugin at this place.
-pub fn is_foreign(wanted: &[Wanted], place: Place) -> bool {
+pub fn is_foreign(wanted: &[Wanted], place: PluginIndex) -> bool {
     matches!(
         wanted[place.wanted].chain.items[place.item].work,
         Runner::Foreign

@@ -1,7 +1,7 @@
 //! Addresses on a node that has no IPv6: the IPv4 half of what an IPAM would give.
 
 use super::chain::AddressSource;
-use super::invocation::Place;
+use super::invocation::PluginIndex;
 use crate::ipam::Ipam;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::{Claim, Lease};
@@ -10,7 +10,7 @@ use braid_core::ipam::{Claim, Lease};
 #[derive(Debug)]
 pub struct LeaseRequest<'a> {
     /// The plugin that wants them.
-    pub place: Place,
+    pub place: PluginIndex,
     /// The result so far.
     pub prev: Option<&'a AddResult>,
     /// The reason why there is to be no IPv6 among them; `None` where there may be.

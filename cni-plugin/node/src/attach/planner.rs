@@ -2,7 +2,7 @@
 //! alike.
 
 use super::chain::{AddressSource, Item, Runner};
-use super::invocation::{Place, Wanted, call};
+use super::invocation::{PluginIndex, Wanted, call};
 use super::last_mac;
 use super::lease_request::LeaseRequest;
 use crate::apply::host::Host;
@@ -109,7 +109,7 @@ impl<'a> Planner<'a> {
     /// that is planned. Where addresses come through the link, what is planned is the link.
     pub fn native(
         &mut self,
-        places: &[Place],
+        places: &[PluginIndex],
         host: &mut dyn Host,
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
@@ -143,10 +143,10 @@ impl<'a> Planner<'a> {
     /// since a link that they lack may be made by an earlier network.
     fn refuse_first(
         &self,
-        places: &[Place],
+        places: &[PluginIndex],
         host: &mut dyn Host,
         native: &mut Native,
-    ) -> Result<Vec<Place>, Error> {
+    ) -> Result<Vec<PluginIndex>, Error> {
         let (mut earlier, mut waiting) = (Vec::new(), Vec::new());
         for place in places.iter().filter(|place| place.item == 0) {
             let judged = self.refuse(*place, host, native);
@@ -178,7 +178,7 @@ impl<'a> Planner<'a> {
     /// What is left to do goes on with its part.
     pub fn addresses(
         &mut self,
-        place: Place,
+        place: PluginIndex,
         host: &mut dyn Host,
         mut linked: Native,
         leases: &mut Leases<'_>,
@@ -213,7 +213,7 @@ impl<'a> Planner<'a> {
 
     /// Tells the link's other hosts of addresses that it was up before. An ipvlan has its parent's
     /// hardware address, which it can't write.
-    fn announce(&self, place: Place, done: &[Step], steps: &[Step]) -> Option<Step> {
+    fn announce(&self, place: PluginIndex, done: &[Step], steps: &[Step]) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
         let is_ipvlan = |step: &Step| {
             matches!(
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Takes over what a plugin will do.
-    fn push(&mut self, place: Place, planned: Planned, native: &mut Native) {
+    fn push(&mut self, place: PluginIndex, planned: Planned, native: &mut Native) {
         let network = self.wanted[place.wanted].chain.network();
         self.warnings.extend(
             planned
@@ -263,7 +263,12 @@ impl<'a> Planner<'a> {
     }
 
     /// Reads what the plugin needs, and refuses what can't work.
-    fn refuse(&self, place: Place, host: &mut dyn Host, before: &mut Native) -> Result<(), Error> {
+    fn refuse(
+        &self,
+        place: PluginIndex,
+        host: &mut dyn Host,
+        before: &mut Native,
+    ) -> Result<(), Error> {
         let (wanted, plugin) = self.plugin(place)?;
         let call = call(wanted, &self.sandbox, self.results[place.wanted].as_ref());
         read_more(host, plugin.needs(&call), before)?;
@@ -272,7 +277,7 @@ impl<'a> Planner<'a> {
 
     fn plan(
         &self,
-        place: Place,
+        place: PluginIndex,
         host: &mut dyn Host,
         before: &mut Native,
         leases: &mut Leases<'_>,
@@ -312,7 +317,7 @@ impl<'a> Planner<'a> {
             .map(|()| planned)
     }
 
-    fn plugin(&self, place: Place) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
+    fn plugin(&self, place: PluginIndex) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
         let wanted = &self.wanted[place.wanted];
         let item = &wanted.chain.items[place.item];
         match &item.work {

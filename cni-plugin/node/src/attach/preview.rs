@@ -1,7 +1,7 @@
 //! The dry run: what an ADD would do, with addresses looked up and not reserved.
 
 use super::chain::{AddressSource, Chain, Item, Runner};
-use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
+use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places};
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
 use super::planner::Planner;
@@ -45,8 +45,8 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
     let mut planner = Planner::new(&call.wanted);
     let mut lines = Vec::new();
     let places = places(&call.wanted);
-    let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
-    let is_known = |place: &&Place| {
+    let item = |place: &PluginIndex| &call.wanted[place.wanted].chain.items[place.item];
+    let is_known = |place: &&PluginIndex| {
         !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place))
     };
     let known = places.iter().take_while(is_known).count();
@@ -80,7 +80,7 @@ fn needs_foreign_addresses(item: &Item) -> bool {
 
 fn natives(
     planner: &mut Planner<'_>,
-    places: &[Place],
+    places: &[PluginIndex],
     host: &mut dyn Host,
     (is_all, lines): (bool, &mut Vec<Line>),
 ) -> Result<(), Error> {
