@@ -2,7 +2,7 @@
 
 use super::wait;
 use crate::effect::link::{make, unmake};
-use crate::effect::request::{Request, is_only_elements, link_of};
+use crate::effect::request::{RouteRequest, is_only_elements, link_of};
 use crate::effect::shared::is_there_already;
 use crate::effect::{self, Transport, elements, shaping, sysctl};
 use crate::kernel::Kernel;
@@ -264,13 +264,14 @@ impl Run<'_> {
             }
         }
         let range = at..at + in_one_request(&self.steps[at..]);
-        let queued = Request::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
-            let body = |out: &mut Vec<u8>| out.extend(&request.body);
-            self.kernel
-                .route(ns)?
-                .push(request.kind, request.flags, body);
-            Ok(())
-        });
+        let queued =
+            RouteRequest::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
+                let body = |out: &mut Vec<u8>| out.extend(&request.body);
+                self.kernel
+                    .route(ns)?
+                    .push(request.kind, request.flags, body);
+                Ok(())
+            });
         let count = range.len();
         match queued {
             Ok(()) => self.queue.push(range),

@@ -9,13 +9,13 @@ use braid_core::plan::thing::{LinkRef, Thing, Verb};
 use nix::errno::Errno;
 
 /// A step as a request of the route family.
-pub(crate) struct Request {
+pub(crate) struct RouteRequest {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) body: Vec<u8>,
 }
 
-impl Request {
+impl RouteRequest {
     /// The request that does all of `steps`, which
     /// [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
     pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, Cause> {
