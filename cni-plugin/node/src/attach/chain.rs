@@ -345,7 +345,7 @@ impl Chain {
             .map(|path| path.display().to_string());
         let nobody = || Owner::new(self.network(), "", "");
         let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
-        let call = delegate::Call {
+        let call = delegate::DelegateCall {
             command,
             owner: &owner,
             netns: netns.as_deref().unwrap_or_default(),
