@@ -29,7 +29,7 @@ extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> li
     start::end(run(arguments))
 }
 
-fn plugin_name(arguments: Vec<OsString>) -> u8 {
+fn run(arguments: Vec<OsString>) -> u8 {
     match std::env::var_os("CNI_COMMAND") {
         Some(command) if !command.is_empty() => cli::cni::run(&arguments),
         _ => cli::run(arguments),

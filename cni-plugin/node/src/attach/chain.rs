@@ -63,7 +63,7 @@ pub enum Runner {
 #[derive(Debug)]
 pub enum AddressSource {
     /// Nobody.
-    Nobody,
+    NoIpam,
     /// This process.
     Ours(Box<dyn Ipam>),
     /// Another program.
@@ -424,8 +424,8 @@ impl Item {
             return Ok(Self::foreign(conf, 0));
         };
         let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
-            (Addresses::Never, _) | (Addresses::Optional, "") => AddressSource::None,
-            (Addresses::Required, "") if reading == Reading::ForRelease => AddressSource::None,
+            (Addresses::Never, _) | (Addresses::Optional, "") => AddressSource::NoIpam,
+            (Addresses::Required, "") if reading == Reading::ForRelease => AddressSource::NoIpam,
             (Addresses::Required, "") => {
                 return Err(Error::config(format!(
                     "\"ipam\": {} needs an IPAM type",
@@ -444,7 +444,7 @@ impl Item {
                     }
                     AddressSource::Ours(ours)
                 }
-                None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::None,
+                None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::NoIpam,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!(
                         "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
@@ -467,7 +467,7 @@ impl Item {
             conf,
             listed: Some(at),
             work: Runner::Foreign,
-            addresses: AddressSource::None,
+            addresses: AddressSource::NoIpam,
         }
     }
 
