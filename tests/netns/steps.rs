@@ -8,6 +8,7 @@ use braid_core::plan::{Facts, Step};
 use braid_node::apply::executor::{OnError, execute};
 use braid_node::apply::observe::observe;
 use braid_node::kernel::Kernel;
+use braid_node::log::Log;
 use braid_node::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 
@@ -25,7 +26,8 @@ fn comes_and_goes(thing: impl Into<Thing>, command: &str, shown: &str) {
     let step = Step::Add(thing.into());
     let run = |steps: &[Step]| {
         host.host().enter(|| {
-            let mut kernel = Kernel::open(Some(NetNs::open(path).unwrap())).unwrap();
+            let mut kernel =
+                Kernel::open(Some(NetNs::open(path).unwrap()), Log::new(|_| {})).unwrap();
             let report = execute(&mut kernel, steps, &Facts::default(), OnError::Stop);
             assert!(report.errors.is_empty(), "{:?}", report.errors);
             observe(&mut kernel, &step.needs()).unwrap()

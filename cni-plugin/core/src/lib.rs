@@ -5,6 +5,7 @@
 //! be printed, compared, recorded and undone without root. `clippy.toml` lists what is refused.
 
 #![deny(clippy::wildcard_enum_match_arm)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
 pub mod cni;

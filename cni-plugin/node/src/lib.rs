@@ -6,10 +6,11 @@
 //!  apply ─ observe, carry out, roll back, repair     effect ─ of each kind of thing
 //!  kernel ─ the sockets of one call, links as shown  store ─ records, owners, locks
 //!  source ─ where pods and their networks come from  dhcpd ─ the daemon of the dhcp IPAM
-//!  sys ─ every system call; knows no plan
+//!  log ─ sentences for the operator                sys ─ every system call; knows no plan
 //! ```
 
 #![deny(clippy::wildcard_enum_match_arm)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[forbid(unsafe_code)]
 pub mod apply;
@@ -25,6 +26,8 @@ mod error;
 pub mod ipam;
 #[forbid(unsafe_code)]
 pub mod kernel;
+#[forbid(unsafe_code)]
+pub mod log;
 #[forbid(unsafe_code)]
 pub mod source;
 #[forbid(unsafe_code)]

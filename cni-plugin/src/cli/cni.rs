@@ -1,6 +1,6 @@
 //! A plugin call: environment and standard input in, result or error out.
 
-use super::{FAILURE, SUCCESS};
+use super::{FAILURE, SUCCESS, output};
 use crate::entry::{priority, start};
 use braid_core::cni::request::Environment;
 use braid_core::cni::{Command, Error, Version};
@@ -36,7 +36,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
 /// none can be written.
 fn tell(error: &Error, version: Version) {
     if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
-        braid_node::tell!("{error}");
+        output::tell(format_args!("{error}"));
     }
 }
 
@@ -63,7 +63,8 @@ fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
-    attach::answer(request, plugin_name, &mut deliver)
+    // Never taken apart, nor closed: the process ends behind it.
+    attach::answer(request, plugin_name, output::log(), &mut deliver).map(std::mem::forget)
 }
 
 /// The configuration: usually one read, and one that finds the end.

@@ -1,5 +1,6 @@
 //! A network configuration from a file, made into a call as a runtime would make it.
 
+use super::output;
 use braid_core::cni::netconf_list::Injected;
 use braid_core::cni::{Attachment, Command, Error, Json, NetConf, NetConfList, Request};
 use braid_core::k8s::settings::Settings;
@@ -29,7 +30,7 @@ pub(super) fn of_node() -> Vec<NetConf> {
         files::bytes(&path)
             .inspect_err(|err| {
                 if err.kind() == ErrorKind::InvalidInput {
-                    braid_node::tell!("{}: left aside: {err}", path.display());
+                    output::tell(format_args!("{}: left aside: {err}", path.display()));
                 }
             })
             .ok()

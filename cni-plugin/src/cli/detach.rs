@@ -1,7 +1,7 @@
 //! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try
 //! --keep` left.
 
-use super::{Outcome, conf, gc, trial};
+use super::{Outcome, conf, gc, output, trial};
 use braid_node::apply::host::This;
 use braid_node::attach::del::collect;
 use braid_node::attach::orphans::records;
@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     // The id becomes a path below.
     conf::attachment(&arguments.container, "eth0", None, "")?;
     let is_of = |record: &Record| record.key.owner.container_id == arguments.container;
-    let records: Vec<Record> = records(&This { is_timed: false })?
+    let records: Vec<Record> = records(&This::new(output::log()))?
         .into_iter()
         .filter(is_of)
         .collect();
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let code = gc::take_back(
         &records,
         |record| &record.key,
-        |record| collect(record, &This { is_timed: false }).map(|()| "taken back"),
+        |record| collect(record, &This::new(output::log())).map(|()| "taken back"),
     );
     if let Some(path) = sandbox {
         trial::remove(&arguments.container, &path)?;

@@ -1,7 +1,7 @@
 //! `braid dhcp daemon`, also reached as `dhcp daemon`: the daemon of the dhcp IPAM, with the
 //! reference's flags.
 
-use super::{Outcome, SUCCESS};
+use super::{Outcome, SUCCESS, output};
 use braid_core::ipam::dhcp::config::SOCKET;
 use braid_core::ipam::dhcp::timing::Limits;
 use braid_node::dhcpd::{self, Settings};
@@ -44,6 +44,7 @@ fn settings(words: &[String]) -> Result<Settings, String> {
         host_prefix: String::new(),
         broadcast: false,
         limits: Limits::default(),
+        log: output::log(),
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {

@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let machine = This { is_timed: false };
+    let machine = This::new(output::log());
     let records = records(&machine)?;
     let mut folders = leases::folders(&records, &NODE);
     let confs = conf::of_node();
@@ -47,9 +47,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut rows = Vec::new();
     for folder in folders {
         let found = if arguments.dry_run {
-            leases::dead(&folder, &NODE)
+            leases::dead(&folder, &machine)
         } else {
-            leases::take_back(&folder, &NODE)
+            leases::take_back(&folder, &machine)
         };
         let network = leases::network_of(&folder);
         match found {

@@ -89,7 +89,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
 /// The exit status, once an error is told.
 fn told(outcome: Outcome) -> u8 {
     outcome.unwrap_or_else(|err| {
-        braid_node::tell!("braid: {err}");
+        output::tell(format_args!("braid: {err}"));
         FAILURE
     })
 }

@@ -1,10 +1,12 @@
 //! Text and tables on standard output.
 
 use super::{FAILURE, SUCCESS};
+use braid_node::log::Log;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write, stderr};
 use std::ops::ControlFlow;
 
 /// Format in which a list is shown.
@@ -32,10 +34,21 @@ pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
         Ok(()) => ControlFlow::Continue(()),
         Err(err) if err.kind() == ErrorKind::BrokenPipe => ControlFlow::Break(SUCCESS),
         Err(err) => {
-            braid_node::tell!("braid: write to standard output: {err}");
+            tell(format_args!("braid: write to standard output: {err}"));
             ControlFlow::Break(FAILURE)
         }
     }
+}
+
+/// Writes a line for the operator to standard error, in one piece. It may be closed or full, which
+/// is not a reason to fail.
+pub(super) fn tell(sentence: Arguments<'_>) {
+    let _ = stderr().write_all(format!("{sentence}\n").as_bytes());
+}
+
+/// Receiver of the library's sentences for the operator: standard error.
+pub(super) fn log() -> Log {
+    Log::new(tell)
 }
 
 /// Columns without borders, each as wide as its longest cell; no space at the end of a line.

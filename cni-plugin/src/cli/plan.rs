@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         arguments.netns.clone(),
         &arguments.args,
     )?;
-    let machine = This { is_timed: false };
+    let machine = This::new(output::log());
     let mut host = match &arguments.netns {
         Some(_) => open_host(&attachment, false, &machine)?,
         None => machine.open(Some(NetNs::throw_away()?))?,

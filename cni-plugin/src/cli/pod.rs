@@ -2,6 +2,7 @@
 
 use super::conf;
 use super::manifests;
+use super::output;
 use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::{Settings, key_of_pods};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, Pod};
@@ -153,7 +154,7 @@ impl InCluster {
         results: &[Option<AddResult>],
         mut host: Option<&mut (dyn Host + 'static)>,
     ) -> Result<(), Error> {
-        let machine = This { is_timed: false };
+        let machine = This::new(output::log());
         self.publisher.verify(
             results,
             (host.as_deref_mut(), Some(&mut self.cluster)),

@@ -1,5 +1,6 @@
 //! Shaping on this node: each direction of an attachment with its limit and its counters.
 
+use super::output;
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::{Shaper, Toward, Traffic};
@@ -63,7 +64,8 @@ fn open(record: &Record) -> Option<Kernel> {
         .netns
         .as_deref()
         .filter(|_| netns_of(record) != Netns::Gone);
-    Kernel::open(path.and_then(|path| NetNs::open(path).ok())).ok()
+    let netns = path.and_then(|path| NetNs::open(path).ok());
+    Kernel::open(netns, output::log()).ok()
 }
 
 fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {

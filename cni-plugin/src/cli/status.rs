@@ -74,12 +74,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Format::Json => output::json(&all)?,
     });
     let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
-    for sentence in full(&records, &NODE) {
-        braid_node::tell!("{sentence}");
+    for sentence in full(&records, &NODE, &output::log()) {
+        output::tell(format_args!("{sentence}"));
     }
     // An error is left to `braid doctor`.
     if let Ok(Some(sentence)) = install::lost_names() {
-        braid_node::tell!("{sentence}");
+        output::tell(format_args!("{sentence}"));
     }
     Ok(shown)
 }

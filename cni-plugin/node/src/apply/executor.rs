@@ -376,7 +376,10 @@ impl Run<'_> {
         let cause = match result {
             Ok(true) => return self.report.applied.push(at),
             Ok(false) if sysctl.optional => return,
-            Err(err) if sysctl.optional => return crate::tell!("{step}: {err}"),
+            Err(err) if sysctl.optional => {
+                let log = self.kernel.log();
+                return log.line(format_args!("{step}: {err}"));
+            }
             Ok(false) => Errno::ENOENT.into(),
             Err(err) => err.into(),
         };

@@ -2,6 +2,7 @@
 //! `/run/braid/kernel`.
 
 use super::probe::{Finding, PROBES, Probe, find};
+use crate::log::Log;
 use crate::sys::private;
 use crate::sys::release::release;
 use braid_core::plan::Feature;
@@ -34,13 +35,13 @@ impl KnownFeatures {
 
 /// Answers for the features of `wanted`: `None` where the kernel has one, otherwise its own words.
 /// One that can't be tried has no entry.
-pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
+pub fn known(wanted: &[Feature], log: &Log) -> Vec<(Feature, Option<String>)> {
     if wanted.is_empty() {
         return Vec::new();
     }
     let mut known = load(Path::new(PATH), release());
     if wanted.iter().any(|feature| known.get(*feature).is_none()) {
-        ask(&mut known, wanted);
+        ask(&mut known, wanted, log);
     }
     wanted
         .iter()
@@ -50,31 +51,33 @@ pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
 
 /// Asks for those that nothing is known of.
 #[cold]
-fn ask(known: &mut KnownFeatures, wanted: &[Feature]) {
+fn ask(known: &mut KnownFeatures, wanted: &[Feature], log: &Log) {
     let unasked: Vec<_> = wanted
         .iter()
         .copied()
         .filter(|feature| known.get(*feature).is_none())
         .collect();
     match find(&unasked) {
-        Ok(found) => note(known, &found),
-        Err(err) => crate::tell!("ask the kernel for its features: {err}"),
+        Ok(found) => note(known, &found, log),
+        Err(err) => log.line(format_args!("ask the kernel for its features: {err}")),
     }
 }
 
 /// Asks for every feature, whatever is known. Where STATUS has asked before, it is told of modules
 /// installed meanwhile.
-pub fn find_all() -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::NetNsError> {
+pub fn find_all(
+    log: &Log,
+) -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::NetNsError> {
     let all: Vec<Feature> = PROBES.iter().map(|probe| probe.feature).collect();
     let found = find(&all)?;
     if Path::new(PATH).exists() {
-        note(&mut load(Path::new(PATH), release()), &found);
+        note(&mut load(Path::new(PATH), release()), &found, log);
     }
     Ok(found)
 }
 
 /// Keeps the answers. A file that can't be written only means that the kernel is asked again.
-fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)]) {
+fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Log) {
     for (probe, finding) in found {
         let name = probe.feature.name();
         known.features.retain(|(known, _)| known != name);
@@ -87,7 +90,7 @@ fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)]) {
         }
     }
     if let Err(err) = store(Path::new(PATH), known) {
-        crate::tell!("write {PATH}: {err}");
+        log.line(format_args!("write {PATH}: {err}"));
     }
 }
 

@@ -5,6 +5,7 @@ use super::observe::observe;
 use super::{by_owner, features, repair};
 use crate::effect::{shaping, xsk_guard};
 use crate::kernel::Kernel;
+use crate::log::Log;
 use crate::source::{self, kubelet};
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
@@ -71,15 +72,34 @@ pub trait Machine {
     /// Waits until a file is there; false where it did not appear in time.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
 
-    /// Tells the operator what is no failure of the call.
-    fn warn(&self, text: &str);
+    /// Receiver of sentences for the operator.
+    fn log(&self) -> &Log;
 }
 
 /// The machine that this process runs on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct This {
-    /// The time of each send is noted.
-    pub is_timed: bool,
+    is_timed: bool,
+    log: Log,
+}
+
+impl This {
+    /// This machine, for a caller that takes its sentences for the operator.
+    pub fn new(log: Log) -> Self {
+        Self {
+            is_timed: false,
+            log,
+        }
+    }
+
+    /// The same, with the time of each send noted.
+    #[must_use]
+    pub fn timed(self) -> Self {
+        Self {
+            is_timed: true,
+            ..self
+        }
+    }
 }
 
 impl Machine for This {
@@ -88,7 +108,7 @@ impl Machine for This {
     }
 
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error> {
-        let mut kernel = Kernel::open(netns)?;
+        let mut kernel = Kernel::open(netns, self.log.clone())?;
         if self.is_timed {
             kernel.time();
         }
@@ -143,8 +163,8 @@ impl Machine for This {
         source::files::wait(file, limit)
     }
 
-    fn warn(&self, text: &str) {
-        crate::tell!("{text}");
+    fn log(&self) -> &Log {
+        &self.log
     }
 }
 
@@ -197,8 +217,8 @@ pub trait Host: fmt::Debug {
     /// Goes by the limits of a container whose namespace can't be entered any more.
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
 
-    /// Tells the operator.
-    fn warn(&mut self, text: &str);
+    /// Receiver of sentences for the operator.
+    fn log(&self) -> &Log;
 }
 
 impl Host for Kernel {
@@ -256,7 +276,7 @@ impl Host for Kernel {
 
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
         let lack = |(feature, said): (Feature, Option<String>)| said.map(|said| (feature, said));
-        features::known(features)
+        features::known(features, Self::log(self))
             .into_iter()
             .filter_map(lack)
             .collect()
@@ -266,7 +286,7 @@ impl Host for Kernel {
         shaping::leave(shaping)
     }
 
-    fn warn(&mut self, text: &str) {
-        crate::tell!("{text}");
+    fn log(&self) -> &Log {
+        Self::log(self)
     }
 }

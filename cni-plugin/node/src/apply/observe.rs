@@ -56,7 +56,7 @@ fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error
             Ok(())
         }
         Need::Features(wanted) => {
-            facts.features.extend(features::known(wanted));
+            facts.features.extend(features::known(wanted, kernel.log()));
             Ok(())
         }
         Need::Device(device) => moved::device::read(kernel, device, facts),

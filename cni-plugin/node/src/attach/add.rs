@@ -5,7 +5,7 @@ use super::del;
 use super::device_file::DeviceFile;
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
-use super::liveness::NodeState;
+use super::liveness::{NodeState, Reclaimed};
 use super::planner::Planner;
 use super::routes;
 use super::teardown::Teardown;
@@ -14,6 +14,7 @@ use crate::apply::host::{Host, Machine};
 use crate::apply::transaction::Transaction;
 use crate::ipam::Ipam;
 use crate::ipam::liveness::Netns;
+use crate::log::Log;
 use crate::store::holder::netns_of;
 use crate::store::record::{Folder, Owed, Record};
 use crate::store::root::Root;
@@ -63,12 +64,12 @@ pub fn add(
     if let [wanted] = &call.wanted[..]
         && let Some(ipam) = wanted.chain.ipam_alone()
     {
-        return reserve_alone(wanted, ipam, machine.root(), deliver);
+        return reserve_alone(wanted, ipam, machine, deliver);
     }
     let mut host = open_host(call.first(), call.netns_override, machine)?;
     // Others' troubles, and before this container is locked: its other interfaces may be in need.
     for err in host.restore(&call.features()) {
-        host.warn(&err.to_string());
+        host.log().warn(&err);
     }
     let folder = machine
         .folder(&call.key.owner.container_id)
@@ -88,7 +89,7 @@ pub fn add(
     {
         Ok(owed) => {
             if let Some(Err(err)) = owed.map(|owed| run.transaction.owe(owed)) {
-                host.warn(&err.to_string());
+                host.log().warn(&err);
             }
             let results = run
                 .planner
@@ -112,13 +113,13 @@ pub fn add(
 fn reserve_alone(
     wanted: &Wanted,
     ipam: &dyn Ipam,
-    root: &Root,
+    machine: &dyn Machine,
     deliver: &mut Deliver<'_>,
 ) -> Result<Added, Error> {
     let Wanted {
         attachment, chain, ..
     } = wanted;
-    let known = NodeState::of(root, chain.network());
+    let known = NodeState::of(machine.root(), chain.network(), machine.log());
     let host = known.host_of(attachment);
     let results = [Some(AddResult::from(
         ipam.reserve(&chain.owner(attachment), host)?,
@@ -126,6 +127,10 @@ fn reserve_alone(
     deliver(&results, None).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), host);
     })?;
+    let reclaimed = known.into_reclaimed();
+    if !reclaimed.leases.is_empty() {
+        reclaimed.end(&mut *machine.open(None).map_err(Error::from)?);
+    }
     Ok(Added {
         results: results.into_iter().flatten().collect(),
         timings: Vec::new(),
@@ -357,16 +362,17 @@ impl Run<'_> {
             places,
             transaction,
         } = self;
-        let (wanted, root, mut next) = (planner.wanted, host.root().clone(), at);
+        let (wanted, mut next) = (planner.wanted, at);
+        let mut leases = Leases::of(host);
         let mut reserve = |ask: &LeaseRequest<'_>| {
             next += 1;
-            lease(&wanted[ask.place.wanted], ask, &root, || *done = next)
+            leases.reserve(&wanted[ask.place.wanted], ask, || *done = next)
         };
         let planned = planner.native(&places[at..at + count], host, &mut reserve);
-        planner
-            .warnings
-            .drain(..)
-            .for_each(|warning| host.warn(&warning));
+        leases.end_reclaimed(host);
+        for warning in planner.warnings.drain(..) {
+            host.log().warn(&warning);
+        }
         let mut planned = planned?;
         let last = places[at + count - 1];
         let is_through_link = wanted[last.wanted].chain.items[last.item].is_through_link();
@@ -381,12 +387,11 @@ impl Run<'_> {
                 .map_err(Error::from)?;
             // Whatever becomes of the question, who was asked may hold something.
             *done = at + count;
-            let mut ask = |ask: &LeaseRequest<'_>| lease(&wanted[last.wanted], ask, &root, || {});
+            let mut ask = |ask: &LeaseRequest<'_>| leases.reserve(&wanted[last.wanted], ask, || {});
             planned = planner.addresses(last, host, planned, &mut ask)?;
-            planner
-                .warnings
-                .drain(..)
-                .for_each(|warning| host.warn(&warning));
+            for warning in planner.warnings.drain(..) {
+                host.log().warn(&warning);
+            }
         }
         if at + count == self.places.len()
             && let Some(decided) = routes::decided(wanted, &mut self.planner.results)
@@ -437,39 +442,74 @@ impl Run<'_> {
     }
 }
 
-/// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
-fn lease(
-    wanted: &Wanted,
-    ask: &LeaseRequest<'_>,
-    root: &Root,
-    mut holds: impl FnMut(),
-) -> Result<Option<Lease>, Error> {
-    let Wanted {
-        attachment,
-        chain,
-        claim,
-        ..
-    } = wanted;
-    let at = ask.place.item;
-    let lease = match &chain.items[at].addresses {
-        AddressSource::NoIpam => return Ok(None),
-        AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| {
-            let (owner, known) = (
-                chain.owner(attachment),
-                NodeState::of(root, chain.network()),
-            );
-            let host = known.host_of(attachment);
-            match claim {
-                Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, host),
-                None => ipam.reserve(&owner, host),
-            }
-        })?,
-        AddressSource::Foreign(ipam) => {
-            holds();
-            let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
-            lease_of(result.unwrap_or_default())
+/// Reserves addresses, and remembers leases of terminated containers that were freed for them.
+struct Leases {
+    root: Root,
+    log: Log,
+    reclaimed: Vec<Reclaimed>,
+}
+
+impl Leases {
+    fn of(host: &dyn Host) -> Self {
+        Self {
+            root: host.root().clone(),
+            log: host.log().clone(),
+            reclaimed: Vec::new(),
         }
-    };
-    holds();
-    Ok(Some(lease))
+    }
+
+    /// Reserves addresses. `holds` is called once a failure has to release them.
+    fn reserve(
+        &mut self,
+        wanted: &Wanted,
+        ask: &LeaseRequest<'_>,
+        mut holds: impl FnMut(),
+    ) -> Result<Option<Lease>, Error> {
+        let Wanted {
+            attachment, chain, ..
+        } = wanted;
+        let at = ask.place.item;
+        let lease = match &chain.items[at].addresses {
+            AddressSource::NoIpam => return Ok(None),
+            AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| self.ours(wanted, ask, ipam))?,
+            AddressSource::Foreign(ipam) => {
+                holds();
+                let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
+                lease_of(result.unwrap_or_default())
+            }
+        };
+        holds();
+        Ok(Some(lease))
+    }
+
+    /// Reserves addresses of an IPAM of this process.
+    fn ours(
+        &mut self,
+        wanted: &Wanted,
+        ask: &LeaseRequest<'_>,
+        ipam: &dyn Ipam,
+    ) -> Result<Lease, Error> {
+        let Wanted {
+            attachment,
+            chain,
+            claim,
+            ..
+        } = wanted;
+        let owner = chain.owner(attachment);
+        let node = NodeState::of(&self.root, chain.network(), &self.log);
+        let host = node.host_of(attachment);
+        let lease = match claim {
+            Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, host),
+            None => ipam.reserve(&owner, host),
+        };
+        self.reclaimed.push(node.into_reclaimed());
+        lease
+    }
+
+    /// Reports the freed leases, and deletes the rules of their owners.
+    fn end_reclaimed(&mut self, host: &mut dyn Host) {
+        for reclaimed in self.reclaimed.drain(..) {
+            reclaimed.end(host);
+        }
+    }
 }

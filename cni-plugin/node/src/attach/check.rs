@@ -6,6 +6,7 @@ use super::invocation::{Invocation, Wanted};
 use super::liveness::NodeState;
 use super::{reconstruct, recorded};
 use crate::apply::host::{Host, Machine};
+use crate::log::Log;
 use crate::store::record::{Attached, Record};
 use crate::store::root::Root;
 use braid_core::cni::{AddResult, Attachment, Command, Error};
@@ -25,7 +26,7 @@ pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
         return Ok(());
     }
     if chain.ipam_alone().is_some() {
-        return check_others(&call.wanted[0], 0, machine.root());
+        return check_others(&call.wanted[0], 0, (machine.root(), machine.log()));
     }
     let folder = machine
         .folder(&attachment.container_id)
@@ -55,7 +56,7 @@ pub fn check_all(
         .filter(|(_, wanted)| !wanted.chain.disable_check())
     {
         for item in 0..wanted.chain.items.len() {
-            errors.extend(check_others(wanted, item, host.root()).err());
+            errors.extend(check_others(wanted, item, (host.root(), host.log())).err());
         }
         let attached = record.and_then(|record| record.attachments.get(at));
         errors.extend(check_natives(wanted, attached, &mut *host)?);
@@ -113,7 +114,7 @@ fn check_natives(
 }
 
 /// Runs CHECK of item `at` where another program or the IPAM does it.
-fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
+fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Result<(), Error> {
     let Wanted {
         attachment, chain, ..
     } = wanted;
@@ -132,7 +133,7 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
     match &item.addresses {
         AddressSource::NoIpam => Ok(()),
         AddressSource::Ours(ipam) => {
-            let known = NodeState::of(root, chain.network());
+            let known = NodeState::of(root, chain.network(), log);
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
         AddressSource::Foreign(ipam) => chain

@@ -30,7 +30,7 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
     } = request;
     let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
-        let known = NodeState::of(machine.root(), &conf.name);
+        let known = NodeState::of(machine.root(), &conf.name, machine.log());
         return ipam
             .release(&attachment.owner(&conf.name), known.host_of(&attachment))
             .map(drop);

@@ -12,7 +12,6 @@ use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Kept, host_local};
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
-use crate::store::root::Root;
 use braid_core::cni::{Command, Error, Owner, Request};
 use braid_core::plan::Feature;
 use std::collections::HashSet;
@@ -141,12 +140,12 @@ pub fn collect_networks<'c>(
         } else {
             Kept::NotGone
         };
-        errors.extend(collect_others(chain, listed, machine.root()));
+        errors.extend(collect_others(chain, listed, &mut *host));
         let texts: HashSet<String> = owners
             .iter()
             .flat_map(|owner| [owner.short(), owner.whole()])
             .collect();
-        kept.push((NodeState::of(machine.root(), network), texts));
+        kept.push((NodeState::of(machine.root(), network, machine.log()), texts));
     }
     let is_lost = |text: &str| {
         let mut of = kept.iter().filter(|(known, kept)| {
@@ -168,14 +167,17 @@ pub fn collect_networks<'c>(
 
 /// Has the IPAMs and the foreign plugins of a network take back what they gave others than those
 /// kept; all errors. A foreign one without a list would take back all.
-fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
+fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            AddressSource::Ours(ipam) => ipam
-                .gc(kept, NodeState::of(root, chain.network()).host())
-                .err(),
+            AddressSource::Ours(ipam) => {
+                let node = NodeState::of(host.root(), chain.network(), host.log());
+                let failed = ipam.gc(kept, node.host()).err();
+                node.into_reclaimed().end(host);
+                failed
+            }
             AddressSource::Foreign(ipam) if tells_foreign => {
                 chain.delegate(ipam, at, Command::Gc, None, None).err()
             }
@@ -197,7 +199,7 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
     let mut errors = host.restore(features);
     errors.extend(host.open_gates(features));
     for err in errors {
-        host.warn(&err.to_string());
+        host.log().warn(&err);
     }
 }
 

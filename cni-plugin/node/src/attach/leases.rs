@@ -2,6 +2,7 @@
 
 use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
+use crate::apply::host::Machine;
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::host_local::{reclaim, surely_dead};
 use crate::ipam::liveness::Death;
@@ -38,14 +39,21 @@ pub fn network_of(folder: &Path) -> String {
 }
 
 /// The leases of the dead in a folder.
-pub fn dead(folder: &Path, root: &Root) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    surely_dead(folder, &NodeState::of(root, &network_of(folder)))
+pub fn dead(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    surely_dead(folder, &node_state(folder, machine))
 }
 
 /// Frees the leases of the dead in a folder, and ends what the host's rules say of their addresses.
-pub fn take_back(folder: &Path, root: &Root) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    reclaim(
-        folder,
-        NodeState::of(root, &network_of(folder)).quiet().host(),
-    )
+pub fn take_back(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile, Death)>, Error> {
+    let node = node_state(folder, machine);
+    let freed = reclaim(folder, node.host());
+    let reclaimed = node.into_reclaimed();
+    if !reclaimed.leases.is_empty() {
+        reclaimed.end_rules(&mut *machine.open(None).map_err(Error::from)?);
+    }
+    freed
+}
+
+fn node_state(folder: &Path, machine: &dyn Machine) -> NodeState {
+    NodeState::of(machine.root(), &network_of(folder), machine.log())
 }

@@ -2,15 +2,15 @@
 //! cache.
 
 use super::recorded;
-use crate::Error;
-use crate::apply::executor::{OnError, execute};
-use crate::ipam::Host;
+use crate::apply::executor::OnError;
+use crate::apply::host::Host;
+use crate::ipam;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::liveness::{
     Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of,
 };
-use crate::kernel::Kernel;
+use crate::log::Log;
 use crate::store::holder::is_alive;
 pub use crate::store::holder::netns_of;
 use crate::store::record::{self, Record};
@@ -18,7 +18,7 @@ use crate::store::root::Root;
 use braid_core::cni::{Attachment, Owner};
 use braid_core::plan::Facts;
 use braid_core::plan::step::{OwnedKind, Step};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -34,12 +34,14 @@ pub struct NodeState {
     /// All of the node, read when somebody's death is first asked about: a full range asks about
     /// each of its owners.
     records: OnceCell<Vec<Record>>,
-    is_quiet: bool,
+    log: Log,
+    /// Leases that a reservation freed.
+    reclaimed: RefCell<Vec<(LeaseFile, Death)>>,
 }
 
 impl NodeState {
-    /// Of the network with this name.
-    pub fn of(root: &Root, network: &str) -> Self {
+    /// State for the containers of the network with this name.
+    pub fn of(root: &Root, network: &str, log: &Log) -> Self {
         let cache = LibcniCache {
             dir: root.at(LIBCNI_CACHE_DIR),
             network: network.to_owned(),
@@ -50,31 +52,31 @@ impl NodeState {
             index_at,
             cache,
             records: OnceCell::new(),
-            is_quiet: false,
+            log: log.clone(),
+            reclaimed: RefCell::default(),
         }
     }
 
-    /// For a caller that tells of each lease itself.
-    #[must_use]
-    pub fn quiet(self) -> Self {
-        Self {
-            is_quiet: true,
-            ..self
-        }
+    /// Leases that the verbs of the IPAM freed, because their containers are gone.
+    pub fn into_reclaimed(self) -> Reclaimed {
+        let network = self.cache.network;
+        let leases = self.reclaimed.into_inner();
+        Reclaimed { network, leases }
     }
 
     /// Host that is lent to the IPAM verbs.
-    pub fn host(&self) -> Host<'_> {
-        Host {
+    pub fn host(&self) -> ipam::Host<'_> {
+        ipam::Host {
             state_dir: &self.index_at,
             liveness: self,
             attachment: None,
+            log: &self.log,
         }
     }
 
     /// The same for a verb that is about one container.
-    pub fn host_of<'a>(&'a self, attachment: &'a Attachment) -> Host<'a> {
-        Host {
+    pub fn host_of<'a>(&'a self, attachment: &'a Attachment) -> ipam::Host<'a> {
+        ipam::Host {
             attachment: Some(attachment),
             ..self.host()
         }
@@ -119,40 +121,60 @@ impl Liveness for NodeState {
             }
         });
         if let Err(err) = read {
-            crate::tell!("{err}");
+            self.log.warn(&err);
         }
         missing
     }
 
     fn reclaimed(&self, lease: &LeaseFile, why: Death) {
-        if !self.is_quiet {
-            crate::tell!(
-                "network {:?}: address {} was free again: {why}",
-                self.network(),
-                lease.ip
-            );
-        }
-        for err in owner_of(lease, self.network())
-            .map(|owner| end_rules(&owner))
-            .unwrap_or_default()
-        {
-            crate::tell!("{err}");
-        }
+        self.reclaimed.borrow_mut().push((lease.clone(), why));
     }
 }
 
-/// Ends what the host's rules say of the address of a container that is gone: the next one to have
-/// it is not to be reached by its ports. The rest is left to its DEL or GC, which may hold locks
-/// that this call needs.
-fn end_rules(owner: &Owner) -> Vec<Error> {
-    let steps = [
-        OwnedKind::HostPorts,
-        OwnedKind::Masquerades,
-        OwnedKind::Firewall,
-    ]
-    .map(|kind| Step::Forget(kind, owner.short()));
-    match Kernel::open(None) {
-        Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
-        Err(err) => vec![err],
+/// Leases of terminated containers that were freed for others.
+#[derive(Debug, Default)]
+pub struct Reclaimed {
+    network: String,
+    /// The leases, each with the reason.
+    pub leases: Vec<(LeaseFile, Death)>,
+}
+
+impl Reclaimed {
+    /// Reports each lease, and deletes the rules of its owner.
+    pub fn end(&self, host: &mut dyn Host) {
+        for (LeaseFile { ip, .. }, why) in &self.leases {
+            let network = &self.network;
+            host.log().line(format_args!(
+                "network {network:?}: address {ip} was free again: {why}"
+            ));
+        }
+        self.end_rules(host);
+    }
+
+    /// Deletes the host's rules for the addresses, so that the next container with one is not
+    /// reached by them. The rest of a terminated container is left to its DEL or GC, which may
+    /// hold locks that this call needs.
+    pub fn end_rules(&self, host: &mut dyn Host) {
+        const KINDS: [OwnedKind; 3] = [
+            OwnedKind::HostPorts,
+            OwnedKind::Masquerades,
+            OwnedKind::Firewall,
+        ];
+        let owners = self
+            .leases
+            .iter()
+            .filter_map(|(lease, _)| owner_of(lease, &self.network));
+        let steps: Vec<Step> = owners
+            .flat_map(|owner| KINDS.map(|kind| Step::Forget(kind, owner.short())))
+            .collect();
+        if steps.is_empty() {
+            return;
+        }
+        for err in host
+            .execute(&steps, &Facts::default(), OnError::GoOn)
+            .errors
+        {
+            host.log().warn(&err);
+        }
     }
 }

@@ -38,22 +38,23 @@ mod unrecorded;
 use crate::apply::delegate;
 use crate::apply::host::{Machine, This};
 use crate::ipam;
+use crate::log::Log;
 use braid_core::cni::version::version_reply;
 use braid_core::cni::{Command, Error, Owner, Request, Version};
 use braid_core::k8s::settings::Settings;
 use braid_core::plugins;
 use chain::{BRAID, Chain};
 use invocation::Invocation;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 /// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
 pub fn answer(
     request: Request,
     face: &str,
+    log: Log,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let machine = This { is_timed: false };
+) -> Result<Option<Done>, Error> {
+    let machine = This::new(log);
     if Chain::face_of(face, &request.conf) == BRAID
         && let Some(settings) = Settings::of(&request.conf)?
     {
@@ -61,21 +62,24 @@ pub fn answer(
     }
     let chain = |request: &Request| Chain::parse(face, request.conf.clone(), "", &request.path);
     match request.command {
-        // Never taken apart, nor closed: the process ends behind it.
         Command::Add => {
             let version = request.conf.version;
-            let call = ManuallyDrop::new(Invocation::of(request, face)?);
-            add::add(&call, &machine, &mut |results, _| {
+            let call = Invocation::of(request, face)?;
+            let added = add::add(&call, &machine, &mut |results, _| {
                 deliver(&add::stdout(results, version)?).map(|()| None)
-            })
-            .map(std::mem::forget)
+            })?;
+            return Ok(Some(Done {
+                _call: Some(call),
+                _added: added,
+            }));
         }
-        Command::Del => del::del(request, face, &machine),
-        Command::Check => check::check(Invocation::of(request, face)?, &machine),
-        Command::Gc => gc::gc(&request, &chain(&request)?, &machine),
-        Command::Status => status::status(&chain(&request)?, &machine),
-        Command::Version => Ok(()),
+        Command::Del => del::del(request, face, &machine)?,
+        Command::Check => check::check(Invocation::of(request, face)?, &machine)?,
+        Command::Gc => gc::gc(&request, &chain(&request)?, &machine)?,
+        Command::Status => status::status(&chain(&request)?, &machine)?,
+        Command::Version => {}
     }
+    Ok(None)
 }
 
 /// Answers a request for a pod.
@@ -86,15 +90,30 @@ fn of_pods(
     settings: &Settings,
     machine: &dyn Machine,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
-) -> Result<(), Error> {
+) -> Result<Option<Done>, Error> {
     match request.command {
-        Command::Add => pods::add(&request, settings, machine, deliver).map(std::mem::forget),
-        Command::Del => pods::del(request, settings, face, machine),
-        Command::Check => pods::check(request, settings, face, machine),
-        Command::Gc => pods::gc(&request, settings, face, machine),
-        Command::Status => pods::status(&request, settings, machine),
-        Command::Version => Ok(()),
+        Command::Add => {
+            let added = pods::add(&request, settings, machine, deliver)?;
+            return Ok(Some(Done {
+                _call: None,
+                _added: added,
+            }));
+        }
+        Command::Del => pods::del(request, settings, face, machine)?,
+        Command::Check => pods::check(request, settings, face, machine)?,
+        Command::Gc => pods::gc(&request, settings, face, machine)?,
+        Command::Status => pods::status(&request, settings, machine)?,
+        Command::Version => {}
     }
+    Ok(None)
+}
+
+/// Values of an ADD that is done. A process that ends behind it saves time if it forgets them
+/// ([`std::mem::forget`]): nothing is then freed or closed one by one.
+#[derive(Debug)]
+pub struct Done {
+    _call: Option<Invocation>,
+    _added: add::Added,
 }
 
 /// Answers VERSION. A name that leads to this program and is none of its types serves no other

@@ -8,6 +8,7 @@ use super::planner::Planner;
 use super::routes;
 use crate::apply::host::Host;
 use crate::effect::shared::is_there_already;
+use crate::log::Log;
 use crate::store::root::Root;
 use braid_core::cni::Error;
 use braid_core::ipam::Lease;
@@ -39,7 +40,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         return Ok(addresses(
             &chain.face,
             chain,
-            &ipam.peek(NodeState::of(host.root(), chain.network()).host())?,
+            &ipam.peek(NodeState::of(host.root(), chain.network(), host.log()).host())?,
         ));
     }
     let mut planner = Planner::new(&call.wanted);
@@ -84,11 +85,12 @@ fn natives(
     host: &mut dyn Host,
     (is_all, lines): (bool, &mut Vec<Line>),
 ) -> Result<(), Error> {
-    let (wanted, root) = (planner.wanted, host.root().clone());
+    let wanted = planner.wanted;
+    let (root, log) = (host.root().clone(), host.log().clone());
     let mut notes: Vec<Vec<Line>> = Vec::new();
     let mut look_up = |ask: &LeaseRequest<'_>| {
         let chain = &wanted[ask.place.wanted].chain;
-        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, &root)?;
+        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, (&root, &log))?;
         notes.push(found);
         Ok(lease)
     };
@@ -117,13 +119,13 @@ fn look_up(
     chain: &Chain,
     item: &Item,
     ask: &LeaseRequest<'_>,
-    root: &Root,
+    (root, log): (&Root, &Log),
 ) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
         AddressSource::NoIpam => Ok((None, Vec::new())),
         AddressSource::Ours(ipam) => {
             let lease = ask.lease(&**ipam, |ipam| {
-                ipam.peek(NodeState::of(root, chain.network()).host())
+                ipam.peek(NodeState::of(root, chain.network(), log).host())
             })?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))

@@ -6,6 +6,7 @@ use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
+use crate::log::Log;
 use crate::store::record::Record;
 use crate::store::root::Root;
 use crate::sys::release::release;
@@ -83,7 +84,7 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     match &item.addresses {
         AddressSource::NoIpam => Ok(()),
         AddressSource::Ours(ipam) => {
-            let known = NodeState::of(host.root(), chain.network());
+            let known = NodeState::of(host.root(), chain.network(), host.log());
             ipam.status(known.host()).map(|note| say(chain, note, host))
         }
         AddressSource::Foreign(ipam) => chain
@@ -94,12 +95,13 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
 
 fn say(chain: &Chain, note: Option<String>, host: &mut dyn Host) {
     if let Some(note) = note {
-        host.warn(&format!("network {:?}: {note}", chain.network()));
+        host.log()
+            .line(format_args!("network {:?}: {note}", chain.network()));
     }
 }
 
 /// A sentence for each range set, of those that the attachments have addresses of, with none left.
-pub fn full(records: &[Record], root: &Root) -> Vec<String> {
+pub fn full(records: &[Record], root: &Root, log: &Log) -> Vec<String> {
     let mut seen = Vec::new();
     let mut sentences = Vec::new();
     for (_, chain) in records.iter().flat_map(recorded::chains) {
@@ -110,7 +112,7 @@ pub fn full(records: &[Record], root: &Root) -> Vec<String> {
             }
             seen.push(pool);
             let network = chain.network();
-            let said = host_local::full(config, NodeState::of(root, network).host())
+            let said = host_local::full(config, NodeState::of(root, network, log).host())
                 .unwrap_or_else(|err| Some(err.to_string()));
             sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
         }

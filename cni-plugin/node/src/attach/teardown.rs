@@ -279,7 +279,7 @@ impl Teardown<'_> {
             // They are the claim's.
             (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, AddressSource::Ours(ipam)) => {
-                let known = NodeState::of(host.root(), chain.network());
+                let known = NodeState::of(host.root(), chain.network(), host.log());
                 return ipam
                     .release(&chain.owner(attachment), known.host_of(attachment))
                     .map(drop);
@@ -289,7 +289,7 @@ impl Teardown<'_> {
             .attached(place.wanted)
             .is_some_and(|attached| place.item < attached.parts.len());
         if let Some(circle) = chain.circle(foreign, attachment, is_begun) {
-            host.warn(&format!(
+            host.log().line(format_args!(
                 "network {:?}: nothing to take back: {circle}",
                 chain.network()
             ));

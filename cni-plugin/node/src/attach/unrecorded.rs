@@ -81,7 +81,7 @@ impl<'a> Unowned<'a> {
         // An address is free after its link is gone.
         for folder in folders(&records, machine.root()) {
             let network = network_of(&folder);
-            let known = NodeState::of(machine.root(), &network);
+            let known = NodeState::of(machine.root(), &network, machine.log());
             let is_its =
                 |lease: &_| owner_of(lease, &network).is_some_and(|owner| self.has(&owner));
             errors.extend(host_local::free(&folder, is_its, known.host()).err());

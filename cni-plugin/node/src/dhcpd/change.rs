@@ -66,10 +66,10 @@ impl ServedLease {
         let at = LinkRef::pod(place.link.ifname.clone());
         let netns = NetNs::open(place.path()).map_err(crate::Error::from);
         let done = netns
-            .and_then(|netns| Kernel::open(Some(netns)))
+            .and_then(|netns| Kernel::open(Some(netns), self.log.clone()))
             .and_then(|mut kernel| work(&at, &mut kernel));
         if let Err(err) = done {
-            crate::tell!("{}: {err}", self.name());
+            self.report(format_args!("{err}"));
         }
     }
 
@@ -77,7 +77,7 @@ impl ServedLease {
         for err in execute(kernel, steps, &Facts::default(), OnError::GoOn).errors {
             // An object of another address with its prefix, which is there already, is no failure.
             if !err.cause.is(&[Errno::EEXIST]) {
-                crate::tell!("{}: {err}", self.name());
+                self.report(format_args!("{err}"));
             }
         }
     }

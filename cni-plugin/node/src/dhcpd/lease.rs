@@ -3,11 +3,13 @@
 
 use super::Settings;
 use crate::ipam::dhcp::store::{Store, Stored};
+use crate::log::Log;
 use crate::sys::events::Events;
 use crate::sys::packet::{PacketSocket, ServersSocket};
 use braid_core::ipam::dhcp::{Config, Session, v6};
 use braid_core::name::Mac;
 use nix::errno::Errno;
+use std::fmt::Arguments;
 
 /// A kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +55,13 @@ pub(super) struct ServedLease {
     /// An address that the plugin was told is void, so the next one is the daemon's to put on the
     /// link.
     pub(super) is_lost: bool,
+    pub(super) log: Log,
     v4: Option<PacketSocket>,
     v6: Option<ServersSocket>,
 }
 
 impl ServedLease {
-    pub(super) fn new(stored: Stored, session: Session) -> Self {
+    pub(super) fn new(stored: Stored, session: Session, log: Log) -> Self {
         let (is_told, is_lost) = (false, false);
         Self {
             stored,
@@ -68,16 +71,17 @@ impl ServedLease {
             is_lost,
             v4: None,
             v6: None,
+            log,
         }
     }
 
     /// One of a daemon before.
-    pub(super) fn resumed(stored: Stored, session: Session) -> Self {
+    pub(super) fn resumed(stored: Stored, session: Session, log: Log) -> Self {
         let is_lost = !session.is_bound();
         Self {
             is_told: true,
             is_lost,
-            ..Self::new(stored, session)
+            ..Self::new(stored, session, log)
         }
     }
 
@@ -149,11 +153,16 @@ impl ServedLease {
         self.stored.owner.whole()
     }
 
+    /// Reports a sentence about the lease to the operator.
+    pub(super) fn report(&self, sentence: Arguments<'_>) {
+        self.log.line(format_args!("{}: {sentence}", self.name()));
+    }
+
     /// Keeps the lease as it is now in its file.
     pub(super) fn keep(&mut self, store: &Store) {
         self.stored.held = self.session.held();
         if let Err(err) = store.put(&self.stored) {
-            crate::tell!("{}: keep the lease in a file: {err}", self.name());
+            self.report(format_args!("keep the lease in a file: {err}"));
         }
     }
 }

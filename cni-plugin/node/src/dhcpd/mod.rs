@@ -17,6 +17,7 @@ mod timers;
 
 use crate::ipam::dhcp::link;
 use crate::ipam::dhcp::store::Store;
+use crate::log::Log;
 use crate::sys::activation;
 use crate::sys::events::{self, END, Events, TIME};
 use braid_core::ipam::dhcp::timing::Limits;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub broadcast: bool,
     /// Limits of the clients.
     pub limits: Limits,
+    /// Receiver of sentences for the operator.
+    pub log: Log,
 }
 
 impl Settings {
@@ -182,7 +185,7 @@ impl Daemon {
             });
             match opened {
                 Ok(()) => drop(self.connections.insert(self.last, Connection::new(stream))),
-                Err(err) => crate::tell!("accept a call: {err}"),
+                Err(err) => self.settings.log.line(format_args!("accept a call: {err}")),
             }
         }
     }
@@ -202,7 +205,7 @@ impl Daemon {
                 }
             }
             Err(err) => {
-                crate::tell!("a call: {err}");
+                self.settings.log.line(format_args!("a call: {err}"));
                 self.connections.remove(&id);
             }
         }
@@ -217,7 +220,7 @@ impl Daemon {
             match (session, stored.place()) {
                 // A link that can't be looked up now can be when the lease is due.
                 (Some(session), Some(_)) => {
-                    let lease = ServedLease::resumed(stored, session);
+                    let lease = ServedLease::resumed(stored, session, self.settings.log.clone());
                     self.insert(lease);
                 }
                 (session, _) => {
@@ -226,13 +229,18 @@ impl Daemon {
                     } else {
                         "its link is gone"
                     };
-                    crate::tell!("{whole}: the lease is not gone on with: {why}");
+                    self.settings.log.line(format_args!(
+                        "{whole}: the lease is not gone on with: {why}"
+                    ));
                     let _ = self.store.remove(&stored.owner);
                 }
             }
         }
         if !self.leases.is_empty() {
-            crate::tell!("{} leases are gone on with", self.leases.len());
+            let count = self.leases.len();
+            self.settings
+                .log
+                .line(format_args!("{count} leases are gone on with"));
         }
     }
 }

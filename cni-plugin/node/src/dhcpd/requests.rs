@@ -86,9 +86,9 @@ impl Daemon {
             lost: Vec::new(),
         };
         let session = lease::session(&stored, &config, &self.settings, &mut self.rng);
-        let mut lease = ServedLease::new(stored, session);
+        let mut lease = ServedLease::new(stored, session, self.settings.log.clone());
         lease.waiting.push(waiter);
-        crate::tell!("{}: acquiring lease", lease.name());
+        lease.report(format_args!("acquiring lease"));
         if !place.link.is_up {
             lease.set_up(&place);
         }
@@ -130,7 +130,7 @@ impl Daemon {
         let Some(lease) = self.leases.get_mut(&id) else {
             return;
         };
-        crate::tell!("{}: releasing lease", lease.name());
+        lease.report(format_args!("releasing lease"));
         let held = lease.session.lease().unwrap_or_default();
         if let Some(Ok(place)) = lease.stored.place() {
             let outputs = lease.session.release(&mut self.rng);
@@ -140,7 +140,7 @@ impl Daemon {
                     .for_each(|ip| lease.leave(&place, ip, &held.routes));
             }
             if let Err(err) = place.send_all(&outputs) {
-                crate::tell!("{}: failed to release DHCP lease: {err}", lease.name());
+                lease.report(format_args!("failed to release DHCP lease: {err}"));
             }
         }
         self.answer_all(id, &Err("the lease was released".to_owned()));
@@ -155,7 +155,7 @@ impl Daemon {
         self.owners.remove(&lease.name());
         self.timers.set(id, None);
         if let Err(err) = self.store.remove(&lease.stored.owner) {
-            crate::tell!("{}: {err}", lease.name());
+            lease.report(format_args!("{err}"));
         }
     }
 
@@ -175,15 +175,14 @@ impl Daemon {
                 self.carry_out(id, outputs);
             }
             Some(Err(err)) => {
-                crate::tell!("{}: {err}", lease.name());
+                lease.report(format_args!("{err}"));
                 self.timers.set(id, Some(now() + AGAIN));
             }
             None => {
-                crate::tell!(
-                    "{}: interface {} no longer exists",
-                    lease.name(),
+                lease.report(format_args!(
+                    "interface {} no longer exists",
                     lease.stored.owner.ifname
-                );
+                ));
                 self.end(id);
             }
         }
@@ -235,7 +234,7 @@ impl Daemon {
                 Output::Bound => self.bound(id),
                 Output::Lost { ip, routes, why } => self.lost(id, ip.as_ref(), &routes, why),
                 Output::GaveUp => {
-                    crate::tell!("{}: no more tries", lease.name());
+                    lease.report(format_args!("no more tries"));
                     self.give_up(id);
                 }
             }
@@ -254,7 +253,7 @@ impl Daemon {
         lease.keep(&self.store);
         if lease.session.is_bound() && lease.is_lost {
             lease.is_lost = false;
-            crate::tell!("{}: there is a lease again", lease.name());
+            lease.report(format_args!("there is a lease again"));
             if let Some(Ok(place)) = lease.stored.place() {
                 lease.arrive(&place);
             }
@@ -270,7 +269,7 @@ impl Daemon {
         let address = ip
             .map(|ip| ip.address.addr().to_string())
             .unwrap_or_default();
-        crate::tell!("{}: the lease of {address} is lost: {why}", lease.name());
+        lease.report(format_args!("the lease of {address} is lost: {why}"));
         if lease.is_told {
             lease.is_lost = true;
             if let (Some(Ok(place)), Some(ip)) = (lease.stored.place(), ip) {

@@ -8,11 +8,12 @@
 //! ```
 
 pub mod dhcp;
+mod host;
 pub mod host_local;
 pub mod liveness;
 
 pub use braid_core::ipam::configuration::TYPES;
-pub use host_local::Host;
+pub use host::Host;
 
 use braid_core::cni::{AddResult, Error, NetConf, Owner};
 use braid_core::ipam::configuration::Configuration;

@@ -3,6 +3,7 @@
 
 pub mod link;
 
+use crate::log::Log;
 use crate::store::holder;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
@@ -40,6 +41,7 @@ pub struct Kernel {
     holders: BTreeMap<String, Holder>,
     /// Somebody wants to know how long each send takes.
     is_timed: bool,
+    log: Log,
 }
 
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl Pod {
 
 impl Kernel {
     /// Opens the host's socket; `netns` is the container's namespace, where it has one.
-    pub fn open(netns: Option<NetNs>) -> Result<Self, Error> {
+    pub fn open(netns: Option<NetNs>, log: Log) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod {
             netns,
             socket: None,
@@ -89,7 +91,13 @@ impl Kernel {
             indexes: BTreeMap::new(),
             holders: BTreeMap::new(),
             is_timed: false,
+            log,
         })
+    }
+
+    /// Receiver of sentences for the operator.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
     }
 
     /// Has the time of each send noted.

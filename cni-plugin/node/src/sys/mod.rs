@@ -8,7 +8,7 @@
 //!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
 //!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
 //!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
-//!  stderr ─ sentences for the operator                private ─ folders and files of root alone
+//!  private ─ folders and files of root alone
 //!  tap ─ what /dev/net/tun makes          packet ─ sockets of a DHCP client
 //!  events ─ waiting for many descriptors              activation ─ a socket of systemd
 //!  birth ─ creation time of a file        boot ─ the id of this boot
@@ -39,6 +39,5 @@ pub mod packet;
 pub mod private;
 pub mod release;
 pub mod rtnl;
-pub mod stderr;
 pub mod sysctl;
 pub mod tap;

@@ -87,7 +87,7 @@ fn kernel() -> Vec<Check> {
         detail: release(),
         ..none.clone()
     }];
-    match features::find_all() {
+    match features::find_all(&output::log()) {
         Ok(found) => {
             let has = |feature| {
                 found

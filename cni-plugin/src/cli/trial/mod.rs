@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let attachment = conf::attachment(&id, &arguments.ifname, Some(path.clone()), &arguments.args)?;
     let (call, mut cluster) = arguments
         .networks
-        .call(&attachment, &This { is_timed: false })?;
+        .call(&attachment, &This::new(output::log()))?;
     signal::note_instead()?;
     NetNs::make_at(&path)?;
     let attached = attach(&call, cluster.as_mut(), &path);
@@ -94,19 +94,23 @@ fn attach(
     path: &Path,
 ) -> Result<String, Error> {
     let start = Instant::now();
-    let added = add(call, &This { is_timed: true }, &mut |results, host| {
-        cluster
-            .as_mut()
-            .map_or(Ok(()), |cluster| cluster.publish(results, host))
-            .map(|()| None)
-    })?;
+    let added = add(
+        call,
+        &This::new(output::log()).timed(),
+        &mut |results, host| {
+            cluster
+                .as_mut()
+                .map_or(Ok(()), |cluster| cluster.publish(results, host))
+                .map(|()| None)
+        },
+    )?;
     let took = start.elapsed();
     let Added {
         results, timings, ..
     } = added;
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
-    let mut kernel = Kernel::open(Some(netns)).map_err(|err| fail(&err))?;
+    let mut kernel = Kernel::open(Some(netns), output::log()).map_err(|err| fail(&err))?;
     let seen = look::look(&mut kernel, &results, &timings).map_err(|err| fail(&err))?;
     let told = cluster.map_or_else(String::new, |cluster| format!("\n{}", cluster.shown()));
     Ok(show::attached(path, &seen, &timings, took) + &told)
@@ -118,7 +122,7 @@ pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("remove the sandbox: {err}"));
     NetNs::remove_at(path).map_err(|err| fail(&err))?;
     let bridge = IfName::parse(&bridge_of(id)).map_err(|err| fail(&err))?;
-    let mut host = This { is_timed: false }.open(None).map_err(Error::from)?;
+    let mut host = This::new(output::log()).open(None).map_err(Error::from)?;
     let steps = [Step::del(Link::any(LinkRef::host(bridge)))];
     let errors = host
         .execute(&steps, &Facts::default(), OnError::GoOn)
@@ -129,7 +133,7 @@ pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
 /// DEL, also after an ADD that failed, as a runtime does it.
 fn detach(call: &Invocation) -> Result<Duration, Error> {
     let start = Instant::now();
-    del::detach(&call.leaving(), &This { is_timed: false }).map(|()| start.elapsed())
+    del::detach(&call.leaving(), &This::new(output::log())).map(|()| start.elapsed())
 }
 
 /// Eight hexadecimal digits.

@@ -151,7 +151,7 @@ pub(super) fn free(
     let uids = uids.into_iter().collect();
     let (mut is_any, mut errors) = (false, Vec::new());
     for (folder, owners) in held {
-        let known = NodeState::of(machine.root(), &network_of(folder));
+        let known = NodeState::of(machine.root(), &network_of(folder), machine.log());
         match claimed::free(folder, &owners, &uids, known.host()) {
             Ok(freed) => is_any |= !freed.is_empty(),
             Err(err) => errors.push(err),

@@ -402,7 +402,8 @@ impl<'a> Finder<'a> {
             .map(|source| source.tell(&pod.name, &pod.uid, event));
         if let Ok(Err(err)) = told {
             self.machine
-                .warn(&format!("event of pod {}: {err}", pod.name));
+                .log()
+                .line(format_args!("event of pod {}: {err}", pod.name));
         }
     }
 }

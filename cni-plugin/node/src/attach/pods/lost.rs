@@ -87,7 +87,7 @@ impl Lost<'_> {
         let asked = finder.and_then(|mut finder| finder.left(self.call, self.conf));
         asked.unwrap_or_else(|err| {
             let id = &self.call.key.owner.container_id;
-            self.machine.warn(&format!(
+            self.machine.log().line(format_args!(
                 "container {id}: its record is lost, and its networks are not known: {err}"
             ));
             Vec::new()

@@ -256,7 +256,11 @@ impl<'a> Notes<'a> {
             })?;
             delegates(&read.bytes, call.attachment.ifname.as_str())
         });
-        let warn = |err: &Error| self.machine.warn(&format!("{}: {err}", file.display()));
+        let warn = |err: &Error| {
+            self.machine
+                .log()
+                .line(format_args!("{}: {err}", file.display()));
+        };
         let read = read
             .inspect_err(warn)
             .unwrap_or_else(|_| self.of_results(&call.attachment.container_id));
@@ -333,7 +337,10 @@ impl<'a> Notes<'a> {
         match read {
             Ok(None) => return Ok(None),
             Ok(_) => {}
-            Err(ref err) => self.machine.warn(&format!("{}: {err}", path.display())),
+            Err(ref err) => self
+                .machine
+                .log()
+                .line(format_args!("{}: {err}", path.display())),
         }
         files.push(path);
         Ok(read.ok().flatten())

@@ -51,7 +51,9 @@ impl Publisher {
         if let (Some(pod), Some(source)) = (&self.pod, source)
             && let Err(err) = source.tell(&pod.name, &pod.uid, &refusal(REFUSED, &err))
         {
-            machine.warn(&format!("event of pod {}: {err}", pod.name));
+            machine
+                .log()
+                .line(format_args!("event of pod {}: {err}", pod.name));
         }
         Err(err)
     }
@@ -125,13 +127,15 @@ impl Publisher {
             .event()
             .map(|event| source.tell(&pod.name, &pod.uid, &event))
         {
-            machine.warn(&format!("event of pod {}: {err}", pod.name));
+            machine
+                .log()
+                .line(format_args!("event of pod {}: {err}", pod.name));
         }
         // A pod that is gone, or another one of its name, is owed nothing.
         let err = told
             .err()
             .filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
-        machine.warn(&format!(
+        machine.log().line(format_args!(
             "pod {}: its network-status is owed: {err}",
             pod.name
         ));
@@ -163,7 +167,7 @@ impl Publisher {
             value: &value,
         };
         if let Err(err) = source.annotate(&pod.name, &pod.uid, &edit) {
-            machine.warn(&format!(
+            machine.log().line(format_args!(
                 "pod {}: its network-status is of a call that failed: {err}",
                 pod.name
             ));
@@ -182,8 +186,7 @@ impl Publisher {
         let told = file
             .as_ref()
             .and_then(|file| device_file::read(&file.path).transpose());
-        let device_info =
-            told.and_then(|told| told.map_err(|err| machine.warn(&err.to_string())).ok());
+        let device_info = told.and_then(|told| told.map_err(|err| machine.log().warn(&err)).ok());
         let attached = Attached {
             name: &network.name(),
             ifname: network.ifname.as_str(),

@@ -3,6 +3,7 @@
 use crate::apply::executor::{OnError, Report};
 use crate::apply::host::{Host, Machine};
 use crate::effect::shared::is_there_already;
+use crate::log::Log;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::Root;
 use crate::sys::netns::NetNs;
@@ -203,6 +204,7 @@ pub(super) struct Model {
     _folder: Rc<TempDir>,
     pub(super) devinfo: Rc<TempDir>,
     has_pod: bool,
+    log: Log,
 }
 
 impl Model {
@@ -210,13 +212,17 @@ impl Model {
         let [folder, devinfo] = [(), ()].map(|()| Rc::new(TempDir::new().expect("a folder")));
         let root = Root::below(folder.path());
         std::fs::create_dir_all(root.at(record::ROOT)).expect("a folder");
+        let state: Rc<RefCell<State>> = Rc::default();
+        let warned = Rc::clone(&state);
+        let log = Log::new(move |text| warned.borrow_mut().warnings.push(text.to_string()));
         Self {
-            state: Rc::default(),
+            state,
             cluster: Rc::default(),
             root,
             _folder: folder,
             devinfo,
             has_pod: false,
+            log,
         }
     }
 
@@ -333,8 +339,8 @@ impl Machine for Model {
         self.files(file).is_ok_and(|files| !files.is_empty())
     }
 
-    fn warn(&self, text: &str) {
-        self.state.borrow_mut().warnings.push(text.to_owned());
+    fn log(&self) -> &Log {
+        &self.log
     }
 }
 
@@ -536,7 +542,7 @@ impl Host for Model {
         Ok(())
     }
 
-    fn warn(&mut self, text: &str) {
-        Machine::warn(self, text);
+    fn log(&self) -> &Log {
+        &self.log
     }
 }

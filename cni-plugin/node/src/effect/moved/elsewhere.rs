@@ -21,9 +21,9 @@ pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(),
         let what = "the container has moved it on to another network namespace, which has to give it back or end";
         return Err(Cause::Busy(format!("link {name:?} of the host: {what}")));
     }
-    crate::tell!(
+    kernel.log().line(format_args!(
         "link {name:?} is neither in the container nor on the host: it is gone, or in a namespace that braid can't see"
-    );
+    ));
     Ok(())
 }
 

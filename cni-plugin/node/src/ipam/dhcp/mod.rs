@@ -12,6 +12,7 @@ pub mod store;
 
 use super::liveness::{Netns, netns_at};
 use super::{Host, Ipam, Kept};
+use crate::log::Log;
 use crate::sys::lock;
 use braid_core::cni::{AddResult, Error, Owner};
 use braid_core::ipam::Lease;
@@ -108,9 +109,9 @@ impl Ipam for Config {
             let gone = match called {
                 Ok(Ok(_)) => return Ok(Vec::new()),
                 Ok(Err(err)) if is_again || Instant::now() >= until => {
-                    crate::tell!(
+                    host.log.line(format_args!(
                         "error calling {RELEASE}: {err}; without its link the lease ends by itself"
-                    );
+                    ));
                     return Ok(Vec::new());
                 }
                 // A daemon that has ended meanwhile may be followed by one that answers.
@@ -124,11 +125,11 @@ impl Ipam for Config {
                 |err: io::Error| Error::io(format!("lock the leases beside {gone}: {err}"));
             match store.try_lock().map_err(failed)? {
                 store::Locked::Nothing => return Ok(Vec::new()),
-                store::Locked::Held(_lock) => return self.release_alone(owner, &store),
+                store::Locked::Held(_lock) => return self.release_alone(owner, &store, host.log),
                 // A daemon that ends lets go of it at once, one that starts listens a moment after
                 // it has it.
                 store::Locked::Others(file) => match lock::wait_for(&file, STARTING_S) {
-                    Ok(()) => return self.release_alone(owner, &store),
+                    Ok(()) => return self.release_alone(owner, &store, host.log),
                     Err(err) if err.kind() != io::ErrorKind::TimedOut => return Err(failed(err)),
                     Err(_) if Instant::now() < until => {}
                     Err(_) => return Err(Error::because(unreachable(&gone), true)),
@@ -169,7 +170,7 @@ fn unreachable(err: &str) -> String {
 
 trait Calls {
     fn args(&self, owner: &Owner, host: Host<'_>) -> Args;
-    fn release_alone(&self, owner: &Owner, store: &Store) -> Result<Vec<IpAddr>, Error>;
+    fn release_alone(&self, owner: &Owner, store: &Store, log: &Log) -> Result<Vec<IpAddr>, Error>;
 }
 
 impl Calls for Config {
@@ -199,7 +200,7 @@ impl Calls for Config {
 
     /// Gives a lease back in the place of a daemon that is gone, with the packets that it would
     /// have sent.
-    fn release_alone(&self, owner: &Owner, store: &Store) -> Result<Vec<IpAddr>, Error> {
+    fn release_alone(&self, owner: &Owner, store: &Store, log: &Log) -> Result<Vec<IpAddr>, Error> {
         let Some(stored) = store.get(owner) else {
             return Ok(Vec::new());
         };
@@ -210,7 +211,8 @@ impl Calls for Config {
         {
             let outputs = session.release(&mut rng);
             if let Err(err) = place.and_then(|place| place.send_all(&outputs)) {
-                crate::tell!("{}: give the lease back: {err}", stored.owner.whole());
+                let name = stored.owner.whole();
+                log.line(format_args!("{name}: give the lease back: {err}"));
             }
         }
         store

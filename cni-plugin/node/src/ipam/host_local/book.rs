@@ -6,9 +6,9 @@
 //! `/run`), a scan serves instead. An index that was not sealed says that somebody changed the
 //! files, who may have taken leases of the living away: these are restored.
 
-use super::Host;
 use super::index::Index;
 use super::store::{Holder, LeaseFile, Store, lease_key};
+use crate::ipam::host::Host;
 use crate::ipam::liveness::{Clock, Death, Liveness, Recorded, death_of};
 use braid_core::cni::error::{Error, passes};
 use braid_core::ipam::host_local::allocator::{Span, spans};

@@ -2,7 +2,8 @@
 //! deleted.
 
 use super::store::Holder;
-use super::{Book, Config, Host, also};
+use super::{Book, Config, also};
+use crate::ipam::host::Host;
 use braid_core::cni::{Error, Owner};
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::{is_released, uid_of_owner};

@@ -14,11 +14,12 @@ pub mod peek;
 pub mod resolv;
 pub mod store;
 
+use super::host::Host;
 use super::liveness::{Death, Liveness, death_of};
 use super::{Ipam, Kept};
 use book::{Book, also};
 use braid_core::cni::netconf::is_identifier;
-use braid_core::cni::{AddResult, Attachment, Code, Error, IpConfig, Owner};
+use braid_core::cni::{AddResult, Code, Error, IpConfig, Owner};
 pub use braid_core::ipam::host_local::Config;
 use braid_core::ipam::range::RangeSet;
 use braid_core::ipam::{Claim, Lease};
@@ -31,17 +32,6 @@ use store::{Holder, LeaseFile, lease_key};
 
 /// Folder of the index: on a tmpfs, as it is worth nothing after a reboot.
 pub const STATE_DIR: &str = "/run/braid/ipam";
-
-/// The host, as the caller lends it to the verbs.
-#[derive(Clone, Copy)]
-pub struct Host<'a> {
-    /// Folder of the index, normally [`STATE_DIR`].
-    pub state_dir: &'a Path,
-    /// Knowledge of the owners that can still be alive.
-    pub liveness: &'a dyn Liveness,
-    /// The container's interface, where the call is about one.
-    pub attachment: Option<&'a Attachment>,
-}
 
 impl Ipam for Config {
     fn has_ipv6(&self) -> bool {

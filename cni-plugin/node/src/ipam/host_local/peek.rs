@@ -1,7 +1,8 @@
 //! Preview of the next reservation, without the lock, the index or any other change of the store.
 
 use super::store::{self, LeaseFile};
-use super::{Host, exhausted, resolv};
+use super::{exhausted, resolv};
+use crate::ipam::host::Host;
 use crate::ipam::liveness::death_of;
 use braid_core::cni::{Error, IpConfig};
 use braid_core::ipam::Lease;
@@ -110,6 +111,7 @@ mod tests {
     use super::*;
     use crate::ipam::Ipam;
     use crate::ipam::liveness::{Liveness, Netns};
+    use crate::log::Log;
     use braid_core::cni::{NetConf, Owner};
     use std::time::SystemTime;
 
@@ -139,6 +141,7 @@ mod tests {
             state_dir: &dir.path().join("state"),
             liveness: &AllAlive,
             attachment: None,
+            log: &Log::new(|_| {}),
         };
         let first = ipam.peek(host).expect("an address");
         assert!(!data.exists(), "peeking made the store");

@@ -65,9 +65,10 @@ impl<'a> Finder<'a> {
                 .and_then(|network| self.as_left(&network, call, conf.json.get(PREV_RESULT)))
             {
                 Ok(wanted) => left.push(wanted),
-                Err(err) => self
-                    .machine
-                    .warn(&format!("pod {}: nothing to detach: {err}", pod_ref.name)),
+                Err(err) => self.machine.log().line(format_args!(
+                    "pod {}: nothing to detach: {err}",
+                    pod_ref.name
+                )),
             }
         }
         Ok(left)

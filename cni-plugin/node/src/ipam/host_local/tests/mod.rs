@@ -9,6 +9,7 @@ mod scale;
 
 use super::*;
 use crate::ipam::liveness::{Clock, Netns, Recorded, owner_of};
+use crate::log::Log;
 use braid_core::cni::NetConf;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,6 +96,7 @@ impl Bed {
                 state_dir: &state,
                 liveness: self,
                 attachment: None,
+                log: &Log::new(|_| {}),
             },
         );
         let text = |lease: Lease| {
@@ -117,6 +119,7 @@ impl Bed {
                     state_dir: &state,
                     liveness: self,
                     attachment: None,
+                    log: &Log::new(|_| {}),
                 },
             )
             .unwrap();
@@ -128,6 +131,7 @@ impl Bed {
             state_dir: &self.dir.path().join("state"),
             liveness: self,
             attachment: None,
+            log: &Log::new(|_| {}),
         })
     }
 

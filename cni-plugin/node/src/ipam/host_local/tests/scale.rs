@@ -1,6 +1,7 @@
 //! Many leases and many callers.
 
 use super::*;
+use crate::log::Log;
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -69,6 +70,7 @@ fn traced_child() {
         state_dir: &state,
         liveness: &libcni,
         attachment: None,
+        log: &Log::new(|_| {}),
     };
     mark("reserve");
     let lease = config.reserve(&owner("new", "eth0"), host).unwrap();
