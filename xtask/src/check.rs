@@ -1,5 +1,6 @@
 //! `cargo xtask check`: format, lints, and the rules of the house that no compiler knows.
 
+mod book;
 mod cycles;
 mod uses;
 
@@ -21,6 +22,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("borders", borders),
     ("cycles", cycles::check),
     ("sizes", sizes),
+    ("book", book::check),
     ("ebpf", || {
         ebpf::check().map(|()| "the object is made from its source".into())
     }),
