@@ -5,7 +5,7 @@ use braid_core::ipam::Lease;
 use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::facts::RouteFact;
 use braid_core::plan::facts::{AddrFact, LinkFact};
-use braid_core::plan::ladder::ASKED;
+use braid_core::plan::queue_fallback::ASKED;
 use braid_core::plan::step::render;
 use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::moved::{Device, DeviceFact};
@@ -102,7 +102,7 @@ impl Case {
             warnings.concat(),
             render(&planned.steps),
             render(&undo(&planned.steps)),
-            render(&plugin.remnants(call)),
+            render(&plugin.teardown_without_record(call)),
             planned.result.to_stdout(version)?,
         ))
     }

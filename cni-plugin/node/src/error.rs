@@ -141,11 +141,11 @@ impl Error {
 }
 
 /// Results whose failure says what was being done.
-pub(crate) trait Doing<T> {
+pub(crate) trait Context<T> {
     fn doing(self, doing: impl fmt::Display) -> Result<T, Error>;
 }
 
-impl<T, E: Into<Cause>> Doing<T> for Result<T, E> {
+impl<T, E: Into<Cause>> Context<T> for Result<T, E> {
     fn doing(self, doing: impl fmt::Display) -> Result<T, Error> {
         self.map_err(|cause| Error::new(doing.to_string(), cause))
     }

@@ -31,5 +31,5 @@ pub mod source;
 pub mod store;
 pub mod sys;
 
-pub(crate) use error::Doing;
+pub(crate) use error::Context;
 pub use error::{Cause, Error};

@@ -23,7 +23,7 @@ static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 pub fn run(arguments: &[OsString]) -> u8 {
     set_panic_answer();
     let mut version = Version::NEWEST;
-    match answer(&face(arguments), &mut version) {
+    match answer(&plugin_name(arguments), &mut version) {
         Ok(()) => SUCCESS,
         Err(error) => {
             tell(&error, version);
@@ -41,7 +41,7 @@ fn tell(error: &Error, version: Version) {
 }
 
 /// The plugin that the program was called as.
-pub fn face(arguments: &[OsString]) -> String {
+pub fn plugin_name(arguments: &[OsString]) -> String {
     let path = arguments.first().map(Path::new);
     path.and_then(Path::file_name)
         .and_then(OsStr::to_str)
@@ -49,13 +49,13 @@ pub fn face(arguments: &[OsString]) -> String {
         .to_owned()
 }
 
-fn answer(face: &str, version: &mut Version) -> Result<(), Error> {
+fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
     let Some(environment) = Environment::parse(&env)? else {
         return Ok(());
     };
     if environment.command() == Some(Command::Version) {
-        return attach::version(face, environment.path()).and_then(|text| deliver(&text));
+        return attach::version(plugin_name, environment.path()).and_then(|text| deliver(&text));
     }
     if matches!(environment.command(), Some(Command::Add | Command::Del)) {
         priority::raise();
@@ -63,7 +63,7 @@ fn answer(face: &str, version: &mut Version) -> Result<(), Error> {
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
-    attach::answer(request, face, &mut deliver)
+    attach::answer(request, plugin_name, &mut deliver)
 }
 
 /// The configuration: usually one read, and one that finds the end.

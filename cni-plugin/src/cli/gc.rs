@@ -6,7 +6,7 @@ use braid_core::cni::{Error, NetConf, Owner};
 use braid_core::k8s::settings::Settings;
 use braid_node::apply::host::{Machine, This};
 use braid_node::attach::del::collect;
-use braid_node::attach::invocation::Leaving;
+use braid_node::attach::invocation::DelRequest;
 use braid_node::attach::leases;
 use braid_node::attach::orphans::{records, sweep_empty};
 use braid_node::attach::pods::multus;
@@ -90,7 +90,7 @@ enum Dead {
     /// By its record.
     Recorded(Box<Record>),
     /// By Multus' notes.
-    Noted(Box<(Leaving, Settings)>),
+    Noted(Box<(DelRequest, Settings)>),
 }
 
 impl Dead {

@@ -29,7 +29,7 @@ pub(super) struct Arguments {
 
 /// A finding and its place.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct LintReport {
     file: String,
     line: usize,
     level: String,
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(if is_wrong { FAILURE } else { printed })
 }
 
-fn unreadable(Unreadable { path, line, why }: Unreadable) -> Shown {
+fn unreadable(Unreadable { path, line, why }: Unreadable) -> LintReport {
     let finding = Finding {
         level: Level::Error,
         line,
@@ -72,7 +72,7 @@ fn unreadable(Unreadable { path, line, why }: Unreadable) -> Shown {
     shown(&path, None, line, finding)
 }
 
-fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> Shown {
+fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> LintReport {
     let Finding {
         level,
         key,
@@ -80,7 +80,7 @@ fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> 
         what,
         ..
     } = finding;
-    Shown {
+    LintReport {
         file: path.display().to_string(),
         line,
         level: level.to_string(),
@@ -92,7 +92,7 @@ fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> 
 }
 
 /// `file:line: level: key: value: message`; what is empty is left out.
-fn text(one: &Shown) -> String {
+fn text(one: &LintReport) -> String {
     let words = [&one.key, &one.value, &one.message]
         .into_iter()
         .filter(|word| !word.is_empty());
@@ -107,7 +107,7 @@ fn text(one: &Shown) -> String {
 }
 
 /// Findings in the order of files and lines. A pod is judged by the networks of all files.
-fn of_files(files: &[File]) -> Vec<Shown> {
+fn of_files(files: &[File]) -> Vec<LintReport> {
     let nads: Vec<&Nad> = files
         .iter()
         .flat_map(|file| &file.nads)
@@ -120,14 +120,14 @@ fn of_files(files: &[File]) -> Vec<Shown> {
             .pods
             .iter()
             .flat_map(|placed| of_pod(file, placed, &nads));
-        let mut found: Vec<Shown> = of_nads.chain(of_pods).collect();
+        let mut found: Vec<LintReport> = of_nads.chain(of_pods).collect();
         found.sort_by_key(|one| one.line);
         all.extend(found);
     }
     all
 }
 
-fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<Shown> {
+fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
     let nad = &placed.object;
     let of = |finding: Finding| {
         let is_metadata =
@@ -147,7 +147,7 @@ fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<Shown> {
     lint::nad(nad).into_iter().map(of).collect()
 }
 
-fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<Shown> {
+fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
     let pod = &placed.object;
     let mut all = Vec::new();
     for (key, namespace) in [

@@ -38,7 +38,7 @@ use std::ffi::OsString;
 #[command(name = "braid", version, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
-    face: Face,
+    plugin_name: Face,
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,9 +55,9 @@ enum Face {
     Dhcp(dhcp::Arguments),
 }
 
-/// Runs the face that the command line asks for.
+/// Runs the plugin_name that the command line asks for.
 pub fn run(arguments: Vec<OsString>) -> u8 {
-    let called_as = cni::face(&arguments);
+    let called_as = cni::plugin_name(&arguments);
     if called_as == "dhcp"
         && let Some(outcome) = dhcp::called_so(&arguments[1..])
     {
@@ -71,7 +71,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
     if arguments.len() <= 1 {
         return output::print(&Arguments::command().render_help().to_string());
     }
-    let outcome = match Arguments::parse_from(arguments).face {
+    let outcome = match Arguments::parse_from(arguments).plugin_name {
         Face::Plan(arguments) => plan::run(&arguments),
         Face::Try(arguments) => trial::run(&arguments),
         Face::Status(arguments) => status::run(&arguments),

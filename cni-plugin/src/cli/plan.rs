@@ -44,7 +44,7 @@ enum Format {
 
 /// A line of the plan as JSON.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct PlanReport {
     /// `host` or `pod`; none for a note.
     ns: Option<String>,
     command: Option<String>,
@@ -81,8 +81,8 @@ fn text(line: &Line) -> String {
     }
 }
 
-fn shown(line: &Line) -> Shown {
-    let of = |step: &Step, held| Shown {
+fn shown(line: &Line) -> PlanReport {
+    let of = |step: &Step, held| PlanReport {
         ns: Some(step.ns().to_string()),
         command: Some(command(step)),
         note: None,
@@ -91,7 +91,7 @@ fn shown(line: &Line) -> Shown {
     match line {
         Line::Step(step) => of(step, false),
         Line::Held(step) => of(step, true),
-        Line::Note(note) => Shown {
+        Line::Note(note) => PlanReport {
             ns: None,
             command: None,
             note: Some(note.clone()),

@@ -3,7 +3,7 @@
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::{Shaper, Toward, Traffic};
-use braid_core::plan::thing::xsk_guard::Hold;
+use braid_core::plan::thing::xsk_guard::XskBinding;
 use braid_core::plan::thing::{PacketGuard, Thing, XskGuard};
 use braid_node::attach::liveness::netns_of;
 use braid_node::effect::shaping::observe;
@@ -103,7 +103,7 @@ fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
             .and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
         found.map(|found| found.map(|fact| fact.dropped))
     } else if let Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) = guard {
-        let is_its = |hold: &Hold| hold.netns == *netns && hold.owner == *owner;
+        let is_its = |hold: &XskBinding| hold.netns == *netns && hold.owner == *owner;
         xsk_guard::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
     } else {
         return 0;

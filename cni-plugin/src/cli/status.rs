@@ -34,7 +34,7 @@ const LONG_ID_LEN: usize = 64;
 
 /// One attachment.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Shown {
+struct StatusReport {
     /// `<namespace>/<name>` of the pod, where the runtime named one.
     pod: Option<String>,
     network: String,
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let now = SystemTime::now();
     let age = |written| now.duration_since(written).unwrap_or_default();
     let records = record::list_dated()?;
-    let mut all: Vec<Shown> = records
+    let mut all: Vec<StatusReport> = records
         .iter()
         .flat_map(|(record, written)| shown(record, age(*written), netns_of(record)))
         .collect();
@@ -84,8 +84,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(shown)
 }
 
-fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<Shown> {
-    let of = |attached: &Attached| Shown {
+fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
+    let of = |attached: &Attached| StatusReport {
         pod: PodRef::of(&attached.args)
             .ok()
             .flatten()
@@ -161,10 +161,10 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     }
 }
 
-fn table(all: &[Shown]) -> String {
+fn table(all: &[StatusReport]) -> String {
     // Columns of Kubernetes only where there is any.
     let has_pods = all.iter().any(|one| one.pod.is_some());
-    let row = |one: &Shown| {
+    let row = |one: &StatusReport| {
         let short = short_id(&one.container_id);
         let host_link = one.host_link.clone().unwrap_or_default();
         let columns = [
@@ -224,7 +224,7 @@ fn table(all: &[Shown]) -> String {
     attachments + "\n" + &output::table(&header, shaped)
 }
 
-fn limit_row(one: &Shown, direction: &Direction) -> Vec<String> {
+fn limit_row(one: &StatusReport, direction: &Direction) -> Vec<String> {
     let mut row = vec![
         short_id(&one.container_id),
         one.ifname.clone(),

@@ -4,7 +4,7 @@ mod place;
 
 use super::annotation::{self, Invalid};
 use super::nad::{Definition, is_on_disk};
-use super::request::{Way, missing};
+use super::request::{Handling, missing};
 use super::selection::Selection;
 use super::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::cni::bounds::shortened;
@@ -477,12 +477,12 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
             "no plugin of network {} has the capability {:?}",
             selection.object, one.capability
         );
-        let (level, how) = match one.way {
-            Way::Refuse => (Level::Error, ""),
-            Way::Grant(_) | Way::Append(_) => {
+        let (level, how) = match one.handling {
+            Handling::Refuse => (Level::Error, ""),
+            Handling::Grant(_) | Handling::Append(_) => {
                 (Level::Warning, "; braid serves it, other runtimes may not")
             }
-            Way::Args => (
+            Handling::Args => (
                 Level::Warning,
                 "; it is passed in CNI_ARGS, which not every plugin reads",
             ),

@@ -9,7 +9,6 @@
 //! ```
 
 pub mod annotation;
-pub mod asked;
 pub mod default_route;
 pub mod device_info;
 pub mod dynamic;
@@ -21,6 +20,7 @@ pub mod names;
 pub mod network;
 pub mod on_disk;
 pub mod request;
+pub mod requested_networks;
 pub mod select;
 pub mod selection;
 pub mod settings;

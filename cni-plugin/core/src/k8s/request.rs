@@ -29,7 +29,7 @@ const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressB
 
 /// The way in which a request without a capability is served.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Way {
+pub enum Handling {
     /// These plugins of the list get it as if they had the capability.
     Grant(Vec<usize>),
     /// A further plugin at the end of the list does it.
@@ -51,15 +51,15 @@ pub fn serve(
     for Missing {
         key,
         capability,
-        way,
+        handling,
     } in missing(selection, definition)
     {
-        match way {
-            Way::Refuse => return Err(refused(key, capability)),
+        match handling {
+            Handling::Refuse => return Err(refused(key, capability)),
             _ if is_strict => return Err(refused(key, capability)),
-            Way::Grant(plugins) => definition.grant(&plugins, capability)?,
-            Way::Append(kind) => definition.append(kind, capability)?,
-            Way::Args => {}
+            Handling::Grant(plugins) => definition.grant(&plugins, capability)?,
+            Handling::Append(kind) => definition.append(kind, capability)?,
+            Handling::Args => {}
         }
     }
     let mut args = Vec::new();
@@ -81,7 +81,7 @@ pub struct Missing {
     /// The capability.
     pub capability: &'static str,
     /// The way in which it is served.
-    pub way: Way,
+    pub handling: Handling,
 }
 
 /// The requests of a selection for which no plugin has the capability.
@@ -93,7 +93,7 @@ pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
     let of = |(capability, key)| Missing {
         key,
         capability,
-        way: way(capability, definition),
+        handling: handling(capability, definition),
     };
     asked
         .filter(|(capability, _)| !definition.has(capability))
@@ -101,13 +101,13 @@ pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
         .collect()
 }
 
-fn way(capability: &str, definition: &Definition) -> Way {
+fn handling(capability: &str, definition: &Definition) -> Handling {
     let of_type = |kinds: &[&str]| places(definition, |plugin| kinds.contains(&kind(plugin)));
     let or_args = || {
         if has_foreign(definition) {
-            Way::Args
+            Handling::Args
         } else {
-            Way::Refuse
+            Handling::Refuse
         }
     };
     match capability {
@@ -119,25 +119,25 @@ fn way(capability: &str, definition: &Definition) -> Way {
             grant(places(definition, takes)).unwrap_or_else(or_args)
         }
         "mac" => match grant(of_type(&TAKE_MAC)) {
-            Some(way) => way,
+            Some(handling) => handling,
             None if of_type(&TUNABLE).is_empty() => or_args(),
-            None => Way::Append("tuning"),
+            None => Handling::Append("tuning"),
         },
         "bandwidth" => match of_type(&["bandwidth"]) {
-            all if all.is_empty() => Way::Append("bandwidth"),
-            all if all.iter().any(|at| has_limit(definition, *at)) => Way::Refuse,
-            all => Way::Grant(all),
+            all if all.is_empty() => Handling::Append("bandwidth"),
+            all if all.iter().any(|at| has_limit(definition, *at)) => Handling::Refuse,
+            all => Handling::Grant(all),
         },
-        "portMappings" => grant(of_type(&["portmap"])).unwrap_or(Way::Refuse),
-        _ => Way::Refuse,
+        "portMappings" => grant(of_type(&["portmap"])).unwrap_or(Handling::Refuse),
+        _ => Handling::Refuse,
     }
 }
 
-fn grant(places: Vec<usize>) -> Option<Way> {
+fn grant(places: Vec<usize>) -> Option<Handling> {
     if places.is_empty() {
         None
     } else {
-        Some(Way::Grant(places))
+        Some(Handling::Grant(places))
     }
 }
 
@@ -264,75 +264,91 @@ mod tests {
             (
                 IPS,
                 format!(r#"{{"type":"ptp",{host_local}}}"#),
-                Way::Grant(vec![0]),
+                Handling::Grant(vec![0]),
             ),
             (
                 IPS,
                 format!(r#"{{"type":"t"}},{{"type":"vlan",{fixed}}}"#),
-                Way::Grant(vec![1]),
+                Handling::Grant(vec![1]),
             ),
-            (IPS, r#"{"type":"flannel"}"#.to_owned(), Way::Grant(vec![0])),
+            (
+                IPS,
+                r#"{"type":"flannel"}"#.to_owned(),
+                Handling::Grant(vec![0]),
+            ),
             (
                 IPS,
                 format!(r#"{{"type":"sriov",{host_local}}}"#),
-                Way::Args,
+                Handling::Args,
             ),
-            (IPS, format!(r#"{{"type":"bridge",{other}}}"#), Way::Args),
-            (IPS, format!(r#"{{"type":"bridge",{dhcp}}}"#), Way::Refuse),
-            (IPS, r#"{"type":"bridge"}"#.to_owned(), Way::Refuse),
+            (
+                IPS,
+                format!(r#"{{"type":"bridge",{other}}}"#),
+                Handling::Args,
+            ),
+            (
+                IPS,
+                format!(r#"{{"type":"bridge",{dhcp}}}"#),
+                Handling::Refuse,
+            ),
+            (IPS, r#"{"type":"bridge"}"#.to_owned(), Handling::Refuse),
             (
                 MAC,
                 r#"{"type":"bridge"},{"type":"tuning"}"#.to_owned(),
-                Way::Grant(vec![0, 1]),
+                Handling::Grant(vec![0, 1]),
             ),
             (
                 MAC,
                 r#"{"type":"host-device"},{"type":"tuning"}"#.to_owned(),
-                Way::Grant(vec![1]),
+                Handling::Grant(vec![1]),
             ),
-            (MAC, r#"{"type":"vlan"}"#.to_owned(), Way::Append("tuning")),
-            (MAC, r#"{"type":"sriov"}"#.to_owned(), Way::Args),
-            (MAC, r#"{"type":"ipvlan"}"#.to_owned(), Way::Refuse),
+            (
+                MAC,
+                r#"{"type":"vlan"}"#.to_owned(),
+                Handling::Append("tuning"),
+            ),
+            (MAC, r#"{"type":"sriov"}"#.to_owned(), Handling::Args),
+            (MAC, r#"{"type":"ipvlan"}"#.to_owned(), Handling::Refuse),
             (
                 RATE,
                 r#"{"type":"ptp"}"#.to_owned(),
-                Way::Append("bandwidth"),
+                Handling::Append("bandwidth"),
             ),
             (
                 RATE,
                 r#"{"type":"ptp"},{"type":"bandwidth"}"#.to_owned(),
-                Way::Grant(vec![1]),
+                Handling::Grant(vec![1]),
             ),
             (
                 RATE,
                 r#"{"type":"ptp"},{"type":"bandwidth","egressRate":5}"#.to_owned(),
-                Way::Refuse,
+                Handling::Refuse,
             ),
             (
                 PORTS,
                 r#"{"type":"ptp"},{"type":"portmap"}"#.to_owned(),
-                Way::Grant(vec![1]),
+                Handling::Grant(vec![1]),
             ),
-            (PORTS, r#"{"type":"t"}"#.to_owned(), Way::Refuse),
+            (PORTS, r#"{"type":"t"}"#.to_owned(), Handling::Refuse),
             (
                 r#""infiniband-guid":"24:8a:07:03:00:8d:ae:2e""#,
                 r#"{"type":"t"}"#.to_owned(),
-                Way::Refuse,
+                Handling::Refuse,
             ),
         ] {
-            let ways: Vec<Way> = missing(&selection(keys), &list(&plugins))
+            let ways: Vec<Handling> = missing(&selection(keys), &list(&plugins))
                 .into_iter()
-                .map(|one| one.way)
+                .map(|one| one.handling)
                 .collect();
             assert_eq!(ways, std::slice::from_ref(&way), "{keys} {plugins}");
             let (mut served, mut strict) = (list(&plugins), list(&plugins));
             assert_eq!(
                 serve(&selection(keys), &mut served, false).is_ok(),
-                way != Way::Refuse,
+                way != Handling::Refuse,
                 "{keys} {plugins}"
             );
             assert!(serve(&selection(keys), &mut strict, true).is_err());
-            if matches!(way, Way::Grant(_) | Way::Append(_)) {
+            if matches!(way, Handling::Grant(_) | Handling::Append(_)) {
                 assert_eq!(missing(&selection(keys), &served), []);
             }
         }

@@ -1,7 +1,7 @@
 //! The facts that were read from the host before deciding.
 
 use super::feature::Feature;
-use super::ladder::Queue;
+use super::queue_fallback::Queue;
 use super::step::Step;
 use super::thing::advertised::Advertised;
 use super::thing::host_ports::{EbpfCounts, Entrance, HostPortFact};
@@ -9,7 +9,7 @@ use super::thing::moved::{Device, DeviceFact};
 use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
-use super::thing::xsk_guard::Hold;
+use super::thing::xsk_guard::XskBinding;
 use super::thing::{Firewall, LinkRef, Neigh, Route, Rule};
 use crate::name::{IfName, LinkName, Mac, Ns};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ pub struct Facts {
     /// Limits of packet sockets by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
     /// Attachments whose `AF_XDP` sockets are guarded.
-    pub xsk_guards: Vec<Hold>,
+    pub xsk_guards: Vec<XskBinding>,
     /// The ends on the host's side of veths of the container.
     pub peers: BTreeMap<LinkRef, LinkRef>,
     /// Cookie of the container's network namespace; none before Linux 5.14.
@@ -275,7 +275,7 @@ impl Facts {
     }
 
     /// The best that the kernel shapes by; none where it can't. Known where
-    /// [`super::ladder::LADDER`] was asked for.
+    /// [`super::queue_fallback::LADDER`] was asked for.
     pub fn best_queue(&self) -> Option<Queue> {
         Queue::best(|feature| self.has(feature))
     }
@@ -358,7 +358,7 @@ impl Facts {
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {
-            step.foresee(&mut self);
+            step.predict(&mut self);
         }
         self
     }

@@ -4,8 +4,8 @@
 
 pub mod facts;
 pub mod feature;
-pub mod ladder;
 pub mod order;
+pub mod queue_fallback;
 mod recorded;
 pub mod request;
 pub mod step;

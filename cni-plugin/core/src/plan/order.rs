@@ -173,7 +173,7 @@ fn come_up_later(step: &mut Step) -> Option<Step> {
 mod tests {
     use super::*;
     use crate::name::IfName;
-    use crate::plan::ladder::Queue;
+    use crate::plan::queue_fallback::Queue;
     use crate::plan::step::Event;
     use crate::plan::thing::XskGuard;
     use crate::plan::thing::shaping::{Rate, Shaper, Toward};

@@ -1,6 +1,6 @@
 //! A step as a record of this layout or of the one before (layout 1) holds it.
 
-use super::step::Kind;
+use super::step::OwnedKind;
 use super::step::{Event, Legacy, Step};
 use super::thing::vlan::Vlan;
 use super::thing::{
@@ -21,7 +21,7 @@ pub(super) enum Recorded {
         from: LinkAttr,
     },
     Wait(Event),
-    Forget(Kind, String),
+    Forget(OwnedKind, String),
     Legacy(Legacy),
     AddLink(Link),
     EnsureLink(Link),

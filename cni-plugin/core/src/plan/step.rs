@@ -37,7 +37,7 @@ pub enum Step {
     /// Waits for an event.
     Wait(Event),
     /// Takes away what the kernel says is of one owner: network, container id and interface.
-    Forget(Kind, String),
+    Forget(OwnedKind, String),
     /// Takes away what a reference plugin made.
     Legacy(Legacy),
 }
@@ -53,7 +53,7 @@ pub enum Event {
 
 /// A kind of thing of which the kernel keeps the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum OwnedKind {
     /// Masqueraded sources.
     Masquerades,
     /// Ports of the host.
@@ -195,11 +195,11 @@ impl Step {
     }
 
     /// Notes in `facts` what will be there, as far as a later plugin of the same plan may ask.
-    pub fn foresee(&self, facts: &mut Facts) {
+    pub fn predict(&self, facts: &mut Facts) {
         match self {
             Self::Ensure(Thing::Link(link)) if facts.links.contains_key(&link.at) => {}
-            Self::Add(thing) | Self::Ensure(thing) => thing.state().foresee(facts),
-            Self::Set { at, to, .. } => to.foresee(at, facts),
+            Self::Add(thing) | Self::Ensure(thing) => thing.state().predict(facts),
+            Self::Set { at, to, .. } => to.predict(at, facts),
             Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {}
         }
     }
@@ -224,21 +224,21 @@ impl fmt::Display for Step {
     }
 }
 
-fn print_forget(kind: Kind, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_forget(kind: OwnedKind, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match kind {
-        Kind::Masquerades => write!(
+        OwnedKind::Masquerades => write!(
             f,
             "# nft delete every element of inet braid with comment {owner:?}"
         ),
-        Kind::HostPorts => write!(
+        OwnedKind::HostPorts => write!(
             f,
             "# delete every host port of inet braid and of /sys/fs/bpf/braid of {owner:?}"
         ),
-        Kind::Firewall => write!(
+        OwnedKind::Firewall => write!(
             f,
             "# nft delete every forwarded address of inet braid with comment {owner:?}"
         ),
-        Kind::XskGuards => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
+        OwnedKind::XskGuards => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
     }
 }
 

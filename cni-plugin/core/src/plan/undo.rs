@@ -1,6 +1,6 @@
 //! The inverse of each step, and of a whole list.
 
-use super::step::{Kind, Step};
+use super::step::{OwnedKind, Step};
 use super::thing::{Link, LinkRef, Thing};
 use crate::name::Ns;
 
@@ -104,7 +104,7 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     let is_hold = |step: &Step| {
         matches!(
             step,
-            Step::Del(Thing::XskGuard(_)) | Step::Forget(Kind::XskGuards, _)
+            Step::Del(Thing::XskGuard(_)) | Step::Forget(OwnedKind::XskGuards, _)
         )
     };
     steps.sort_by_key(|step| {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::name::IfName;
     use crate::plan::facts::LinkFact;
-    use crate::plan::ladder::Queue;
+    use crate::plan::queue_fallback::Queue;
     use crate::plan::thing::shaping::{Rate, Shaper, Toward};
     use crate::plan::thing::{Addr, LinkAttr, LinkKind, Masquerade, Moved, Shaping, XskGuard};
 

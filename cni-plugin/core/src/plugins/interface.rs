@@ -7,7 +7,7 @@ use crate::cni::bounds::shortened;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Route};
 use crate::ipam::Lease;
 use crate::name::{IfName, LinkName, Mac, Ns};
-use crate::plan::step::{Event, Kind, Legacy, Step};
+use crate::plan::step::{Event, Legacy, OwnedKind, Step};
 use crate::plan::thing::advertised::Advertised;
 use crate::plan::thing::{self, Addr, Attr, Link, LinkAttr, LinkRef, Masquerade, Sysctl};
 use crate::plan::{Facts, Need};
@@ -285,7 +285,7 @@ fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
         ifname: call.ifname.clone(),
     });
     [
-        Step::Forget(Kind::Masquerades, call.owner.short()),
+        Step::Forget(OwnedKind::Masquerades, call.owner.short()),
         reference,
     ]
 }

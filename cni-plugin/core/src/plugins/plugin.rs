@@ -72,7 +72,7 @@ pub trait Plugin: Debug {
 
     /// The reason why no DHCP server answers through the link that this makes; `None` where one
     /// may.
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         Some("it leads to this node alone")
     }
 
@@ -83,7 +83,7 @@ pub trait Plugin: Debug {
     }
 
     /// The steps that delete an attachment without a record, from names alone.
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step>;
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
     fn kind(&self) -> Option<&'static str> {
@@ -97,7 +97,7 @@ pub trait Plugin: Debug {
 
     /// True if configuration and result suffice to judge the attachment, also one that another
     /// plugin made.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         true
     }
 

@@ -2,8 +2,8 @@
 //! and output.
 
 use super::within;
-use crate::Doing;
-use crate::sys::writers::Writers;
+use crate::Context;
+use crate::sys::exec_busy::Writers;
 use crate::sys::{executable, outputs};
 use braid_core::cni::bounds::shortened;
 use braid_core::cni::{Command, Error, Json, Owner};

@@ -2,9 +2,9 @@
 
 use super::wait;
 use crate::effect::link::{make, unmake};
-use crate::effect::request::{Request, is_only_elements, link_of};
+use crate::effect::request::{RouteRequest, is_only_elements, link_of};
 use crate::effect::shared::is_there_already;
-use crate::effect::{self, Carrier, elements, shaping, sysctl};
+use crate::effect::{self, Transport, elements, shaping, sysctl};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::{Cause, Error};
@@ -161,30 +161,30 @@ impl Run<'_> {
     fn carry(&mut self, at: usize, step: &Step, thing: &Thing, verb: Verb) -> usize {
         let effect = effect::of(thing);
         match (effect.carrier(verb), verb) {
-            (Carrier::Request, _) => self.queue(at, step),
-            (Carrier::Link(link), Verb::Add) => {
+            (Transport::Request, _) => self.queue(at, step),
+            (Transport::Link(link), Verb::Add) => {
                 self.make_link(at, link, matches!(step, Step::Ensure(_)))
             }
-            (Carrier::Link(_), Verb::Del) => self.del_links(at),
-            (Carrier::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
+            (Transport::Link(_), Verb::Del) => self.del_links(at),
+            (Transport::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
             // It goes with its namespace.
-            (Carrier::Sysctl(_), Verb::Del) => 1,
-            (Carrier::Shaping(shaping), _) => self.shape(at, shaping),
-            (Carrier::Elements, _) => self.del_elements(at),
-            (Carrier::Alone, Verb::Add) => self.at_once(at, 1, |run| effect.add(run.kernel)),
-            (Carrier::Alone, Verb::Del) => self.at_once(at, 1, |run| effect.del(run.kernel)),
+            (Transport::Sysctl(_), Verb::Del) => 1,
+            (Transport::Shaping(shaping), _) => self.shape(at, shaping),
+            (Transport::Elements, _) => self.del_elements(at),
+            (Transport::Alone, Verb::Add) => self.at_once(at, 1, |run| effect.add(run.kernel)),
+            (Transport::Alone, Verb::Del) => self.at_once(at, 1, |run| effect.del(run.kernel)),
         }
     }
 
     /// Makes the link of the step at `at`, with what the step behind it says of it; returns how
     /// many steps that is.
     fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
-        let birth = make::Birth {
+        let options = make::CreateOptions {
             shared,
             tx_queue_len: queue_len_of_new(&self.steps[at..]),
         };
-        let count = 1 + usize::from(birth.tx_queue_len.is_some());
-        self.at_once(at, count, |run| make::link(run.kernel, link, birth))
+        let count = 1 + usize::from(options.tx_queue_len.is_some());
+        self.at_once(at, count, |run| make::link(run.kernel, link, options))
     }
 
     /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that
@@ -264,13 +264,14 @@ impl Run<'_> {
             }
         }
         let range = at..at + in_one_request(&self.steps[at..]);
-        let queued = Request::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
-            let body = |out: &mut Vec<u8>| out.extend(&request.body);
-            self.kernel
-                .route(ns)?
-                .push(request.kind, request.flags, body);
-            Ok(())
-        });
+        let queued =
+            RouteRequest::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
+                let body = |out: &mut Vec<u8>| out.extend(&request.body);
+                self.kernel
+                    .route(ns)?
+                    .push(request.kind, request.flags, body);
+                Ok(())
+            });
         let count = range.len();
         match queued {
             Ok(()) => self.queue.push(range),

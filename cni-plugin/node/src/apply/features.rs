@@ -15,14 +15,14 @@ const PATH: &str = "/run/braid/kernel";
 /// The answers so far. In the file: a line with the release, then one for each feature, with what
 /// the kernel said behind a tab where it has none.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Known {
+struct KnownFeatures {
     /// The kernel that answered.
     release: String,
     /// By the feature's name: nothing where it is there, otherwise what the kernel said.
     features: Vec<(String, Option<String>)>,
 }
 
-impl Known {
+impl KnownFeatures {
     fn get(&self, feature: Feature) -> Option<&Option<String>> {
         let name = feature.name();
         self.features
@@ -50,7 +50,7 @@ pub fn known(wanted: &[Feature]) -> Vec<(Feature, Option<String>)> {
 
 /// Asks for those that nothing is known of.
 #[cold]
-fn ask(known: &mut Known, wanted: &[Feature]) {
+fn ask(known: &mut KnownFeatures, wanted: &[Feature]) {
     let unasked: Vec<_> = wanted
         .iter()
         .copied()
@@ -74,7 +74,7 @@ pub fn find_all() -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::N
 }
 
 /// Keeps the answers. A file that can't be written only means that the kernel is asked again.
-fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
+fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)]) {
     for (probe, finding) in found {
         let name = probe.feature.name();
         known.features.retain(|(known, _)| known != name);
@@ -93,10 +93,10 @@ fn note(known: &mut Known, found: &[(&'static Probe, Finding)]) {
 
 /// Answers that this kernel gave to earlier calls; none where the file is missing, damaged or
 /// another kernel's.
-fn load(path: &Path, release: String) -> Known {
+fn load(path: &Path, release: String) -> KnownFeatures {
     let text = fs::read_to_string(path).unwrap_or_default();
     let features = parse(&text, &release).unwrap_or_default();
-    Known { release, features }
+    KnownFeatures { release, features }
 }
 
 fn parse(text: &str, release: &str) -> Option<Vec<(String, Option<String>)>> {
@@ -113,7 +113,7 @@ fn parse(text: &str, release: &str) -> Option<Vec<(String, Option<String>)>> {
     Some(lines.map(feature).collect())
 }
 
-fn store(path: &Path, known: &Known) -> io::Result<()> {
+fn store(path: &Path, known: &KnownFeatures) -> io::Result<()> {
     private::make_folders(path.parent().unwrap_or(path))?;
     let mut text = format!("{}\n", known.release);
     for (name, said) in &known.features {
@@ -150,7 +150,7 @@ mod tests {
             ("veth".to_owned(), None),
             ("fq".to_owned(), Some("EOPNOTSUPP".to_owned())),
         ];
-        let known = Known {
+        let known = KnownFeatures {
             release: "6.1".to_owned(),
             features,
         };

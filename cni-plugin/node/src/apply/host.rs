@@ -2,7 +2,7 @@
 
 use super::executor::{OnError, Report, execute};
 use super::observe::observe;
-use super::{features, owned, repair};
+use super::{by_owner, features, repair};
 use crate::effect::{shaping, xsk_guard};
 use crate::kernel::Kernel;
 use crate::source::{self, kubelet};
@@ -10,7 +10,7 @@ use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::{NODE, Root};
 use crate::sys::netns::NetNs;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::cni;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info;
@@ -247,7 +247,7 @@ impl Host for Kernel {
     }
 
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
-        owned::steps(self, is_lost)
+        by_owner::steps(self, is_lost)
     }
 
     fn sweep(&mut self) -> Result<(), Error> {

@@ -7,12 +7,12 @@
 //!  owned ─ objects by their owners          delegate, within ─ foreign plugins by libcni's rules
 //! ```
 
+pub(crate) mod by_owner;
 pub mod delegate;
 pub mod executor;
 pub mod features;
 pub mod host;
 pub mod observe;
-pub(crate) mod owned;
 pub mod probe;
 pub mod repair;
 pub mod transaction;

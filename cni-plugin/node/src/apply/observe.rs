@@ -6,7 +6,7 @@ use crate::effect::{
     rule, shaping, sysctl, vlan, vrf_member, xsk_guard,
 };
 use crate::kernel::Kernel;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::plan::facts::{Facts, Need};
 use braid_core::plan::thing::LinkRef;
 use std::collections::BTreeSet;

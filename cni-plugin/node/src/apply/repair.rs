@@ -1,14 +1,14 @@
 //! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded
 //! anew.
 
-use crate::effect::firewall::{self, gate};
+use crate::effect::firewall::{self, forward_accept};
 use crate::effect::host_ports::nft;
 use crate::effect::tables::{self, State, Table};
 use crate::effect::{self, masquerade};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::store::record::{self, Record};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::thing::Thing;
 use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::{Feature, Step};
@@ -169,9 +169,9 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
 
 fn open(kernel: &mut Kernel, addr: IpAddr, admin: &str) -> Result<(), Cause> {
     let socket = kernel.nft()?;
-    if gate::shut(socket, &[addr], admin)?.is_empty() {
+    if forward_accept::shut(socket, &[addr], admin)?.is_empty() {
         return Ok(());
     }
     let _held = Lock::Rules.hold()?;
-    gate::open(socket, &[addr], admin)
+    forward_accept::open(socket, &[addr], admin)
 }

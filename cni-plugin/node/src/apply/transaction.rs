@@ -3,7 +3,7 @@
 use super::executor::{OnError, Timing};
 use super::host::Host;
 use crate::store::record::{Folder, Owed, Record};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::cni::AddResult;
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::order::ordered;

@@ -1,14 +1,14 @@
 //! ADD: one transaction for all plugins of all networks of a call.
 
-use super::chain::{From, lease_of};
+use super::chain::{AddressSource, lease_of};
 use super::del;
 use super::device_file::DeviceFile;
-use super::families::Ask;
-use super::invocation::{Invocation, Place, Wanted, is_foreign, places, refuse_own};
-use super::liveness::Known;
+use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
+use super::lease_request::LeaseRequest;
+use super::liveness::NodeState;
 use super::planner::Planner;
 use super::routes;
-use super::take_back::TakeBack;
+use super::teardown::Teardown;
 use crate::apply::executor::Timing;
 use crate::apply::host::{Host, Machine};
 use crate::apply::transaction::Transaction;
@@ -118,7 +118,7 @@ fn reserve_alone(
     let Wanted {
         attachment, chain, ..
     } = wanted;
-    let known = Known::of(root, chain.network());
+    let known = NodeState::of(root, chain.network());
     let host = known.host_of(attachment);
     let results = [Some(AddResult::from(
         ipam.reserve(&chain.owner(attachment), host)?,
@@ -243,7 +243,7 @@ fn refuse_attached(
 struct Run<'a> {
     planner: Planner<'a>,
     /// The plugins of all networks, in order.
-    places: Vec<Place>,
+    places: Vec<PluginIndex>,
     /// Number of places, from the first, that may have something to give back after a failure.
     done: usize,
     transaction: Transaction<'a>,
@@ -278,7 +278,7 @@ impl Run<'_> {
         let natives = self.places[at..]
             .iter()
             .take_while(|place| !is_foreign(wanted, **place));
-        let item = |place: &Place| &wanted[place.wanted].chain.items[place.item];
+        let item = |place: &PluginIndex| &wanted[place.wanted].chain.items[place.item];
         let before = natives
             .clone()
             .take_while(|place| !item(place).is_through_link())
@@ -358,7 +358,7 @@ impl Run<'_> {
             transaction,
         } = self;
         let (wanted, root, mut next) = (planner.wanted, host.root().clone(), at);
-        let mut reserve = |ask: &Ask<'_>| {
+        let mut reserve = |ask: &LeaseRequest<'_>| {
             next += 1;
             lease(&wanted[ask.place.wanted], ask, &root, || *done = next)
         };
@@ -381,7 +381,7 @@ impl Run<'_> {
                 .map_err(Error::from)?;
             // Whatever becomes of the question, who was asked may hold something.
             *done = at + count;
-            let mut ask = |ask: &Ask<'_>| lease(&wanted[last.wanted], ask, &root, || {});
+            let mut ask = |ask: &LeaseRequest<'_>| lease(&wanted[last.wanted], ask, &root, || {});
             planned = planner.addresses(last, host, planned, &mut ask)?;
             planner
                 .warnings
@@ -424,10 +424,10 @@ impl Run<'_> {
             let held = places[..done].iter().filter(|place| place.wanted == at);
             attached.left = Some(held.map(|place| place.item).collect());
         }
-        let mut taking = TakeBack {
+        let mut taking = Teardown {
             wanted,
             record: Some(record),
-            is_told: false,
+            is_reconstructible: false,
         };
         let errors = taking.run(host);
         let leftovers = taking
@@ -440,7 +440,7 @@ impl Run<'_> {
 /// Reserves addresses; from then on, as `holds` is told, a failure has to give them back.
 fn lease(
     wanted: &Wanted,
-    ask: &Ask<'_>,
+    ask: &LeaseRequest<'_>,
     root: &Root,
     mut holds: impl FnMut(),
 ) -> Result<Option<Lease>, Error> {
@@ -452,16 +452,19 @@ fn lease(
     } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
-        From::Nobody => return Ok(None),
-        From::Ours(ipam) => ask.lease(&**ipam, |ipam| {
-            let (owner, known) = (chain.owner(attachment), Known::of(root, chain.network()));
+        AddressSource::Nobody => return Ok(None),
+        AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| {
+            let (owner, known) = (
+                chain.owner(attachment),
+                NodeState::of(root, chain.network()),
+            );
             let host = known.host_of(attachment);
             match claim {
                 Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, host),
                 None => ipam.reserve(&owner, host),
             }
         })?,
-        From::Foreign(ipam) => {
+        AddressSource::Foreign(ipam) => {
             holds();
             let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
             lease_of(result.unwrap_or_default())

@@ -43,14 +43,14 @@ pub struct Item {
     /// was made of another's.
     listed: Option<usize>,
     /// Program that does the work.
-    pub work: Work,
+    pub work: Runner,
     /// Source of the addresses.
-    pub addresses: From,
+    pub addresses: AddressSource,
 }
 
 /// Program that does a plugin's work.
 #[derive(Debug)]
-pub enum Work {
+pub enum Runner {
     /// This process.
     Native(Box<dyn Plugin>),
     /// This process, which was called under an IPAM's name: its result is the lease.
@@ -61,7 +61,7 @@ pub enum Work {
 
 /// Source of a plugin's addresses.
 #[derive(Debug)]
-pub enum From {
+pub enum AddressSource {
     /// Nobody.
     Nobody,
     /// This process.
@@ -193,8 +193,8 @@ impl Chain {
         match self.items.as_slice() {
             [
                 Item {
-                    work: Work::Ipam,
-                    addresses: From::Ours(ipam),
+                    work: Runner::Ipam,
+                    addresses: AddressSource::Ours(ipam),
                     ..
                 },
             ] => Some(&**ipam),
@@ -205,8 +205,8 @@ impl Chain {
     /// Kernel features that its native plugins need.
     pub fn features(&self) -> Vec<Feature> {
         let of = |item: &Item| match &item.work {
-            Work::Native(plugin) => plugin.features(),
-            Work::Foreign | Work::Ipam => Vec::new(),
+            Runner::Native(plugin) => plugin.features(),
+            Runner::Foreign | Runner::Ipam => Vec::new(),
         };
         self.items.iter().flat_map(of).collect()
     }
@@ -270,7 +270,7 @@ impl Chain {
     pub fn makes_interface(&self) -> bool {
         self.items
             .iter()
-            .any(|item| matches!(&item.work, Work::Native(plugin) if plugin.makes_interface()))
+            .any(|item| matches!(&item.work, Runner::Native(plugin) if plugin.makes_interface()))
     }
 
     /// The types of plugins and IPAMs that are other programs.
@@ -278,8 +278,8 @@ impl Chain {
         self.items
             .iter()
             .filter_map(|item| match (&item.work, &item.addresses) {
-                (Work::Foreign, _) => Some(item.conf.plugin.as_str()),
-                (_, From::Foreign(ipam)) => Some(ipam.as_str()),
+                (Runner::Foreign, _) => Some(item.conf.plugin.as_str()),
+                (_, AddressSource::Foreign(ipam)) => Some(ipam.as_str()),
                 _ => None,
             })
     }
@@ -408,7 +408,7 @@ impl Reading {
 impl Item {
     /// True if its addresses come through the container's link: that is made first, and goes last.
     pub fn is_through_link(&self) -> bool {
-        matches!(&self.addresses, From::Ours(ipam) if ipam.is_through_link())
+        matches!(&self.addresses, AddressSource::Ours(ipam) if ipam.is_through_link())
     }
 
     pub(super) fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
@@ -416,16 +416,16 @@ impl Item {
             return Ok(Self {
                 conf,
                 listed: Some(0),
-                work: Work::Ipam,
-                addresses: From::Ours(ipam),
+                work: Runner::Ipam,
+                addresses: AddressSource::Ours(ipam),
             });
         }
         let Some(plugin) = reading.plugin(&conf, args)? else {
             return Ok(Self::foreign(conf, 0));
         };
         let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
-            (Addresses::Never, _) | (Addresses::Optional, "") => From::Nobody,
-            (Addresses::Required, "") if reading == Reading::ForRelease => From::Nobody,
+            (Addresses::Never, _) | (Addresses::Optional, "") => AddressSource::Nobody,
+            (Addresses::Required, "") if reading == Reading::ForRelease => AddressSource::Nobody,
             (Addresses::Required, "") => {
                 return Err(Error::config(format!(
                     "\"ipam\": {} needs an IPAM type",
@@ -435,28 +435,28 @@ impl Item {
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
-                    if let Some(why) = plugin.unserved().filter(|_| is_judged) {
+                    if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
                         let asks = format!(
                             "{ipam:?} asks servers through the link of {}: {why}",
                             conf.plugin
                         );
                         return Err(Error::config(format!("\"ipam\": type {asks}")));
                     }
-                    From::Ours(ours)
+                    AddressSource::Ours(ours)
                 }
-                None if reading == Reading::ForRelease && is_no_ipam(ipam) => From::Nobody,
+                None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::Nobody,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!(
                         "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
                     )));
                 }
-                None => From::Foreign(ipam.to_owned()),
+                None => AddressSource::Foreign(ipam.to_owned()),
             },
         };
         Ok(Self {
             conf,
             listed: Some(0),
-            work: Work::Native(plugin),
+            work: Runner::Native(plugin),
             addresses,
         })
     }
@@ -466,8 +466,8 @@ impl Item {
         Self {
             conf,
             listed: Some(at),
-            work: Work::Foreign,
-            addresses: From::Nobody,
+            work: Runner::Foreign,
+            addresses: AddressSource::Nobody,
         }
     }
 

@@ -1,10 +1,10 @@
 //! CHECK: every recorded step still holds, and what the result says is there.
 
 use super::add::open_host;
-use super::chain::{From, Item, Work};
+use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{Invocation, Wanted};
-use super::liveness::Known;
-use super::{recorded, told};
+use super::liveness::NodeState;
+use super::{reconstruct, recorded};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Record};
 use crate::store::root::Root;
@@ -75,7 +75,7 @@ fn check_natives(
     if !chain
         .items
         .iter()
-        .any(|item| matches!(item.work, Work::Native(_)))
+        .any(|item| matches!(item.work, Runner::Native(_)))
     {
         return Ok(Vec::new());
     }
@@ -92,7 +92,7 @@ fn check_natives(
     let none = AddResult::default();
     let steps = match attached {
         Some(attached) => Ok(attached.steps().cloned().collect()),
-        None => told::steps(wanted, prev.unwrap_or(&none), host),
+        None => reconstruct::steps(wanted, prev.unwrap_or(&none), host),
     };
     let steps: Vec<Step> = steps.map_err(|err| errors.push(err)).unwrap_or_default();
     let facts = host
@@ -118,7 +118,7 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
         attachment, chain, ..
     } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
-    if matches!(item.work, Work::Foreign) {
+    if matches!(item.work, Runner::Foreign) {
         return chain
             .delegate(
                 &item.conf.plugin,
@@ -130,12 +130,12 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
             .map(drop);
     }
     match &item.addresses {
-        From::Nobody => Ok(()),
-        From::Ours(ipam) => {
-            let known = Known::of(root, chain.network());
+        AddressSource::Nobody => Ok(()),
+        AddressSource::Ours(ipam) => {
+            let known = NodeState::of(root, chain.network());
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
-        From::Foreign(ipam) => chain
+        AddressSource::Foreign(ipam) => chain
             .delegate(ipam, at, Command::Check, Some(attachment), prev)
             .map(drop),
     }
@@ -174,7 +174,7 @@ fn check_result(
         attachment, chain, ..
     } = wanted;
     let kind = |item: &Item| {
-        if let Work::Native(plugin) = &item.work {
+        if let Runner::Native(plugin) = &item.work {
             plugin.kind()
         } else {
             None

@@ -1,11 +1,11 @@
 //! DEL: the inverses of the record, newest first; from names alone where no record is left.
 
 use super::chain::{self, BRAID, Chain};
-use super::forget::forget;
-use super::invocation::{Leaving, Wanted, refuse_own};
-use super::liveness::Known;
+use super::invocation::{DelRequest, Wanted, refuse_own};
+use super::liveness::NodeState;
 use super::recorded;
-use super::take_back::TakeBack;
+use super::teardown::Teardown;
+use super::unrecorded::forget;
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Attached, Folder, Key, Record};
 use crate::sys::netns::{NetNs, NetNsError};
@@ -30,14 +30,14 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
     } = request;
     let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
     if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
-        let known = Known::of(machine.root(), &conf.name);
+        let known = NodeState::of(machine.root(), &conf.name);
         return ipam
             .release(&attachment.owner(&conf.name), known.host_of(&attachment))
             .map(drop);
     }
     let key = Chain::key_of(face, &conf, &attachment);
     detach(
-        &Leaving {
+        &DelRequest {
             key,
             attachment,
             conf,
@@ -60,7 +60,7 @@ pub struct Unrecorded {
 }
 
 /// Detaches all networks of a call; that of its own configuration if it has no record.
-pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
+pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
         Ok(Unrecorded {
@@ -73,7 +73,7 @@ pub fn detach(call: &Leaving, machine: &dyn Machine) -> Result<(), Error> {
 
 /// Detaches all networks of a call; `find` finds them if it has no record.
 pub fn detach_or(
-    call: &Leaving,
+    call: &DelRequest,
     machine: &dyn Machine,
     find: &dyn Fn(&Folder, &mut dyn Host) -> Result<Unrecorded, Error>,
 ) -> Result<(), Error> {
@@ -119,10 +119,10 @@ pub fn detach_or(
             wanted.attachment.netns = None;
         }
     }
-    let mut taking = TakeBack {
+    let mut taking = Teardown {
         wanted: &wanted,
         record,
-        is_told: true,
+        is_reconstructible: true,
     };
     let mut errors = taking.run(&mut *host);
     // A record that can't be read would have named more networks. It stays until all of them are
@@ -182,10 +182,10 @@ pub fn take_back(
         wanted.push(recorded::as_wanted(attached, attachment, chain));
     }
     let key = record.key.clone();
-    let mut taking = TakeBack {
+    let mut taking = Teardown {
         wanted: &wanted,
         record: Some(record),
-        is_told: false,
+        is_reconstructible: false,
     };
     let errors = taking.run(host);
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
@@ -207,7 +207,7 @@ fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
 
 /// The recorded namespace, where the runtime names none and the host is to get a link back from
 /// there, or may be.
-fn netns_of_moved(record: &Record, call: &Leaving) -> Option<NetNs> {
+fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
     let has_moved = || {
         record
             .steps()
@@ -236,7 +236,7 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
         let first: &Attached = record.attachments.first().ok_or_else(lost)?;
         let conf = NetConf::from_json(Json::clone(&first.conf))?;
         let (key, path) = (record.key.clone(), record.path.clone());
-        Ok(Leaving {
+        Ok(DelRequest {
             key,
             attachment: record.interface_of(first),
             conf,

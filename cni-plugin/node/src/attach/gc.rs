@@ -1,12 +1,12 @@
 //! GC: takes back what no valid attachment of the network owns: records, addresses, links and
 //! rules.
 
-use super::chain::{BRAID, Chain, From, Work};
+use super::chain::{AddressSource, BRAID, Chain, Runner};
 use super::del::collect;
-use super::forget::forget_unlisted;
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::orphans::{records, sweep, sweep_empty};
 use super::recorded::host_locals;
+use super::unrecorded::forget_unlisted;
 use crate::apply::host::{Host, Machine};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Kept, host_local};
@@ -146,7 +146,7 @@ pub fn collect_networks<'c>(
             .iter()
             .flat_map(|owner| [owner.short(), owner.whole()])
             .collect();
-        kept.push((Known::of(machine.root(), network), texts));
+        kept.push((NodeState::of(machine.root(), network), texts));
     }
     let is_lost = |text: &str| {
         let mut of = kept.iter().filter(|(known, kept)| {
@@ -173,13 +173,15 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
     let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
     for (at, item) in chain.items.iter().enumerate() {
         errors.extend(match &item.addresses {
-            From::Ours(ipam) => ipam.gc(kept, Known::of(root, chain.network()).host()).err(),
-            From::Foreign(ipam) if tells_foreign => {
+            AddressSource::Ours(ipam) => ipam
+                .gc(kept, NodeState::of(root, chain.network()).host())
+                .err(),
+            AddressSource::Foreign(ipam) if tells_foreign => {
                 chain.delegate(ipam, at, Command::Gc, None, None).err()
             }
-            From::Foreign(_) | From::Nobody => None,
+            AddressSource::Foreign(_) | AddressSource::Nobody => None,
         });
-        if matches!(item.work, Work::Foreign) && tells_foreign {
+        if matches!(item.work, Runner::Foreign) && tells_foreign {
             errors.extend(
                 chain
                     .delegate(&item.conf.plugin, at, Command::Gc, None, None)

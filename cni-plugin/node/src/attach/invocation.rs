@@ -1,6 +1,6 @@
 //! A call of the runtime: a container, and the networks that it is to be attached to.
 
-use super::chain::{Chain, Work};
+use super::chain::{Chain, Runner};
 use super::device_file::DeviceFile;
 use crate::apply::host::Host;
 use crate::ipam::host_local::claimed;
@@ -47,7 +47,7 @@ pub struct Wanted {
 
 /// A plugin's place in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PluginIndex {
     /// Of the attachment.
     pub wanted: usize,
     /// Of the plugin in its chain.
@@ -56,7 +56,7 @@ pub struct Place {
 
 /// A call whose attachments go.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct DelRequest {
     /// The key of its record.
     pub key: Key,
     /// The container's interface in the first network.
@@ -113,10 +113,10 @@ impl Invocation {
     }
 
     /// The call that detaches all of it.
-    pub fn leaving(&self) -> Leaving {
+    pub fn leaving(&self) -> DelRequest {
         let (attachment, conf) = (self.first().clone(), self.wanted[0].chain.conf.clone());
         let (key, path) = (self.key.clone(), self.path.clone());
-        Leaving {
+        DelRequest {
             key,
             attachment,
             conf,
@@ -220,18 +220,18 @@ impl Wanted {
 }
 
 /// The places of all plugins, in order.
-pub fn places(wanted: &[Wanted]) -> Vec<Place> {
+pub fn places(wanted: &[Wanted]) -> Vec<PluginIndex> {
     let of = |(at, wanted): (usize, &Wanted)| {
-        (0..wanted.chain.items.len()).map(move |item| Place { wanted: at, item })
+        (0..wanted.chain.items.len()).map(move |item| PluginIndex { wanted: at, item })
     };
     wanted.iter().enumerate().flat_map(of).collect()
 }
 
 /// True if another program does the work of the plugin at this place.
-pub fn is_foreign(wanted: &[Wanted], place: Place) -> bool {
+pub fn is_foreign(wanted: &[Wanted], place: PluginIndex) -> bool {
     matches!(
         wanted[place.wanted].chain.items[place.item].work,
-        Work::Foreign
+        Runner::Foreign
     )
 }
 

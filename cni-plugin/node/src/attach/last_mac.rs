@@ -1,7 +1,7 @@
 //! The hardware address that a later plugin gives the interface. A DHCP server leases to a hardware
 //! address, so the link has the last one before its addresses are requested.
 
-use super::chain::Work;
+use super::chain::Runner;
 use super::invocation::Wanted;
 use braid_core::name::Mac;
 use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
@@ -13,7 +13,7 @@ use braid_core::plugins::Planned;
 pub(super) fn behind(wanted: &Wanted, item: usize) -> Option<Mac> {
     let mut behind = wanted.chain.items.iter().skip(item + 1).rev();
     behind.find_map(|item| {
-        if let Work::Native(plugin) = &item.work {
+        if let Runner::Native(plugin) = &item.work {
             plugin.mac()
         } else {
             None

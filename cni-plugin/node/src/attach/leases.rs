@@ -1,6 +1,6 @@
 //! Leases whose owners are surely gone, in every folder of leases that this node is known to have.
 
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
 use crate::ipam::host_local::store::LeaseFile;
 use crate::ipam::host_local::{reclaim, surely_dead};
@@ -39,10 +39,13 @@ pub fn network_of(folder: &Path) -> String {
 
 /// The leases of the dead in a folder.
 pub fn dead(folder: &Path, root: &Root) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    surely_dead(folder, &Known::of(root, &network_of(folder)))
+    surely_dead(folder, &NodeState::of(root, &network_of(folder)))
 }
 
 /// Frees the leases of the dead in a folder, and ends what the host's rules say of their addresses.
 pub fn take_back(folder: &Path, root: &Root) -> Result<Vec<(LeaseFile, Death)>, Error> {
-    reclaim(folder, Known::of(root, &network_of(folder)).quiet().host())
+    reclaim(
+        folder,
+        NodeState::of(root, &network_of(folder)).quiet().host(),
+    )
 }

@@ -17,7 +17,7 @@ use crate::store::record::{self, Record};
 use crate::store::root::Root;
 use braid_core::cni::{Attachment, Owner};
 use braid_core::plan::Facts;
-use braid_core::plan::step::{Kind, Step};
+use braid_core::plan::step::{OwnedKind, Step};
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 /// Containers of a network that may still be alive.
 #[derive(Debug)]
-pub struct Known {
+pub struct NodeState {
     /// Folder of the records.
     records_at: PathBuf,
     /// Folder of the lease index.
@@ -37,7 +37,7 @@ pub struct Known {
     is_quiet: bool,
 }
 
-impl Known {
+impl NodeState {
     /// Of the network with this name.
     pub fn of(root: &Root, network: &str) -> Self {
         let cache = LibcniCache {
@@ -93,7 +93,7 @@ impl Known {
     }
 }
 
-impl Liveness for Known {
+impl Liveness for NodeState {
     fn network(&self) -> &str {
         &self.cache.network
     }
@@ -145,8 +145,12 @@ impl Liveness for Known {
 /// it is not to be reached by its ports. The rest is left to its DEL or GC, which may hold locks
 /// that this call needs.
 fn end_rules(owner: &Owner) -> Vec<Error> {
-    let steps = [Kind::HostPorts, Kind::Masquerades, Kind::Firewall]
-        .map(|kind| Step::Forget(kind, owner.short()));
+    let steps = [
+        OwnedKind::HostPorts,
+        OwnedKind::Masquerades,
+        OwnedKind::Firewall,
+    ]
+    .map(|kind| Step::Forget(kind, owner.short()));
     match Kernel::open(None) {
         Ok(mut kernel) => execute(&mut kernel, &steps, &Facts::default(), OnError::GoOn).errors,
         Err(err) => vec![err],

@@ -1,10 +1,10 @@
 //! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run
 //! alike.
 
-use super::chain::{From, Item, Work};
-use super::families::Ask;
-use super::invocation::{Place, Wanted, call};
+use super::chain::{AddressSource, Item, Runner};
+use super::invocation::{PluginIndex, Wanted, call};
 use super::last_mac;
+use super::lease_request::LeaseRequest;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
@@ -83,7 +83,7 @@ impl Native {
 }
 
 /// Gives the plugin at a place its addresses.
-pub type Leases<'l> = dyn FnMut(&Ask<'_>) -> Result<Option<Lease>, Error> + 'l;
+pub type Leases<'l> = dyn FnMut(&LeaseRequest<'_>) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
     /// Starts from the results of earlier calls, where there are some.
@@ -109,7 +109,7 @@ impl<'a> Planner<'a> {
     /// that is planned. Where addresses come through the link, what is planned is the link.
     pub fn native(
         &mut self,
-        places: &[Place],
+        places: &[PluginIndex],
         host: &mut dyn Host,
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
@@ -143,10 +143,10 @@ impl<'a> Planner<'a> {
     /// since a link that they lack may be made by an earlier network.
     fn refuse_first(
         &self,
-        places: &[Place],
+        places: &[PluginIndex],
         host: &mut dyn Host,
         native: &mut Native,
-    ) -> Result<Vec<Place>, Error> {
+    ) -> Result<Vec<PluginIndex>, Error> {
         let (mut earlier, mut waiting) = (Vec::new(), Vec::new());
         for place in places.iter().filter(|place| place.item == 0) {
             let judged = self.refuse(*place, host, native);
@@ -178,7 +178,7 @@ impl<'a> Planner<'a> {
     /// What is left to do goes on with its part.
     pub fn addresses(
         &mut self,
-        place: Place,
+        place: PluginIndex,
         host: &mut dyn Host,
         mut linked: Native,
         leases: &mut Leases<'_>,
@@ -213,7 +213,7 @@ impl<'a> Planner<'a> {
 
     /// Tells the link's other hosts of addresses that it was up before. An ipvlan has its parent's
     /// hardware address, which it can't write.
-    fn announce(&self, place: Place, done: &[Step], steps: &[Step]) -> Option<Step> {
+    fn announce(&self, place: PluginIndex, done: &[Step], steps: &[Step]) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
         let is_ipvlan = |step: &Step| {
             matches!(
@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
         if done.iter().any(is_ipvlan) {
             return None;
         }
-        let is_told = |step: &Step| {
+        let is_reconstructible = |step: &Step| {
             matches!(
                 step,
                 Step::Add(Thing::Attr(Attr {
@@ -242,7 +242,7 @@ impl<'a> Planner<'a> {
         let own = interfaces
             .filter(|interface| !interface.sandbox.is_empty())
             .find(|own| own.name == at.name.as_str())?;
-        let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_told))?;
+        let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_reconstructible))?;
         Some(Step::add(Attr {
             at,
             to: LinkAttr::Announce(mac),
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Takes over what a plugin will do.
-    fn push(&mut self, place: Place, planned: Planned, native: &mut Native) {
+    fn push(&mut self, place: PluginIndex, planned: Planned, native: &mut Native) {
         let network = self.wanted[place.wanted].chain.network();
         self.warnings.extend(
             planned
@@ -263,7 +263,12 @@ impl<'a> Planner<'a> {
     }
 
     /// Reads what the plugin needs, and refuses what can't work.
-    fn refuse(&self, place: Place, host: &mut dyn Host, before: &mut Native) -> Result<(), Error> {
+    fn refuse(
+        &self,
+        place: PluginIndex,
+        host: &mut dyn Host,
+        before: &mut Native,
+    ) -> Result<(), Error> {
         let (wanted, plugin) = self.plugin(place)?;
         let call = call(wanted, &self.sandbox, self.results[place.wanted].as_ref());
         read_more(host, plugin.needs(&call), before)?;
@@ -272,7 +277,7 @@ impl<'a> Planner<'a> {
 
     fn plan(
         &self,
-        place: Place,
+        place: PluginIndex,
         host: &mut dyn Host,
         before: &mut Native,
         leases: &mut Leases<'_>,
@@ -283,7 +288,7 @@ impl<'a> Planner<'a> {
             self.results[place.wanted].as_ref(),
         );
         let call = call(wanted, &self.sandbox, prev);
-        let ask = Ask {
+        let ask = LeaseRequest {
             place,
             prev,
             no_ipv6: no_ipv6(host, item, &call, before)?,
@@ -312,12 +317,12 @@ impl<'a> Planner<'a> {
             .map(|()| planned)
     }
 
-    fn plugin(&self, place: Place) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
+    fn plugin(&self, place: PluginIndex) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {
         let wanted = &self.wanted[place.wanted];
         let item = &wanted.chain.items[place.item];
         match &item.work {
-            Work::Native(plugin) => Ok((wanted, &**plugin)),
-            Work::Ipam | Work::Foreign => Err(Error::config(format!(
+            Runner::Native(plugin) => Ok((wanted, &**plugin)),
+            Runner::Ipam | Runner::Foreign => Err(Error::config(format!(
                 "{:?} can't be part of a list: it is an IPAM",
                 item.conf.plugin
             ))),
@@ -334,11 +339,11 @@ fn no_ipv6(
     before: &mut Native,
 ) -> Result<Option<String>, Error> {
     let may_give = match &item.addresses {
-        From::Nobody => false,
-        From::Ours(ipam) => ipam.has_ipv6(),
-        From::Foreign(_) => true,
+        AddressSource::Nobody => false,
+        AddressSource::Ours(ipam) => ipam.has_ipv6(),
+        AddressSource::Foreign(_) => true,
     };
-    let Work::Native(plugin) = &item.work else {
+    let Runner::Native(plugin) = &item.work else {
         return Ok(None);
     };
     if !may_give {

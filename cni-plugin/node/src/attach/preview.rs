@@ -1,9 +1,9 @@
 //! The dry run: what an ADD would do, with addresses looked up and not reserved.
 
-use super::chain::{Chain, From, Item, Work};
-use super::families::Ask;
-use super::invocation::{Invocation, Place, Wanted, is_foreign, places};
-use super::liveness::Known;
+use super::chain::{AddressSource, Chain, Item, Runner};
+use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places};
+use super::lease_request::LeaseRequest;
+use super::liveness::NodeState;
 use super::planner::Planner;
 use super::routes;
 use crate::apply::host::Host;
@@ -39,14 +39,14 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         return Ok(addresses(
             &chain.face,
             chain,
-            &ipam.peek(Known::of(host.root(), chain.network()).host())?,
+            &ipam.peek(NodeState::of(host.root(), chain.network()).host())?,
         ));
     }
     let mut planner = Planner::new(&call.wanted);
     let mut lines = Vec::new();
     let places = places(&call.wanted);
-    let item = |place: &Place| &call.wanted[place.wanted].chain.items[place.item];
-    let is_known = |place: &&Place| {
+    let item = |place: &PluginIndex| &call.wanted[place.wanted].chain.items[place.item];
+    let is_known = |place: &&PluginIndex| {
         !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place))
     };
     let known = places.iter().take_while(is_known).count();
@@ -74,19 +74,19 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
 
 fn needs_foreign_addresses(item: &Item) -> bool {
     let needs =
-        matches!(&item.work, Work::Native(plugin) if plugin.addresses() == Addresses::Required);
-    needs && matches!(item.addresses, From::Foreign(_))
+        matches!(&item.work, Runner::Native(plugin) if plugin.addresses() == Addresses::Required);
+    needs && matches!(item.addresses, AddressSource::Foreign(_))
 }
 
 fn natives(
     planner: &mut Planner<'_>,
-    places: &[Place],
+    places: &[PluginIndex],
     host: &mut dyn Host,
     (is_all, lines): (bool, &mut Vec<Line>),
 ) -> Result<(), Error> {
     let (wanted, root) = (planner.wanted, host.root().clone());
     let mut notes: Vec<Vec<Line>> = Vec::new();
-    let mut look_up = |ask: &Ask<'_>| {
+    let mut look_up = |ask: &LeaseRequest<'_>| {
         let chain = &wanted[ask.place.wanted].chain;
         let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, &root)?;
         notes.push(found);
@@ -116,19 +116,19 @@ fn natives(
 fn look_up(
     chain: &Chain,
     item: &Item,
-    ask: &Ask<'_>,
+    ask: &LeaseRequest<'_>,
     root: &Root,
 ) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
-        From::Nobody => Ok((None, Vec::new())),
-        From::Ours(ipam) => {
+        AddressSource::Nobody => Ok((None, Vec::new())),
+        AddressSource::Ours(ipam) => {
             let lease = ask.lease(&**ipam, |ipam| {
-                ipam.peek(Known::of(root, chain.network()).host())
+                ipam.peek(NodeState::of(root, chain.network()).host())
             })?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
         }
-        From::Foreign(ipam) => {
+        AddressSource::Foreign(ipam) => {
             let plugin = &item.conf.plugin;
             let note = format!(
                 "{ipam}: another program gives the addresses of {plugin}; they are not shown"
@@ -153,8 +153,8 @@ fn addresses(ipam: &str, chain: &Chain, lease: &Lease) -> Vec<Line> {
 fn not_planned(item: &Item) -> String {
     let plugin = &item.conf.plugin;
     match (&item.work, &item.addresses) {
-        (Work::Foreign, _) => format!("{plugin}: another program, called here"),
-        (_, From::Foreign(ipam)) => {
+        (Runner::Foreign, _) => format!("{plugin}: another program, called here"),
+        (_, AddressSource::Foreign(ipam)) => {
             format!("{plugin}: depends on the addresses that {ipam} gives, another program")
         }
         _ => format!("{plugin}: depends on what the programs before it do"),

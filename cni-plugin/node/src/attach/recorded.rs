@@ -1,8 +1,8 @@
 //! Attachments that a record describes, read back from it.
 
-use super::chain::{Chain, From};
+use super::chain::{AddressSource, Chain};
 use super::flannel;
-use super::invocation::{Leaving, Wanted};
+use super::invocation::{DelRequest, Wanted};
 use crate::ipam::host_local;
 use crate::store::record::{Attached, Record};
 use braid_core::cni::{Attachment, Error, Json, NetConf, Owner};
@@ -19,8 +19,8 @@ pub(super) const PREV_RESULT: &str = "prevResult";
 /// `call` brings along, if any; otherwise each gets the recorded one. Without a record it is the
 /// call's own chain: another configuration than ADD's would release an address at an IPAM that
 /// never gave it.
-pub fn wanted(record: Option<&Record>, call: &Leaving) -> Result<Vec<Wanted>, Error> {
-    let Leaving {
+pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>, Error> {
+    let DelRequest {
         key,
         attachment,
         conf,
@@ -108,8 +108,8 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::C
         .iter()
         .enumerate()
         .filter_map(|(at, item)| match &item.addresses {
-            From::Ours(ipam) => Some((at, ipam.as_host_local()?)),
-            From::Nobody | From::Foreign(_) => None,
+            AddressSource::Ours(ipam) => Some((at, ipam.as_host_local()?)),
+            AddressSource::Nobody | AddressSource::Foreign(_) => None,
         })
 }
 

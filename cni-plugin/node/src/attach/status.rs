@@ -1,8 +1,8 @@
 //! STATUS: whether the node could serve an ADD now, and if not, why.
 
-use super::chain::{Chain, From, Work};
+use super::chain::{AddressSource, Chain, Runner};
 use super::gc::mend;
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
@@ -45,7 +45,7 @@ pub(super) fn not_available(err: &crate::Error) -> Error {
 fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     for item in &chain.items {
-        let Work::Native(plugin) = &item.work else {
+        let Runner::Native(plugin) = &item.work else {
             continue;
         };
         for (feature, said) in host.lacks(&plugin.features()) {
@@ -67,26 +67,26 @@ fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
 fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     let item = &chain.items[at];
     match &item.work {
-        Work::Foreign => {
+        Runner::Foreign => {
             return chain
                 .delegate(&item.conf.plugin, at, Command::Status, None, None)
                 .map(drop);
         }
-        Work::Native(plugin) => {
+        Runner::Native(plugin) => {
             let facts = host
                 .observe(&plugin.status_needs())
                 .map_err(|err| not_available(&err))?;
             say(chain, plugin.status(&facts)?, host);
         }
-        Work::Ipam => {}
+        Runner::Ipam => {}
     }
     match &item.addresses {
-        From::Nobody => Ok(()),
-        From::Ours(ipam) => {
-            let known = Known::of(host.root(), chain.network());
+        AddressSource::Nobody => Ok(()),
+        AddressSource::Ours(ipam) => {
+            let known = NodeState::of(host.root(), chain.network());
             ipam.status(known.host()).map(|note| say(chain, note, host))
         }
-        From::Foreign(ipam) => chain
+        AddressSource::Foreign(ipam) => chain
             .delegate(ipam, at, Command::Status, None, None)
             .map(drop),
     }
@@ -110,7 +110,7 @@ pub fn full(records: &[Record], root: &Root) -> Vec<String> {
             }
             seen.push(pool);
             let network = chain.network();
-            let said = host_local::full(config, Known::of(root, network).host())
+            let said = host_local::full(config, NodeState::of(root, network).host())
                 .unwrap_or_else(|err| Some(err.to_string()));
             sentences.extend(said.map(|sentence| format!("network {network:?}: {sentence}")));
         }

@@ -1,10 +1,10 @@
 //! Changes of a lease's link: it comes up, an address goes with its routes and rules, the next one
 //! comes.
 
-use super::lease::Lease;
+use super::lease::ServedLease;
 use crate::apply::executor::{OnError, execute};
 use crate::apply::observe::observe;
-use crate::ipam::dhcp::link::Place;
+use crate::ipam::dhcp::link::ContainerLink;
 use crate::kernel::Kernel;
 use crate::sys::netns::NetNs;
 use braid_core::cni::{IpConfig, Route};
@@ -15,9 +15,9 @@ use braid_core::plugins::interface;
 use braid_core::plugins::readdress::{self, Routing};
 use nix::errno::Errno;
 
-impl Lease {
+impl ServedLease {
     /// Sets the link up.
-    pub(super) fn set_up(&self, place: &Place) {
+    pub(super) fn set_up(&self, place: &ContainerLink) {
         self.on_link(place, |at, kernel| {
             self.apply(kernel, &[interface::up(at)]);
             Ok(())
@@ -26,7 +26,7 @@ impl Lease {
 
     /// Deletes an address from the link, with its routes and rules, and keeps these for the next
     /// one.
-    pub(super) fn leave(&mut self, place: &Place, ip: &IpConfig, routes: &[Route]) {
+    pub(super) fn leave(&mut self, place: &ContainerLink, ip: &IpConfig, routes: &[Route]) {
         let mut left = None;
         self.on_link(place, |at, kernel| {
             let facts = facts(at, kernel)?;
@@ -43,7 +43,7 @@ impl Lease {
     }
 
     /// Gives the link the lease's addresses in the place of those that went.
-    pub(super) fn arrive(&mut self, place: &Place) {
+    pub(super) fn arrive(&mut self, place: &ContainerLink) {
         let Ok(lease) = self.session.lease() else {
             return;
         };
@@ -60,7 +60,7 @@ impl Lease {
 
     fn on_link(
         &self,
-        place: &Place,
+        place: &ContainerLink,
         work: impl FnOnce(&LinkRef, &mut Kernel) -> Result<(), crate::Error>,
     ) {
         let at = LinkRef::pod(place.link.ifname.clone());

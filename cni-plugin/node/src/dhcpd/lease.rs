@@ -43,7 +43,7 @@ pub(super) struct Waiter {
 
 /// A lease.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct ServedLease {
     /// It as it is kept; what is held there is what was held last.
     pub(super) stored: Stored,
     pub(super) session: Session,
@@ -57,7 +57,7 @@ pub(super) struct Lease {
     v6: Option<ServersSocket>,
 }
 
-impl Lease {
+impl ServedLease {
     pub(super) fn new(stored: Stored, session: Session) -> Self {
         let (is_told, is_lost) = (false, false);
         Self {
@@ -172,7 +172,7 @@ pub(super) fn session(
     stored: &Stored,
     config: &Config,
     settings: &Settings,
-    dice: &mut dyn FnMut() -> u64,
+    rng: &mut dyn FnMut() -> u64,
 ) -> Session {
     let link = braid_core::ipam::dhcp::session::Link {
         owner: &stored.owner,
@@ -184,6 +184,6 @@ pub(super) fn session(
         link,
         stored.held.clone(),
         (settings.limits, crate::sys::events::now()),
-        dice,
+        rng,
     )
 }

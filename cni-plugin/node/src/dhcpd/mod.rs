@@ -21,7 +21,7 @@ use crate::sys::activation;
 use crate::sys::events::{self, END, Events, TIME};
 use braid_core::ipam::dhcp::timing::Limits;
 use connection::Connection;
-use lease::{Lease, Socket};
+use lease::{ServedLease, Socket};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -121,13 +121,13 @@ struct Daemon {
     events: Events,
     _lock: File,
     connections: BTreeMap<u64, Connection>,
-    leases: BTreeMap<u64, Lease>,
+    leases: BTreeMap<u64, ServedLease>,
     /// The lease of each owner, by its text.
     owners: BTreeMap<String, u64>,
     timers: Timers,
     /// The last number that a connection or a lease got.
     last: u64,
-    dice: Box<dyn FnMut() -> u64>,
+    rng: Box<dyn FnMut() -> u64>,
     boot_id: String,
 }
 
@@ -143,7 +143,7 @@ impl Daemon {
             owners: BTreeMap::new(),
             timers: Timers::default(),
             last: 0,
-            dice: Box::new(link::dice()),
+            rng: Box::new(link::rng()),
             boot_id: crate::ipam::dhcp::store::boot_id(),
         }
     }
@@ -212,15 +212,12 @@ impl Daemon {
     fn resume(&mut self) {
         for stored in self.store.list() {
             let whole = stored.owner.whole();
-            let session = stored.session(
-                self.settings.broadcast,
-                self.settings.limits,
-                &mut self.dice,
-            );
+            let session =
+                stored.session(self.settings.broadcast, self.settings.limits, &mut self.rng);
             match (session, stored.place()) {
                 // A link that can't be looked up now can be when the lease is due.
                 (Some(session), Some(_)) => {
-                    let lease = Lease::resumed(stored, session);
+                    let lease = ServedLease::resumed(stored, session);
                     self.insert(lease);
                 }
                 (session, _) => {

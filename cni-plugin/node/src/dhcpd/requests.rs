@@ -1,8 +1,8 @@
 //! Calls of plugins, packets of servers and times: what each changes of a lease.
 
 use super::Daemon;
-use super::lease::{self, Lease, Packet, Socket, Waiter};
-use crate::ipam::dhcp::link::Place;
+use super::lease::{self, Packet, ServedLease, Socket, Waiter};
+use crate::ipam::dhcp::link::ContainerLink;
 use crate::ipam::dhcp::store::Stored;
 use crate::sys::events::now;
 use braid_core::cni::{IpConfig, NetConf, Owner, Route};
@@ -85,8 +85,8 @@ impl Daemon {
             held: Held::default(),
             lost: Vec::new(),
         };
-        let session = lease::session(&stored, &config, &self.settings, &mut self.dice);
-        let mut lease = Lease::new(stored, session);
+        let session = lease::session(&stored, &config, &self.settings, &mut self.rng);
+        let mut lease = ServedLease::new(stored, session);
         lease.waiting.push(waiter);
         crate::tell!("{}: acquiring lease", lease.name());
         if !place.link.is_up {
@@ -98,12 +98,12 @@ impl Daemon {
     }
 
     /// The link, the owner and the configuration that a call is about.
-    fn asked(&self, call: &Call) -> Result<(Place, Owner, NetConf), String> {
+    fn asked(&self, call: &Call) -> Result<(ContainerLink, Owner, NetConf), String> {
         let (owner, conf) = owner_of(call)?;
         let ifname = IfName::parse(&owner.ifname)
             .map_err(|err| format!("interface {:?}: {err}", owner.ifname))?;
         let path = self.settings.reach(Path::new(&call.args.netns));
-        match Place::find(&path, &ifname) {
+        match ContainerLink::find(&path, &ifname) {
             Ok(Some(place)) => Ok((place, owner, conf)),
             Ok(None) => Err(format!(
                 "error looking up {:?}: Link not found in {}",
@@ -114,7 +114,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn insert(&mut self, lease: Lease) -> u64 {
+    pub(super) fn insert(&mut self, lease: ServedLease) -> u64 {
         self.last += 1;
         self.owners.insert(lease.name(), self.last);
         self.timers.set(self.last, lease.session.next());
@@ -133,7 +133,7 @@ impl Daemon {
         crate::tell!("{}: releasing lease", lease.name());
         let held = lease.session.lease().unwrap_or_default();
         if let Some(Ok(place)) = lease.stored.place() {
-            let outputs = lease.session.release(&mut self.dice);
+            let outputs = lease.session.release(&mut self.rng);
             if lease.is_told {
                 held.ips
                     .iter()
@@ -171,7 +171,7 @@ impl Daemon {
                 lease
                     .session
                     .set_broadcast(self.settings.broadcast || place.link.mac != lease.stored.mac);
-                let outputs = lease.session.tick(now(), &mut self.dice);
+                let outputs = lease.session.tick(now(), &mut self.rng);
                 self.carry_out(id, outputs);
             }
             Some(Err(err)) => {
@@ -206,8 +206,8 @@ impl Daemon {
             };
             let packet = &buffer[..len.min(MOST)];
             let outputs = match socket {
-                Socket::V4 => lease.session.take4(packet, from, now(), &mut self.dice),
-                Socket::V6 => lease.session.take6(packet, now(), &mut self.dice),
+                Socket::V4 => lease.session.take4(packet, from, now(), &mut self.rng),
+                Socket::V6 => lease.session.take6(packet, now(), &mut self.rng),
             };
             self.carry_out(id, outputs);
         }

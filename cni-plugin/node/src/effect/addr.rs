@@ -1,10 +1,10 @@
 //! Addresses: requests and what the kernel shows.
 
-use super::{Carrier, Effect, Head, link};
+use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket, attributes_of};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::plan::facts::{AddrFact, Facts};
 use braid_core::plan::thing::{Addr, LinkRef, Verb};
 use ipnet::IpNet;
@@ -21,8 +21,8 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 const INFO_LEN: usize = 8;
 
 impl Effect for Addr {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

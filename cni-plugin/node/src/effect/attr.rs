@@ -1,6 +1,6 @@
 //! Attributes of links.
 
-use super::{Carrier, Effect, Head, link};
+use super::{Effect, Head, Transport, link};
 use crate::sys::netlink::{attr, nest};
 use crate::sys::rtnl::{self, emit};
 use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Verb};
@@ -14,8 +14,8 @@ const AF_INET: u16 = 2;
 const ARP_NOTIFY: u16 = 22;
 
 impl Effect for Attr {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

@@ -16,8 +16,8 @@ use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
 use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
 use crate::sys::nft::read::{Element, element, elements};
-use crate::sys::nft::{IFNAME_LEN, Spot, TABLE, del_all_in, first_that_fits, ifname, name};
-use crate::{Cause, Doing, Error};
+use crate::sys::nft::{ElementKey, IFNAME_LEN, TABLE, del_all_in, first_that_fits, ifname, name};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, Mac};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::MacCheck;
@@ -70,7 +70,7 @@ pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
             if has_base {
                 add_base(b);
             }
-            for Spot { set, key } in spots(what) {
+            for ElementKey { set, key } in keys(what) {
                 b.add_element(set, &key, &Means::Nothing, &what.owner);
             }
         })
@@ -90,7 +90,7 @@ pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError
         return Ok(());
     }
     let both = Batch::of(FAMILY, TABLE, |b| {
-        for Spot { set, key } in spots(what) {
+        for ElementKey { set, key } in keys(what) {
             b.del_element(set, &key);
         }
     });
@@ -106,11 +106,11 @@ pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
     for set in [CHECKED, ALLOWED] {
         let found = elements(socket, FAMILY, set)?
             .into_iter()
-            .map(|element| Spot {
+            .map(|element| ElementKey {
                 set,
                 key: element.key,
             });
-        held.extend(found.filter(|spot| spot.key.starts_with(&name(port))));
+        held.extend(found.filter(|key| key.key.starts_with(&name(port))));
     }
     del_all_in(socket, FAMILY, &held)
 }
@@ -150,16 +150,16 @@ pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
 }
 
 /// The elements of a port.
-fn spots(what: &MacCheck) -> [Spot; 2] {
+fn keys(what: &MacCheck) -> [ElementKey; 2] {
     let port = name(&what.port);
     // Each part of a concatenation is padded to four bytes.
     let pair = [&port[..], &what.mac.0, &[0; 2]].concat();
     [
-        Spot {
+        ElementKey {
             set: CHECKED,
             key: port.to_vec(),
         },
-        Spot {
+        ElementKey {
             set: ALLOWED,
             key: pair,
         },

@@ -17,7 +17,7 @@
 //! ```
 
 use super::claim::{Claim, claim};
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, Means};
@@ -25,9 +25,9 @@ use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::{Element, elements};
 use crate::sys::nft::{
-    Spot, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those,
+    ElementKey, address, batch, bytes, del_all, del_of, first_that_fits, owner_of, those,
 };
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Masquerade, Verb};
 use ipnet::IpNet;
@@ -42,15 +42,15 @@ const PRIORITY_SRCNAT: i32 = 100;
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
 
 impl Effect for Masquerade {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
-        verb.word(Carrier::Alone, Carrier::Elements)
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
+        verb.word(Transport::Alone, Transport::Elements)
     }
 
     fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         claim(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         all.extend(owned(kernel.nft()?, self)?);
         Ok(())
     }
@@ -74,8 +74,8 @@ impl Claim for Masquerade {
     }
 }
 
-fn spot(source: IpAddr) -> Spot {
-    Spot {
+fn key(source: IpAddr) -> ElementKey {
+    ElementKey {
         set: Ip::of(source).one(MAPS),
         key: bytes(source),
     }
@@ -97,7 +97,7 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
             if has_network {
                 add_network(b, &what.network);
             }
-            let Spot { set, key } = spot(what.source);
+            let ElementKey { set, key } = key(what.source);
             b.add_element(set, &key, &Means::Goto(chain(&what.network)), &what.owner);
         })
     };
@@ -111,7 +111,7 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
 
 /// For whom the source is masqueraded; none where it is not.
 pub fn owner(socket: &mut Socket, source: IpAddr) -> Result<Option<String>, KernelError> {
-    owner_of(socket, &spot(source))
+    owner_of(socket, &key(source))
 }
 
 /// True if the source is masqueraded for this owner.
@@ -120,8 +120,11 @@ pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelEr
 }
 
 /// The element of the source, where it is still this owner's.
-pub(crate) fn owned(socket: &mut Socket, what: &Masquerade) -> Result<Vec<Spot>, KernelError> {
-    those(socket, [spot(what.source)], |owner| owner == what.owner)
+pub(crate) fn owned(
+    socket: &mut Socket,
+    what: &Masquerade,
+) -> Result<Vec<ElementKey>, KernelError> {
+    those(socket, [key(what.source)], |owner| owner == what.owner)
 }
 
 /// Ends masquerading of all of an owner's sources.
@@ -131,7 +134,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 
 /// Ends masquerading of a source, whoever has it.
 pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
-    del_all(socket, &[spot(source)])
+    del_all(socket, &[key(source)])
 }
 
 /// All masqueraded sources and whose they are.

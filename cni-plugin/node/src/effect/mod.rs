@@ -34,11 +34,11 @@ pub(crate) mod vrf_member;
 pub mod xsk_guard;
 
 use verbs::Head;
-pub(crate) use verbs::{Carrier, Effect, found};
+pub(crate) use verbs::{Effect, Transport, found};
 
 use crate::Cause;
 use crate::kernel::Kernel;
-use braid_core::plan::step::{Kind, Legacy};
+use braid_core::plan::step::{Legacy, OwnedKind};
 use braid_core::plan::thing::Thing;
 
 /// The effect of a thing.
@@ -69,12 +69,12 @@ pub(crate) fn of(thing: &Thing) -> &dyn Effect {
 }
 
 /// Has all of a kind go that is of one owner.
-pub(crate) fn forget(kernel: &mut Kernel, kind: Kind, owner: &str) -> Result<(), Cause> {
+pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Result<(), Cause> {
     match kind {
-        Kind::Masquerades => Ok(masquerade::del_owner(kernel.nft()?, owner)?),
-        Kind::HostPorts => host_ports::del_owner(kernel, owner),
-        Kind::Firewall => firewall::del_owner(kernel, owner),
-        Kind::XskGuards => xsk_guard::del_of_owner(owner),
+        OwnedKind::Masquerades => Ok(masquerade::del_owner(kernel.nft()?, owner)?),
+        OwnedKind::HostPorts => host_ports::del_owner(kernel, owner),
+        OwnedKind::Firewall => firewall::del_owner(kernel, owner),
+        OwnedKind::XskGuards => xsk_guard::del_of_owner(owner),
     }
 }
 

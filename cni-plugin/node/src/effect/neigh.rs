@@ -1,10 +1,10 @@
 //! Neighbours in rtnetlink's terms.
 
-use super::{Carrier, Effect, Head};
+use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::Mac;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{LinkRef, Neigh, Verb};
@@ -20,8 +20,8 @@ const DELNEIGH: u16 = 29;
 const GETNEIGH: u16 = 30;
 
 impl Effect for Neigh {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

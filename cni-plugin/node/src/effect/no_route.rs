@@ -1,6 +1,6 @@
 //! Routes that are deleted, and restored.
 
-use super::{Carrier, Effect, Head, route};
+use super::{Effect, Head, Transport, route};
 use crate::sys::netlink::CREATE;
 use crate::sys::rtnl;
 use base16ct::lower::decode_vec;
@@ -9,8 +9,8 @@ use netlink_packet_route::route::RouteProtocol;
 use nix::errno::Errno;
 
 impl Effect for NoRoute {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

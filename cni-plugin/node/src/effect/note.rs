@@ -2,7 +2,7 @@
 
 use super::Effect;
 use crate::kernel::Kernel;
-use crate::{Cause, Doing};
+use crate::{Cause, Context};
 use braid_core::plan::thing::Note;
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write};

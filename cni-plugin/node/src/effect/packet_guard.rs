@@ -24,7 +24,7 @@ use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::NETWORK_HEADER;
 use crate::sys::nft::read::{Rule, rules};
 use crate::sys::nft::{bytes, gone_is_fine};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::IfName;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::packet_guard::{PacketGuardFact, PacketLimit};

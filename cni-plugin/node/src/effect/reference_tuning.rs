@@ -4,7 +4,7 @@
 use super::attr::set_attrs;
 use crate::kernel::Kernel;
 use crate::sys::rtnl;
-use crate::{Cause, Doing};
+use crate::{Cause, Context};
 use braid_core::name::Mac;
 use braid_core::plan::thing::{LinkAttr, LinkRef};
 use serde::Deserialize;

@@ -9,13 +9,13 @@ use braid_core::plan::thing::{LinkRef, Thing, Verb};
 use nix::errno::Errno;
 
 /// A step as a request of the route family.
-pub(crate) struct Request {
+pub(crate) struct RouteRequest {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) body: Vec<u8>,
 }
 
-impl Request {
+impl RouteRequest {
     /// The request that does all of `steps`, which
     /// [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
     pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, Cause> {
@@ -60,5 +60,5 @@ pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
 
 /// True if the thing's deletion goes with its neighbours in one transaction of nf_tables.
 pub(crate) fn is_only_elements(thing: &Thing) -> bool {
-    matches!(of(thing).carrier(Verb::Del), super::Carrier::Elements)
+    matches!(of(thing).carrier(Verb::Del), super::Transport::Elements)
 }

@@ -1,10 +1,10 @@
 //! Routes: requests and what the kernel shows.
 
-use super::{Carrier, Effect, Head, link};
+use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, KernelError, Socket, attr, attributes_of, find};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::{Facts, RouteFact};
 use braid_core::plan::thing::{LinkRef, Route, Verb};
@@ -45,8 +45,8 @@ const RT_TABLE_MAIN: u32 = 254;
 const INFO_LEN: usize = 12;
 
 impl Effect for Route {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

@@ -1,10 +1,10 @@
 //! Rules of policy routing in rtnetlink's terms.
 
-use super::{Carrier, Effect, Head};
+use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
 use crate::sys::rtnl::emit;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::Verb;
@@ -20,8 +20,8 @@ const DELRULE: u16 = 33;
 const GETRULE: u16 = 34;
 
 impl Effect for Rule {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn request(&self, verb: Verb, _index: u32, body: &mut Vec<u8>) -> Option<Head> {

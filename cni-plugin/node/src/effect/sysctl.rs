@@ -1,13 +1,13 @@
 //! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
 
-use super::{Carrier, Effect, link, route};
+use super::{Effect, Transport, link, route};
 use crate::effect::shared::is_there_already;
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::release::is_at_least;
 use crate::sys::rtnl::{self, netconf};
 use crate::sys::sysctl;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::Facts;
 use braid_core::plan::step::Step;
@@ -16,8 +16,8 @@ use braid_core::plan::thing::{LinkRef, Sysctl, Thing, Verb};
 use std::io;
 
 impl Effect for Sysctl {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Sysctl(self)
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Sysctl(self)
     }
 }
 

@@ -3,12 +3,12 @@
 
 use crate::Cause;
 use crate::kernel::Kernel;
-use crate::sys::nft::Spot;
+use crate::sys::nft::ElementKey;
 use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Verb};
 use nix::errno::Errno;
 
-/// Way of a thing to the kernel.
-pub(crate) enum Carrier<'a> {
+/// EbpfPath of a thing to the kernel.
+pub(crate) enum Transport<'a> {
     /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
     Request,
     /// A link, with what the next step says of a new one, and others that go as well.
@@ -28,9 +28,9 @@ pub(crate) type Head = (u16, u16);
 
 /// The effect of one thing.
 pub(crate) trait Effect {
-    /// Way to the kernel.
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Alone
+    /// EbpfPath to the kernel.
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Alone
     }
 
     /// Creates it.
@@ -54,7 +54,7 @@ pub(crate) trait Effect {
     }
 
     /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
-    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         Ok(())
     }
 

@@ -1,11 +1,11 @@
 //! VLANs of bridge ports.
 
 use super::link::{self, INFO_LEN, ifla};
-use super::{Carrier, Effect, Head};
+use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{attributes_of, find};
 use crate::sys::rtnl::{self, emit, u16_of, u32_of};
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::IfName;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::vlan::Vlan;
@@ -18,8 +18,8 @@ use netlink_packet_route::link::{
 const BRIDGE_VLAN_INFO: u16 = 2;
 
 impl Effect for PortVlan {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Request
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Request
     }
 
     fn link(&self) -> Option<&LinkRef> {

@@ -1,11 +1,11 @@
 //! Links of the container in a VRF, which comes with its first member and goes with its last.
 
-use super::link::make::{self, Birth};
+use super::link::make::{self, CreateOptions};
 use super::{Effect, link};
 use crate::kernel::Kernel;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{by_index, set_master};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::thing::{Link, LinkKind, VrfMember};
@@ -28,7 +28,7 @@ impl Effect for VrfMember {
             make::link(
                 kernel,
                 &vrf,
-                Birth {
+                CreateOptions {
                     shared: true,
                     tx_queue_len: None,
                 },

@@ -8,7 +8,7 @@ use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{get_by_alt_name, get_by_name};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::LinkRef;

@@ -15,7 +15,7 @@
 
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::private;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};

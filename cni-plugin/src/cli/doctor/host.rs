@@ -10,7 +10,7 @@ use crate::cli::install::root::Root;
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_node::store::record;
-use braid_node::sys::{cgroup, room, sysctl};
+use braid_node::sys::{cgroup, free_space, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;
 
@@ -115,7 +115,7 @@ fn writable(what: &str, path: &str) -> Check {
         .ancestors()
         .find(|folder| folder.exists())
         .unwrap_or(path);
-    let (state, detail) = match room::for_a_file(existing) {
+    let (state, detail) = match free_space::for_a_file(existing) {
         Ok(()) => (State::Ok, String::new()),
         Err(errno) => (
             State::Missing,

@@ -6,7 +6,7 @@ use super::FAILURE;
 use super::output::{self, Format};
 use super::{Outcome, drop_in_names};
 use braid_core::plan::Feature;
-use braid_core::plan::ladder::Queue;
+use braid_core::plan::queue_fallback::Queue;
 use braid_core::plugins::meta::bandwidth;
 use braid_node::apply::features;
 use braid_node::apply::probe::{Finding, Probe};

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// One link and its addresses.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct LinkView {
     pub(super) name: String,
     pub(super) link: LinkFact,
     pub(super) addrs: Vec<AddrFact>,
@@ -24,11 +24,11 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Sides {
     /// All links of the sandbox.
-    pub(super) pod: Vec<Seen>,
+    pub(super) pod: Vec<LinkView>,
     /// All unicast routes of the sandbox.
     pub(super) routes: Vec<RouteFact>,
     /// The host's links that the attachment made or uses.
-    pub(super) host: Vec<Seen>,
+    pub(super) host: Vec<LinkView>,
 }
 
 pub(super) fn look(
@@ -61,7 +61,7 @@ pub(super) fn look(
     })
 }
 
-fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, Cause> {
+fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<LinkView>, Cause> {
     let links = link::list(kernel.route(ns)?)?;
     let addrs = addr::list(kernel.route(ns)?, 0)?;
     let of = |index| {
@@ -73,7 +73,7 @@ fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<Seen>, Cause> {
     };
     Ok(links
         .into_iter()
-        .map(|(name, link)| Seen {
+        .map(|(name, link)| LinkView {
             name,
             addrs: of(link.index),
             link,

@@ -1,6 +1,6 @@
 //! A sandbox, the host's side of it and the time it took, as tables.
 
-use super::look::{Seen, Sides};
+use super::look::{LinkView, Sides};
 use crate::cli::output::table;
 use braid_core::plan::facts::RouteFact;
 use braid_core::plan::step::Step;
@@ -18,7 +18,7 @@ pub(super) fn attached(
     timings: &[(Vec<Step>, Timing)],
     took: Duration,
 ) -> String {
-    let links = |of, links: &[Seen]| {
+    let links = |of, links: &[LinkView]| {
         table(
             &[of, "kind", "state", "mtu", "mac", "addresses"],
             links.iter().map(link_row),
@@ -43,7 +43,7 @@ pub(super) fn attached(
     parts.join("\n")
 }
 
-fn link_row(seen: &Seen) -> Vec<String> {
+fn link_row(seen: &LinkView) -> Vec<String> {
     let addrs: Vec<String> = seen.addrs.iter().map(|addr| addr.net.to_string()).collect();
     vec![
         seen.name.clone(),
@@ -55,7 +55,7 @@ fn link_row(seen: &Seen) -> Vec<String> {
     ]
 }
 
-fn route_row(route: &RouteFact, links: &[Seen]) -> Vec<String> {
+fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
     let name = links
         .iter()
         .find(|seen| Some(seen.link.index) == route.link)

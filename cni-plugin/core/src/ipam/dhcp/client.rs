@@ -106,14 +106,14 @@ impl<P: Protocol> Client<P> {
         limits: Limits,
         wish: Option<Address<P>>,
         now: Duration,
-        dice: Dice<'_>,
+        rng: Dice<'_>,
     ) -> Self {
         let until = Some(now.saturating_add(limits.give_up));
         let state = State {
             phase: Phase::Selecting,
             lease: None,
             wish,
-            xid: number(dice),
+            xid: number(rng),
             since: now,
         };
         Self {
@@ -169,7 +169,7 @@ impl<P: Protocol> Client<P> {
     }
 
     /// Does what it is time for.
-    pub fn tick(&mut self, now: Duration, dice: Dice<'_>) -> Events<P> {
+    pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         let mut events = Vec::new();
         if now < self.next || self.state.phase == Phase::Over {
             return events;
@@ -178,46 +178,46 @@ impl<P: Protocol> Client<P> {
             self.state.phase = Phase::Over;
             return vec![Event::GaveUp];
         }
-        self.pass(now, dice, &mut events);
+        self.pass(now, rng, &mut events);
         if let Some(packet) = self.protocol.packet(&self.state, now) {
             events.push(Event::Send(packet));
             self.sent += 1;
-            self.next = self.next_time(now, dice);
+            self.next = self.next_time(now, rng);
         }
         events
     }
 
     /// Goes on to the phase that the time is for.
-    fn pass(&mut self, now: Duration, dice: Dice<'_>, events: &mut Events<P>) {
+    fn pass(&mut self, now: Duration, rng: Dice<'_>, events: &mut Events<P>) {
         if let Phase::Requesting { until, .. } = self.state.phase
             && until <= now
         {
-            self.turn(Phase::Selecting, now, dice);
+            self.turn(Phase::Selecting, now, rng);
         }
         let Some(terms) = self.lease().map(Leased::terms) else {
             return;
         };
         if terms.expire <= now {
-            events.extend(self.lose("it has expired", now, dice));
+            events.extend(self.lose("it has expired", now, rng));
         } else if terms.rebind <= now && self.state.phase != Phase::Rebinding {
-            self.turn(Phase::Rebinding, now, dice);
+            self.turn(Phase::Rebinding, now, rng);
         } else if terms.renew <= now && self.state.phase == Phase::Bound {
-            self.turn(Phase::Renewing, now, dice);
+            self.turn(Phase::Renewing, now, rng);
         }
     }
 
     /// Begins an exchange.
-    pub fn turn(&mut self, phase: Phase<P::Lease>, now: Duration, dice: Dice<'_>) {
-        (self.state.phase, self.state.xid, self.state.since) = (phase, number(dice), now);
+    pub fn turn(&mut self, phase: Phase<P::Lease>, now: Duration, rng: Dice<'_>) {
+        (self.state.phase, self.state.xid, self.state.since) = (phase, number(rng), now);
         self.sent = 0;
     }
 
-    fn next_time(&self, now: Duration, dice: Dice<'_>) -> Duration {
+    fn next_time(&self, now: Duration, rng: Dice<'_>) -> Duration {
         match (&self.state.phase, self.lease().map(Leased::terms)) {
             (Phase::Renewing, Some(terms)) => terms.ask_again(now, terms.rebind),
             (Phase::Rebinding, Some(terms)) => terms.ask_again(now, terms.expire),
             (phase, _) => {
-                let next = now + backoff(self.sent, self.limits.resend_most, dice);
+                let next = now + backoff(self.sent, self.limits.resend_most, rng);
                 let offered = if let Phase::Requesting { until, .. } = phase {
                     Some(*until)
                 } else {
@@ -236,39 +236,39 @@ impl<P: Protocol> Client<P> {
         &mut self,
         why: &'static str,
         now: Duration,
-        dice: Dice<'_>,
+        rng: Dice<'_>,
     ) -> Option<Event<P::Packet, P::Lease>> {
         let lost = self.state.lease.take();
-        self.turn(Phase::Selecting, now, dice);
+        self.turn(Phase::Selecting, now, rng);
         (self.until, self.next) = (None, now);
         lost.map(|lease| Event::Lost(lease, why))
     }
 
     /// Asks for an offer, at once. The exchange goes on where the protocol has one number for all
     /// of it.
-    pub fn accept(&mut self, offer: P::Lease, now: Duration, dice: Dice<'_>) -> Events<P> {
+    pub fn accept(&mut self, offer: P::Lease, now: Duration, rng: Dice<'_>) -> Events<P> {
         self.state.phase = Phase::Requesting {
             offer,
             until: now + self.limits.request,
         };
         (self.sent, self.next) = (0, now);
-        self.tick(now, dice)
+        self.tick(now, rng)
     }
 
     /// Has what was asked for refused: another offer is looked for, but not in a loop without a
     /// pause, since the server may refuse whatever it offers.
-    pub fn refuse_offer(&mut self, now: Duration, dice: Dice<'_>) -> Events<P> {
+    pub fn refuse_offer(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         (self.state.phase, self.state.wish) = (Phase::Selecting, None);
         self.sent += 1;
-        self.next = self.next_time(now, dice);
+        self.next = self.next_time(now, rng);
         Vec::new()
     }
 
     /// Has the lease refused: it is void, and another one is looked for at once.
-    pub fn refuse_lease(&mut self, now: Duration, dice: Dice<'_>) -> Events<P> {
-        let lost = self.lose("the server refused it", now, dice);
+    pub fn refuse_lease(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
+        let lost = self.lose("the server refused it", now, rng);
         self.state.wish = None;
-        lost.into_iter().chain(self.tick(now, dice)).collect()
+        lost.into_iter().chain(self.tick(now, rng)).collect()
     }
 
     /// Takes a lease in the place of one that may be held.

@@ -35,9 +35,9 @@ pub enum Output {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// By DHCPv4.
-    pub v4: Option<v4::Lease>,
+    pub v4: Option<v4::LeaseV4>,
     /// By DHCPv6.
-    pub v6: Option<v6::Lease>,
+    pub v6: Option<v6::LeaseV6>,
 }
 
 /// The link and its owner, as servers get to know them.
@@ -66,20 +66,20 @@ impl Session {
         link: Link<'_>,
         held: Held,
         (limits, now): (Limits, Duration),
-        dice: Dice<'_>,
+        rng: Dice<'_>,
     ) -> Self {
         let v4 = config.families.v4.then(|| {
             let identity = config.v4(link.owner, link.mac, link.broadcast);
             match held.v4 {
                 Some(lease) => v4::Client::resume(identity, limits, lease),
-                None => v4::Client::new(identity, limits, None, now, dice),
+                None => v4::Client::new(identity, limits, None, now, rng),
             }
         });
         let v6 = config.families.v6.then(|| {
             let identity = Config::v6(link.owner);
             match held.v6 {
                 Some(lease) => v6::Client::resume(identity, limits, lease),
-                None => v6::Client::new(identity, limits, None, now, dice),
+                None => v6::Client::new(identity, limits, None, now, rng),
             }
         });
         Self {
@@ -146,16 +146,16 @@ impl Session {
     }
 
     /// Does what it is time for.
-    pub fn tick(&mut self, now: Duration, dice: Dice<'_>) -> Vec<Output> {
+    pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let v4 = self
             .v4
             .as_mut()
-            .map(|client| client.tick(now, dice))
+            .map(|client| client.tick(now, rng))
             .unwrap_or_default();
         let v6 = self
             .v6
             .as_mut()
-            .map(|client| client.tick(now, dice))
+            .map(|client| client.tick(now, rng))
             .unwrap_or_default();
         v4.into_iter()
             .map(output4)
@@ -164,48 +164,42 @@ impl Session {
     }
 
     /// Takes a packet of IPv4 that came from a hardware address.
-    pub fn take4(
-        &mut self,
-        packet: &[u8],
-        from: Mac,
-        now: Duration,
-        dice: Dice<'_>,
-    ) -> Vec<Output> {
+    pub fn take4(&mut self, packet: &[u8], from: Mac, now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let message = v4::frame::decode(packet).and_then(v4::Message::decode);
         let (Some(message), Some(client)) = (message, &mut self.v4) else {
             return Vec::new();
         };
         client
-            .take(&message, from, now, dice)
+            .take(&message, from, now, rng)
             .into_iter()
             .map(output4)
             .collect()
     }
 
     /// Takes a message of DHCPv6.
-    pub fn take6(&mut self, message: &[u8], now: Duration, dice: Dice<'_>) -> Vec<Output> {
+    pub fn take6(&mut self, message: &[u8], now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let (Some(message), Some(client)) = (v6::Message::decode(message), &mut self.v6) else {
             return Vec::new();
         };
         client
-            .take(&message, now, dice)
+            .take(&message, now, rng)
             .into_iter()
             .map(output6)
             .collect()
     }
 
     /// The packets that give all leases back.
-    pub fn release(&mut self, dice: Dice<'_>) -> Vec<Output> {
+    pub fn release(&mut self, rng: Dice<'_>) -> Vec<Output> {
         let v4 = self
             .v4
             .as_mut()
-            .and_then(|client| client.release(dice))
+            .and_then(|client| client.release(rng))
             .map(Output::Send4);
         v4.into_iter()
             .chain(
                 self.v6
                     .as_mut()
-                    .and_then(|client| client.release(dice))
+                    .and_then(|client| client.release(rng))
                     .map(Output::Send6),
             )
             .collect()
@@ -234,7 +228,7 @@ impl Session {
     }
 }
 
-fn whole(lease: &v6::Lease) -> IpConfig {
+fn whole(lease: &v6::LeaseV6) -> IpConfig {
     IpConfig {
         address: Ipv6Net::from(lease.address).into(),
         gateway: None,
@@ -320,7 +314,7 @@ mod tests {
     #[test]
     fn a_held_lease_is_kept_while_the_other_family_is_looked_for() {
         let terms = super::super::timing::Terms::new(Duration::ZERO, 100, None, None);
-        let lease = v6::Lease {
+        let lease = v6::LeaseV6 {
             address: "fd00::7".parse().unwrap(),
             server: vec![1],
             terms,

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub type Dice<'d> = &'d mut dyn FnMut() -> u64;
 
 /// A number of 32 bits.
-pub fn number(dice: Dice<'_>) -> u32 {
-    let [a, b, c, d, ..] = dice().to_be_bytes();
+pub fn number(rng: Dice<'_>) -> u32 {
+    let [a, b, c, d, ..] = rng().to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }
 
@@ -92,14 +92,14 @@ impl Terms {
 
 /// Wait behind the packet number `sent`, from 1 on, until there is an answer: four short ones, as
 /// the reference waits, then each twice as long as the one before.
-pub fn backoff(sent: u32, most: Duration, dice: Dice<'_>) -> Duration {
+pub fn backoff(sent: u32, most: Duration, rng: Dice<'_>) -> Duration {
     const SHORT: u32 = 4;
     let wait = match sent.saturating_sub(SHORT) {
         0 => Duration::from_secs(2),
         more => Duration::from_secs(4 << (more - 1).min(8)).min(most),
     };
     // One second more or less.
-    (wait + Duration::from_millis(dice() % 2000)).saturating_sub(Duration::from_secs(1))
+    (wait + Duration::from_millis(rng() % 2000)).saturating_sub(Duration::from_secs(1))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl State for Addr {
         vec![&self.at]
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         let fact = AddrFact {
             net: self.net,
             tentative: false,

@@ -82,7 +82,7 @@ impl LinkAttr {
     }
 
     /// Notes that the link will have it.
-    pub fn foresee(&self, at: &LinkRef, facts: &mut Facts) {
+    pub fn predict(&self, at: &LinkRef, facts: &mut Facts) {
         if let Some(fact) = facts.links.get_mut(at) {
             fact.set(self);
         }
@@ -113,8 +113,8 @@ impl State for Attr {
         vec![&self.at]
     }
 
-    fn foresee(&self, facts: &mut Facts) {
-        self.to.foresee(&self.at, facts);
+    fn predict(&self, facts: &mut Facts) {
+        self.to.predict(&self.at, facts);
     }
 }
 

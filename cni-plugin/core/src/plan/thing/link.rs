@@ -233,7 +233,7 @@ impl State for Link {
         })
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         // A child has its parent's MTU unless it is given another.
         let below = self.kind.parent();
         let parent = below.and_then(|below| facts.links.get(below));

@@ -105,7 +105,7 @@ pub trait State {
     }
 
     /// Notes what a later plugin of the same plan may ask for.
-    fn foresee(&self, _facts: &mut Facts) {}
+    fn predict(&self, _facts: &mut Facts) {}
 }
 
 struct Command<'a, T: State + ?Sized>(&'a T);

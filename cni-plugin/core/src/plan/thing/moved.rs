@@ -201,7 +201,7 @@ impl State for Moved {
         })
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         let Some(origin) = self.origin() else { return };
         let Some(fact) = facts.links.remove(&origin) else {
             return;
@@ -307,7 +307,7 @@ mod tests {
         let (from, to) = (LinkRef::host(name("ens5")), LinkRef::pod(name("net1")));
         let mut facts = Facts::default();
         facts.links.insert(from.clone(), link("", 2, ""));
-        Moved::new(to.clone(), from.name.clone(), &facts.links[&from]).foresee(&mut facts);
+        Moved::new(to.clone(), from.name.clone(), &facts.links[&from]).predict(&mut facts);
         let there = facts.link(&to).expect("it is there");
         assert_eq!(
             (there.mac, there.up, there.alias.as_str()),

@@ -69,7 +69,7 @@ impl State for NoRoute {
         vec![&self.route.at]
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         facts
             .planned_routes
             .retain(|planned| *planned != self.route);

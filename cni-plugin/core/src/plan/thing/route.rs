@@ -109,7 +109,7 @@ impl State for Route {
         vec![&self.at]
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         facts.planned_routes.push(self.clone());
     }
 }

@@ -88,7 +88,7 @@ impl State for Rule {
         })
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         facts.rules.entry(self.ns).or_default().push(self.clone());
     }
 }

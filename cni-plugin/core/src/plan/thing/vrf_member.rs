@@ -76,7 +76,7 @@ impl State for VrfMember {
         })
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         let new = || LinkFact {
             vrf_table: Some(self.table),
             ..LinkFact::planned("vrf", None, 65_575, true)

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// An attachment whose sockets are held, as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold {
+pub struct XskBinding {
     /// Cookie of its network namespace.
     pub netns: u64,
     /// Index of the only link that they can't have; 0 where they have none of the namespace.
@@ -31,8 +31,8 @@ pub struct XskGuard {
 }
 
 impl XskGuard {
-    fn hold<'a>(&self, facts: &'a Facts) -> Option<&'a Hold> {
-        let is_it = |hold: &&Hold| hold.netns == self.netns && hold.owner == self.owner;
+    fn hold<'a>(&self, facts: &'a Facts) -> Option<&'a XskBinding> {
+        let is_it = |hold: &&XskBinding| hold.netns == self.netns && hold.owner == self.owner;
         facts.xsk_guards.iter().find(is_it)
     }
 }

@@ -377,7 +377,7 @@ impl Plugin for Bridge {
         }
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         None
     }
 
@@ -424,7 +424,7 @@ impl Plugin for Bridge {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.mac_spoof_check {
             let check = MacCheck {
@@ -441,7 +441,7 @@ impl Plugin for Bridge {
                 }),
             ]);
         }
-        steps.extend(self.device.remnants(call, self.ip_masq));
+        steps.extend(self.device.teardown_without_record(call, self.ip_masq));
         steps
     }
 

@@ -19,14 +19,14 @@ pub struct Child {
     parent: Option<LinkName>,
     /// The namespace of the parent: `linkInContainer`.
     ns: Ns,
-    kind: Kind,
+    kind: ChildKind,
     mtu: Option<i64>,
     dns: Option<Dns>,
 }
 
 /// The settings that differ between the types.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ChildKind {
     /// A hardware address of its own, and no larger MTU than its parent's.
     Macvlan {
         mode: MacvlanMode,
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 }
 
 impl Child {
-    pub(super) fn parse(conf: &NetConf, kind: Kind) -> Result<Self, Error> {
+    pub(super) fn parse(conf: &NetConf, kind: ChildKind) -> Result<Self, Error> {
         let json: &Json = &conf.json;
         let ns = if json.bool_or("linkInContainer", false)? {
             Ns::Pod
@@ -62,7 +62,7 @@ impl Child {
     /// where there is one.
     fn parent(&self, call: &Call<'_>) -> Result<Option<LinkName>, Error> {
         match (&self.parent, self.kind, call.prev) {
-            (None, Kind::Ipvlan { .. }, Some(prev)) => {
+            (None, ChildKind::Ipvlan { .. }, Some(prev)) => {
                 only_interface(prev).map(|name| Some(name.into()))
             }
             (parent, ..) => Ok(parent.clone()),
@@ -102,7 +102,7 @@ impl Child {
     /// Refuses a VLAN of a parent that is down: unlike other children it can't come up then.
     fn refuse_down(&self, parent: Option<LinkName>, facts: &Facts) -> Result<(), Error> {
         let (at, fact) = self.find(parent, facts)?;
-        if matches!(self.kind, Kind::Vlan { .. }) && !fact.up {
+        if matches!(self.kind, ChildKind::Vlan { .. }) && !fact.up {
             return Err(Error::internal(format!(
                 "master {:?} is down, so no VLAN of it can come up",
                 at.name.as_str()
@@ -121,11 +121,11 @@ impl Child {
     ) -> Result<Option<u32>, Error> {
         let (at, parent) = self.find(self.parent(call)?, facts)?;
         let (bounds, whose) = match self.kind {
-            Kind::Macvlan { .. } | Kind::Vlan { .. } => (
+            ChildKind::Macvlan { .. } | ChildKind::Vlan { .. } => (
                 *ETHERNET_MTUS.start()..=parent.mtu,
                 format!(", the MTU of master {:?}", at.name.as_str()),
             ),
-            Kind::Ipvlan { .. } => (ETHERNET_MTUS, String::new()),
+            ChildKind::Ipvlan { .. } => (ETHERNET_MTUS, String::new()),
         };
         let mtu = self
             .mtu
@@ -147,8 +147,8 @@ impl Child {
             ..Lease::default()
         };
         let given = match self.kind {
-            Kind::Macvlan { .. } | Kind::Vlan { .. } => lease,
-            Kind::Ipvlan { .. } => {
+            ChildKind::Macvlan { .. } | ChildKind::Vlan { .. } => lease,
+            ChildKind::Ipvlan { .. } => {
                 let lease = lease.or_else(|| call.prev.filter(|prev| !prev.ips.is_empty()).map(of));
                 let none = || {
                     Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult")
@@ -171,7 +171,7 @@ impl Child {
         fact: &LinkFact,
     ) -> (Option<Mac>, Option<Mac>, LinkKind) {
         match self.kind {
-            Kind::Macvlan {
+            ChildKind::Macvlan {
                 mode,
                 mac: asked,
                 bc_queue_len,
@@ -193,8 +193,8 @@ impl Child {
                     },
                 )
             }
-            Kind::Ipvlan { mode } => (fact.mac, None, LinkKind::Ipvlan { parent, mode }),
-            Kind::Vlan { id } => (fact.mac, None, LinkKind::Vlan { parent, id }),
+            ChildKind::Ipvlan { mode } => (fact.mac, None, LinkKind::Ipvlan { parent, mode }),
+            ChildKind::Vlan { id } => (fact.mac, None, LinkKind::Vlan { parent, id }),
         }
     }
 
@@ -229,13 +229,13 @@ impl Child {
                 ip.interface = Some(0);
             }
             let dad = match self.kind {
-                Kind::Macvlan { .. }
-                | Kind::Ipvlan {
+                ChildKind::Macvlan { .. }
+                | ChildKind::Ipvlan {
                     mode: IpvlanMode::L2,
                 }
-                | Kind::Vlan { .. } => Dad::On,
+                | ChildKind::Vlan { .. } => Dad::On,
                 // Layer 3 modes have no neighbours, so nobody could answer.
-                Kind::Ipvlan {
+                ChildKind::Ipvlan {
                     mode: IpvlanMode::L3 | IpvlanMode::L3s,
                 } => Dad::Off,
             };
@@ -267,8 +267,8 @@ fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
 impl Plugin for Child {
     fn addresses(&self) -> Addresses {
         match self.kind {
-            Kind::Macvlan { .. } | Kind::Ipvlan { .. } => Addresses::Optional,
-            Kind::Vlan { .. } => Addresses::Required,
+            ChildKind::Macvlan { .. } | ChildKind::Ipvlan { .. } => Addresses::Optional,
+            ChildKind::Vlan { .. } => Addresses::Required,
         }
     }
 
@@ -287,14 +287,14 @@ impl Plugin for Child {
         self.plan_with(call, facts, self.lease(call, lease)?)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::Macvlan { .. }
-            | Kind::Vlan { .. }
-            | Kind::Ipvlan {
+            ChildKind::Macvlan { .. }
+            | ChildKind::Vlan { .. }
+            | ChildKind::Ipvlan {
                 mode: IpvlanMode::L2,
             } => None,
-            Kind::Ipvlan {
+            ChildKind::Ipvlan {
                 mode: IpvlanMode::L3 | IpvlanMode::L3s,
             } => Some("in layer 3 it carries no broadcast"),
         }
@@ -304,29 +304,29 @@ impl Plugin for Child {
         self.plan_with(call, facts, None)
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Link::any(call.pod()))]
     }
 
     fn features(&self) -> Vec<Feature> {
         match self.kind {
-            Kind::Macvlan { .. } => vec![Feature::Macvlan],
-            Kind::Ipvlan { .. } => vec![Feature::Ipvlan],
-            Kind::Vlan { .. } => vec![Feature::Vlan],
+            ChildKind::Macvlan { .. } => vec![Feature::Macvlan],
+            ChildKind::Ipvlan { .. } => vec![Feature::Ipvlan],
+            ChildKind::Vlan { .. } => vec![Feature::Vlan],
         }
     }
 
     fn kind(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::Macvlan { .. } => Some("macvlan"),
-            Kind::Ipvlan { .. } => Some("ipvlan"),
-            Kind::Vlan { .. } => Some("vlan"),
+            ChildKind::Macvlan { .. } => Some("macvlan"),
+            ChildKind::Ipvlan { .. } => Some("ipvlan"),
+            ChildKind::Vlan { .. } => Some("vlan"),
         }
     }
 
     /// Without `master` the parent of an ipvlan was an interface of a result that is no more.
-    fn is_told(&self) -> bool {
-        !matches!(self.kind, Kind::Ipvlan { .. }) || self.parent.is_some()
+    fn is_reconstructible(&self) -> bool {
+        !matches!(self.kind, ChildKind::Ipvlan { .. }) || self.parent.is_some()
     }
 
     /// Without its parent no ADD can work. A parent in the container is not there yet.

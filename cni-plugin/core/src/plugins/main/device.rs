@@ -103,7 +103,11 @@ impl Device {
 
     /// The steps that take away a pair of which no record is left, and what masqueraded its
     /// container's addresses.
-    pub(super) fn remnants(self, call: &Call<'_>, ip_masq: bool) -> impl Iterator<Item = Step> {
+    pub(super) fn teardown_without_record(
+        self,
+        call: &Call<'_>,
+        ip_masq: bool,
+    ) -> impl Iterator<Item = Step> {
         interface::del_pair(call, self.host(call), ip_masq)
     }
 

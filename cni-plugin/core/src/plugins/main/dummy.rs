@@ -25,7 +25,7 @@ impl Plugin for Dummy {
         interface::refuse_taken(call, facts)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         Some("it leads nowhere")
     }
 
@@ -61,7 +61,7 @@ impl Plugin for Dummy {
         Ok(planned)
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Link::any(call.pod()))]
     }
 

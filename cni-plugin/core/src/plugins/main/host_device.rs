@@ -184,7 +184,7 @@ impl Plugin for HostDevice {
         Ok(planned)
     }
 
-    fn unserved(&self) -> Option<&'static str> {
+    fn dhcp_unsupported(&self) -> Option<&'static str> {
         (self.is_userspace && !self.has_bus()).then_some(NO_LINK)
     }
 
@@ -197,7 +197,7 @@ impl Plugin for HostDevice {
         }
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(Moved::any(
             call.pod(),
             self.device.name.as_ref().and_then(LinkName::short),
@@ -205,7 +205,7 @@ impl Plugin for HostDevice {
     }
 
     /// False: configuration and result do not tell which device it was.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

@@ -1,6 +1,6 @@
 //! `ipvlan`: a child of a link that shares its parent's hardware address.
 
-use super::child::{Child, Kind};
+use super::child::{Child, ChildKind};
 use crate::cni::{Error, NetConf};
 use crate::plan::thing::link::IpvlanMode;
 
@@ -8,7 +8,7 @@ use crate::plan::thing::link::IpvlanMode;
 pub fn parse(conf: &NetConf) -> Result<Child, Error> {
     Child::parse(
         conf,
-        Kind::Ipvlan {
+        ChildKind::Ipvlan {
             mode: mode(conf.json.str_or("mode", "")?)?,
         },
     )

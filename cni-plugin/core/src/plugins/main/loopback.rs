@@ -73,7 +73,7 @@ impl Plugin for Loopback {
         })
     }
 
-    fn remnants(&self, _call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, _call: &Call<'_>) -> Vec<Step> {
         lo().map(|lo| vec![set_up(lo, false)]).unwrap_or_default()
     }
 }

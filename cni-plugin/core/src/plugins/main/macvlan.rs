@@ -1,6 +1,6 @@
 //! `macvlan`: a child of a link, with a hardware address of its own.
 
-use super::child::{Child, Kind};
+use super::child::{Child, ChildKind};
 use crate::cni::{Error, NetConf};
 use crate::plan::thing::link::MacvlanMode;
 use crate::plugins::interface;
@@ -14,7 +14,7 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Child, Error> {
         .map(|text| interface::mac("mac", text))
         .transpose()?;
     let from_args = interface::mac_of_args(args)?;
-    let kind = Kind::Macvlan {
+    let kind = ChildKind::Macvlan {
         mode: mode(json.str_or("mode", "")?)?,
         mac: interface::mac_of_runtime(conf)?.or(from_args).or(own),
         bc_queue_len: json.u32("bcqueuelen")?.filter(|len| *len > 0),

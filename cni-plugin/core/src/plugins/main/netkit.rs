@@ -112,8 +112,8 @@ impl Plugin for Netkit {
         }
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
-        self.routed.remnants(call)
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
+        self.routed.teardown_without_record(call)
     }
 
     fn features(&self) -> Vec<Feature> {

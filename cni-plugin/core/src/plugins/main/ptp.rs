@@ -231,7 +231,7 @@ impl Plugin for Ptp {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let at = LinkRef::host(self.device.host(call));
         let rules = self.table().map(|_| {
             Step::Legacy(Legacy::Rules {
@@ -242,7 +242,7 @@ impl Plugin for Ptp {
         });
         rules
             .into_iter()
-            .chain(self.device.remnants(call, self.ip_masq))
+            .chain(self.device.teardown_without_record(call, self.ip_masq))
             .collect()
     }
 

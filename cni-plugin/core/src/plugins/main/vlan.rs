@@ -1,6 +1,6 @@
 //! `vlan`: a child of a link that is one VLAN of it, with its hardware address.
 
-use super::child::{Child, Kind};
+use super::child::{Child, ChildKind};
 use crate::cni::{Error, Json, NetConf};
 
 const MAX: u16 = 4094;
@@ -9,7 +9,7 @@ const MAX: u16 = 4094;
 pub fn parse(conf: &NetConf) -> Result<Child, Error> {
     Child::parse(
         conf,
-        Kind::Vlan {
+        ChildKind::Vlan {
             id: id(&conf.json)?,
         },
     )

@@ -8,8 +8,8 @@ use crate::cni::{AddResult, Error, Interface};
 use crate::ipam::Lease;
 use crate::name::Ns;
 use crate::plan::facts::LinkFact;
-use crate::plan::ladder::{ASKED, LADDER, Queue};
-use crate::plan::step::{Kind, Step};
+use crate::plan::queue_fallback::{ASKED, LADDER, Queue};
+use crate::plan::step::{OwnedKind, Step};
 use crate::plan::thing::link::IpvlanMode;
 use crate::plan::thing::shaping::{Shaper, Toward};
 use crate::plan::thing::{
@@ -30,7 +30,7 @@ const IFB_MTU: u32 = 1279;
 const PACKETS: u32 = 1000;
 
 /// The place that can hold up the container's packets.
-enum Place {
+enum ShapedSide {
     /// A pair of links, a veth or a netkit: on the host's end.
     Pair {
         /// The end on the host's side.
@@ -40,7 +40,12 @@ enum Place {
     Pod,
 }
 
-fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Result<Place, Error> {
+fn place(
+    call: &Call<'_>,
+    prev: &AddResult,
+    facts: &Facts,
+    pod: &LinkFact,
+) -> Result<ShapedSide, Error> {
     let name = call.ifname.as_str();
     if pod.index == LOOPBACK {
         return Err(Error::config(format!(
@@ -48,7 +53,7 @@ fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Re
         )));
     }
     if !pod.is_end() {
-        return Ok(Place::Pod);
+        return Ok(ShapedSide::Pod);
     }
     let own = [call.host_veth(), call.host_netkit()].map(LinkRef::host);
     let is_end = |at: &LinkRef| {
@@ -66,7 +71,7 @@ fn place(call: &Call<'_>, prev: &AddResult, facts: &Facts, pod: &LinkFact) -> Re
             "no {kind} peer of container interface {name:?} found in host ns"
         ))
     })?;
-    Ok(Place::Pair { host })
+    Ok(ShapedSide::Pair { host })
 }
 
 impl Bandwidth {
@@ -407,8 +412,8 @@ impl Plugin for Bandwidth {
         self.refuse_l3s(call, pod)?;
         let mut result = prev;
         let steps = match place(call, &result, facts, pod)? {
-            Place::Pair { host } => self.of_pair(call, queue, facts, host, pod.mtu),
-            Place::Pod => self.of_pod(call, queue, facts, pod.mtu),
+            ShapedSide::Pair { host } => self.of_pair(call, queue, facts, host, pod.mtu),
+            ShapedSide::Pod => self.of_pod(call, queue, facts, pod.mtu),
         };
         self.refuse_shaping_all(&steps)?;
         refuse_queued(&steps, facts)?;
@@ -449,17 +454,17 @@ impl Plugin for Bandwidth {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![
             Step::del(PacketGuard::any(call.pod())),
-            Step::Forget(Kind::XskGuards, call.owner.short()),
+            Step::Forget(OwnedKind::XskGuards, call.owner.short()),
             Step::del(Link::any(LinkRef::host(call.reference_ifb()))),
             Step::del(Link::any(call.ifb(Ns::Host))),
             Step::del(Link::any(call.ifb(Ns::Pod))),
         ]
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

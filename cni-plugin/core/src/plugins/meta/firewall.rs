@@ -4,7 +4,7 @@ use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
 use crate::name::IfName;
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{Kind, Legacy, Step};
+use crate::plan::step::{Legacy, OwnedKind, Step};
 use crate::plan::thing::firewall::{Gate, Isolation, LegacyTable};
 use crate::plan::thing::{Attr, Firewall as Rules, LinkAttr};
 use crate::plan::{Facts, Feature, Need};
@@ -280,10 +280,10 @@ impl Plugin for Firewall {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let addrs = call.prev.map(addrs).unwrap_or_default();
         vec![
-            Step::Forget(Kind::Firewall, call.owner.short()),
+            Step::Forget(OwnedKind::Firewall, call.owner.short()),
             Step::Legacy(Legacy::Firewall {
                 addrs,
                 zone: self.zone.clone(),
@@ -291,7 +291,7 @@ impl Plugin for Firewall {
         ]
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 

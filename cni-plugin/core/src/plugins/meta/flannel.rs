@@ -274,12 +274,12 @@ impl Plugin for Flannel {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(self.note(call, String::new()))]
     }
 
     /// An attachment is an attachment without the file.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 }

@@ -6,10 +6,10 @@ use crate::cni::{AddResult, Error, Interface, Json, NetConf, Owner};
 use crate::ipam::Lease;
 use crate::name::{Mac, Ns};
 use crate::plan::facts::LinkFact;
-use crate::plan::step::{Kind, Legacy, Step};
+use crate::plan::step::{Legacy, OwnedKind, Step};
 use crate::plan::thing::condition::Conditions;
 use crate::plan::thing::host_ports::{
-    Backend, EbpfCounts, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target, Way,
+    Backend, EbpfCounts, EbpfPath, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target,
 };
 use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Need};
@@ -38,7 +38,7 @@ pub struct Portmap {
     /// All sources are rewritten.
     masq_all: bool,
     /// The backend that is asked for.
-    asked: Asked,
+    asked: RequestedBackend,
     /// The conditions that a redirected packet meets.
     conditions: Conditions,
     /// The reason why an ADD of a container with ports can't do what is asked for. A DEL can: the
@@ -48,7 +48,7 @@ pub struct Portmap {
 
 /// The backend that `backend` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum RequestedBackend {
     Nftables,
     /// iptables, which braid does without: nf_tables takes its place.
     Iptables,
@@ -76,9 +76,9 @@ impl Portmap {
         };
         let (snat, masq_all) = (json.bool_or("snat", true)?, json.bool_or("masqAll", false)?);
         let asked = match json.str_or("backend", "")? {
-            "iptables" => Asked::Iptables,
-            "ebpf" => Asked::Ebpf,
-            _ => Asked::Nftables,
+            "iptables" => RequestedBackend::Iptables,
+            "ebpf" => RequestedBackend::Ebpf,
+            _ => RequestedBackend::Nftables,
         };
         let conditions = refuse_backend(json).and_then(|()| conditions_of(json));
         let refusal = conditions.as_ref().err().cloned();
@@ -139,7 +139,7 @@ impl Portmap {
     /// would go astray, tests no conditions, and redirects only to a veth, or to a netkit with
     /// a hardware address.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
-        if self.asked != Asked::Ebpf
+        if self.asked != RequestedBackend::Ebpf
             || self.masq_all
             || !self.conditions.is_empty()
             || lacking(facts).is_some()
@@ -163,7 +163,7 @@ impl Portmap {
         let (Some(mac), Some((link, fact))) = (mac, end) else {
             return Backend::Nftables;
         };
-        Backend::Ebpf(Way {
+        Backend::Ebpf(EbpfPath {
             neighbours: !fact.isolated,
             link,
             bridge: bridge(prev, facts),
@@ -196,10 +196,10 @@ impl Portmap {
     /// The warning that something else is done than `backend` asks for; none otherwise.
     fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
         let (asked, why) = match backend {
-            Backend::Nftables if self.asked == Asked::Iptables => {
+            Backend::Nftables if self.asked == RequestedBackend::Iptables => {
                 ("iptables", "braid does without iptables".to_owned())
             }
-            Backend::Nftables if self.asked == Asked::Ebpf && !self.masq_all => {
+            Backend::Nftables if self.asked == RequestedBackend::Ebpf && !self.masq_all => {
                 match lacking(facts) {
                     _ if !self.conditions.is_empty() => {
                         ("ebpf", "it asks for no conditions".to_owned())
@@ -417,7 +417,7 @@ impl Plugin for Portmap {
         };
         let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
         needs.extend(host_links(prev).map(Need::Link));
-        if self.asked == Asked::Ebpf && !self.masq_all {
+        if self.asked == RequestedBackend::Ebpf && !self.masq_all {
             needs.push(Need::Features(BY_EBPF));
         }
         if is_at_loopback(&ports) {
@@ -498,14 +498,14 @@ impl Plugin for Portmap {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let Owner {
             network,
             container_id,
             ..
         } = call.owner.clone();
         vec![
-            Step::Forget(Kind::HostPorts, call.owner.short()),
+            Step::Forget(OwnedKind::HostPorts, call.owner.short()),
             Step::Legacy(Legacy::HostPorts {
                 network,
                 container_id,
@@ -513,7 +513,7 @@ impl Plugin for Portmap {
         ]
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 
@@ -522,7 +522,7 @@ impl Plugin for Portmap {
     }
 
     fn status_needs(&self) -> Vec<Need> {
-        if self.asked == Asked::Ebpf {
+        if self.asked == RequestedBackend::Ebpf {
             vec![Need::Features(BY_EBPF)]
         } else {
             Vec::new()
@@ -530,7 +530,7 @@ impl Plugin for Portmap {
     }
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
-        let why = if self.asked == Asked::Ebpf {
+        let why = if self.asked == RequestedBackend::Ebpf {
             lacking(facts)
         } else {
             None

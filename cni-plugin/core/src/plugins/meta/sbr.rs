@@ -335,7 +335,7 @@ impl Plugin for Sbr {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         let ips = call
             .prev
             .and_then(|prev| own(prev, call.ifname).ok())
@@ -349,7 +349,7 @@ impl Plugin for Sbr {
     }
 
     /// Nothing says which tables were free.
-    fn is_told(&self) -> bool {
+    fn is_reconstructible(&self) -> bool {
         false
     }
 }

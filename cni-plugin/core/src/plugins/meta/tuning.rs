@@ -267,7 +267,7 @@ impl Plugin for Tuning {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         if self.attrs.is_empty() {
             return Vec::new();
         }

@@ -218,7 +218,7 @@ impl Plugin for Vrf {
         })
     }
 
-    fn remnants(&self, call: &Call<'_>) -> Vec<Step> {
+    fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
         vec![Step::del(self.member(call, 0))]
     }
 

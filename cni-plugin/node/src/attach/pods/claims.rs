@@ -6,7 +6,7 @@ use crate::apply::host::Machine;
 use crate::attach::chain::Chain;
 use crate::attach::invocation::Wanted;
 use crate::attach::leases::network_of;
-use crate::attach::liveness::Known;
+use crate::attach::liveness::NodeState;
 use crate::attach::recorded::host_locals;
 use crate::ipam::host_local::claimed;
 use crate::source::api::now;
@@ -143,7 +143,7 @@ pub(super) fn free(
     if held.is_empty() || settings.kubeconfig.is_none() {
         return Ok(false);
     }
-    // Asked after the leases were read: of these, who is not listed is deleted.
+    // RequestedNetworks after the leases were read: of these, who is not listed is deleted.
     let uids = machine
         .source(settings)?
         .claim_uids()
@@ -151,7 +151,7 @@ pub(super) fn free(
     let uids = uids.into_iter().collect();
     let (mut is_any, mut errors) = (false, Vec::new());
     for (folder, owners) in held {
-        let known = Known::of(machine.root(), &network_of(folder));
+        let known = NodeState::of(machine.root(), &network_of(folder));
         match claimed::free(folder, &owners, &uids, known.host()) {
             Ok(freed) => is_any |= !freed.is_empty(),
             Err(err) => errors.push(err),

@@ -12,10 +12,10 @@ use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
 use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
-use braid_core::k8s::asked::Asked;
 use braid_core::k8s::nad::{Definition, Found};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::on_disk::{self, DiskFile};
+use braid_core::k8s::requested_networks::RequestedNetworks;
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{Origin, PodRef, Settings};
 use braid_core::k8s::source::{Event, Source, SourceError};
@@ -254,7 +254,7 @@ impl<'a> Finder<'a> {
             .pod(&pod_ref.name, &known)
             .map_err(|err| of_source(&err))?;
         pod_ref.refuse_other(&pod)?;
-        let asked = Asked::of(&pod, self.settings);
+        let asked = RequestedNetworks::of(&pod, self.settings);
         for event in asked.events() {
             self.tell(&pod, &event);
         }

@@ -7,10 +7,10 @@
 use super::find::Finder;
 use crate::apply::host::{Host, Machine};
 use crate::attach::del::Unrecorded;
-use crate::attach::forget::Unowned;
-use crate::attach::invocation::Leaving;
+use crate::attach::invocation::DelRequest;
 use crate::attach::invocation::{Invocation, Wanted};
 use crate::attach::recorded;
+use crate::attach::unrecorded::Unowned;
 use crate::store::record::Folder;
 use braid_core::cni::{Error, NetConf};
 use braid_core::k8s::settings::Settings;
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// DEL of a pod without a record.
 pub(super) struct Lost<'a> {
     /// The call, with the default network's configuration if that is known.
-    pub(super) call: &'a Leaving,
+    pub(super) call: &'a DelRequest,
     /// The call's own configuration.
     pub(super) conf: &'a NetConf,
     /// True if the default network's configuration is known.
@@ -48,7 +48,7 @@ impl Lost<'_> {
                 is_more,
             });
         }
-        let Leaving {
+        let DelRequest {
             key,
             path,
             netns_override,

@@ -13,19 +13,19 @@ mod claims;
 mod devices;
 mod find;
 mod gc;
+mod interface_facts;
 mod lost;
 pub mod multus;
 mod network;
 mod publish;
 mod ready;
 mod refusal;
-mod seen;
 
 use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
 use super::check::check_all;
 use super::del::detach_or;
-use super::invocation::{Invocation, Leaving};
+use super::invocation::{DelRequest, Invocation};
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
 use braid_core::cni::{Code, Error, Request};
@@ -103,7 +103,7 @@ pub fn del(
 }
 
 /// True if a record names the networks of the call's container, or a damaged one did.
-fn is_recorded(call: &Leaving, machine: &dyn Machine) -> Result<bool, Error> {
+fn is_recorded(call: &DelRequest, machine: &dyn Machine) -> Result<bool, Error> {
     let folder = machine
         .folder(&call.key.owner.container_id)
         .map_err(Error::from)?;
@@ -125,7 +125,7 @@ pub fn check(
         .map_err(Error::from)?;
     let record = folder.load(&call.key).map_err(Error::from)?;
     let wanted = recorded::wanted(record.as_ref(), &call)?;
-    let Leaving {
+    let DelRequest {
         key,
         path,
         netns_override,
@@ -149,7 +149,7 @@ fn leaving(
     settings: &Settings,
     face: &str,
     machine: &dyn Machine,
-) -> Result<(Leaving, bool), Error> {
+) -> Result<(DelRequest, bool), Error> {
     let verb = request.command.as_str();
     let Request {
         attachment,
@@ -165,7 +165,7 @@ fn leaving(
     let is_known = known.is_ok();
     let conf = known.unwrap_or(conf);
     Ok((
-        Leaving {
+        DelRequest {
             key,
             attachment,
             conf,

@@ -6,8 +6,8 @@ use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::netns_of;
 use crate::attach::gc::Valid;
-use crate::attach::invocation::{Leaving, Wanted, refuse_own};
-use crate::attach::take_back::TakeBack;
+use crate::attach::invocation::{DelRequest, Wanted, refuse_own};
+use crate::attach::teardown::Teardown;
 use crate::ipam::liveness::{Netns, netns_at};
 use braid_core::cni::netconf::is_identifier;
 use braid_core::cni::{Attachment, Error, NetConf, Request};
@@ -40,7 +40,11 @@ struct Noted {
 
 /// Detaches the container of a call from all networks that Multus attached it to; false if Multus
 /// has noted none that can be read. It costs a look for one file where Multus never ran.
-pub fn detach(call: &Leaving, settings: &Settings, machine: &dyn Machine) -> Result<bool, Error> {
+pub fn detach(
+    call: &DelRequest,
+    settings: &Settings,
+    machine: &dyn Machine,
+) -> Result<bool, Error> {
     let notes = Notes::of(settings, machine);
     if !notes.has(&call.attachment.container_id) {
         return Ok(false);
@@ -62,7 +66,7 @@ pub(super) fn collect(
             Some(listed) => !listed.contains(&seen.container_id),
             None => seen.is_gone(),
         });
-    let detach = |call: &Leaving| {
+    let detach = |call: &DelRequest| {
         let context = format!(
             "container {}, attached by Multus",
             call.attachment.container_id
@@ -82,12 +86,16 @@ pub fn gone(
     path: &[PathBuf],
     settings: &Settings,
     machine: &dyn Machine,
-) -> Vec<Leaving> {
-    Notes::of(settings, machine).calls(conf, &settings.path(path.to_vec()), &Seen::is_gone)
+) -> Vec<DelRequest> {
+    Notes::of(settings, machine).calls(
+        conf,
+        &settings.path(path.to_vec()),
+        &NotedContainer::is_gone,
+    )
 }
 
 /// A container of which Multus has notes.
-struct Seen {
+struct NotedContainer {
     container_id: String,
     /// The name of its first network, which has the runtime's interface.
     first: Option<String>,
@@ -96,7 +104,7 @@ struct Seen {
     netns: Option<PathBuf>,
 }
 
-impl Seen {
+impl NotedContainer {
     fn is_gone(&self) -> bool {
         self.netns
             .as_deref()
@@ -121,7 +129,7 @@ impl<'a> Notes<'a> {
     }
 
     /// All containers, by id.
-    fn containers(&self) -> BTreeMap<String, Seen> {
+    fn containers(&self) -> BTreeMap<String, NotedContainer> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let ids: BTreeSet<String> = names
             .filter_map(|entry| entry.file_name().into_string().ok())
@@ -133,7 +141,7 @@ impl<'a> Notes<'a> {
             let first = self.first_network(&container_id);
             (
                 container_id.clone(),
-                Seen {
+                NotedContainer {
                     container_id,
                     first,
                     ifname: ETH0.to_owned(),
@@ -141,7 +149,7 @@ impl<'a> Notes<'a> {
                 },
             )
         };
-        let mut all: BTreeMap<String, Seen> = ids.map(seen).collect();
+        let mut all: BTreeMap<String, NotedContainer> = ids.map(seen).collect();
         if all.is_empty() {
             return all;
         }
@@ -176,9 +184,9 @@ impl<'a> Notes<'a> {
         &self,
         conf: &NetConf,
         path: &[PathBuf],
-        is_lost: &dyn Fn(&Seen) -> bool,
-    ) -> Vec<Leaving> {
-        let call = |seen: Seen| {
+        is_lost: &dyn Fn(&NotedContainer) -> bool,
+    ) -> Vec<DelRequest> {
+        let call = |seen: NotedContainer| {
             let netns = seen.netns.filter(|path| netns_at(path) == Netns::Alive);
             let ifname = IfName::parse(&seen.ifname)
                 .or_else(|_| IfName::parse(ETH0))
@@ -190,7 +198,7 @@ impl<'a> Notes<'a> {
                 args: String::new(),
             };
             let (key, conf) = (Chain::key_of(BRAID, conf, &attachment), conf.clone());
-            Some(Leaving {
+            Some(DelRequest {
                 key,
                 attachment,
                 conf,
@@ -207,7 +215,7 @@ impl<'a> Notes<'a> {
 
     /// Detaches the container of a call, and removes its notes once nothing of it is left; false if
     /// they name no network.
-    fn detach(&self, call: &Leaving) -> Result<bool, Error> {
+    fn detach(&self, call: &DelRequest) -> Result<bool, Error> {
         let folder = self
             .machine
             .folder(&call.attachment.container_id)
@@ -220,10 +228,10 @@ impl<'a> Notes<'a> {
         if !call.netns_override {
             refuse_own(&*host)?;
         }
-        let mut errors = TakeBack {
+        let mut errors = Teardown {
             wanted: &noted.wanted,
             record: None,
-            is_told: true,
+            is_reconstructible: true,
         }
         .run(&mut *host);
         if errors.is_empty() {
@@ -235,7 +243,7 @@ impl<'a> Notes<'a> {
 
     /// The networks of a container. One that can't be read is a warning: no later call could read
     /// it either.
-    fn read(&self, call: &Leaving) -> Noted {
+    fn read(&self, call: &DelRequest) -> Noted {
         let file = self.file(&call.attachment.container_id);
         let mut noted = Noted {
             wanted: Vec::new(),
@@ -281,7 +289,7 @@ impl<'a> Notes<'a> {
     fn wanted(
         &self,
         delegate: &Delegate,
-        call: &Leaving,
+        call: &DelRequest,
         files: &mut Vec<PathBuf>,
     ) -> Result<Wanted, Error> {
         let Delegate { definition, ifname } = delegate;

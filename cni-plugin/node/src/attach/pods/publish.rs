@@ -1,9 +1,9 @@
 //! Publishing what a pod was attached to: its annotation `network-status`.
 
 use super::claims;
+use super::interface_facts::{self, InterfaceFacts};
 use super::network::OfNetwork;
 use super::refusal::{REFUSED, of_source, refusal};
-use super::seen::{self, Seen};
 use crate::apply::host::{Host, Machine};
 use crate::attach::device_file;
 use crate::store::record::Owed;
@@ -71,7 +71,7 @@ impl Publisher {
             let result = result.as_ref().unwrap_or(&nothing);
             let seen = host
                 .as_deref_mut()
-                .and_then(|host| seen::mac(&of.network, result, host));
+                .and_then(|host| interface_facts::mac(&of.network, result, host));
             of.network.verify(result, seen)?;
         }
         Ok(())
@@ -104,7 +104,7 @@ impl Publisher {
     ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
         let kernel = host
-            .map(|host| Seen::of(&self.networks, results, host))
+            .map(|host| InterfaceFacts::of(&self.networks, results, host))
             .unwrap_or_default();
         let of_each = self.networks.iter().zip(results).enumerate();
         let entries = of_each

@@ -29,7 +29,7 @@ use crate::sys::nft::batch::{Batch, Means};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::{
-    Spot, batch, bytes, del_all, del_of, first_that_fits, owner_of, owners_in, those,
+    ElementKey, batch, bytes, del_all, del_of, first_that_fits, owner_of, owners_in, those,
 };
 use braid_core::plan::thing::Firewall;
 use braid_core::plan::thing::firewall::MARK as BIT;
@@ -51,8 +51,8 @@ const PRIORITY_EARLY: i32 = -399;
 /// Behind all that decide.
 const PRIORITY_END: i32 = i32::MAX;
 
-fn spot(addr: IpAddr) -> Spot {
-    Spot {
+fn key(addr: IpAddr) -> ElementKey {
+    ElementKey {
         set: Ip::of(addr).one(SETS),
         key: bytes(addr),
     }
@@ -65,7 +65,7 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
             if has_base {
                 add_base(b);
             }
-            for Spot { set, key } in what.addrs.iter().copied().map(spot) {
+            for ElementKey { set, key } in what.addrs.iter().copied().map(key) {
                 b.add_element(set, &key, &Means::Nothing, &what.owner);
             }
         })
@@ -74,8 +74,8 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 }
 
 /// The elements of the addresses that are still this owner's.
-pub(crate) fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<Spot>, KernelError> {
-    those(socket, what.addrs.iter().copied().map(spot), |owner| {
+pub(crate) fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<ElementKey>, KernelError> {
+    those(socket, what.addrs.iter().copied().map(key), |owner| {
         owner == what.owner
     })
 }
@@ -87,7 +87,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
 
 /// Owner of the address; `None` where nothing is let through for it.
 pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
-    owner_of(socket, &spot(addr))
+    owner_of(socket, &key(addr))
 }
 
 /// True if the address is this owner's.
@@ -102,7 +102,7 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
 
 /// Ends it for an address, whoever has it.
 pub fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
-    del_all(socket, &[spot(addr)])
+    del_all(socket, &[key(addr)])
 }
 
 /// Marks what is on its way to an address that is let through.

@@ -24,7 +24,7 @@ use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verd
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::elements;
 use crate::sys::nft::{
-    Spot, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those,
+    ElementKey, batch, del_all, first_that_fits, ifname, name, owner_of, owners_in, those,
 };
 use braid_core::name::IfName;
 use braid_core::plan::thing::Firewall;
@@ -49,13 +49,13 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
     };
-    for spot in books(isolation, &what.addrs) {
-        del_all(socket, std::slice::from_ref(&spot))?;
-        add_if_new(socket, &spot, &what.owner)?;
+    for key in books(isolation, &what.addrs) {
+        del_all(socket, std::slice::from_ref(&key))?;
+        add_if_new(socket, &key, &what.owner)?;
     }
     parts(&isolation.bridge, true, isolation.within)
         .iter()
-        .try_for_each(|spot| add_if_new(socket, spot, ""))
+        .try_for_each(|key| add_if_new(socket, key, ""))
 }
 
 /// Ends it where no other container wants it; success where it is not there. Nobody else may add or
@@ -79,7 +79,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
             let bridge = ifname(&element.key);
             del_all(
                 socket,
-                &[Spot {
+                &[ElementKey {
                     set,
                     key: element.key,
                 }],
@@ -98,14 +98,14 @@ pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, Kern
     let mut missing = Vec::new();
     let all = parts(&isolation.bridge, true, isolation.within)
         .into_iter()
-        .map(|spot| (spot, ""));
-    for (spot, owner) in all.chain(
+        .map(|key| (key, ""));
+    for (key, owner) in all.chain(
         books(isolation, &what.addrs)
             .into_iter()
-            .map(|spot| (spot, &*what.owner)),
+            .map(|key| (key, &*what.owner)),
     ) {
-        if owner_of(socket, &spot)?.is_none_or(|found| found != owner) {
-            missing.push(format!("{} is missing in {}", isolation.bridge, spot.set));
+        if owner_of(socket, &key)?.is_none_or(|found| found != owner) {
+            missing.push(format!("{} is missing in {}", isolation.bridge, key.set));
         }
     }
     Ok(missing)
@@ -117,7 +117,7 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
 }
 
 /// The notes that the container wants it.
-fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
+fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
     let bridge = name(&isolation.bridge);
     let mapped = |addr: &IpAddr| match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
@@ -125,7 +125,7 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
     };
     let sets = [Some(BY), isolation.within.then_some(WITHIN_BY)];
     let of = |set| {
-        addrs.iter().map(move |addr| Spot {
+        addrs.iter().map(move |addr| ElementKey {
             set,
             key: [bridge, mapped(addr)].concat(),
         })
@@ -135,24 +135,24 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<Spot> {
 
 /// Elements that the rules look up: for `all` of the bridge's packets, and for those that stay
 /// `within` it.
-fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<Spot> {
+fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<ElementKey> {
     let bridge = name(bridge);
     let pair = [bridge, bridge].concat();
     let mut parts = Vec::new();
     if all {
         parts.extend([
-            Spot {
+            ElementKey {
                 set: ISOLATED,
                 key: bridge.to_vec(),
             },
-            Spot {
+            ElementKey {
                 set: SAME,
                 key: pair.clone(),
             },
         ]);
     }
     if within {
-        parts.push(Spot {
+        parts.push(ElementKey {
             set: WITHIN,
             key: pair,
         });
@@ -170,13 +170,13 @@ fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError>
     del_all(socket, &parts(bridge, !wanted, !within))
 }
 
-fn add_if_new(socket: &mut Socket, spot: &Spot, owner: &str) -> Result<(), KernelError> {
+fn add_if_new(socket: &mut Socket, key: &ElementKey, owner: &str) -> Result<(), KernelError> {
     let all = |has_base: bool| {
         batch(|b| {
             if has_base {
                 add_base(b);
             }
-            b.add_element(spot.set, &spot.key, &Means::Nothing, owner);
+            b.add_element(key.set, &key.key, &Means::Nothing, owner);
         })
     };
     match first_that_fits(socket, &[&|| all(false), &|| all(true)]) {

@@ -2,7 +2,7 @@
 //! what braid marks.
 
 use crate::sys::iptables;
-use crate::{Cause, Doing};
+use crate::{Cause, Context};
 use braid_core::plan::thing::firewall::{LegacyTable, MARK};
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Forwarding for containers: the kernel, the records and others that drop, together.
 
 pub mod addrs;
-pub mod gate;
+pub mod forward_accept;
 pub mod isolation;
 mod legacy;
 
@@ -9,24 +9,24 @@ use super::claim::{Claim, claim};
 use super::host_ports::ebpf;
 use super::reference;
 use super::tables::{self, State, Table};
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::firewalld;
-use crate::sys::nft::{Spot, del_all};
-use crate::{Cause, Doing, Error};
+use crate::sys::nft::{ElementKey, del_all};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::firewall::Gate;
 use braid_core::plan::thing::{Firewall, Verb};
 use std::net::IpAddr;
 
 impl Effect for Firewall {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
         let is_only_elements = self.isolation.is_none() && matches!(self.gate, Gate::Chains { .. });
         if is_only_elements {
-            verb.word(Carrier::Alone, Carrier::Elements)
+            verb.word(Transport::Alone, Transport::Elements)
         } else {
-            Carrier::Alone
+            Transport::Alone
         }
     }
 
@@ -38,7 +38,7 @@ impl Effect for Firewall {
         del(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         all.extend(addrs::owned(kernel.nft()?, self)?);
         Ok(())
     }
@@ -92,7 +92,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     addrs::add(socket, what)?;
     match &what.gate {
         Gate::Chains { admin } if is_shut => {
-            gate::open(socket, &what.addrs, admin)?;
+            forward_accept::open(socket, &what.addrs, admin)?;
             legacy::open(&what.legacy)
         }
         Gate::Chains { .. } => Ok(()),
@@ -107,7 +107,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
 fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     match &what.gate {
         Gate::Chains { admin } => {
-            let mut shut = gate::shut(kernel.nft()?, &what.addrs, admin)?;
+            let mut shut = forward_accept::shut(kernel.nft()?, &what.addrs, admin)?;
             shut.extend(legacy::shut(&what.legacy)?);
             Ok(shut)
         }

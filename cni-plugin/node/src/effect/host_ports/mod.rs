@@ -8,34 +8,34 @@ pub mod ebpf;
 pub mod loopback;
 pub mod nft;
 
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::store::holder::{self, Sibling};
 use crate::store::lock::Lock;
 use crate::store::record;
 use crate::sys::conntrack;
-use crate::sys::nft::Spot;
-use crate::{Cause, Doing, Error};
+use crate::sys::nft::ElementKey;
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{
     EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol,
 };
 use braid_core::plan::thing::{HostPorts, Verb};
-use nft::Shown;
+use nft::NftPort;
 use nix::errno::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 impl Effect for HostPorts {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
-        verb.word(Carrier::Alone, Carrier::Elements)
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
+        verb.word(Transport::Alone, Transport::Elements)
     }
 
     fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         add(kernel, self)
     }
 
-    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<Spot>) -> Result<(), Cause> {
+    fn elements(&self, kernel: &mut Kernel, all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         give_up(kernel, self, all)
     }
 
@@ -82,7 +82,7 @@ fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
 pub(super) fn give_up(
     kernel: &mut Kernel,
     all: &HostPorts,
-    elements: &mut Vec<Spot>,
+    elements: &mut Vec<ElementKey>,
 ) -> Result<(), Cause> {
     hand_over(kernel, &all.container_id, &all.owner)?;
     let by_ebpf = if all.way().is_some() {
@@ -230,7 +230,7 @@ fn wanted(
 /// Owner and target of a host port; none where nobody has it.
 fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
     let found = nft::find(kernel.nft()?, at)?;
-    Ok(found.map(|Shown { to, owner }| HostPortFact {
+    Ok(found.map(|NftPort { to, owner }| HostPortFact {
         to,
         holder: kernel.holder(&owner),
         owner,

@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Options for making a link, beside the link itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Birth {
+pub(crate) struct CreateOptions {
     /// Somebody else may have made it meanwhile.
     pub(crate) shared: bool,
     /// Length of the transmit queue in packets; the kernel's choice where unset.
@@ -29,10 +29,10 @@ pub(crate) struct Birth {
 pub(crate) fn link(
     kernel: &mut Kernel,
     link: &Link,
-    Birth {
+    CreateOptions {
         shared,
         tx_queue_len,
-    }: Birth,
+    }: CreateOptions,
 ) -> Result<(), Cause> {
     if let LinkKind::Tap(made) = &link.kind {
         return tap::make(kernel, link, made);

@@ -1,24 +1,24 @@
 //! Links: how they come and go, and what the kernel shows of them.
 
-mod leaving;
+mod deletion_queue;
 pub(crate) mod make;
 mod tap;
 pub(crate) mod unmake;
 
-use super::{Carrier, Effect};
+use super::{Effect, Transport};
 use crate::kernel::Kernel;
 pub(crate) use crate::kernel::link::{INFO_LEN, ifla, list, of_index, parse};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::by_index;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Link, LinkRef, Verb};
 use nix::errno::Errno;
 
 impl Effect for Link {
-    fn carrier(&self, _verb: Verb) -> Carrier<'_> {
-        Carrier::Link(self)
+    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+        Transport::Link(self)
     }
 }
 

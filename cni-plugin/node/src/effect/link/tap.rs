@@ -5,7 +5,7 @@ use crate::sys::netlink::Socket;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewLink, by_name, complete};
 use crate::sys::tap::{Options, Tap};
-use crate::{Cause, Doing};
+use crate::{Cause, Context};
 use braid_core::plan::thing::link::Tap as Made;
 use braid_core::plan::thing::{Link, LinkRef};
 use std::fs;

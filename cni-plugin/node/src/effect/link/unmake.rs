@@ -9,7 +9,7 @@
 //! A request is for the links of one namespace, but takes the other ends of pairs along. So the
 //! plan may name a pair by its end in the container, to go with other links there (`plan/undo.rs`).
 
-use super::leaving::{Note, Notes};
+use super::deletion_queue::{Note, Notes};
 use crate::Cause;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;

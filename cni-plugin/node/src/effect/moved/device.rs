@@ -2,7 +2,7 @@
 
 use crate::effect::link;
 use crate::kernel::Kernel;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::name::{IfName, LinkName, Mac, Ns};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::LinkRef;

@@ -5,7 +5,7 @@ use crate::effect::shaping::slot;
 use crate::sys::netlink::KernelError;
 use crate::sys::rtnl::tc;
 use braid_core::name::Hook;
-use braid_core::plan::ladder::Queue;
+use braid_core::plan::queue_fallback::Queue;
 use braid_core::plan::thing::Shaping;
 use braid_core::plan::thing::shaping::{
     FIRST_NS, HORIZON_NS, Limit, ProgramFact, Shaper, Toward, Traffic,

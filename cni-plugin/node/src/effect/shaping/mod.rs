@@ -4,14 +4,14 @@ mod loaded;
 pub(crate) mod program;
 mod slot;
 
-use super::{Carrier, Effect, found, link, redirect};
+use super::{Effect, Transport, found, link, redirect};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message, REPLACE, Socket};
 use crate::sys::rtnl::tc::{self, Class};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::facts::{Facts, LinkFact};
-use braid_core::plan::ladder::Queue;
+use braid_core::plan::queue_fallback::Queue;
 use braid_core::plan::thing::shaping::{ShapedFact, Shaper, Toward, Traffic};
 use braid_core::plan::thing::{LinkRef, Redirect, Shaping, Verb};
 use braid_ebpf_types::shape::{CLASS_FREE, CLASS_SPARSE, FROM_POD, TO_POD};
@@ -31,8 +31,8 @@ const BULK: u32 = 0x12;
 const UNBOUNDED: u64 = 1 << 40;
 
 impl Effect for Shaping {
-    fn carrier(&self, verb: Verb) -> Carrier<'_> {
-        verb.word(Carrier::Shaping(self), Carrier::Alone)
+    fn carrier(&self, verb: Verb) -> Transport<'_> {
+        verb.word(Transport::Shaping(self), Transport::Alone)
     }
 
     fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {

@@ -13,7 +13,7 @@ use crate::Cause;
 use crate::sys::bpf::btf::Btf;
 use crate::sys::bpf::made::XSK_BIND;
 use crate::sys::bpf::object::{
-    ARRAY, HASH, Kind, Map, NO_PREALLOC, fnv, load_as, pin, pinned, program_by_id,
+    ARRAY, HASH, Map, NO_PREALLOC, ProgramKind, fnv, load_as, pin, pinned, program_by_id,
 };
 use crate::sys::bpf::pins::{folder, make_folder, named, remove, remove_folder};
 use crate::sys::bpf::{link, lsm};
@@ -116,7 +116,7 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
         net_cookie: btf.offset("net", "net_cookie")?,
     };
     offsets.set(&0u32, &found)?;
-    let kind = Kind {
+    let kind = ProgramKind {
         prog_type: LSM,
         attach_type: LSM_MAC,
         function: btf.function(FUNCTION)?,

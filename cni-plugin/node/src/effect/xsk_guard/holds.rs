@@ -2,7 +2,7 @@
 
 use crate::sys::bpf::object::{HASH, Map, NO_PREALLOC, map_by_id, name_of, program_info};
 use crate::sys::bpf::owned::{Owned, owner_of};
-use braid_core::plan::thing::xsk_guard::Hold;
+use braid_core::plan::thing::xsk_guard::XskBinding;
 use braid_ebpf_types::hostport::OWNER_LEN;
 use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
 use nix::errno::Errno;
@@ -94,10 +94,10 @@ impl Holds {
     }
 
     /// All attachments in the map.
-    pub(super) fn list(&self) -> Result<Vec<Hold>, Errno> {
+    pub(super) fn list(&self) -> Result<Vec<XskBinding>, Errno> {
         let hold = |place: &Place| {
             let held = self.0.get(place)?;
-            let hold = |held: Held| Hold {
+            let hold = |held: Held| XskBinding {
                 netns: place.netns,
                 link: held.link,
                 owner: held.owner_text(),
@@ -105,7 +105,8 @@ impl Holds {
             };
             Ok(held.map(hold))
         };
-        let held: Result<Vec<Option<Hold>>, Errno> = self.0.keys()?.iter().map(hold).collect();
+        let held: Result<Vec<Option<XskBinding>>, Errno> =
+            self.0.keys()?.iter().map(hold).collect();
         Ok(held?.into_iter().flatten().collect())
     }
 }

@@ -10,10 +10,10 @@ mod sockets;
 use super::Effect;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
-use braid_core::plan::thing::xsk_guard::Hold;
+use braid_core::plan::thing::xsk_guard::XskBinding;
 use braid_core::plan::thing::{LinkRef, XskGuard, XskLink};
 use holds::Holds;
 use nix::errno::Errno;
@@ -134,7 +134,7 @@ pub fn owners() -> Result<Vec<String>, Cause> {
 }
 
 /// Attachments whose sockets are refused; none where the program is gone.
-pub fn observe() -> Result<Vec<Hold>, Cause> {
+pub fn observe() -> Result<Vec<XskBinding>, Cause> {
     if bind::is_started()? {
         Ok(list()?)
     } else {
@@ -148,7 +148,7 @@ pub(crate) fn read(facts: &mut Facts) -> Result<(), Error> {
     Ok(())
 }
 
-fn list() -> Result<Vec<Hold>, Errno> {
+fn list() -> Result<Vec<XskBinding>, Errno> {
     bind::holds()?.map_or_else(|| Ok(Vec::new()), |holds| holds.list())
 }
 

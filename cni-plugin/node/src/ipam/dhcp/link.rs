@@ -23,19 +23,19 @@ const INFO_LEN: usize = 16;
 
 /// A link in a container's namespace.
 #[derive(Debug)]
-pub struct Place {
+pub struct ContainerLink {
     netns: NetNs,
     /// The number that tells its namespace from all others since boot; none before Linux 5.14.
     pub cookie: Option<u64>,
     /// The namespace's inode.
     pub inode: u64,
     /// The link.
-    pub link: Seen,
+    pub link: LinkNow,
 }
 
 /// A link as the kernel shows it.
 #[derive(Debug)]
-pub struct Seen {
+pub struct LinkNow {
     /// Its name now.
     pub ifname: IfName,
     /// Its index.
@@ -57,7 +57,7 @@ pub struct Fixed {
     pub permanent: Option<Mac>,
 }
 
-impl Place {
+impl ContainerLink {
     /// Looks a link up by its name; `None` where the namespace or the link is gone.
     pub fn find(path: &Path, ifname: &IfName) -> Result<Option<Self>, NetNsError> {
         Self::look(path, |out| link::get_by_name(ifname, out))
@@ -134,7 +134,7 @@ impl Place {
 }
 
 /// The link of a request in the thread's namespace, and that namespace's cookie.
-fn look(request: impl FnOnce(&mut Vec<u8>)) -> Result<Option<(Option<u64>, Seen)>, Errno> {
+fn look(request: impl FnOnce(&mut Vec<u8>)) -> Result<Option<(Option<u64>, LinkNow)>, Errno> {
     let mut socket = Socket::route().map_err(|err| err.errno)?;
     let answer = match socket.get(rtnl::GETLINK, request) {
         Err(err) if err.errno == Errno::ENODEV => return Ok(None),
@@ -144,7 +144,7 @@ fn look(request: impl FnOnce(&mut Vec<u8>)) -> Result<Option<(Option<u64>, Seen)
 }
 
 /// Reads `RTM_NEWLINK`.
-fn seen(body: &[u8]) -> Option<Seen> {
+fn seen(body: &[u8]) -> Option<LinkNow> {
     let (head, attributes) = body.split_at_checked(INFO_LEN)?;
     let index = u32::from_ne_bytes(*head[4..].first_chunk()?);
     let flags = u32::from_ne_bytes(*head[8..].first_chunk()?);
@@ -161,7 +161,7 @@ fn seen(body: &[u8]) -> Option<Seen> {
         permanent: mac(IFLA_PERM_ADDRESS),
     };
     let ifname = IfName::parse(&rtnl::text_of(find(IFLA_IFNAME, attributes)?)).ok()?;
-    Some(Seen {
+    Some(LinkNow {
         ifname,
         index,
         mac: mac(IFLA_ADDRESS).unwrap_or(Mac([0; 6])),
@@ -171,7 +171,7 @@ fn seen(body: &[u8]) -> Option<Seen> {
 }
 
 /// Random numbers of the kernel.
-pub fn dice() -> impl FnMut() -> u64 {
+pub fn rng() -> impl FnMut() -> u64 {
     let mut source = File::open("/dev/urandom").ok();
     move || {
         let mut bytes = [0; 8];

@@ -203,12 +203,12 @@ impl Calls for Config {
         let Some(stored) = store.get(owner) else {
             return Ok(Vec::new());
         };
-        let mut dice = link::dice();
+        let mut rng = link::rng();
         if let Some((mut session, place)) = stored
-            .session(false, Limits::default(), &mut dice)
+            .session(false, Limits::default(), &mut rng)
             .zip(stored.place())
         {
-            let outputs = session.release(&mut dice);
+            let outputs = session.release(&mut rng);
             if let Err(err) = place.and_then(|place| place.send_all(&outputs)) {
                 crate::tell!("{}: give the lease back: {err}", stored.owner.whole());
             }

@@ -1,7 +1,7 @@
 //! Leases in files beside the daemon's socket: what it takes to go on with them, or to give them
 //! back, after the daemon has ended. They are of this boot, as the links are.
 
-use super::link::{Fixed, Place};
+use super::link::{ContainerLink, Fixed};
 use crate::sys::boot;
 use crate::sys::netns::NetNsError;
 use base16ct::lower::encode_string;
@@ -170,7 +170,7 @@ pub fn boot_id() -> String {
 
 impl Stored {
     /// The session that goes on with the leases; `None` where the configuration is not what it was.
-    pub fn session(&self, broadcast: bool, limits: Limits, dice: Dice<'_>) -> Option<Session> {
+    pub fn session(&self, broadcast: bool, limits: Limits, rng: Dice<'_>) -> Option<Session> {
         let config = self.config()?;
         let link = Link {
             owner: &self.owner,
@@ -182,7 +182,7 @@ impl Stored {
             link,
             self.held.clone(),
             (limits, crate::sys::events::now()),
-            dice,
+            rng,
         ))
     }
 
@@ -192,8 +192,8 @@ impl Stored {
     }
 
     /// The link in its namespace; `None` where either is gone, or another one is in its place.
-    pub fn place(&self) -> Option<Result<Place, NetNsError>> {
-        match Place::at(&self.netns, self.index) {
+    pub fn place(&self) -> Option<Result<ContainerLink, NetNsError>> {
+        match ContainerLink::at(&self.netns, self.index) {
             Ok(place) => place.filter(|place| self.is_of(place)).map(Ok),
             Err(err) => Some(Err(err)),
         }
@@ -201,7 +201,7 @@ impl Stored {
 
     /// True if the lease is of this link. The container may have given it another name and another
     /// hardware address.
-    pub fn is_of(&self, place: &Place) -> bool {
+    pub fn is_of(&self, place: &ContainerLink) -> bool {
         let is_of_netns = match (self.cookie, self.inode) {
             (Some(_), _) => place.cookie == self.cookie,
             (None, inode) => inode.is_none_or(|inode| place.inode == inode),

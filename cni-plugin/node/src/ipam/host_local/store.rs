@@ -2,7 +2,7 @@
 //! set, one lock.
 
 use super::index::hash;
-use crate::sys::{lock, room};
+use crate::sys::{free_space, lock};
 use braid_core::cni::Owner;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -24,7 +24,7 @@ const MAX_LEASE_BYTES: u64 = 256 << 10;
 
 /// Says why no lease can be written in `folder`.
 pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
-    room::for_a_file(folder)
+    free_space::for_a_file(folder)
 }
 
 /// Content of a lease file.

@@ -4,7 +4,7 @@
 //!  PATCH: test uid and value, add ─► 422: GET, again ─► 403: GET, PUT the whole pod to /status ─► 409: again
 //! ```
 
-use super::ask::Ask;
+use super::api_request::ApiRequest;
 use super::session::Session;
 use super::{get_pod, object};
 use braid_core::k8s::ObjectName;
@@ -40,7 +40,7 @@ pub(super) async fn annotate(
         let Some(value) = (edit.value)(now).filter(|value| Some(value.as_str()) != now) else {
             return Ok(());
         };
-        let ask = Ask::annotate(pod, uid, (edit.key, &value), &known)?;
+        let ask = ApiRequest::annotate(pod, uid, (edit.key, &value), &known)?;
         let Err((failure, attempts)) = session.answer(&ask).await else {
             return Ok(());
         };
@@ -73,7 +73,7 @@ async fn read(
     if pod.uid == uid {
         Ok(pod.annotations)
     } else {
-        Err(Ask::of_pod(name, uid)?.is_another())
+        Err(ApiRequest::of_pod(name, uid)?.is_another())
     }
 }
 
@@ -84,7 +84,7 @@ async fn put(
     (pod, uid): (&ObjectName, &str),
     edit: &Edit<'_>,
 ) -> Result<(), SourceError> {
-    let get = Ask::of_pod(pod, uid)?;
+    let get = ApiRequest::of_pod(pod, uid)?;
     for _ in 0..ATTEMPTS {
         let body = session.send(&get).await?;
         let mut object: Value =
@@ -99,7 +99,7 @@ async fn put(
             return Ok(());
         };
         *place = value.into();
-        let ask = Ask::put(pod, uid, &object)?;
+        let ask = ApiRequest::put(pod, uid, &object)?;
         match session.answer(&ask).await {
             Ok(_) => return Ok(()),
             Err((failure, _)) if failure.is_conflict() => {}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Access ─► credentials, read anew by each process ─► kube::Client ─┐
-//!  Source::pod, annotate, … ─► Ask (verb, object, request) ──────────┴─► Session: attempts until one is answered
+//!  Source::pod, annotate, … ─► ApiRequest (verb, object, request) ──────────┴─► Session: attempts until one is answered
 //! ```
 //!
 //! A runtime of tokio on the calling thread drives the requests of one call side by side. Between
@@ -10,7 +10,7 @@
 
 mod access;
 mod annotate;
-mod ask;
+mod api_request;
 mod clients;
 mod object;
 mod session;
@@ -19,7 +19,7 @@ pub use access::Access;
 
 use super::runtime;
 use access::Credentials;
-use ask::{Ask, Kind};
+use api_request::{ApiRequest, ObjectKind};
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
@@ -215,7 +215,10 @@ impl Source for Api {
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
         self.ask(self.limits.event, async |session| {
-            session.send(&Ask::tell(pod, uid, event)?).await.map(drop)
+            session
+                .send(&ApiRequest::tell(pod, uid, event)?)
+                .await
+                .map(drop)
         })
     }
 
@@ -227,7 +230,7 @@ impl Source for Api {
 
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
         self.ask(self.limits.call, async |session| {
-            let (mut uids, mut ask) = (Vec::new(), Ask::list(Kind::Claim, "")?);
+            let (mut uids, mut ask) = (Vec::new(), ApiRequest::list(ObjectKind::Claim, "")?);
             loop {
                 let body = session.send(&ask).await?;
                 let page = object::page(&body).map_err(|err| ask.unreadable(&err))?;
@@ -235,14 +238,14 @@ impl Source for Api {
                 if page.next.is_empty() {
                     return Ok(uids);
                 }
-                ask = Ask::list(Kind::Claim, &page.next)?;
+                ask = ApiRequest::list(ObjectKind::Claim, &page.next)?;
             }
         })
     }
 
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         self.ask(self.limits.call, async |session| {
-            let ask = Ask::fill(claim)?;
+            let ask = ApiRequest::fill(claim)?;
             let filled = match session.send(&ask).await {
                 Ok(body) => {
                     object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?
@@ -266,7 +269,7 @@ impl Source for Api {
 
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
         self.ask(self.limits.call, async |session| {
-            let (mut all, mut ask) = (Vec::new(), Ask::slices(node, driver, "")?);
+            let (mut all, mut ask) = (Vec::new(), ApiRequest::slices(node, driver, "")?);
             loop {
                 let body = session.send(&ask).await?;
                 let (offered, next) = object::offered(&body).map_err(|err| ask.unreadable(&err))?;
@@ -274,20 +277,20 @@ impl Source for Api {
                 if next.is_empty() {
                     return Ok(all);
                 }
-                ask = Ask::slices(node, driver, &next)?;
+                ask = ApiRequest::slices(node, driver, &next)?;
             }
         })
     }
 }
 
 async fn get_pod(session: &Session<'_>, name: &ObjectName) -> Result<Pod, SourceError> {
-    let ask = Ask::get(Kind::Pod, name)?;
+    let ask = ApiRequest::get(ObjectKind::Pod, name)?;
     let body = session.send(&ask).await?;
     object::pod(name, &body).map_err(|err| ask.unreadable(&err))
 }
 
 async fn get_claim(session: &Session<'_>, name: &ObjectName) -> Result<IpamClaim, SourceError> {
-    let ask = Ask::get(Kind::Claim, name)?;
+    let ask = ApiRequest::get(ObjectKind::Claim, name)?;
     let body = session.send(&ask).await?;
     object::claim(name, &body).map_err(|err| ask.unreadable(&err))
 }
@@ -299,7 +302,7 @@ fn is_filled(now: &IpamClaim, wanted: &IpamClaim) -> bool {
 
 async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
     let each = names.iter().map(async |name: &ObjectName| {
-        let ask = Ask::get(Kind::Nad, name)?;
+        let ask = ApiRequest::get(ObjectKind::Nad, name)?;
         match session.send(&ask).await {
             Ok(body) => object::nad(name, &body)
                 .map(Some)

@@ -1,6 +1,6 @@
 //! The attempts of one call: each under its own limit, with pauses between, until the deadline.
 
-use super::ask::{Ask, is_passing};
+use super::api_request::{ApiRequest, is_passing};
 use super::clients::Clients;
 use braid_core::k8s::source::SourceError;
 use http::{HeaderMap, header};
@@ -70,14 +70,14 @@ struct Cause {
 
 impl Session<'_> {
     /// The body of the answer.
-    pub(super) async fn send(&self, ask: &Ask) -> Result<Vec<u8>, SourceError> {
+    pub(super) async fn send(&self, ask: &ApiRequest) -> Result<Vec<u8>, SourceError> {
         self.answer(ask)
             .await
             .map_err(|(failure, attempts)| ask.failed(failure, attempts))
     }
 
     /// The body of the answer, or the last failure and the number of attempts.
-    pub(super) async fn answer(&self, ask: &Ask) -> Result<Vec<u8>, (Failure, u32)> {
+    pub(super) async fn answer(&self, ask: &ApiRequest) -> Result<Vec<u8>, (Failure, u32)> {
         let mut attempts = 0;
         loop {
             let is_http2 = self.clients.is_http2();
@@ -101,7 +101,7 @@ impl Session<'_> {
         }
     }
 
-    async fn attempt(&self, ask: &Ask) -> Result<Vec<u8>, Failure> {
+    async fn attempt(&self, ask: &ApiRequest) -> Result<Vec<u8>, Failure> {
         let start = Instant::now();
         let until = self.deadline.min(start + self.attempt);
         match timeout_at(until, self.exchange(ask)).await {
@@ -112,7 +112,7 @@ impl Session<'_> {
         }
     }
 
-    async fn exchange(&self, ask: &Ask) -> Result<Vec<u8>, Failure> {
+    async fn exchange(&self, ask: &ApiRequest) -> Result<Vec<u8>, Failure> {
         let client = self
             .clients
             .current()

@@ -3,7 +3,7 @@
 use super::layout;
 use crate::ipam::host_local::claimed;
 use crate::sys::boot;
-use crate::{Doing, Error as NodeError};
+use crate::{Context, Error as NodeError};
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};
 use braid_core::k8s::ObjectName;
 use braid_core::name::IfName;

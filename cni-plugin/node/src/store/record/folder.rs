@@ -5,7 +5,7 @@ use crate::apply::within;
 use crate::store::root::{NODE, Root};
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::private;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 use std::cell::Cell;

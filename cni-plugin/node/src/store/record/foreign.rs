@@ -16,7 +16,7 @@ use super::folder::{Folder, temp_of};
 use super::{Attached, Record, list};
 use crate::store::root::Root;
 use crate::sys::private;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -3,8 +3,8 @@
 
 use super::folder::{is_readable, part_name};
 use super::{Key, Record};
-use crate::sys::{private, room};
-use crate::{Doing, Error};
+use crate::sys::{free_space, private};
+use crate::{Context, Error};
 use braid_core::cni::Owner;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -149,7 +149,7 @@ pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
 pub fn probe() -> Result<(), Error> {
     let doing = format_args!("write to {ROOT}");
     private::make_folders(Path::new(ROOT)).doing(doing)?;
-    room::for_a_file(Path::new(ROOT)).doing(doing)
+    free_space::for_a_file(Path::new(ROOT)).doing(doing)
 }
 
 /// The records with an attachment of this owner ([`Owner::short`]). None where one can't be read:

@@ -252,9 +252,9 @@ impl<K: Copy, V: Copy> Map<K, V> {
 /// Loads a classifier.
 pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
     load_as(
-        Kind {
+        ProgramKind {
             prog_type: SCHED_CLS,
-            ..Kind::default()
+            ..ProgramKind::default()
         },
         name,
         instructions,
@@ -262,9 +262,9 @@ pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<Ow
     )
 }
 
-/// Kind as which a program is loaded.
+/// ProgramKind as which a program is loaded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Kind {
+pub(crate) struct ProgramKind {
     /// `BPF_PROG_TYPE_*`.
     pub(crate) prog_type: u32,
     /// Of the places where such programs hang, the one for this; 0 where there is one only.
@@ -276,7 +276,7 @@ pub(crate) struct Kind {
 /// Loads a program of a kind; its maps are numbered in the order in which `cargo xtask ebpf` knows
 /// them.
 pub(crate) fn load_as(
-    kind: Kind,
+    kind: ProgramKind,
     name: &str,
     instructions: &[u8],
     maps: &[RawFd],

@@ -59,7 +59,7 @@ impl Family {
 
 /// Position of a new rule in its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RulePosition {
     First,
     Last,
     /// Right before the rule with this handle.
@@ -395,14 +395,14 @@ impl Batch {
 
     /// A rule at the end of a chain.
     pub(crate) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
-        self.new_rule(chain, Place::Last, None, expressions)
+        self.new_rule(chain, RulePosition::Last, None, expressions)
     }
 
     /// A rule with a comment.
     pub(crate) fn commented_rule(
         &mut self,
         chain: &str,
-        place: Place,
+        place: RulePosition,
         comment: &str,
         expressions: impl FnOnce(&mut Self),
     ) -> &mut Self {
@@ -412,11 +412,11 @@ impl Batch {
     fn new_rule(
         &mut self,
         chain: &str,
-        place: Place,
+        place: RulePosition,
         comment: Option<&str>,
         expressions: impl FnOnce(&mut Self),
     ) -> &mut Self {
-        let flags = if place == Place::Last {
+        let flags = if place == RulePosition::Last {
             CREATE | APPEND
         } else {
             CREATE
@@ -424,7 +424,7 @@ impl Batch {
         self.change(NEWRULE, flags, |b| {
             b.text(2, chain);
             b.nest(4, expressions);
-            if let Place::Before(handle) = place {
+            if let RulePosition::Before(handle) = place {
                 b.put(6, &handle.to_be_bytes());
             }
             if let Some(comment) = comment {

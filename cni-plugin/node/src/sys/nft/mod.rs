@@ -51,13 +51,13 @@ pub(crate) fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
 
 /// Set and key of an element in table `inet braid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct ElementKey {
     pub(crate) set: &'static str,
     pub(crate) key: Vec<u8>,
 }
 
 /// Takes elements away in one transaction; success where they are not there.
-pub(crate) fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelError> {
+pub(crate) fn del_all(socket: &mut Socket, all: &[ElementKey]) -> Result<(), KernelError> {
     del_all_in(socket, Family::Inet, all)
 }
 
@@ -65,13 +65,13 @@ pub(crate) fn del_all(socket: &mut Socket, all: &[Spot]) -> Result<(), KernelErr
 pub(crate) fn del_all_in(
     socket: &mut Socket,
     family: Family,
-    all: &[Spot],
+    all: &[ElementKey],
 ) -> Result<(), KernelError> {
     if all.is_empty() {
         return Ok(());
     }
     let del = Batch::of(family, TABLE, |b| {
-        for Spot { set, key } in all {
+        for ElementKey { set, key } in all {
             b.del_element(set, key);
         }
     });
@@ -85,20 +85,23 @@ pub(crate) fn del_all_in(
 }
 
 /// Owner of the element; `None` where it is not there.
-pub(crate) fn owner_of(socket: &mut Socket, spot: &Spot) -> Result<Option<String>, KernelError> {
-    Ok(element(socket, Family::Inet, spot.set, &spot.key)?.map(|element| element.comment))
+pub(crate) fn owner_of(
+    socket: &mut Socket,
+    key: &ElementKey,
+) -> Result<Option<String>, KernelError> {
+    Ok(element(socket, Family::Inet, key.set, &key.key)?.map(|element| element.comment))
 }
 
 /// Those of the elements that are there and whose owner `is_wanted`.
 pub(crate) fn those(
     socket: &mut Socket,
-    all: impl IntoIterator<Item = Spot>,
+    all: impl IntoIterator<Item = ElementKey>,
     is_wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<Spot>, KernelError> {
+) -> Result<Vec<ElementKey>, KernelError> {
     let mut found = Vec::new();
-    for spot in all {
-        if owner_of(socket, &spot)?.is_some_and(|owner| is_wanted(&owner)) {
-            found.push(spot);
+    for key in all {
+        if owner_of(socket, &key)?.is_some_and(|owner| is_wanted(&owner)) {
+            found.push(key);
         }
     }
     Ok(found)
@@ -115,7 +118,7 @@ pub(crate) fn del_of(
         let found = elements(socket, Family::Inet, set)?
             .into_iter()
             .filter(|element| element.comment == owner);
-        own.extend(found.map(|element| Spot {
+        own.extend(found.map(|element| ElementKey {
             set,
             key: element.key,
         }));

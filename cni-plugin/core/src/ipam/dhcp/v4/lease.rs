@@ -20,7 +20,7 @@ const USUAL: u32 = 3600;
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
+pub struct LeaseV4 {
     /// The address.
     pub address: Ipv4Addr,
     /// The length of its prefix; `None` where the server gave no mask, or none that is one.
@@ -39,7 +39,7 @@ pub struct Lease {
     pub terms: Terms,
 }
 
-impl Lease {
+impl LeaseV4 {
     /// Reads an offer or an acknowledgement; `None` where it gives no address or names no server.
     pub fn of(message: &Message, from: Mac, now: Duration) -> Option<Self> {
         let address = Some(message.yiaddr)
@@ -155,16 +155,16 @@ fn classful(addresses: &[Ipv4Addr]) -> Vec<(Ipv4Net, Ipv4Addr)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Kind;
+    use super::super::message::MessageType;
     use super::*;
 
-    fn lease(options: &[(u8, &[u8])]) -> Option<Lease> {
-        let mut message = Message::new(Kind::Ack, 1, Mac([0; 6]));
+    fn lease(options: &[(u8, &[u8])]) -> Option<LeaseV4> {
+        let mut message = Message::new(MessageType::Ack, 1, Mac([0; 6]));
         message.yiaddr = Ipv4Addr::new(10, 1, 0, 7);
         message
             .options
             .extend(options.iter().map(|(code, value)| (*code, value.to_vec())));
-        Lease::of(&message, Mac([1; 6]), Duration::from_secs(100))
+        LeaseV4::of(&message, Mac([1; 6]), Duration::from_secs(100))
     }
 
     const SERVER: (u8, &[u8]) = (SERVER_ID, &[10, 1, 0, 1]);

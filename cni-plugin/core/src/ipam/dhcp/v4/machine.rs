@@ -1,8 +1,8 @@
 //! Packets and answers of a DHCPv4 client (RFC 2131 §4.4).
 
-use super::message::Kind;
+use super::message::MessageType;
 use super::number::{CLIENT_ID, MAX_SIZE, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID};
-use super::{Identity, Lease, Message, frame};
+use super::{Identity, LeaseV4, Message, frame};
 use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use crate::name::Mac;
@@ -22,12 +22,12 @@ pub struct Packet {
 }
 
 /// News of a client.
-pub type Event = client::Event<Packet, Lease>;
+pub type Event = client::Event<Packet, LeaseV4>;
 
 /// A client.
 pub type Client = client::Client<Identity>;
 
-impl Leased for Lease {
+impl Leased for LeaseV4 {
     type Address = Ipv4Addr;
 
     fn address(&self) -> Ipv4Addr {
@@ -40,10 +40,10 @@ impl Leased for Lease {
 }
 
 impl Protocol for Identity {
-    type Lease = Lease;
+    type Lease = LeaseV4;
     type Packet = Packet;
 
-    fn packet(&self, state: &State<Lease>, now: Duration) -> Option<Packet> {
+    fn packet(&self, state: &State<LeaseV4>, now: Duration) -> Option<Packet> {
         let held = state.lease.as_ref();
         match &state.phase {
             Phase::Selecting => Some(self.discover(state, now)),
@@ -60,8 +60,8 @@ impl Protocol for Identity {
 }
 
 impl Identity {
-    fn discover(&self, state: &State<Lease>, now: Duration) -> Packet {
-        let mut message = self.message(Kind::Discover, state, now);
+    fn discover(&self, state: &State<LeaseV4>, now: Duration) -> Packet {
+        let mut message = self.message(MessageType::Discover, state, now);
         message.options.extend(
             state
                 .wish
@@ -70,8 +70,8 @@ impl Identity {
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
-    fn request(&self, offer: &Lease, state: &State<Lease>, now: Duration) -> Packet {
-        let mut message = self.message(Kind::Request, state, now);
+    fn request(&self, offer: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Packet {
+        let mut message = self.message(MessageType::Request, state, now);
         message
             .options
             .push((REQUESTED_ADDRESS, offer.address.octets().to_vec()));
@@ -81,14 +81,14 @@ impl Identity {
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
-    fn prolonging(&self, lease: &Lease, state: &State<Lease>, now: Duration) -> Message {
-        let mut message = self.message(Kind::Request, state, now);
+    fn prolonging(&self, lease: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Message {
+        let mut message = self.message(MessageType::Request, state, now);
         // The client has its address, and can be answered there.
         (message.ciaddr, message.broadcast) = (lease.address, false);
         self.complete(message)
     }
 
-    fn message(&self, kind: Kind, state: &State<Lease>, now: Duration) -> Message {
+    fn message(&self, kind: MessageType, state: &State<LeaseV4>, now: Duration) -> Message {
         let secs = u16::try_from(now.saturating_sub(state.since).as_secs()).unwrap_or(u16::MAX);
         Message {
             secs,
@@ -120,42 +120,44 @@ impl Client {
         message: &Message,
         from: Mac,
         now: Duration,
-        dice: Dice<'_>,
+        rng: Dice<'_>,
     ) -> Events<Identity> {
         let is_answer =
             message.is_reply && message.xid == self.state.xid && message.mac == self.protocol.mac;
         let Some(kind) = message.kind().filter(|_| is_answer && self.listens()) else {
             return Vec::new();
         };
-        let said = Lease::of(message, from, now);
+        let said = LeaseV4::of(message, from, now);
         match (&self.state.phase, kind, said) {
-            (Phase::Selecting, Kind::Offer, Some(offer)) => self.accept(offer, now, dice),
-            (Phase::Requesting { offer, .. }, Kind::Ack, Some(lease))
+            (Phase::Selecting, MessageType::Offer, Some(offer)) => self.accept(offer, now, rng),
+            (Phase::Requesting { offer, .. }, MessageType::Ack, Some(lease))
                 if lease.server == offer.server =>
             {
                 self.bind(lease)
             }
-            (Phase::Requesting { offer, .. }, Kind::Nak, _)
+            (Phase::Requesting { offer, .. }, MessageType::Nak, _)
                 if message.addresses(SERVER_ID).contains(&offer.server) =>
             {
-                self.refuse_offer(now, dice)
+                self.refuse_offer(now, rng)
             }
-            (Phase::Renewing | Phase::Rebinding, Kind::Ack, Some(mut lease)) => {
+            (Phase::Renewing | Phase::Rebinding, MessageType::Ack, Some(mut lease)) => {
                 let same = self.lease().filter(|held| held.address == lease.address);
                 // The mask belongs to the address, so not every server says it again.
                 lease.prefix_len = lease.prefix_len.or(same.and_then(|held| held.prefix_len));
                 self.bind(lease)
             }
-            (Phase::Renewing | Phase::Rebinding, Kind::Nak, _) => self.refuse_lease(now, dice),
+            (Phase::Renewing | Phase::Rebinding, MessageType::Nak, _) => {
+                self.refuse_lease(now, rng)
+            }
             _ => Vec::new(),
         }
     }
 
     /// The packet that gives the lease back; its sender is the address that it is about. The client
     /// ends.
-    pub fn release(&mut self, dice: Dice<'_>) -> Option<Packet> {
+    pub fn release(&mut self, rng: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
-        let mut message = Message::new(Kind::Release, number(dice), self.protocol.mac);
+        let mut message = Message::new(MessageType::Release, number(rng), self.protocol.mac);
         message.ciaddr = lease.address;
         message
             .options
@@ -178,7 +180,7 @@ fn to_all(from: Ipv4Addr, message: &Message) -> Packet {
     }
 }
 
-fn to_server(lease: &Lease, message: &Message) -> Packet {
+fn to_server(lease: &LeaseV4, message: &Message) -> Packet {
     let bytes = frame::encode(lease.address, lease.server, &message.encode());
     Packet {
         bytes,

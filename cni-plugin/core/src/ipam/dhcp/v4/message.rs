@@ -16,10 +16,10 @@ const BROADCAST: u16 = 0x8000;
 const LEAST: usize = 300;
 const END: u8 = 255;
 
-/// Kind of a message.
+/// MessageType of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum MessageType {
     /// Looks for servers.
     Discover = 1,
     /// A server's offer.
@@ -34,7 +34,7 @@ pub enum Kind {
     Release = 7,
 }
 
-impl Kind {
+impl MessageType {
     fn of(byte: u8) -> Option<Self> {
         [
             Self::Discover,
@@ -72,7 +72,7 @@ pub struct Message {
 
 impl Message {
     /// A client's message of this kind.
-    pub fn new(kind: Kind, xid: u32, mac: Mac) -> Self {
+    pub fn new(kind: MessageType, xid: u32, mac: Mac) -> Self {
         let none = Ipv4Addr::UNSPECIFIED;
         let options = vec![(MESSAGE_TYPE, vec![kind as u8])];
         Self {
@@ -88,9 +88,9 @@ impl Message {
     }
 
     /// Its kind, where that is known.
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<MessageType> {
         self.get(MESSAGE_TYPE)
-            .and_then(|value| Kind::of(*value.first()?))
+            .and_then(|value| MessageType::of(*value.first()?))
     }
 
     /// An option, its pieces put together.
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn message() -> Message {
-        let mut message = Message::new(Kind::Ack, 0x0102_0304, Mac([2, 0, 0, 0, 0, 1]));
+        let mut message = Message::new(MessageType::Ack, 0x0102_0304, Mac([2, 0, 0, 0, 0, 1]));
         message.options.push((121, vec![7; 300]));
         Message {
             is_reply: true,
@@ -215,7 +215,7 @@ mod tests {
     fn a_message_is_read_back_with_a_long_option_whole() {
         let read = Message::decode(&message().encode()).expect("a message");
         assert_eq!(read.get(121), Some(vec![7; 300]));
-        assert_eq!(read.kind(), Some(Kind::Ack));
+        assert_eq!(read.kind(), Some(MessageType::Ack));
         assert_eq!(
             Message {
                 options: message().options,
@@ -225,7 +225,9 @@ mod tests {
         );
         assert_eq!(read.encode(), message().encode());
         assert_eq!(
-            Message::new(Kind::Discover, 1, Mac([0; 6])).encode().len(),
+            Message::new(MessageType::Discover, 1, Mac([0; 6]))
+                .encode()
+                .len(),
             LEAST
         );
     }
@@ -250,6 +252,6 @@ mod tests {
             assert_eq!(read.is_some(), len >= HEAD, "{len} bytes");
         }
         let read = Message::decode(&bytes[..HEAD + 10]).expect("a message");
-        assert_eq!((read.kind(), read.get(121)), (Some(Kind::Ack), None));
+        assert_eq!((read.kind(), read.get(121)), (Some(MessageType::Ack), None));
     }
 }

@@ -8,7 +8,7 @@ pub mod message;
 mod number;
 
 pub use identity::Identity;
-pub use lease::Lease;
+pub use lease::LeaseV4;
 pub use machine::{Client, Event, Packet};
 pub use message::Message;
 pub(super) use number::{CLIENT_ID, HOST_NAME, ROUTERS, SUBNET_MASK, USER_CLASS, VENDOR_CLASS};

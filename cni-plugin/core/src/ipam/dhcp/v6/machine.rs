@@ -2,7 +2,7 @@
 //! all servers of the link.
 
 use super::Identity;
-use super::message::{CLIENT_ID, Kind, Message, SERVER_ID};
+use super::message::{CLIENT_ID, Message, MessageType, SERVER_ID};
 use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
+pub struct LeaseV6 {
     /// The address. Other hosts need not be on the link because they share a prefix with it (RFC
     /// 5942).
     pub address: Ipv6Addr,
@@ -22,12 +22,12 @@ pub struct Lease {
 }
 
 /// News of a client; what it sends is for all servers of the link.
-pub type Event = client::Event<Vec<u8>, Lease>;
+pub type Event = client::Event<Vec<u8>, LeaseV6>;
 
 /// A client.
 pub type Client = client::Client<Identity>;
 
-impl Leased for Lease {
+impl Leased for LeaseV6 {
     type Address = Ipv6Addr;
 
     fn address(&self) -> Ipv6Addr {
@@ -40,22 +40,24 @@ impl Leased for Lease {
 }
 
 impl Protocol for Identity {
-    type Lease = Lease;
+    type Lease = LeaseV6;
     type Packet = Vec<u8>;
 
-    fn packet(&self, state: &State<Lease>, now: Duration) -> Option<Vec<u8>> {
+    fn packet(&self, state: &State<LeaseV6>, now: Duration) -> Option<Vec<u8>> {
         let held = state.lease.as_ref();
         let (kind, address, server) = match &state.phase {
-            Phase::Selecting => (Kind::Solicit, state.wish, None),
-            Phase::Requesting { offer, .. } => {
-                (Kind::Request, Some(offer.address), Some(&offer.server))
-            }
+            Phase::Selecting => (MessageType::Solicit, state.wish, None),
+            Phase::Requesting { offer, .. } => (
+                MessageType::Request,
+                Some(offer.address),
+                Some(&offer.server),
+            ),
             Phase::Renewing => (
-                Kind::Renew,
+                MessageType::Renew,
                 held.map(|lease| lease.address),
                 held.map(|lease| &lease.server),
             ),
-            Phase::Rebinding => (Kind::Rebind, held.map(|lease| lease.address), None),
+            Phase::Rebinding => (MessageType::Rebind, held.map(|lease| lease.address), None),
             Phase::Bound | Phase::Over => return None,
         };
         let hundredths =
@@ -72,7 +74,7 @@ impl Protocol for Identity {
 
 impl Client {
     /// Takes a message.
-    pub fn take(&mut self, message: &Message, now: Duration, dice: Dice<'_>) -> Events<Identity> {
+    pub fn take(&mut self, message: &Message, now: Duration, rng: Dice<'_>) -> Events<Identity> {
         let Identity { duid, iaid } = &self.protocol;
         let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
         let Some(server) = message.get(SERVER_ID).filter(|_| is_own && self.listens()) else {
@@ -81,41 +83,43 @@ impl Client {
         let granted = message.granted(*iaid).map(|granted| {
             let set = |seconds| Some(seconds).filter(|seconds| *seconds > 0);
             let terms = Terms::new(now, granted.valid, set(granted.renew), set(granted.rebind));
-            Lease {
+            LeaseV6 {
                 address: granted.address,
                 server: server.to_vec(),
                 terms,
             }
         });
-        let is = |kind: Kind| message.kind == kind as u8;
+        let is = |kind: MessageType| message.kind == kind as u8;
         match (&self.state.phase, granted) {
             // The first offer is taken: to wait a second for better ones, as the RFC has it, would
             // hold up the container.
-            (Phase::Selecting, Some(offer)) if is(Kind::Advertise) => {
+            (Phase::Selecting, Some(offer)) if is(MessageType::Advertise) => {
                 // Each exchange has a number of its own.
-                self.turn(Phase::Selecting, now, dice);
-                self.accept(offer, now, dice)
+                self.turn(Phase::Selecting, now, rng);
+                self.accept(offer, now, rng)
             }
             (Phase::Requesting { .. } | Phase::Renewing | Phase::Rebinding, Some(lease))
-                if is(Kind::Reply) =>
+                if is(MessageType::Reply) =>
             {
                 self.bind(lease)
             }
-            (Phase::Requesting { .. }, None) if is(Kind::Reply) => self.refuse_offer(now, dice),
-            (Phase::Renewing | Phase::Rebinding, None) if is(Kind::Reply) => {
-                self.refuse_lease(now, dice)
+            (Phase::Requesting { .. }, None) if is(MessageType::Reply) => {
+                self.refuse_offer(now, rng)
+            }
+            (Phase::Renewing | Phase::Rebinding, None) if is(MessageType::Reply) => {
+                self.refuse_lease(now, rng)
             }
             _ => Vec::new(),
         }
     }
 
     /// The message that gives the lease back. The client ends.
-    pub fn release(&mut self, dice: Dice<'_>) -> Option<Vec<u8>> {
+    pub fn release(&mut self, rng: Dice<'_>) -> Option<Vec<u8>> {
         let lease = self.end()?;
         let Identity { duid, iaid } = &self.protocol;
         let mut message = Message::new(
-            Kind::Release,
-            xid(number(dice)),
+            MessageType::Release,
+            xid(number(rng)),
             duid,
             (*iaid, Some(lease.address)),
         );
@@ -142,7 +146,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn dice() -> u64 {
+    fn rng() -> u64 {
         0x1234_5678_0000_06f8
     }
 
@@ -154,7 +158,7 @@ mod tests {
         }
     }
 
-    fn reply(client: &Client, kind: Kind, to: &Message, valid: u32) -> Message {
+    fn reply(client: &Client, kind: MessageType, to: &Message, valid: u32) -> Message {
         grant(kind, to, (client.protocol.iaid, ADDRESS), valid)
     }
 
@@ -165,23 +169,23 @@ mod tests {
             Limits::default(),
             None,
             at(100),
-            &mut dice,
+            &mut rng,
         );
-        let solicit = sent(&client.tick(at(100), &mut dice));
-        assert_eq!(solicit.kind, Kind::Solicit as u8);
+        let solicit = sent(&client.tick(at(100), &mut rng));
+        assert_eq!(solicit.kind, MessageType::Solicit as u8);
         let request = sent(&client.take(
-            &reply(&client, Kind::Advertise, &solicit, 100),
+            &reply(&client, MessageType::Advertise, &solicit, 100),
             at(100),
-            &mut dice,
+            &mut rng,
         ));
         assert_eq!(
             (request.kind, request.get(SERVER_ID)),
-            (Kind::Request as u8, Some(&[0, 1, 9][..]))
+            (MessageType::Request as u8, Some(&[0, 1, 9][..]))
         );
         let events = client.take(
-            &reply(&client, Kind::Reply, &request, 100),
+            &reply(&client, MessageType::Reply, &request, 100),
             at(100),
-            &mut dice,
+            &mut rng,
         );
         assert_eq!(events, [Event::Bound]);
         client
@@ -192,16 +196,16 @@ mod tests {
         let mut client = bound();
         assert_eq!(client.lease().map(|lease| lease.address), Some(ADDRESS));
         assert_eq!((client.next(), client.listens()), (Some(at(150)), false));
-        let renew = sent(&client.tick(at(150), &mut dice));
+        let renew = sent(&client.tick(at(150), &mut rng));
         assert_eq!(
             (renew.kind, renew.get(SERVER_ID).is_some()),
-            (Kind::Renew as u8, true)
+            (MessageType::Renew as u8, true)
         );
         assert_eq!(
             client.take(
-                &reply(&client, Kind::Reply, &renew, 100),
+                &reply(&client, MessageType::Reply, &renew, 100),
                 at(151),
-                &mut dice
+                &mut rng
             ),
             [Event::Bound]
         );
@@ -214,7 +218,7 @@ mod tests {
         let mut kinds = Vec::new();
         loop {
             let now = client.next().expect("something to do");
-            let events = client.tick(now, &mut dice);
+            let events = client.tick(now, &mut rng);
             let kind = sent(&events).kind;
             if kinds.last().is_none_or(|(last, _)| *last != kind) {
                 kinds.push((kind, now.as_secs()));
@@ -227,9 +231,9 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                (Kind::Renew as u8, 150),
-                (Kind::Rebind as u8, 185),
-                (Kind::Solicit as u8, 200)
+                (MessageType::Renew as u8, 150),
+                (MessageType::Rebind as u8, 185),
+                (MessageType::Solicit as u8, 200)
             ]
         );
     }
@@ -237,25 +241,29 @@ mod tests {
     #[test]
     fn a_refusal_ends_the_lease_and_begins_anew() {
         let mut client = bound();
-        let renew = sent(&client.tick(at(150), &mut dice));
-        let events = client.take(&reply(&client, Kind::Reply, &renew, 0), at(150), &mut dice);
+        let renew = sent(&client.tick(at(150), &mut rng));
+        let events = client.take(
+            &reply(&client, MessageType::Reply, &renew, 0),
+            at(150),
+            &mut rng,
+        );
         assert!(
             matches!(&events[..], [Event::Lost(..), Event::Send(_)]),
             "{events:?}"
         );
-        assert_eq!(sent(&events).kind, Kind::Solicit as u8);
+        assert_eq!(sent(&events).kind, MessageType::Solicit as u8);
     }
 
     #[test]
     fn a_message_to_another_client_or_of_another_exchange_is_not_heard() {
         let mut client = bound();
-        let renew = sent(&client.tick(at(150), &mut dice));
-        let mut other = reply(&client, Kind::Reply, &renew, 100);
+        let renew = sent(&client.tick(at(150), &mut rng));
+        let mut other = reply(&client, MessageType::Reply, &renew, 100);
         other.xid = [9; 3];
-        assert_eq!(client.take(&other, at(150), &mut dice), []);
-        let mut other = reply(&client, Kind::Reply, &renew, 100);
+        assert_eq!(client.take(&other, at(150), &mut rng), []);
+        let mut other = reply(&client, MessageType::Reply, &renew, 100);
         other.options[0].1 = vec![9];
-        assert_eq!(client.take(&other, at(150), &mut dice), []);
+        assert_eq!(client.take(&other, at(150), &mut rng), []);
     }
 
     #[test]
@@ -265,12 +273,12 @@ mod tests {
             Limits::default(),
             None,
             at(100),
-            &mut dice,
+            &mut rng,
         );
         let mut last = Vec::new();
         while let Some(now) = client.next() {
             assert!(now <= at(308));
-            last = client.tick(now, &mut dice);
+            last = client.tick(now, &mut rng);
         }
         assert_eq!(last, [Event::GaveUp]);
     }
@@ -279,12 +287,12 @@ mod tests {
     fn a_release_names_server_and_address() {
         let mut client = bound();
         let release =
-            Message::decode(&client.release(&mut dice).expect("a lease")).expect("a message");
+            Message::decode(&client.release(&mut rng).expect("a lease")).expect("a message");
         assert_eq!(
             (release.kind, release.get(SERVER_ID)),
-            (Kind::Release as u8, Some(&[0, 1, 9][..]))
+            (MessageType::Release as u8, Some(&[0, 1, 9][..]))
         );
-        assert_eq!((client.next(), client.release(&mut dice)), (None, None));
+        assert_eq!((client.next(), client.release(&mut rng)), (None, None));
     }
 
     #[test]
@@ -294,17 +302,17 @@ mod tests {
             Limits::default(),
             None,
             at(100),
-            &mut dice,
+            &mut rng,
         );
-        let solicit = sent(&client.tick(at(100), &mut dice));
+        let solicit = sent(&client.tick(at(100), &mut rng));
         sent(&client.take(
-            &reply(&client, Kind::Advertise, &solicit, 100),
+            &reply(&client, MessageType::Advertise, &solicit, 100),
             at(100),
-            &mut dice,
+            &mut rng,
         ));
         let release =
-            Message::decode(&client.release(&mut dice).expect("an address")).expect("a message");
-        assert_eq!(release.kind, Kind::Release as u8);
+            Message::decode(&client.release(&mut rng).expect("an address")).expect("a message");
+        assert_eq!(release.kind, MessageType::Release as u8);
     }
 
     #[test]

@@ -14,10 +14,10 @@ const STATUS: u16 = 13;
 /// Shortest time between two Solicit messages, which a server may set (RFC 7083).
 const SOL_MAX_RT: u16 = 82;
 
-/// Kind of a message.
+/// MessageType of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum MessageType {
     /// Looks for servers.
     Solicit = 1,
     /// A server's offer.
@@ -61,7 +61,7 @@ pub struct Granted {
 impl Message {
     /// A client's message about its association, which has this address already where there is one.
     pub fn new(
-        kind: Kind,
+        kind: MessageType,
         xid: [u8; 3],
         duid: &[u8],
         (iaid, address): ([u8; 4], Option<Ipv6Addr>),
@@ -188,7 +188,7 @@ pub(super) mod tests {
 
     /// A server's answer to `to` that grants an address for so many seconds.
     pub(in super::super) fn grant(
-        kind: Kind,
+        kind: MessageType,
         to: &Message,
         (iaid, address): ([u8; 4], Ipv6Addr),
         valid: u32,
@@ -216,7 +216,7 @@ pub(super) mod tests {
 
     fn request() -> Message {
         Message::new(
-            Kind::Request,
+            MessageType::Request,
             [1, 2, 3],
             &[0, 4, 7],
             (IAID, Some(Ipv6Addr::LOCALHOST)),
@@ -240,7 +240,7 @@ pub(super) mod tests {
     #[test]
     fn an_address_is_granted_unless_a_status_says_no() {
         let address = Ipv6Addr::LOCALHOST;
-        let reply = grant(Kind::Reply, &request(), (IAID, address), 60);
+        let reply = grant(MessageType::Reply, &request(), (IAID, address), 60);
         assert_eq!(
             reply.granted(IAID),
             Some(Granted {
@@ -252,7 +252,7 @@ pub(super) mod tests {
         );
         assert_eq!(reply.granted([9; 4]), None);
         assert_eq!(
-            grant(Kind::Reply, &request(), (IAID, address), 0).granted(IAID),
+            grant(MessageType::Reply, &request(), (IAID, address), 0).granted(IAID),
             None
         );
         let mut refused = reply.clone();
@@ -261,7 +261,7 @@ pub(super) mod tests {
         let mut refused = reply;
         put(STATUS, &[0, 3], &mut refused.options[2].1);
         assert_eq!(refused.granted(IAID), None);
-        let mut cut = grant(Kind::Reply, &request(), (IAID, address), 60);
+        let mut cut = grant(MessageType::Reply, &request(), (IAID, address), 60);
         cut.options[2].1.truncate(30);
         assert_eq!(cut.granted(IAID), None);
     }

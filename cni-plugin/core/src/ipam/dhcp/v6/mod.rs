@@ -4,7 +4,7 @@
 pub mod machine;
 pub mod message;
 
-pub use machine::{Client, Event, Lease};
+pub use machine::{Client, Event, LeaseV6};
 pub use message::Message;
 
 use sha2::{Digest, Sha256};

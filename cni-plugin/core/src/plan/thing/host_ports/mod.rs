@@ -146,12 +146,12 @@ pub enum Backend {
     Nftables,
     /// eBPF, where packets come in to a link of the host; nf_tables for the host's own, and for
     /// what eBPF lets pass.
-    Ebpf(Way),
+    Ebpf(EbpfPath),
 }
 
 /// The path by which eBPF reaches the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct EbpfPath {
     /// The host's end of the container's link.
     pub link: LinkRef,
     /// The bridge that this end is a port of.
@@ -166,7 +166,7 @@ pub struct Way {
     pub neighbours: bool,
 }
 
-impl Way {
+impl EbpfPath {
     /// The links that run the programs for the sake of this container.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
         [Some(&self.link), self.bridge.as_ref()]
@@ -200,7 +200,7 @@ pub struct HostPorts {
 
 impl HostPorts {
     /// The path by which eBPF reaches the container; none where nf_tables alone redirects.
-    pub fn way(&self) -> Option<&Way> {
+    pub fn way(&self) -> Option<&EbpfPath> {
         match &self.backend {
             Backend::Nftables => None,
             Backend::Ebpf(way) => Some(way),
@@ -322,7 +322,7 @@ impl State for HostPorts {
         needs.extend(
             self.way()
                 .into_iter()
-                .flat_map(Way::links)
+                .flat_map(EbpfPath::links)
                 .cloned()
                 .map(Need::HostPortHook),
         );

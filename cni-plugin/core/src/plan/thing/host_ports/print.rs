@@ -1,7 +1,7 @@
 //! The commands that lead ports of the host to a container: of nf_tables, and of eBPF beside it.
 
 use super::super::condition::{digest, text};
-use super::{HostPort, HostPorts, Rewrite, Target, Verb, Way};
+use super::{EbpfPath, HostPort, HostPorts, Rewrite, Target, Verb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -104,7 +104,7 @@ pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
 
 /// `tc` of the links that run the programs for this container; the map's elements, which no command
 /// writes in words.
-fn by_ebpf(verb: Verb, all: &HostPorts, way: &Way) -> Vec<String> {
+fn by_ebpf(verb: Verb, all: &HostPorts, way: &EbpfPath) -> Vec<String> {
     let mut lines = Vec::new();
     if verb == Verb::Add {
         for at in way.links() {

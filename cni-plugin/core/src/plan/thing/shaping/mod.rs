@@ -9,7 +9,7 @@ pub use fact::{Limit, ProgramFact, ShapedFact, Traffic};
 use super::{LinkRef, State, Verb, lines};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
-use crate::plan::ladder::Queue;
+use crate::plan::queue_fallback::Queue;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -287,7 +287,7 @@ impl State for Shaping {
         self.links().collect()
     }
 
-    fn foresee(&self, facts: &mut Facts) {
+    fn predict(&self, facts: &mut Facts) {
         for at in self.shapers.iter().map(|shaper| &shaper.at) {
             let fact = facts.shaped.entry(at.clone()).or_default();
             (fact.is_chosen, fact.queue) = (true, "bandwidth".to_owned());

@@ -4,14 +4,14 @@
 use super::{Finder, claims, interface, netconf, of_source};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
-use crate::attach::invocation::Leaving;
+use crate::attach::invocation::DelRequest;
 use crate::attach::invocation::Wanted;
 use crate::attach::pods::devices;
 use crate::attach::recorded::PREV_RESULT;
 use braid_core::cni::{Attachment, Error, Json, NetConf};
 use braid_core::ipam::Claim;
-use braid_core::k8s::asked::Asked;
 use braid_core::k8s::network::Network;
+use braid_core::k8s::requested_networks::RequestedNetworks;
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{PodRef, Settings};
 use braid_core::k8s::{Nad, ObjectName};
@@ -36,7 +36,7 @@ impl<'a> Finder<'a> {
     /// `conf` is the call's own.
     pub(in super::super) fn left(
         &mut self,
-        call: &Leaving,
+        call: &DelRequest,
         conf: &NetConf,
     ) -> Result<Vec<Wanted>, Error> {
         let pod_ref =
@@ -91,7 +91,7 @@ impl<'a> Finder<'a> {
             .pod(&pod_ref.name, &known)
             .map_err(|err| of_source(&err))?;
         pod_ref.refuse_other(&pod)?;
-        let asked = Asked::of(&pod, self.settings);
+        let asked = RequestedNetworks::of(&pod, self.settings);
         let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)?;
         let mut missing = objects(&choices);
         missing.retain(|object| !known.contains(object));
@@ -107,7 +107,7 @@ impl<'a> Finder<'a> {
     fn as_left(
         &self,
         network: &Network,
-        call: &Leaving,
+        call: &DelRequest,
         prev: Option<&Json>,
     ) -> Result<Wanted, Error> {
         let own = interface(&call.attachment, &network.ifname);

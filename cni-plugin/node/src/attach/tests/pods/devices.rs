@@ -201,7 +201,7 @@ echo '{{"cniVersion":"1.0.0"}}'
 fn d1_d12_d13_d14_a_plugin_tells_of_a_device_in_the_file_that_it_is_given() {
     let memif =
         r#"{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/m","mode":"ip"}}"#;
-    for (says, is_told) in [
+    for (says, is_reconstructible) in [
         (memif, true),
         (r#"{"type":"usb","version":"1.1.0"}"#, false),
         ("{", false),
@@ -226,7 +226,7 @@ fn d1_d12_d13_d14_a_plugin_tells_of_a_device_in_the_file_that_it_is_given() {
         assert_eq!(files(&machine), [format!("c1:net1-device.json {says}\n")]);
         assert_eq!(
             published(&machine).contains(&format!(r#""device-info":{memif}"#)),
-            is_told,
+            is_reconstructible,
             "{says}"
         );
         del(&machine).expect("detached");

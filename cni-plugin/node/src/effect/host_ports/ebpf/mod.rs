@@ -13,14 +13,16 @@ use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, link, tc};
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::name::Hook;
 use braid_core::plan::facts::Facts;
-use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF, Way};
+use braid_core::plan::thing::host_ports::{
+    EbpfPath, Entrance, HostPort, HostPortFact, MOST_BY_EBPF,
+};
 use braid_core::plan::thing::{HostPorts, LinkRef};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
 use nix::errno::Errno;
-use programs::{Lead, Maps, NAMES, Programs, Shown, unpin_maps, unpin_programs};
+use programs::{EbpfPort, Maps, NAMES, PortValue, Programs, unpin_maps, unpin_programs};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -40,7 +42,7 @@ type Places = BTreeMap<u32, u32>;
 pub(crate) fn add(
     kernel: &mut Kernel,
     all: &HostPorts,
-    way: &Way,
+    way: &EbpfPath,
     leaving: Option<&str>,
 ) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
@@ -64,7 +66,7 @@ pub(crate) fn add(
         let Some(net) = way.nets.iter().find(|net| net.addr() == to.ip()) else {
             continue;
         };
-        let lead = Lead {
+        let value = PortValue {
             to: *to,
             net: *net,
             link,
@@ -74,8 +76,8 @@ pub(crate) fn add(
             neighbours: way.neighbours,
             owner: &all.owner,
         };
-        match maps.add(at, &lead) {
-            Err(Errno::EEXIST) => replace(kernel, &maps, at, &lead, (all, leaving))?,
+        match maps.add(at, &value) {
+            Err(Errno::EEXIST) => replace(kernel, &maps, at, &value, (all, leaving))?,
             Err(Errno::E2BIG) => {
                 let full = format!(
                     "host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most"
@@ -93,7 +95,7 @@ fn replace(
     kernel: &mut Kernel,
     maps: &Maps,
     at: &Entrance,
-    lead: &Lead<'_>,
+    value: &PortValue<'_>,
     (all, leaving): (&HostPorts, Option<&str>),
 ) -> Result<(), Cause> {
     let fact = maps
@@ -102,7 +104,7 @@ fn replace(
         .filter(|fact| Some(fact.owner.as_str()) != leaving);
     match fact.and_then(|fact| fact.refusal(at, &all.container_id, &all.owner)) {
         Some(refusal) => Err(Cause::Refused(refusal)),
-        None => Ok(maps.set(at, lead)?),
+        None => Ok(maps.set(at, value)?),
     }
 }
 
@@ -198,7 +200,7 @@ fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
     Ok(true)
 }
 
-fn fact(kernel: &mut Kernel, Shown { to, owner, .. }: Shown) -> HostPortFact {
+fn fact(kernel: &mut Kernel, EbpfPort { to, owner, .. }: EbpfPort) -> HostPortFact {
     HostPortFact {
         to: Some(to),
         holder: kernel.holder(&owner),
@@ -254,7 +256,7 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
     // Of an earlier braid, whose programs give way to these.
-    for Shown {
+    for EbpfPort {
         link, is_bridged, ..
     } in maps.list()?
     {

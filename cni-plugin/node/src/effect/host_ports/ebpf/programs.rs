@@ -32,7 +32,7 @@ const PREFIX: &str = "hp_";
 
 /// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct EbpfPort {
     /// In the container.
     pub(crate) to: SocketAddr,
     /// Network, container id and interface.
@@ -45,7 +45,7 @@ pub(crate) struct Shown {
 
 /// Target and owner that a port is to have.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lead<'a> {
+pub(crate) struct PortValue<'a> {
     /// In the container.
     pub(crate) to: SocketAddr,
     /// The container's address with its prefix.
@@ -173,21 +173,21 @@ impl Maps {
     }
 
     /// Target and owner of a port; none where nobody has it.
-    pub(crate) fn find(&self, at: &At) -> Result<Option<Shown>, Errno> {
+    pub(crate) fn find(&self, at: &At) -> Result<Option<EbpfPort>, Errno> {
         Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
     }
 
     /// Makes a port lead somewhere, `EEXIST` where it leads anywhere.
-    pub(crate) fn add(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
+    pub(crate) fn add(&self, at: &At, value: &PortValue<'_>) -> Result<(), Errno> {
         if !at.addr.is_unspecified() {
             self.by_address.set(&0, &1)?;
         }
-        self.ports.add(&entrance(at), &target(lead))
+        self.ports.add(&entrance(at), &target(value))
     }
 
     /// Makes a port lead somewhere, whoever has it.
-    pub(crate) fn set(&self, at: &At, lead: &Lead<'_>) -> Result<(), Errno> {
-        self.ports.set(&entrance(at), &target(lead))
+    pub(crate) fn set(&self, at: &At, value: &PortValue<'_>) -> Result<(), Errno> {
+        self.ports.set(&entrance(at), &target(value))
     }
 
     /// Ends a port that is still this owner's.
@@ -221,7 +221,7 @@ impl Maps {
     }
 
     /// All that lead somewhere.
-    pub(crate) fn list(&self) -> Result<Vec<Shown>, Errno> {
+    pub(crate) fn list(&self) -> Result<Vec<EbpfPort>, Errno> {
         Ok(self.ports.values()?.iter().map(shown).collect())
     }
 
@@ -328,17 +328,17 @@ fn entrance(at: &At) -> Entrance {
     }
 }
 
-fn target(lead: &Lead<'_>) -> Target {
-    let (owner, owner_len) = owner_of(lead.owner);
+fn target(value: &PortValue<'_>) -> Target {
+    let (owner, owner_len) = owner_of(value.owner);
     Target {
-        addr: address(lead.to.ip()),
-        mask: mask(lead.net),
-        port: lead.to.port().to_be(),
-        flags: if lead.hairpin { HAIRPIN } else { 0 }
-            | if lead.neighbours { NEIGHBOURS } else { 0 },
-        link: lead.link,
-        bridge: lead.bridge.unwrap_or_default(),
-        mac: lead.mac,
+        addr: address(value.to.ip()),
+        mask: mask(value.net),
+        port: value.to.port().to_be(),
+        flags: if value.hairpin { HAIRPIN } else { 0 }
+            | if value.neighbours { NEIGHBOURS } else { 0 },
+        link: value.link,
+        bridge: value.bridge.unwrap_or_default(),
+        mac: value.mac,
         owner_len,
         owner,
     }
@@ -350,8 +350,8 @@ impl Owned for Target {
     }
 }
 
-fn shown(target: &Target) -> Shown {
-    Shown {
+fn shown(target: &Target) -> EbpfPort {
+    EbpfPort {
         to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
         owner: target.owner_text(),
         link: target.link,
@@ -365,8 +365,8 @@ mod tests {
     use braid_core::plan::thing::host_ports::Protocol;
     use std::net::Ipv4Addr;
 
-    fn lead(to: &str) -> Lead<'_> {
-        Lead {
+    fn value(to: &str) -> PortValue<'_> {
+        PortValue {
             to: to.parse().expect("an address and a port"),
             net: IpNet::from(
                 to.parse::<SocketAddr>()
@@ -385,8 +385,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read_back() {
         for to in ["10.1.0.5:80", "[fd00::5]:8080"] {
-            let target = target(&lead(to));
-            let Shown {
+            let target = target(&value(to));
+            let EbpfPort {
                 to: read,
                 owner,
                 link,
@@ -418,13 +418,13 @@ mod tests {
             port: 80,
             conditional: false,
         };
-        maps.add(&at, &lead("10.1.0.5:80")).expect("added");
-        assert_eq!(maps.add(&at, &lead("10.1.0.6:80")), Err(Errno::EEXIST));
+        maps.add(&at, &value("10.1.0.5:80")).expect("added");
+        assert_eq!(maps.add(&at, &value("10.1.0.6:80")), Err(Errno::EEXIST));
         maps.set(
             &at,
-            &Lead {
+            &PortValue {
                 neighbours: true,
-                ..lead("10.1.0.5:80")
+                ..value("10.1.0.5:80")
             },
         )
         .expect("changed");

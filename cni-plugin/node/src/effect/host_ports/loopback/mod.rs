@@ -7,12 +7,12 @@ pub(crate) mod programs;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netns;
-use crate::{Cause, Doing, Error};
+use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
 use nix::errno::Errno;
-use programs::{Ports, Shown, are_attached, is_started, start, stop};
+use programs::{LoopbackPort, Ports, are_attached, is_started, start, stop};
 
 /// Makes the ports lead to the container.
 pub(super) fn add(all: &HostPorts) -> Result<(), Error> {
@@ -72,7 +72,7 @@ fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, E
         .map(|ports| ports.find(at))
         .transpose()?
         .flatten();
-    let fact = |Shown { to, owner }| HostPortFact {
+    let fact = |LoopbackPort { to, owner }| HostPortFact {
         to: Some(to),
         holder: kernel.holder(&owner),
         owner,

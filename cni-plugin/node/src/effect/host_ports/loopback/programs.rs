@@ -8,7 +8,9 @@
 use super::super::ebpf::programs::{addr_of, address};
 use crate::sys::bpf::link;
 use crate::sys::bpf::made::{CONNECT6, GETPEERNAME6, RECVMSG6, SENDMSG6};
-use crate::sys::bpf::object::{HASH, Kind, LRU_HASH, Map, NO_PREALLOC, fnv, load_as, pin, pinned};
+use crate::sys::bpf::object::{
+    HASH, LRU_HASH, Map, NO_PREALLOC, ProgramKind, fnv, load_as, pin, pinned,
+};
 use crate::sys::bpf::owned::{Owned, owner_of};
 use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::sys::{cgroup, netns};
@@ -69,11 +71,11 @@ const PROGRAMS: [Program; 4] = [
     },
 ];
 
-fn kind(attach_type: u32) -> Kind {
-    Kind {
+fn kind(attach_type: u32) -> ProgramKind {
+    ProgramKind {
         prog_type: SOCK_ADDR,
         attach_type,
-        ..Kind::default()
+        ..ProgramKind::default()
     }
 }
 
@@ -96,7 +98,7 @@ impl Program {
 
 /// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct LoopbackPort {
     /// In the container.
     pub(crate) to: SocketAddr,
     /// Network, container id and interface.
@@ -121,7 +123,7 @@ impl Ports {
     }
 
     /// Target and owner of a port; none where nobody has it.
-    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<Shown>, Errno> {
+    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<LoopbackPort>, Errno> {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
 
@@ -266,8 +268,8 @@ impl Owned for Target {
     }
 }
 
-fn shown(target: &Target) -> Shown {
-    Shown {
+fn shown(target: &Target) -> LoopbackPort {
+    LoopbackPort {
         to: SocketAddr::new(addr_of(target.addr), u16::from_be(target.port)),
         owner: target.owner_text(),
     }
@@ -295,7 +297,7 @@ mod tests {
             (target.netns, shown(&target)),
             (
                 7,
-                Shown {
+                LoopbackPort {
                     to,
                     owner: "net 4f1c eth0".to_owned()
                 }

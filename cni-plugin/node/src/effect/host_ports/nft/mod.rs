@@ -51,7 +51,7 @@ use crate::sys::nft::batch::{Family, Means};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::{Element, element};
 use crate::sys::nft::{
-    Spot, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those,
+    ElementKey, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those,
 };
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
@@ -81,7 +81,7 @@ fn map_of(at: &Entrance) -> &'static str {
 
 /// An entrance as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct NftPort {
     /// Target of the redirect.
     pub to: Option<SocketAddr>,
     /// Network, container id and interface.
@@ -89,12 +89,12 @@ pub struct Shown {
 }
 
 /// Target and owner of a host port; `None` where nobody has it.
-pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelError> {
+pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<NftPort>, KernelError> {
     let found = element(socket, Family::Inet, map_of(at), &key(at))?;
     if at.conditional
         && owner_of(
             socket,
-            &Spot {
+            &ElementKey {
                 set: conditional::map_of(at),
                 key: key(at),
             },
@@ -103,7 +103,7 @@ pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<Shown>, KernelE
     {
         return Ok(None);
     }
-    Ok(found.map(|Element { data, comment, .. }| Shown {
+    Ok(found.map(|Element { data, comment, .. }| NftPort {
         to: parse_target(&data),
         owner: comment,
     }))
@@ -119,13 +119,13 @@ pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
 /// any more.
 pub(crate) fn add_in_place_of(
     socket: &mut Socket,
-    gone: &[Spot],
+    gone: &[ElementKey],
     what: &HostPorts,
 ) -> Result<(), KernelError> {
     let is_conditional = what.ports.iter().any(|port| port.at.conditional);
     let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
         batch(|b| {
-            for Spot { set, key } in gone {
+            for ElementKey { set, key } in gone {
                 b.del_element(set, key);
             }
             if has_base {
@@ -140,7 +140,7 @@ pub(crate) fn add_in_place_of(
                     .for_each(|target| add_subnet(b, target.rewrite));
                 conditional::add_chains(b, what);
             }
-            for (Spot { set, key }, means) in elements_of(what) {
+            for (ElementKey { set, key }, means) in elements_of(what) {
                 b.add_element(set, &key, &means, &what.owner);
             }
         })
@@ -163,13 +163,13 @@ pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelEr
 }
 
 /// The elements that are there, whoever has them.
-pub(crate) fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
-    those(socket, spots(what), |_| true)
+pub(crate) fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<ElementKey>, KernelError> {
+    those(socket, keys(what), |_| true)
 }
 
 /// The elements that are still this owner's.
-pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<Spot>, KernelError> {
-    those(socket, spots(what), |owner| owner == what.owner)
+pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<ElementKey>, KernelError> {
+    those(socket, keys(what), |owner| owner == what.owner)
 }
 
 /// Ends all of an owner's.
@@ -188,16 +188,16 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     )
 }
 
-fn spots(what: &HostPorts) -> impl Iterator<Item = Spot> {
-    elements_of(what).into_iter().map(|(spot, _)| spot)
+fn keys(what: &HostPorts) -> impl Iterator<Item = ElementKey> {
+    elements_of(what).into_iter().map(|(key, _)| key)
 }
 
 /// Each element and what its map says of it.
-fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
+fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
     let port = |HostPort { at, to }: &HostPort| {
         let target = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
         (
-            Spot {
+            ElementKey {
                 set: map_of(at),
                 key: key(at),
             },
@@ -213,7 +213,7 @@ fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
     all.extend(conditional.map(|at| {
         let chain = conditional::chain(&at, &what.conditions);
         (
-            Spot {
+            ElementKey {
                 set: conditional::map_of(&at),
                 key: key(&at),
             },
@@ -234,7 +234,7 @@ fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
             conditional: false,
         };
         (
-            Spot {
+            ElementKey {
                 set: Ip::of(to.ip()).one(LED),
                 key: key(&at),
             },
@@ -245,7 +245,7 @@ fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
         let (ip, key) = (Ip::of(*addr), bytes(*addr));
         if *rewrite == Rewrite::Own {
             all.push((
-                Spot {
+                ElementKey {
                     set: ip.one(OWN),
                     key: [key.clone(), key.clone()].concat(),
                 },
@@ -253,7 +253,7 @@ fn elements_of(what: &HostPorts) -> Vec<(Spot, Means)> {
             ));
         }
         all.push((
-            Spot {
+            ElementKey {
                 set: ip.one(SOURCE),
                 key,
             },

@@ -12,7 +12,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 /// A wait of exactly the seconds that are meant.
-fn dice() -> u64 {
+fn rng() -> u64 {
     0x1234_5678_0000_06f8
 }
 
@@ -24,7 +24,7 @@ fn client(wish: Option<Ipv4Addr>) -> Client {
         request: vec![3, 1],
         broadcast: false,
     };
-    Client::new(identity, Limits::default(), wish, at(100), &mut dice)
+    Client::new(identity, Limits::default(), wish, at(100), &mut rng)
 }
 
 /// The one packet among events, read: its message, sender, receiver and link's receiver.
@@ -56,7 +56,7 @@ fn parts(packet: &Packet) -> (Message, Ipv4Addr, Ipv4Addr, Option<Mac>) {
     )
 }
 
-fn answer(to: &Message, kind: Kind, options: &[(u8, &[u8])]) -> Message {
+fn answer(to: &Message, kind: MessageType, options: &[(u8, &[u8])]) -> Message {
     let mut message = Message::new(kind, to.xid, MAC);
     (message.is_reply, message.yiaddr) = (true, ADDRESS);
     message.options.push((SERVER_ID, SERVER.octets().to_vec()));
@@ -70,7 +70,7 @@ fn answer(to: &Message, kind: Kind, options: &[(u8, &[u8])]) -> Message {
 fn ack(to: &Message) -> Message {
     answer(
         to,
-        Kind::Ack,
+        MessageType::Ack,
         &[
             (LEASE_TIME, &[0, 0, 0, 100]),
             (SUBNET_MASK, &[255, 255, 255, 0]),
@@ -81,15 +81,15 @@ fn ack(to: &Message) -> Message {
 /// A client with such a lease since second 100.
 fn bound() -> Client {
     let mut client = client(None);
-    let (discover, ..) = sent(&client.tick(at(100), &mut dice));
+    let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     let (request, ..) = sent(&client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
-        &mut dice,
+        &mut rng,
     ));
     assert_eq!(
-        client.take(&ack(&request), SERVER_MAC, at(100), &mut dice),
+        client.take(&ack(&request), SERVER_MAC, at(100), &mut rng),
         [Event::Bound]
     );
     client
@@ -98,20 +98,20 @@ fn bound() -> Client {
 /// Runs the clock until there are events.
 fn next(client: &mut Client) -> (Duration, Vec<Event>) {
     let now = client.next().expect("something to do");
-    (now, client.tick(now, &mut dice))
+    (now, client.tick(now, &mut rng))
 }
 
 #[test]
 fn four_messages_make_a_lease() {
     let mut client = client(Some(ADDRESS));
-    let (discover, from, to, mac) = sent(&client.tick(at(100), &mut dice));
+    let (discover, from, to, mac) = sent(&client.tick(at(100), &mut rng));
     assert_eq!(
         (from, to, mac),
         (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, None)
     );
     assert_eq!(
         (discover.kind(), discover.mac, discover.xid),
-        (Some(Kind::Discover), MAC, 0x1234_5678)
+        (Some(MessageType::Discover), MAC, 0x1234_5678)
     );
     assert_eq!(discover.addresses(REQUESTED_ADDRESS), [ADDRESS]);
     assert_eq!(
@@ -119,14 +119,14 @@ fn four_messages_make_a_lease() {
         (Some(vec![0, b'x']), Some(b"web".to_vec()))
     );
     assert_eq!(discover.get(REQUEST_LIST), Some(vec![3, 1]));
-    let offer = answer(&discover, Kind::Offer, &[]);
-    let (request, from, to, _) = sent(&client.take(&offer, SERVER_MAC, at(101), &mut dice));
+    let offer = answer(&discover, MessageType::Offer, &[]);
+    let (request, from, to, _) = sent(&client.take(&offer, SERVER_MAC, at(101), &mut rng));
     assert_eq!(
         (from, to, request.kind()),
         (
             Ipv4Addr::UNSPECIFIED,
             Ipv4Addr::BROADCAST,
-            Some(Kind::Request)
+            Some(MessageType::Request)
         )
     );
     assert_eq!(
@@ -138,7 +138,7 @@ fn four_messages_make_a_lease() {
     );
     assert_eq!(client.lease(), None);
     assert_eq!(
-        client.take(&ack(&request), SERVER_MAC, at(101), &mut dice),
+        client.take(&ack(&request), SERVER_MAC, at(101), &mut rng),
         [Event::Bound]
     );
     let lease = client.lease().expect("a lease");
@@ -152,8 +152,8 @@ fn four_messages_make_a_lease() {
 #[test]
 fn answers_to_others_are_not_heard() {
     let mut client = client(None);
-    let (discover, ..) = sent(&client.tick(at(100), &mut dice));
-    let offer = answer(&discover, Kind::Offer, &[]);
+    let (discover, ..) = sent(&client.tick(at(100), &mut rng));
+    let offer = answer(&discover, MessageType::Offer, &[]);
     let other = |change: &dyn Fn(&mut Message)| {
         let mut message = offer.clone();
         change(&mut message);
@@ -164,18 +164,18 @@ fn answers_to_others_are_not_heard() {
         other(&|message| message.mac = SERVER_MAC),
         other(&|message| message.is_reply = false),
         other(&|message| message.options.retain(|(code, _)| *code != SERVER_ID)),
-        answer(&discover, Kind::Ack, &[]),
+        answer(&discover, MessageType::Ack, &[]),
     ];
     for message in others {
         assert_eq!(
-            client.take(&message, SERVER_MAC, at(100), &mut dice),
+            client.take(&message, SERVER_MAC, at(100), &mut rng),
             [],
             "{message:?}"
         );
     }
     assert!(
         !client
-            .take(&offer, SERVER_MAC, at(100), &mut dice)
+            .take(&offer, SERVER_MAC, at(100), &mut rng)
             .is_empty()
     );
 }
@@ -201,24 +201,24 @@ fn without_an_answer_it_gives_up_in_time() {
 #[test]
 fn an_offer_that_nobody_confirms_is_dropped_for_another() {
     let mut client = client(None);
-    let (discover, ..) = sent(&client.tick(at(100), &mut dice));
+    let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
-        &mut dice,
+        &mut rng,
     );
     let kinds: Vec<_> = (0..6)
         .map(|_| next(&mut client))
         .map(|(now, events)| (now, sent(&events).0.kind()))
         .collect();
-    let request = |second| (at(second), Some(Kind::Request));
+    let request = |second| (at(second), Some(MessageType::Request));
     let expected = [
         request(102),
         request(104),
         request(106),
         request(108),
-        (at(110), Some(Kind::Discover)),
+        (at(110), Some(MessageType::Discover)),
     ];
     assert_eq!(kinds[..5], expected);
 }
@@ -232,13 +232,16 @@ fn a_lease_is_prolonged_by_its_server_at_half_time() {
         (now, from, to, mac),
         (at(150), ADDRESS, SERVER, Some(SERVER_MAC))
     );
-    assert_eq!((renew.kind(), renew.ciaddr), (Some(Kind::Request), ADDRESS));
+    assert_eq!(
+        (renew.kind(), renew.ciaddr),
+        (Some(MessageType::Request), ADDRESS)
+    );
     assert_eq!(
         (renew.get(SERVER_ID), renew.get(REQUESTED_ADDRESS)),
         (None, None)
     );
     assert_eq!(
-        client.take(&ack(&renew), SERVER_MAC, at(151), &mut dice),
+        client.take(&ack(&renew), SERVER_MAC, at(151), &mut rng),
         [Event::Bound]
     );
     assert_eq!(client.next(), Some(at(201)));
@@ -258,7 +261,7 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
             let (discover, from, ..) = sent(&events[1..]);
             assert_eq!(
                 (discover.kind(), from),
-                (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED)
+                (Some(MessageType::Discover), Ipv4Addr::UNSPECIFIED)
             );
             assert_eq!(discover.addresses(REQUESTED_ADDRESS), [ADDRESS]);
             break;
@@ -288,10 +291,10 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
     let mut client = bound();
     let (renew, ..) = sent(&next(&mut client).1);
     let events = client.take(
-        &answer(&renew, Kind::Nak, &[]),
+        &answer(&renew, MessageType::Nak, &[]),
         SERVER_MAC,
         at(151),
-        &mut dice,
+        &mut rng,
     );
     assert!(
         matches!(&events[..], [Event::Lost(lease, "the server refused it"), ..] if lease.address == ADDRESS)
@@ -299,7 +302,7 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
     let (discover, from, ..) = sent(&events[1..]);
     assert_eq!(
         (discover.kind(), from),
-        (Some(Kind::Discover), Ipv4Addr::UNSPECIFIED)
+        (Some(MessageType::Discover), Ipv4Addr::UNSPECIFIED)
     );
     assert_eq!(discover.get(REQUESTED_ADDRESS), None);
     assert_eq!(client.lease(), None);
@@ -308,66 +311,66 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
 #[test]
 fn a_refused_request_is_no_loop_without_a_pause() {
     let mut client = client(Some(ADDRESS));
-    let (discover, ..) = sent(&client.tick(at(100), &mut dice));
+    let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     let (request, ..) = sent(&client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
-        &mut dice,
+        &mut rng,
     ));
     assert_eq!(
         client.take(
-            &answer(&request, Kind::Nak, &[]),
+            &answer(&request, MessageType::Nak, &[]),
             SERVER_MAC,
             at(100),
-            &mut dice
+            &mut rng
         ),
         []
     );
     let (now, events) = next(&mut client);
     assert_eq!(
         (now, sent(&events).0.kind()),
-        (at(102), Some(Kind::Discover))
+        (at(102), Some(MessageType::Discover))
     );
 }
 
 #[test]
 fn a_release_goes_from_the_address_to_its_server() {
     let mut client = bound();
-    let (release, from, to, mac) = parts(&client.release(&mut dice).expect("a lease"));
+    let (release, from, to, mac) = parts(&client.release(&mut rng).expect("a lease"));
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
     assert_eq!(
         (release.kind(), release.ciaddr),
-        (Some(Kind::Release), ADDRESS)
+        (Some(MessageType::Release), ADDRESS)
     );
     assert_eq!(
         (release.addresses(SERVER_ID), release.get(61)),
         (vec![SERVER], Some(vec![0, b'x']))
     );
     assert_eq!((release.get(12), release.get(REQUEST_LIST)), (None, None));
-    assert_eq!((client.next(), client.release(&mut dice)), (None, None));
+    assert_eq!((client.next(), client.release(&mut rng)), (None, None));
 }
 
 #[test]
 fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
     let mut client = client(None);
     assert_eq!(
-        client.clone().release(&mut dice),
+        client.clone().release(&mut rng),
         None,
         "nothing is asked for"
     );
-    let (discover, ..) = sent(&client.tick(at(100), &mut dice));
+    let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     drop(client.take(
-        &answer(&discover, Kind::Offer, &[]),
+        &answer(&discover, MessageType::Offer, &[]),
         SERVER_MAC,
         at(100),
-        &mut dice,
+        &mut rng,
     ));
-    let (release, from, to, mac) = parts(&client.release(&mut dice).expect("an offer"));
+    let (release, from, to, mac) = parts(&client.release(&mut rng).expect("an offer"));
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
     assert_eq!(
         (release.kind(), release.ciaddr),
-        (Some(Kind::Release), ADDRESS)
+        (Some(MessageType::Release), ADDRESS)
     );
 }
 
@@ -376,16 +379,16 @@ fn a_client_that_resumes_goes_on_where_the_lease_stands() {
     let lease = bound().lease().expect("a lease").clone();
     let resume = || Client::resume(client(None).protocol, Limits::default(), lease.clone());
     assert_eq!(
-        (resume().next(), resume().tick(at(149), &mut dice)),
+        (resume().next(), resume().tick(at(149), &mut rng)),
         (Some(at(150)), Vec::new())
     );
-    assert_eq!(sent(&resume().tick(at(160), &mut dice)).2, SERVER);
+    assert_eq!(sent(&resume().tick(at(160), &mut rng)).2, SERVER);
     assert_eq!(
-        sent(&resume().tick(at(190), &mut dice)).2,
+        sent(&resume().tick(at(190), &mut rng)).2,
         Ipv4Addr::BROADCAST
     );
     assert!(matches!(
-        resume().tick(at(200), &mut dice)[..],
+        resume().tick(at(200), &mut rng)[..],
         [Event::Lost(..), Event::Send(_)]
     ));
 }
@@ -393,7 +396,7 @@ fn a_client_that_resumes_goes_on_where_the_lease_stands() {
 #[test]
 fn a_packet_that_could_not_be_sent_is_tried_again_in_a_moment() {
     let mut client = client(None);
-    client.tick(at(100), &mut dice);
+    client.tick(at(100), &mut rng);
     client.hold(at(100));
     assert_eq!(client.next(), Some(at(100) + Duration::from_millis(100)));
 }

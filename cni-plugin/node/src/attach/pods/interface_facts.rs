@@ -16,14 +16,14 @@ const MAIN: u32 = 254;
 
 /// A pod's interfaces and routes, as far as nobody said.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct InterfaceFacts {
     /// The MTU of each network's interface.
     mtus: Vec<Option<u32>>,
     /// True if no network gave the pod a default route.
     lacks_default_route: bool,
 }
 
-impl Seen {
+impl InterfaceFacts {
     /// Looks at the container of these networks.
     pub(super) fn of(
         networks: &[OfNetwork],

@@ -1,23 +1,23 @@
 //! Addresses on a node that has no IPv6: the IPv4 half of what an IPAM would give.
 
-use super::chain::From;
-use super::invocation::Place;
+use super::chain::AddressSource;
+use super::invocation::PluginIndex;
 use crate::ipam::Ipam;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::{Claim, Lease};
 
 /// Question for addresses.
 #[derive(Debug)]
-pub struct Ask<'a> {
+pub struct LeaseRequest<'a> {
     /// The plugin that wants them.
-    pub place: Place,
+    pub place: PluginIndex,
     /// The result so far.
     pub prev: Option<&'a AddResult>,
     /// The reason why there is to be no IPv6 among them; `None` where there may be.
     pub no_ipv6: Option<String>,
 }
 
-impl Ask<'_> {
+impl LeaseRequest<'_> {
     /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of
     /// these is reserved then.
     pub fn lease(
@@ -42,7 +42,11 @@ impl Ask<'_> {
 
     /// Takes IPv6 out of a lease where there is to be none, since an IPAM that is another program
     /// may have given it. Also returns a warning for the operator.
-    pub fn left_of(&self, from: &From, mut lease: Lease) -> Result<(Lease, Option<String>), Error> {
+    pub fn left_of(
+        &self,
+        from: &AddressSource,
+        mut lease: Lease,
+    ) -> Result<(Lease, Option<String>), Error> {
         let Some(why) = &self.no_ipv6 else {
             return Ok((lease, None));
         };
@@ -52,7 +56,7 @@ impl Ask<'_> {
         if given > 0 && lease.ips.is_empty() {
             return Err(nothing_left(why));
         }
-        let is_less = matches!(from, From::Ours(_)) || lease.ips.len() < given;
+        let is_less = matches!(from, AddressSource::Ours(_)) || lease.ips.len() < given;
         let warning = || {
             format!("this node has no IPv6 ({why}): the container gets its IPv4 addresses alone")
         };

@@ -5,7 +5,7 @@
 //! node's addresses and routes, sysctls. Rules and queues each makes in its own way, and the
 //! container's addresses and routes later plugins may have moved.
 
-use super::chain::{From, Work};
+use super::chain::{AddressSource, Runner};
 use super::invocation::{self, Wanted};
 use crate::apply::host::Host;
 use braid_core::cni::{AddResult, Error, IpConfig};
@@ -27,14 +27,14 @@ pub(super) fn steps(
     let call = invocation::call(wanted, &sandbox, Some(prev)).with_told_host_end();
     let mut steps = Vec::new();
     for item in &chain.items {
-        let Work::Native(plugin) = &item.work else {
+        let Runner::Native(plugin) = &item.work else {
             continue;
         };
-        if !plugin.is_told() {
+        if !plugin.is_reconstructible() {
             continue;
         }
-        let lease =
-            (!matches!(item.addresses, From::Nobody)).then(|| lease(prev, &attachment.ifname));
+        let lease = (!matches!(item.addresses, AddressSource::Nobody))
+            .then(|| lease(prev, &attachment.ifname));
         let mut needs = plugin.needs(&call);
         needs.extend(lease.iter().flat_map(|lease| plugin.needs_of(lease)));
         let facts = host.observe(&needs)?;

@@ -19,10 +19,10 @@
 use super::addrs::HOOK_FORWARD;
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use crate::sys::nft::TABLE;
-use crate::sys::nft::batch::{Batch, Family, Place, SUBSYS};
+use crate::sys::nft::batch::{Batch, Family, RulePosition, SUBSYS};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::read::{Rule, rules};
-use crate::{Cause, Doing};
+use crate::{Cause, Context};
 use braid_core::plan::thing::firewall::MARK as BIT;
 use nix::errno::Errno;
 use std::net::IpAddr;
@@ -95,7 +95,12 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ca
     ) in droppers(socket, addrs, &chains)?
     {
         let mut batch = Batch::new(*family, table.clone());
-        batch.commented_rule(name, last.map_or(Place::Last, Place::Before), COMMENT, pass);
+        batch.commented_rule(
+            name,
+            last.map_or(RulePosition::Last, RulePosition::Before),
+            COMMENT,
+            pass,
+        );
         match batch.send(socket) {
             // Somebody took it away meanwhile.
             Err(err) if err.errno == Errno::ENOENT => {}
@@ -127,17 +132,17 @@ fn open_iptables(
     }
     batch.shared_chain(CNI).shared_chain(admin);
     if !jumps_to(&forward, CNI) {
-        batch.commented_rule(FORWARD, Place::First, CNI_COMMENT, |rule| {
+        batch.commented_rule(FORWARD, RulePosition::First, CNI_COMMENT, |rule| {
             rule.count().decide(Verdict::Jump(CNI));
         });
     }
     if !jumps_to(&cni, admin) {
-        batch.commented_rule(CNI, Place::First, ADMIN_COMMENT, |rule| {
+        batch.commented_rule(CNI, RulePosition::First, ADMIN_COMMENT, |rule| {
             rule.count().decide(Verdict::Jump(admin));
         });
     }
     if !cni.iter().any(is_gate) {
-        batch.commented_rule(CNI, Place::Last, COMMENT, pass);
+        batch.commented_rule(CNI, RulePosition::Last, COMMENT, pass);
     }
     Ok(batch)
 }

@@ -18,7 +18,7 @@ fn answer(status: u16, is_object: bool, is_uid: bool) -> Failure {
     }
 }
 
-fn line(ask: &Ask) -> String {
+fn line(ask: &ApiRequest) -> String {
     format!(
         "{} {} {}",
         ask.request.method(),
@@ -31,11 +31,11 @@ fn line(ask: &Ask) -> String {
 fn a_request_names_its_object_and_changes_one_thing() {
     let web = name("shop", "web-0");
     assert_eq!(
-        line(&Ask::get(Kind::Pod, &web).unwrap()),
+        line(&ApiRequest::get(ObjectKind::Pod, &web).unwrap()),
         "GET /api/v1/namespaces/shop/pods/web-0 "
     );
     assert_eq!(
-        line(&Ask::get(Kind::Nad, &web).unwrap()),
+        line(&ApiRequest::get(ObjectKind::Nad, &web).unwrap()),
         "GET /apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/web-0 "
     );
     let [network, interface] = ["n", "net1"].map(String::from);
@@ -49,7 +49,7 @@ fn a_request_names_its_object_and_changes_one_thing() {
         owner_pod: Some("web-0".into()),
         conditions: vec![],
     };
-    let fill = Ask::fill(&claim).unwrap();
+    let fill = ApiRequest::fill(&claim).unwrap();
     assert!(fill.is_of_version);
     assert_eq!(
         line(&fill),
@@ -58,16 +58,16 @@ fn a_request_names_its_object_and_changes_one_thing() {
          \"ownerPod\":{\"name\":\"web-0\"}}}"
     );
     assert_eq!(
-        line(&Ask::slices("n-1.x", "nic.example", "abc").unwrap()),
+        line(&ApiRequest::slices("n-1.x", "nic.example", "abc").unwrap()),
         "GET /apis/resource.k8s.io/v1/resourceslices?limit=500\
          &fieldSelector=spec.nodeName%3Dn-1.x%2Cspec.driver%3Dnic.example&continue=abc "
     );
-    assert!(Ask::slices("n", "a,spec.nodeName=b", "").is_err());
+    assert!(ApiRequest::slices("n", "a,spec.nodeName=b", "").is_err());
     assert_eq!(
-        line(&Ask::list(Kind::Claim, "").unwrap()),
+        line(&ApiRequest::list(ObjectKind::Claim, "").unwrap()),
         "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500 "
     );
-    let next = Ask::list(Kind::Claim, "abc").unwrap();
+    let next = ApiRequest::list(ObjectKind::Claim, "abc").unwrap();
     assert_eq!(
         line(&next),
         "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500&continue=abc "
@@ -77,7 +77,7 @@ fn a_request_names_its_object_and_changes_one_thing() {
         reason: "R",
         message: "m".into(),
     };
-    let event = Ask::tell(&name("shop", "web-0"), "u1", &event).unwrap();
+    let event = ApiRequest::tell(&name("shop", "web-0"), "u1", &event).unwrap();
     assert!(
         line(&event).starts_with("POST /apis/events.k8s.io/v1/namespaces/shop/events {")
             && !event.is_repeated
@@ -101,7 +101,7 @@ fn an_annotation_is_set_over_the_value_that_was_read() {
         let ops = [("test", before), ("add", after)]
             .map(|(op, value)| format!(r#"{{"op":"{op}","path":"{path}","value":{value}}}"#));
         assert_eq!(
-            line(&Ask::annotate(&web, "u1", ("a/b", "\"v\""), &present).unwrap()),
+            line(&ApiRequest::annotate(&web, "u1", ("a/b", "\"v\""), &present).unwrap()),
             format!(
                 "PATCH /api/v1/namespaces/shop/pods/web-0/status [{uid},{},{}]",
                 ops[0], ops[1]
@@ -128,19 +128,19 @@ fn a_name_that_could_lead_to_another_object_is_refused() {
         &long,
     ] {
         for name in [name("default", wrong), name(wrong, "web")] {
-            let refused = Ask::get(Kind::Nad, &name).map(|ask| line(&ask));
+            let refused = ApiRequest::get(ObjectKind::Nad, &name).map(|ask| line(&ask));
             assert!(
                 matches!(refused, Err(SourceError::Lasting { .. })),
                 "{name:?}: {refused:?}"
             );
         }
     }
-    assert!(Ask::get(Kind::Pod, &name("kube-system", "a.b-0")).is_ok());
+    assert!(ApiRequest::get(ObjectKind::Pod, &name("kube-system", "a.b-0")).is_ok());
 }
 
 #[test]
 fn a_failure_is_told_with_verb_object_status_and_the_servers_words() {
-    let get = Ask::get(Kind::Pod, &name("a", "b")).unwrap();
+    let get = ApiRequest::get(ObjectKind::Pod, &name("a", "b")).unwrap();
     let lasting = |why: &str| SourceError::Lasting { why: why.into() };
     let passing = |why: &str| SourceError::Passing { why: why.into() };
     assert_eq!(
@@ -170,11 +170,11 @@ fn a_failure_is_told_with_verb_object_status_and_the_servers_words() {
 
 #[test]
 fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
-    let what = |ask: &Ask, failure| match ask.failed(failure, 1) {
+    let what = |ask: &ApiRequest, failure| match ask.failed(failure, 1) {
         SourceError::NotFound { what } => what,
         other @ (SourceError::Passing { .. } | SourceError::Lasting { .. }) => panic!("{other:?}"),
     };
-    let nad = Ask::get(Kind::Nad, &name("a", "b")).unwrap();
+    let nad = ApiRequest::get(ObjectKind::Nad, &name("a", "b")).unwrap();
     assert_eq!(
         what(&nad, answer(404, true, false)),
         "NetworkAttachmentDefinition a/b"
@@ -183,7 +183,8 @@ fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
         what(&nad, answer(404, false, false)),
         "NetworkAttachmentDefinition a/b (or its kind: are the CRDs applied?)"
     );
-    let annotate = Ask::annotate(&name("a", "b"), "u1", ("k", "v"), &BTreeMap::new()).unwrap();
+    let annotate =
+        ApiRequest::annotate(&name("a", "b"), "u1", ("k", "v"), &BTreeMap::new()).unwrap();
     assert_eq!(
         what(&annotate, answer(422, true, true)),
         "pod a/b with uid u1"
@@ -197,7 +198,7 @@ fn an_answer_that_cant_be_read_is_not_repeated_to_the_reader() {
         br#"{"metadata": {}, "spec": {"config": {"psk": "canary"}}}"#,
     )
     .unwrap_err();
-    let ask = Ask::get(Kind::Nad, &name("a", "b")).unwrap();
+    let ask = ApiRequest::get(ObjectKind::Nad, &name("a", "b")).unwrap();
     let why = "get NetworkAttachmentDefinition a/b: the answer can't be read: line 1 column 36";
     assert_eq!(
         ask.unreadable(&err),

@@ -5,7 +5,7 @@
 //! a lease names its own.
 
 use super::leases::{folders, network_of};
-use super::liveness::Known;
+use super::liveness::NodeState;
 use super::orphans::{self, sweep};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::host_local;
@@ -81,7 +81,7 @@ impl<'a> Unowned<'a> {
         // An address is free after its link is gone.
         for folder in folders(&records, machine.root()) {
             let network = network_of(&folder);
-            let known = Known::of(machine.root(), &network);
+            let known = NodeState::of(machine.root(), &network);
             let is_its =
                 |lease: &_| owner_of(lease, &network).is_some_and(|owner| self.has(&owner));
             errors.extend(host_local::free(&folder, is_its, known.host()).err());

@@ -1,10 +1,10 @@
 //! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the
 //! record, to be tried again.
 
-use super::chain::{From, Work};
+use super::chain::{AddressSource, Runner};
 use super::device_file;
-use super::invocation::{Place, Wanted, call, is_foreign, places};
-use super::liveness::Known;
+use super::invocation::{PluginIndex, Wanted, call, is_foreign, places};
+use super::liveness::NodeState;
 use crate::apply::executor::OnError;
 use crate::apply::host::Host;
 use crate::store::record::{Attached, Record};
@@ -19,22 +19,22 @@ use std::ops::Range;
 
 /// A call whose attachments are taken back.
 #[derive(Debug)]
-pub struct TakeBack<'a> {
+pub struct Teardown<'a> {
     /// The attachments, as the record has them.
     pub wanted: &'a [Wanted],
     /// The record of what was done; less and less of it. Names alone say what there is to undo
     /// where there is none.
     pub record: Option<Record>,
     /// Foreign plugins are told the result of the ADD.
-    pub is_told: bool,
+    pub is_reconstructible: bool,
 }
 
-impl TakeBack<'_> {
+impl Teardown<'_> {
     /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever
     /// network they are of. Goes on after each failure.
     pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
         let all = places(self.wanted);
-        let owed: Vec<Place> = all
+        let owed: Vec<PluginIndex> = all
             .iter()
             .copied()
             .filter(|place| self.is_owed(*place))
@@ -42,8 +42,8 @@ impl TakeBack<'_> {
         let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), all.len());
         while end > 0 {
             let start = self.neighbours(&all, end);
-            let is_owed = |place: &&Place| owed.contains(place);
-            let mut early: Vec<(Place, Result<(), Error>)> = Vec::new();
+            let is_owed = |place: &&PluginIndex| owed.contains(place);
+            let mut early: Vec<(PluginIndex, Result<(), Error>)> = Vec::new();
             for place in all[start..end]
                 .iter()
                 .rev()
@@ -95,13 +95,13 @@ impl TakeBack<'_> {
         errors
     }
 
-    fn is_through_link(&self, place: Place) -> bool {
+    fn is_through_link(&self, place: PluginIndex) -> bool {
         self.wanted[place.wanted].chain.items[place.item].is_through_link()
     }
 
     /// Takes the addresses at a place from its link, which has to stay until they are given back
     /// through it.
-    fn take_off(&self, place: Place, host: &mut dyn Host, errors: &mut Vec<Error>) {
+    fn take_off(&self, place: PluginIndex, host: &mut dyn Host, errors: &mut Vec<Error>) {
         let part = self
             .attached(place.wanted)
             .and_then(|attached| attached.parts.get(place.item));
@@ -134,7 +134,7 @@ impl TakeBack<'_> {
             .and_then(|record| record.attachments.get(at))
     }
 
-    fn is_owed(&self, place: Place) -> bool {
+    fn is_owed(&self, place: PluginIndex) -> bool {
         let left = self
             .attached(place.wanted)
             .and_then(|attached| attached.left.as_ref());
@@ -142,7 +142,7 @@ impl TakeBack<'_> {
     }
 
     /// The first of the native plugins that end at `end`, or the foreign one that does.
-    fn neighbours(&self, all: &[Place], end: usize) -> usize {
+    fn neighbours(&self, all: &[PluginIndex], end: usize) -> usize {
         let is_foreign = |at: usize| is_foreign(self.wanted, all[at]);
         let mut start = end - 1;
         while !is_foreign(end - 1) && start > 0 && !is_foreign(start - 1) {
@@ -155,7 +155,7 @@ impl TakeBack<'_> {
     /// steps that failed.
     fn undo_natives(
         &mut self,
-        places: &[Place],
+        places: &[PluginIndex],
         host: &mut dyn Host,
         errors: &mut Vec<Error>,
     ) -> Vec<Step> {
@@ -171,7 +171,7 @@ impl TakeBack<'_> {
         let steps = if self.knows_steps() {
             undo(&done)
         } else {
-            self.remnants(places)
+            self.teardown_without_record(places)
         };
         let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
@@ -205,9 +205,9 @@ impl TakeBack<'_> {
 
     /// The record's parts that belong to some neighbouring places, for each attachment. The runtime
     /// may have offered at ADD what made a chain longer.
-    fn parts(&self, places: &[Place]) -> Vec<(usize, Range<usize>)> {
-        let of = |places: &[Place]| {
-            let Place {
+    fn parts(&self, places: &[PluginIndex]) -> Vec<(usize, Range<usize>)> {
+        let of = |places: &[PluginIndex]| {
+            let PluginIndex {
                 wanted,
                 item: start,
             } = places[0];
@@ -228,14 +228,14 @@ impl TakeBack<'_> {
             .collect()
     }
 
-    fn remnants(&self, places: &[Place]) -> Vec<Step> {
+    fn teardown_without_record(&self, places: &[PluginIndex]) -> Vec<Step> {
         let mut steps = Vec::new();
-        for Place { wanted, item } in places.iter().rev() {
+        for PluginIndex { wanted, item } in places.iter().rev() {
             let wanted = &self.wanted[*wanted];
-            let Work::Native(plugin) = &wanted.chain.items[*item].work else {
+            let Runner::Native(plugin) = &wanted.chain.items[*item].work else {
                 continue;
             };
-            steps.extend(plugin.remnants(&call(wanted, "", self.prev(wanted))));
+            steps.extend(plugin.teardown_without_record(&call(wanted, "", self.prev(wanted))));
         }
         in_turn(steps)
     }
@@ -246,11 +246,11 @@ impl TakeBack<'_> {
             .conf
             .prev_result
             .as_ref()
-            .filter(|_| self.is_told)
+            .filter(|_| self.is_reconstructible)
     }
 
     /// True if a link of the plugin at a place could not be deleted or given back.
-    fn has_link(&self, place: Place, failed: &[Step]) -> bool {
+    fn has_link(&self, place: PluginIndex, failed: &[Step]) -> bool {
         match self.attached(place.wanted).filter(|_| self.knows_steps()) {
             Some(attached) => {
                 let left = attached.parts.get(place.item).into_iter().flatten();
@@ -266,20 +266,20 @@ impl TakeBack<'_> {
     /// Gives back what the plugin at a place got from others: its addresses, or all that a foreign
     /// plugin made. One that would start this program again has made nothing, unless an ADD had
     /// begun with it: it was another file then.
-    fn give_back(&self, place: Place, host: &mut dyn Host) -> Result<(), Error> {
+    fn give_back(&self, place: PluginIndex, host: &mut dyn Host) -> Result<(), Error> {
         let wanted = &self.wanted[place.wanted];
         let Wanted {
             chain, attachment, ..
         } = wanted;
         let item = &chain.items[place.item];
         let foreign = match (&item.work, &item.addresses) {
-            (Work::Foreign, _) => &item.conf.plugin,
-            (_, From::Foreign(ipam)) => ipam,
-            (_, From::Nobody) => return Ok(()),
+            (Runner::Foreign, _) => &item.conf.plugin,
+            (_, AddressSource::Foreign(ipam)) => ipam,
+            (_, AddressSource::Nobody) => return Ok(()),
             // They are the claim's.
-            (_, From::Ours(_)) if wanted.claim.is_some() => return Ok(()),
-            (_, From::Ours(ipam)) => {
-                let known = Known::of(host.root(), chain.network());
+            (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
+            (_, AddressSource::Ours(ipam)) => {
+                let known = NodeState::of(host.root(), chain.network());
                 return ipam
                     .release(&chain.owner(attachment), known.host_of(attachment))
                     .map(drop);

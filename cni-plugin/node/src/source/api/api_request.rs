@@ -21,7 +21,7 @@ const NAME_MAX: usize = 253;
 
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Pod,
     Nad,
     Claim,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Slice,
 }
 
-impl Kind {
+impl ObjectKind {
     /// Name of the kind in errors.
     fn name(self) -> &'static str {
         match self {
@@ -58,9 +58,9 @@ impl Kind {
 }
 
 /// A request that can be sent again.
-pub(super) struct Ask {
+pub(super) struct ApiRequest {
     verb: &'static str,
-    kind: Kind,
+    kind: ObjectKind,
     object: ObjectName,
     /// The uid that the object must have.
     uid: Option<String>,
@@ -71,9 +71,9 @@ pub(super) struct Ask {
     pub(super) request: Request<Vec<u8>>,
 }
 
-impl Ask {
+impl ApiRequest {
     /// The whole object: its metadata alone would lack a pod's resource claims.
-    pub(super) fn get(kind: Kind, object: &ObjectName) -> Result<Self, SourceError> {
+    pub(super) fn get(kind: ObjectKind, object: &ObjectName) -> Result<Self, SourceError> {
         Self::new("get", kind, object, "", None)
     }
 
@@ -81,16 +81,16 @@ impl Ask {
     pub(super) fn of_pod(pod: &ObjectName, uid: &str) -> Result<Self, SourceError> {
         Ok(Self {
             uid: Some(uid.to_owned()),
-            ..Self::get(Kind::Pod, pod)?
+            ..Self::get(ObjectKind::Pod, pod)?
         })
     }
 
     /// A page of all objects of a kind; the first one, or what another one says is the next.
-    pub(super) fn list(kind: Kind, next: &str) -> Result<Self, SourceError> {
+    pub(super) fn list(kind: ObjectKind, next: &str) -> Result<Self, SourceError> {
         Self::page(kind, METADATA, "", next)
     }
 
-    /// A page of the ResourceSlices of a node's driver, as [`Ask::list`].
+    /// A page of the ResourceSlices of a node's driver, as [`ApiRequest::list`].
     pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
         if !is_name(node) || !is_name(driver) {
             let why = format!(
@@ -99,10 +99,10 @@ impl Ask {
             return Err(SourceError::Lasting { why });
         }
         let of = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
-        Self::page(Kind::Slice, JSON, &of, next)
+        Self::page(ObjectKind::Slice, JSON, &of, next)
     }
 
-    fn page(kind: Kind, form: &str, of: &str, next: &str) -> Result<Self, SourceError> {
+    fn page(kind: ObjectKind, form: &str, of: &str, next: &str) -> Result<Self, SourceError> {
         let path = kind.folder(None);
         let from = if next.is_empty() {
             String::new()
@@ -142,13 +142,13 @@ impl Ask {
         let patch = object::annotation(uid, (key, value), present);
         Ok(Self {
             uid: Some(uid.to_owned()),
-            ..Self::new("patch", Kind::Pod, pod, "/status", Some(&patch))?
+            ..Self::new("patch", ObjectKind::Pod, pod, "/status", Some(&patch))?
         })
     }
 
     /// A whole pod with another annotation, by `pods/status`, in the version that it was read in.
     pub(super) fn put(pod: &ObjectName, uid: &str, body: &Value) -> Result<Self, SourceError> {
-        let ask = Self::new("update", Kind::Pod, pod, "/status", Some(body))?;
+        let ask = Self::new("update", ObjectKind::Pod, pod, "/status", Some(body))?;
         Ok(Self {
             uid: Some(uid.to_owned()),
             is_of_version: true,
@@ -161,7 +161,7 @@ impl Ask {
     pub(super) fn fill(claim: &IpamClaim) -> Result<Self, SourceError> {
         let ask = Self::new(
             "patch",
-            Kind::Claim,
+            ObjectKind::Claim,
             &claim.name,
             "/status",
             Some(&object::status_of_claim(claim)),
@@ -179,13 +179,13 @@ impl Ask {
         let event = object::event(pod, uid, event, node.trim(), Timestamp::now());
         Ok(Self {
             is_repeated: false,
-            ..Self::new("create", Kind::Event, pod, "", Some(&event))?
+            ..Self::new("create", ObjectKind::Event, pod, "", Some(&event))?
         })
     }
 
     fn new(
         verb: &'static str,
-        kind: Kind,
+        kind: ObjectKind,
         object: &ObjectName,
         subresource: &str,
         body: Option<&Value>,

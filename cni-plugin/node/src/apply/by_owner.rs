@@ -3,10 +3,10 @@
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
 use crate::kernel::Kernel;
-use crate::{Doing, Error};
+use crate::{Context, Error};
 use braid_core::cni::Owner;
 use braid_core::name::{IfName, Mac};
-use braid_core::plan::step::{Kind, Legacy, Step};
+use braid_core::plan::step::{Legacy, OwnedKind, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
 /// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held
@@ -40,15 +40,18 @@ pub(crate) fn steps(
     forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
     let owners = [
         (
-            Kind::Masquerades,
+            OwnedKind::Masquerades,
             masqueraded.into_iter().map(|(_, owner)| owner).collect(),
         ),
         (
-            Kind::HostPorts,
+            OwnedKind::HostPorts,
             host_ports::owners(kernel).unwrap_or_default(),
         ),
-        (Kind::Firewall, forwarded),
-        (Kind::XskGuards, xsk_guard::owners().unwrap_or_default()),
+        (OwnedKind::Firewall, forwarded),
+        (
+            OwnedKind::XskGuards,
+            xsk_guard::owners().unwrap_or_default(),
+        ),
     ];
     for (kind, owners) in owners {
         steps.extend(

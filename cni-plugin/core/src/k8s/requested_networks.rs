@@ -9,7 +9,7 @@ use crate::cni::Error;
 
 /// The networks that a pod asks for.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Asked {
+pub struct RequestedNetworks {
     /// The network in place of the cluster's default one.
     pub default: Option<Selection>,
     /// Further networks, in order.
@@ -18,7 +18,7 @@ pub struct Asked {
     pub invalid: Vec<Invalid>,
 }
 
-impl Asked {
+impl RequestedNetworks {
     /// Reads both annotations.
     pub fn of(pod: &Pod, settings: &Settings) -> Self {
         let mut asked = Self::default();
@@ -88,21 +88,21 @@ mod tests {
     #[test]
     fn a_pod_without_annotations_asks_for_nothing() {
         assert_eq!(
-            Asked::of(&pod(&[("other", "x")]), &settings("")),
-            Asked::default()
+            RequestedNetworks::of(&pod(&[("other", "x")]), &settings("")),
+            RequestedNetworks::default()
         );
         assert_eq!(
-            Asked::of(
+            RequestedNetworks::of(
                 &pod(&[(NETWORKS, ""), (DEFAULT_NETWORK, "")]),
                 &settings("")
             ),
-            Asked::default()
+            RequestedNetworks::default()
         );
     }
 
     #[test]
     fn s2_names_without_namespace_are_of_the_pods_namespace_or_of_multus() {
-        let asked = Asked::of(
+        let asked = RequestedNetworks::of(
             &pod(&[(NETWORKS, "a"), (DEFAULT_NETWORK, "d")]),
             &settings(r#","multusNamespace":"m""#),
         );
@@ -122,7 +122,7 @@ mod tests {
             (r#","invalidAnnotation":"ignore""#, true),
         ] {
             let settings = settings(keys);
-            let asked = Asked::of(&bad, &settings);
+            let asked = RequestedNetworks::of(&bad, &settings);
             assert_eq!((asked.networks.len(), asked.default.is_some()), (0, true));
             assert_eq!(asked.refuse_invalid(&settings).is_ok(), starts, "{keys}");
             let events: Vec<Event> = asked.events().collect();
@@ -156,7 +156,7 @@ mod tests {
             .flat_map(|key| values.iter().map(move |value| (key, value)))
         {
             let text = format!(r#"[{{"name":"a","{key}":{value}}}]"#);
-            let asked = Asked::of(
+            let asked = RequestedNetworks::of(
                 &pod(&[(NETWORKS, &text), (DEFAULT_NETWORK, &long)]),
                 &settings(""),
             );
