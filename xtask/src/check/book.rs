@@ -1,5 +1,5 @@
-//! The book: mdBook builds it, every link in the documentation has a target, and the lists in
-//! `docs/adding.md` name files that exist.
+//! The book: mdBook builds it, every link in the documentation has a target, and the files that it
+//! names exist.
 
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
@@ -17,7 +17,10 @@ const OTHER_PAGES: &[&str] = &[
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "bench/README.md",
     "deploy/README.md",
+    "ebpf/README.md",
+    "tests/README.md",
 ];
 /// The page that says which files a change touches.
 const ADDING: &str = "docs/adding.md";
@@ -30,7 +33,7 @@ type Pages = BTreeMap<String, String>;
 /// Checks links and paths, then builds the book into `target/book`.
 pub(super) fn check() -> Result<String> {
     let pages = read()?;
-    let faults = faults(&pages, &sh::root());
+    let faults = faults(&pages, &sources()?, &sh::root());
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
     build()?;
     Ok(format!("{} pages, target/book/index.html", pages.len()))
@@ -73,7 +76,7 @@ fn mdbook() -> Result<PathBuf> {
 /// Reads the pages of the book and those beside it.
 fn read() -> Result<Pages> {
     let mut paths: Vec<PathBuf> = OTHER_PAGES.iter().map(PathBuf::from).collect();
-    list(Path::new(BOOK), &mut paths)?;
+    list(Path::new(BOOK), "md", &mut paths)?;
     let read = |path: PathBuf| {
         let text = fs::read_to_string(sh::root().join(&path))
             .with_context(|| format!("read {}", path.display()))?;
@@ -82,24 +85,39 @@ fn read() -> Result<Pages> {
     paths.into_iter().map(read).collect()
 }
 
-/// The Markdown files below a folder of the checkout.
-fn list(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+/// The paths of all Rust files of the checkout.
+fn sources() -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for folder in ["bench", "cni-plugin", "ebpf", "tests", "xtask"] {
+        list(Path::new(folder), "rs", &mut paths)?;
+    }
+    Ok(paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect())
+}
+
+/// The files below a folder of the checkout whose names end in `.<ext>`; build products are left
+/// out.
+fn list(folder: &Path, ext: &str, paths: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(sh::root().join(folder));
     for entry in entries.with_context(|| format!("list {}", folder.display()))? {
         let entry = entry.with_context(|| format!("list {}", folder.display()))?;
         let path = folder.join(entry.file_name());
         if entry.path().is_dir() {
-            list(&path, paths)?;
-        } else if path.extension().is_some_and(|ext| ext == "md") {
+            if entry.file_name() != "target" {
+                list(&path, ext, paths)?;
+            }
+        } else if path.extension().is_some_and(|found| found == ext) {
             paths.push(path);
         }
     }
     Ok(())
 }
 
-/// Links without a target, paths of [`ADDING`] that do not exist, and pages missing from the table
-/// of contents, as `file:line: fault`.
-fn faults(pages: &Pages, root: &Path) -> Vec<String> {
+/// Links without a target, names of files that do not exist, and pages missing from the table of
+/// contents, as `file:line: fault`.
+fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in pages {
         for (line, target) in links(text) {
@@ -107,14 +125,16 @@ fn faults(pages: &Pages, root: &Path) -> Vec<String> {
                 faults.push(format!("{path}:{line}: {target}: {fault:#}"));
             }
         }
-    }
-    for (line, named) in pages
-        .get(ADDING)
-        .map(|text| paths(text))
-        .unwrap_or_default()
-    {
-        if !root.join(&named).exists() {
-            faults.push(format!("{ADDING}:{line}: {named} does not exist"));
+        for (line, named) in paths(text) {
+            let exists = match path.as_str() {
+                // It tells what was.
+                "CHANGELOG.md" => true,
+                ADDING => root.join(&named).exists(),
+                _ => !named.ends_with(".rs") || sources.iter().any(|file| is_end(file, &named)),
+            };
+            if !exists {
+                faults.push(format!("{path}:{line}: {named} does not exist"));
+            }
         }
     }
     let listed: BTreeSet<String> = (pages.get(SUMMARY).into_iter())
@@ -122,12 +142,15 @@ fn faults(pages: &Pages, root: &Path) -> Vec<String> {
         .filter_map(|(_, target)| beside(SUMMARY, &target))
         .collect();
     let in_book = |path: &&String| path.starts_with(BOOK) && *path != SUMMARY;
-    let unlisted = pages
-        .keys()
-        .filter(in_book)
-        .filter(|path| !listed.contains(*path));
+    let unlisted = (pages.keys().filter(in_book)).filter(|path| !listed.contains(*path));
     faults.extend(unlisted.map(|path| format!("{path}: {SUMMARY} does not list it")));
     faults
+}
+
+/// True if `end` is the end of a path, from a name on.
+fn is_end(path: &str, end: &str) -> bool {
+    let before = path.strip_suffix(end);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
 /// Checks that the target of a link on the page `from` exists.
@@ -260,7 +283,8 @@ mod tests {
 
     #[test]
     fn every_link_and_path_of_the_documentation_exists() {
-        let faults = faults(&read().expect("the pages"), &sh::root());
+        let (pages, sources) = (read().expect("pages"), sources().expect("files"));
+        let faults = faults(&pages, &sources, &sh::root());
         assert_eq!(faults, [""; 0], "{}", faults.join("\n"));
     }
 
@@ -325,7 +349,22 @@ mod tests {
             ("README.md", ""),
         ]);
         let expected = "docs/a.md: docs/SUMMARY.md does not list it";
-        assert_eq!(faults(&pages, root.path()), [expected]);
+        assert_eq!(faults(&pages, &[], root.path()), [expected]);
+    }
+
+    #[test]
+    fn a_page_may_name_a_file_by_the_end_of_its_path() {
+        let named = |text: &str| {
+            let pages = pages(&[("ARCHITECTURE.md", text), ("CHANGELOG.md", "`old.rs`")]);
+            faults(
+                &pages,
+                &["core/src/plan/order.rs".to_owned()],
+                Path::new("/"),
+            )
+        };
+        assert_eq!(named("`plan/order.rs` and `order.rs`"), [""; 0]);
+        let expected = "ARCHITECTURE.md:1: der.rs does not exist";
+        assert_eq!(named("`der.rs`"), [expected]);
     }
 
     #[test]
