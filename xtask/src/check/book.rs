@@ -108,11 +108,15 @@ fn list(folder: &Path, ext: &str, paths: &mut Vec<PathBuf>) -> Result<()> {
             if entry.file_name() != "target" {
                 list(&path, ext, paths)?;
             }
-        } else if path.extension().is_some_and(|found| found == ext) {
+        } else if has_ending(&path, ext) {
             paths.push(path);
         }
     }
     Ok(())
+}
+
+fn has_ending(path: impl AsRef<Path>, ext: &str) -> bool {
+    path.as_ref().extension().is_some_and(|found| found == ext)
 }
 
 /// Links without a target, names of files that do not exist, and pages missing from the table of
@@ -130,7 +134,7 @@ fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
                 // It tells what was.
                 "CHANGELOG.md" => true,
                 ADDING => root.join(&named).exists(),
-                _ => !named.ends_with(".rs") || sources.iter().any(|file| is_end(file, &named)),
+                _ => !has_ending(&named, "rs") || sources.iter().any(|file| is_end(file, &named)),
             };
             if !exists {
                 faults.push(format!("{path}:{line}: {named} does not exist"));
@@ -256,9 +260,7 @@ fn paths(text: &str) -> Vec<(usize, String)> {
     for (number, line) in prose(text) {
         for code in line.split('`').skip(1).step_by(2) {
             let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./<>".contains(c);
-            let is_file = [".md", ".rs", ".toml"]
-                .iter()
-                .any(|end| code.ends_with(end));
+            let is_file = ["md", "rs", "toml"].iter().any(|ext| has_ending(code, ext));
             let is_named = code.contains('/') || is_file;
             if !is_named || code.starts_with(['/', '.', '<']) || !code.chars().all(is_path) {
                 continue;
