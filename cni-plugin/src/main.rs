@@ -1,4 +1,4 @@
-//! The one binary: which plugin_name it shows.
+//! The one binary: which plugin or command it runs.
 //!
 //! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched.
 //! The name of the file that was started picks the plugin: a script `bridge` of one line,
@@ -26,10 +26,10 @@ extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> li
     start::prepare();
     // SAFETY: they are what the C library gave.
     let arguments = unsafe { start::arguments(count, values) };
-    start::end(plugin_name(arguments))
+    start::end(run(arguments))
 }
 
-fn plugin_name(arguments: Vec<OsString>) -> u8 {
+fn run(arguments: Vec<OsString>) -> u8 {
     match std::env::var_os("CNI_COMMAND") {
         Some(command) if !command.is_empty() => cli::cni::run(&arguments),
         _ => cli::run(arguments),

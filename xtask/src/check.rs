@@ -1,13 +1,14 @@
 //! `cargo xtask check`: format, lints, and the rules of the house that no compiler knows.
 
 mod book;
+mod commits;
 mod cycles;
+mod files;
 mod uses;
+mod words;
 
 use crate::{ebpf, sh};
-use anyhow::{Context, Result, bail, ensure};
-use std::fs;
-use std::path::Path;
+use anyhow::{Result, ensure};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -22,6 +23,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("borders", borders),
     ("cycles", cycles::check),
     ("sizes", sizes),
+    ("words", words::check),
+    ("commits", commits::check),
     ("book", book::check),
     ("ebpf", || {
         ebpf::check().map(|()| "the object is made from its source".into())
@@ -119,6 +122,15 @@ const BORDERS: &[(&str, &[&str])] = &[
 /// refused.
 const AIM: usize = 500;
 const MOST: usize = 700;
+/// Folders with files of limited length.
+const SIZED: &[&str] = &[
+    "cni-plugin",
+    "xtask",
+    "bench",
+    "tests/src",
+    "tests/cluster",
+    "ebpf",
+];
 
 pub(crate) fn run(_: &Args) -> Result<()> {
     let mut failed = Vec::new();
@@ -185,11 +197,11 @@ fn fuzzing() -> Result<String> {
 fn borders() -> Result<String> {
     let mut crossed = Vec::new();
     for (folder, refused) in BORDERS {
-        for (path, text) in sources(folder)? {
-            crossed.extend(
-                names(&text, refused)
-                    .map(|(line, name)| format!("{path}:{line}: {folder} names {name}")),
-            );
+        for source in files::without_tests(folder)? {
+            for (line, name) in names(&source.text, refused) {
+                let path = &source.path;
+                crossed.push(format!("{path}:{line}: {folder} names {name}"));
+            }
         }
     }
     ensure!(crossed.is_empty(), "{}", crossed.join("\n"));
@@ -210,62 +222,19 @@ fn names<'a>(text: &'a str, refused: &'a [&str]) -> impl Iterator<Item = (usize,
 }
 
 fn sizes() -> Result<String> {
-    let mut past = Vec::new();
-    for folder in [
-        "cni-plugin",
-        "xtask",
-        "bench",
-        "tests/src",
-        "tests/cluster",
-        "ebpf",
-    ] {
-        past.extend(
-            sources(folder)?
-                .into_iter()
-                .map(|(path, text)| (path, text.lines().count())),
-        );
-    }
-    let count = past.len();
-    past.retain(|(_, lines)| *lines > AIM);
-    for (path, lines) in &past {
-        eprintln!("{path}: {lines} lines (aim: {AIM})");
-    }
-    if let Some((path, lines)) = past.iter().find(|(_, lines)| *lines > MOST) {
-        bail!("{path} has {lines} lines, more than {MOST}");
-    }
-    Ok(format!("{count} files, {} past the aim", past.len()))
-}
-
-/// The Rust files below a folder of the checkout, each with its text; build products and tests are
-/// left out.
-fn sources(folder: &str) -> Result<Vec<(String, String)>> {
-    let mut sources = Vec::new();
-    read(&sh::root().join(folder), &mut sources)?;
-    Ok(sources)
-}
-
-fn read(folder: &Path, sources: &mut Vec<(String, String)>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
-        let path = entry
-            .with_context(|| format!("list {}", folder.display()))?
-            .path();
-        let name = path.file_name().unwrap_or_default();
-        if path.is_dir() && name != "target" && name != "tests" {
-            read(&path, sources)?;
-        } else if path.extension().is_some_and(|ext| ext == "rs") && name != "tests.rs" {
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            let path = path.strip_prefix(sh::root()).unwrap_or(&path);
-            sources.push((path.display().to_string(), without_tests(text)));
+    let (mut count, mut past) = (0, 0);
+    for folder in SIZED {
+        for source in files::without_tests(folder)? {
+            let (path, lines) = (&source.path, source.text.lines().count());
+            ensure!(lines <= MOST, "{path} has {lines} lines, more than {MOST}");
+            if lines > AIM {
+                eprintln!("{path}: {lines} lines (aim: {AIM})");
+                past += 1;
+            }
+            count += 1;
         }
     }
-    Ok(())
-}
-
-/// Cuts off the module of tests, which is a file's last.
-fn without_tests(mut text: String) -> String {
-    text.truncate(text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len()));
-    text
+    Ok(format!("{count} files, {past} past the aim"))
 }
 
 fn licences() -> Result<String> {
@@ -296,7 +265,8 @@ mod tests {
     #[test]
     fn a_border_is_crossed_at_its_line_and_by_no_test() {
         let text = "use crate::name::IfName;\nuse crate::plan::Step;\n#[cfg(test)]\nmod tests {\n    use crate::plan;\n}\n";
-        let text = without_tests(text.to_owned());
+        let mut text = text.to_owned();
+        files::cut_tests(&mut text);
         assert_eq!(
             names(&text, &["crate::cni", "crate::plan"]).collect::<Vec<_>>(),
             [(2, "crate::plan")]

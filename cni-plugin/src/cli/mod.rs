@@ -38,11 +38,11 @@ use std::ffi::OsString;
 #[command(name = "braid", version, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
-    plugin_name: Face,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Face {
+enum Command {
     Plan(plan::Arguments),
     Try(trial::Arguments),
     Status(status::Arguments),
@@ -55,7 +55,7 @@ enum Face {
     Dhcp(dhcp::Arguments),
 }
 
-/// Runs the plugin_name that the command line asks for.
+/// Runs the plugin or command that the command line asks for.
 pub fn run(arguments: Vec<OsString>) -> u8 {
     let called_as = cni::plugin_name(&arguments);
     if called_as == "dhcp"
@@ -71,17 +71,17 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
     if arguments.len() <= 1 {
         return output::print(&Arguments::command().render_help().to_string());
     }
-    let outcome = match Arguments::parse_from(arguments).plugin_name {
-        Face::Plan(arguments) => plan::run(&arguments),
-        Face::Try(arguments) => trial::run(&arguments),
-        Face::Status(arguments) => status::run(&arguments),
-        Face::Top(arguments) => top::run(&arguments),
-        Face::Detach(arguments) => detach::run(&arguments),
-        Face::Gc(arguments) => gc::run(&arguments),
-        Face::Doctor(arguments) => doctor::run(&arguments),
-        Face::Install(arguments) => install::run(&arguments),
-        Face::Lint(arguments) => lint::run(&arguments),
-        Face::Dhcp(arguments) => dhcp::run(&arguments),
+    let outcome = match Arguments::parse_from(arguments).command {
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Try(arguments) => trial::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Detach(arguments) => detach::run(&arguments),
+        Command::Gc(arguments) => gc::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Install(arguments) => install::run(&arguments),
+        Command::Lint(arguments) => lint::run(&arguments),
+        Command::Dhcp(arguments) => dhcp::run(&arguments),
     };
     told(outcome)
 }

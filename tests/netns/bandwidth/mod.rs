@@ -70,7 +70,7 @@ fn queues(ns: &Ns, link: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Kind of the root queue, and the programs before it and at the entrance.
+/// Kind of the root queue, and the programs before it and at the endpoint.
 fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     let root = ns.list(&format!("tc -j qdisc show dev {link} root"));
     let kind = root.first().map_or_else(String::new, |root| {

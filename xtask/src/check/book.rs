@@ -1,6 +1,7 @@
 //! The book: mdBook builds it, every link in the documentation has a target, and the files that it
 //! names exist.
 
+use super::files;
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +77,7 @@ fn mdbook() -> Result<PathBuf> {
 /// Reads the pages of the book and those beside it.
 fn read() -> Result<Pages> {
     let mut paths: Vec<PathBuf> = OTHER_PAGES.iter().map(PathBuf::from).collect();
-    list(Path::new(BOOK), "md", &mut paths)?;
+    list(Path::new(BOOK), &mut paths)?;
     let read = |path: PathBuf| {
         let text = fs::read_to_string(sh::root().join(&path))
             .with_context(|| format!("read {}", path.display()))?;
@@ -89,26 +90,20 @@ fn read() -> Result<Pages> {
 fn sources() -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for folder in ["bench", "cni-plugin", "ebpf", "tests", "xtask"] {
-        list(Path::new(folder), "rs", &mut paths)?;
+        paths.extend(files::all(folder)?.into_iter().map(|file| file.path));
     }
-    Ok(paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect())
+    Ok(paths)
 }
 
-/// The files below a folder of the checkout whose names end in `.<ext>`; build products are left
-/// out.
-fn list(folder: &Path, ext: &str, paths: &mut Vec<PathBuf>) -> Result<()> {
+/// The Markdown files below a folder of the checkout.
+fn list(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(sh::root().join(folder));
     for entry in entries.with_context(|| format!("list {}", folder.display()))? {
         let entry = entry.with_context(|| format!("list {}", folder.display()))?;
         let path = folder.join(entry.file_name());
         if entry.path().is_dir() {
-            if entry.file_name() != "target" {
-                list(&path, ext, paths)?;
-            }
-        } else if has_ending(&path, ext) {
+            list(&path, paths)?;
+        } else if has_ending(&path, "md") {
             paths.push(path);
         }
     }

@@ -251,7 +251,7 @@ mod tests {
     const PORTS: &str = r#""portMappings":[{"hostPort":1,"containerPort":2}]"#;
 
     #[test]
-    fn s10_a_request_without_capability_reaches_each_plugin_that_can_serve_it() {
+    fn request_without_capability_reaches_each_plugin_that_can_serve_it() {
         let (host_local, fixed) = (
             r#""ipam":{"type":"host-local"}"#,
             r#""ipam":{"type":"static"}"#,

@@ -4,7 +4,7 @@ use super::feature::Feature;
 use super::queue_fallback::Queue;
 use super::step::Step;
 use super::thing::advertised::Advertised;
-use super::thing::host_ports::{EbpfCounts, Entrance, HostPortFact};
+use super::thing::host_ports::{EbpfCounts, HostEndpoint, HostPortFact};
 use super::thing::moved::{Device, DeviceFact};
 use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
@@ -53,19 +53,19 @@ pub enum Need {
     /// The bridge ports held to one hardware address.
     MacChecks,
     /// The owner of a port of the host.
-    HostPort(Entrance),
+    HostPort(HostEndpoint),
     /// The state of firewalld: it runs or not.
     Firewalld,
     /// The missing parts of the firewall.
     Firewall(Firewall),
     /// The owner of a port of the host in eBPF.
-    EbpfPort(Entrance),
+    EbpfPort(HostEndpoint),
     /// The number of the host's ports that eBPF redirects.
     EbpfCounts,
     /// The programs for host ports on a link: they run or not.
     HostPortHook(LinkRef),
     /// The owner of a port of the host at `::1`.
-    LoopbackPort(Entrance),
+    LoopbackPort(HostEndpoint),
     /// The programs for those: they run or not.
     LoopbackPrograms,
     /// The shaping of a link.
@@ -121,19 +121,19 @@ pub struct Facts {
     /// Bridge ports held to one hardware address.
     pub mac_checks: BTreeMap<IfName, Mac>,
     /// Ports of the host that lead somewhere.
-    pub host_ports: BTreeMap<Entrance, HostPortFact>,
+    pub host_ports: BTreeMap<HostEndpoint, HostPortFact>,
     /// firewalld runs.
     pub has_firewalld: bool,
     /// Missing parts by firewall, each as a sentence.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// The same in eBPF.
-    pub ebpf_ports: BTreeMap<Entrance, HostPortFact>,
+    pub ebpf_ports: BTreeMap<HostEndpoint, HostPortFact>,
     /// Number of them.
     pub ebpf_counts: EbpfCounts,
     /// Links that run the programs for them.
     pub host_port_hooks: BTreeSet<LinkRef>,
     /// Ports of the host that lead somewhere from `::1`.
-    pub loopback_ports: BTreeMap<Entrance, HostPortFact>,
+    pub loopback_ports: BTreeMap<HostEndpoint, HostPortFact>,
     /// The programs for them run.
     pub has_loopback_programs: bool,
     /// Shaping by link.

@@ -19,7 +19,7 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Environment of a call to a foreign plugin.
 #[derive(Debug, Clone)]
-pub struct Call<'a> {
+pub struct DelegateCall<'a> {
     /// The verb.
     pub command: Command,
     /// The owner that it runs for; container and interface are empty for GC and STATUS.
@@ -108,7 +108,7 @@ fn text_of(path: &[PathBuf]) -> String {
 }
 
 /// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
-pub fn run(plugin: &str, conf: &Json, call: &Call<'_>) -> Result<Json, Error> {
+pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.owner)?;
     let (within, calls) = within::variable(plugin, call.owner);
     let mut process = Process::new(&file);

@@ -19,7 +19,7 @@ use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::Feature;
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::firewall::Gate;
-use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
+use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, Protocol, Rewrite, Target};
 use braid_core::plan::thing::packet_guard::PacketLimit;
 use braid_core::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade, PacketGuard};
 use netlink_packet_route::link::NetkitMode;
@@ -562,7 +562,7 @@ fn masqueraded(socket: &mut Socket) -> Result<(), KernelError> {
 
 fn led(socket: &mut Socket) -> Result<(), KernelError> {
     let addr = Ipv4Addr::new(10, 0, 0, 1);
-    let at = Entrance {
+    let at = HostEndpoint {
         addr: Ipv4Addr::UNSPECIFIED.into(),
         protocol: Protocol::Tcp,
         port: 80,

@@ -452,7 +452,7 @@ fn lease(
     } = wanted;
     let at = ask.place.item;
     let lease = match &chain.items[at].addresses {
-        AddressSource::Nobody => return Ok(None),
+        AddressSource::NoIpam => return Ok(None),
         AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| {
             let (owner, known) = (
                 chain.owner(attachment),

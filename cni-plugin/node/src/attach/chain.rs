@@ -63,7 +63,7 @@ pub enum Runner {
 #[derive(Debug)]
 pub enum AddressSource {
     /// Nobody.
-    Nobody,
+    NoIpam,
     /// This process.
     Ours(Box<dyn Ipam>),
     /// Another program.
@@ -345,7 +345,7 @@ impl Chain {
             .map(|path| path.display().to_string());
         let nobody = || Owner::new(self.network(), "", "");
         let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
-        let call = delegate::Call {
+        let call = delegate::DelegateCall {
             command,
             owner: &owner,
             netns: netns.as_deref().unwrap_or_default(),
@@ -424,8 +424,8 @@ impl Item {
             return Ok(Self::foreign(conf, 0));
         };
         let addresses = match (plugin.addresses(), conf.ipam.as_str()) {
-            (Addresses::Never, _) | (Addresses::Optional, "") => AddressSource::Nobody,
-            (Addresses::Required, "") if reading == Reading::ForRelease => AddressSource::Nobody,
+            (Addresses::Never, _) | (Addresses::Optional, "") => AddressSource::NoIpam,
+            (Addresses::Required, "") if reading == Reading::ForRelease => AddressSource::NoIpam,
             (Addresses::Required, "") => {
                 return Err(Error::config(format!(
                     "\"ipam\": {} needs an IPAM type",
@@ -444,7 +444,7 @@ impl Item {
                     }
                     AddressSource::Ours(ours)
                 }
-                None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::Nobody,
+                None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::NoIpam,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!(
                         "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
@@ -467,7 +467,7 @@ impl Item {
             conf,
             listed: Some(at),
             work: Runner::Foreign,
-            addresses: AddressSource::Nobody,
+            addresses: AddressSource::NoIpam,
         }
     }
 

@@ -130,7 +130,7 @@ fn check_others(wanted: &Wanted, at: usize, root: &Root) -> Result<(), Error> {
             .map(drop);
     }
     match &item.addresses {
-        AddressSource::Nobody => Ok(()),
+        AddressSource::NoIpam => Ok(()),
         AddressSource::Ours(ipam) => {
             let known = NodeState::of(root, chain.network());
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))

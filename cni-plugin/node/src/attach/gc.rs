@@ -179,7 +179,7 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, root: &Root) -> Vec<Error> {
             AddressSource::Foreign(ipam) if tells_foreign => {
                 chain.delegate(ipam, at, Command::Gc, None, None).err()
             }
-            AddressSource::Foreign(_) | AddressSource::Nobody => None,
+            AddressSource::Foreign(_) | AddressSource::NoIpam => None,
         });
         if matches!(item.work, Runner::Foreign) && tells_foreign {
             errors.extend(

@@ -339,7 +339,7 @@ fn no_ipv6(
     before: &mut Native,
 ) -> Result<Option<String>, Error> {
     let may_give = match &item.addresses {
-        AddressSource::Nobody => false,
+        AddressSource::NoIpam => false,
         AddressSource::Ours(ipam) => ipam.has_ipv6(),
         AddressSource::Foreign(_) => true,
     };

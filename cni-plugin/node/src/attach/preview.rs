@@ -120,7 +120,7 @@ fn look_up(
     root: &Root,
 ) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
-        AddressSource::Nobody => Ok((None, Vec::new())),
+        AddressSource::NoIpam => Ok((None, Vec::new())),
         AddressSource::Ours(ipam) => {
             let lease = ask.lease(&**ipam, |ipam| {
                 ipam.peek(NodeState::of(root, chain.network()).host())

@@ -33,7 +33,7 @@ pub(super) fn steps(
         if !plugin.is_reconstructible() {
             continue;
         }
-        let lease = (!matches!(item.addresses, AddressSource::Nobody))
+        let lease = (!matches!(item.addresses, AddressSource::NoIpam))
             .then(|| lease(prev, &attachment.ifname));
         let mut needs = plugin.needs(&call);
         needs.extend(lease.iter().flat_map(|lease| plugin.needs_of(lease)));

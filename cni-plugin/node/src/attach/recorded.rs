@@ -109,7 +109,7 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::C
         .enumerate()
         .filter_map(|(at, item)| match &item.addresses {
             AddressSource::Ours(ipam) => Some((at, ipam.as_host_local()?)),
-            AddressSource::Nobody | AddressSource::Foreign(_) => None,
+            AddressSource::NoIpam | AddressSource::Foreign(_) => None,
         })
 }
 

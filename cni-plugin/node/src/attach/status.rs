@@ -81,7 +81,7 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
         Runner::Ipam => {}
     }
     match &item.addresses {
-        AddressSource::Nobody => Ok(()),
+        AddressSource::NoIpam => Ok(()),
         AddressSource::Ours(ipam) => {
             let known = NodeState::of(host.root(), chain.network());
             ipam.status(known.host()).map(|note| say(chain, note, host))

@@ -275,7 +275,7 @@ impl Teardown<'_> {
         let foreign = match (&item.work, &item.addresses) {
             (Runner::Foreign, _) => &item.conf.plugin,
             (_, AddressSource::Foreign(ipam)) => ipam,
-            (_, AddressSource::Nobody) => return Ok(()),
+            (_, AddressSource::NoIpam) => return Ok(()),
             // They are the claim's.
             (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, AddressSource::Ours(ipam)) => {

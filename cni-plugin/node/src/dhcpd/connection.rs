@@ -1,7 +1,7 @@
 //! A plugin's connection.
 
 use braid_core::ipam::Lease;
-use braid_core::ipam::dhcp::rpc::{Call, Server};
+use braid_core::ipam::dhcp::rpc::{RpcCall, Server};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -24,7 +24,7 @@ impl Connection {
     }
 
     /// Reads what has come, and returns the calls in it.
-    pub(super) fn read(&mut self) -> Result<Vec<Call>, String> {
+    pub(super) fn read(&mut self) -> Result<Vec<RpcCall>, String> {
         let (mut bytes, mut calls) = ([0; 8 * 1024], Vec::new());
         loop {
             match self.stream.read(&mut bytes) {

@@ -6,7 +6,7 @@ use crate::ipam::dhcp::link::ContainerLink;
 use crate::ipam::dhcp::store::Stored;
 use crate::sys::events::now;
 use braid_core::cni::{IpConfig, NetConf, Owner, Route};
-use braid_core::ipam::dhcp::rpc::{ALLOCATE, Call, RELEASE};
+use braid_core::ipam::dhcp::rpc::{ALLOCATE, RELEASE, RpcCall};
 use braid_core::ipam::dhcp::session::Held;
 use braid_core::ipam::dhcp::{Config, Output};
 use braid_core::name::IfName;
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl Daemon {
     /// Answers a call, now or when there is a lease.
-    pub(super) fn call(&mut self, connection: u64, call: &Call) {
+    pub(super) fn call(&mut self, connection: u64, call: &RpcCall) {
         let waiter = Waiter {
             connection,
             seq: call.seq,
@@ -47,7 +47,7 @@ impl Daemon {
     }
 
     /// The lease of an owner is what it has already, if that is of this link, or a new one.
-    fn allocate(&mut self, call: &Call, waiter: Waiter) -> Result<(), (Waiter, String)> {
+    fn allocate(&mut self, call: &RpcCall, waiter: Waiter) -> Result<(), (Waiter, String)> {
         let (place, owner, conf) = match self.asked(call) {
             Ok(asked) => asked,
             Err(err) => return Err((waiter, err)),
@@ -98,7 +98,7 @@ impl Daemon {
     }
 
     /// The link, the owner and the configuration that a call is about.
-    fn asked(&self, call: &Call) -> Result<(ContainerLink, Owner, NetConf), String> {
+    fn asked(&self, call: &RpcCall) -> Result<(ContainerLink, Owner, NetConf), String> {
         let (owner, conf) = owner_of(call)?;
         let ifname = IfName::parse(&owner.ifname)
             .map_err(|err| format!("interface {:?}: {err}", owner.ifname))?;
@@ -329,7 +329,7 @@ impl Daemon {
 }
 
 /// The owner and the configuration that a call is about.
-fn owner_of(call: &Call) -> Result<(Owner, NetConf), String> {
+fn owner_of(call: &RpcCall) -> Result<(Owner, NetConf), String> {
     let conf =
         NetConf::parse(&call.args.stdin).map_err(|err| format!("error parsing netconf: {err}"))?;
     Ok((

@@ -7,7 +7,7 @@ use crate::sys::nft::ElementKey;
 use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Verb};
 use nix::errno::Errno;
 
-/// EbpfPath of a thing to the kernel.
+/// How a thing reaches the kernel.
 pub(crate) enum Transport<'a> {
     /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
     Request,
@@ -28,7 +28,7 @@ pub(crate) type Head = (u16, u16);
 
 /// The effect of one thing.
 pub(crate) trait Effect {
-    /// EbpfPath to the kernel.
+    /// How it reaches the kernel.
     fn carrier(&self, _verb: Verb) -> Transport<'_> {
         Transport::Alone
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// `struct ifreq`, as long as the kernel copies it.
 #[repr(C)]
-struct Request {
+struct IfReq {
     name: [u8; IfName::MAX_LEN + 1],
     value: Value,
 }
@@ -74,7 +74,7 @@ pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
 
 fn ask(socket: &impl AsFd, what: libc::Ioctl, link: &IfName, value: Value) -> Result<Value, Errno> {
     let name = link.as_str().as_bytes();
-    let mut request = Request {
+    let mut request = IfReq {
         name: [0; _],
         value,
     };

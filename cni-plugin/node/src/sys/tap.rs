@@ -30,7 +30,7 @@ pub struct Options {
 
 /// `struct ifreq`, as long as the kernel copies it.
 #[repr(C)]
-struct Request {
+struct IfReq {
     name: [u8; IfName::MAX_LEN + 1],
     flags: u16,
     _rest: [u8; 22],
@@ -47,7 +47,7 @@ impl Tap {
             | set(libc::IFF_MULTI_QUEUE, options.multi_queue)
             | set(libc::IFF_VNET_HDR, options.vnet_hdr);
         let flags = u16::try_from(flags).unwrap_or_default();
-        let mut request = Request {
+        let mut request = IfReq {
             name: [0; _],
             flags,
             _rest: [0; 22],

@@ -9,7 +9,7 @@ use crate::plan::facts::LinkFact;
 use crate::plan::step::{Legacy, OwnedKind, Step};
 use crate::plan::thing::condition::Conditions;
 use crate::plan::thing::host_ports::{
-    Backend, EbpfCounts, EbpfPath, Entrance, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target,
+    Backend, EbpfCounts, EbpfPath, HostEndpoint, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target,
 };
 use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Need};
@@ -117,7 +117,7 @@ impl Portmap {
                     continue;
                 };
                 let conditional = !self.conditions.of(addr.is_ipv4()).is_empty();
-                let at = Entrance {
+                let at = HostEndpoint {
                     addr: host,
                     protocol: mapping.protocol,
                     port: mapping.host_port,

@@ -143,7 +143,7 @@ pub(super) fn free(
     if held.is_empty() || settings.kubeconfig.is_none() {
         return Ok(false);
     }
-    // RequestedNetworks after the leases were read: of these, who is not listed is deleted.
+    // Asked after the leases were read: of these, who is not listed is deleted.
     let uids = machine
         .source(settings)?
         .claim_uids()

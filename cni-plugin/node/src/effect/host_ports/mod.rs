@@ -18,7 +18,7 @@ use crate::sys::nft::ElementKey;
 use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{
-    EbpfCounts, Entrance, Holder, HostPort, HostPortFact, Protocol,
+    EbpfCounts, Holder, HostEndpoint, HostPort, HostPortFact, Protocol,
 };
 use braid_core::plan::thing::{HostPorts, Verb};
 use nft::NftPort;
@@ -228,7 +228,7 @@ fn wanted(
 }
 
 /// Owner and target of a host port; none where nobody has it.
-fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
+fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
     let found = nft::find(kernel.nft()?, at)?;
     Ok(found.map(|NftPort { to, owner }| HostPortFact {
         to,
@@ -238,7 +238,7 @@ fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, C
 }
 
 #[cold]
-pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look who has host port {at}"))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())

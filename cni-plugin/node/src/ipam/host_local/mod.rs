@@ -183,7 +183,7 @@ fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Re
         .transpose()?
         .unwrap_or_default();
     let mut book = Book::open_or_create(&config.path(), host)?;
-    let mut call = Call::new(&mut book, config, owner, host)?;
+    let mut call = Reservation::new(&mut book, config, owner, host)?;
     if is_claim {
         call.keep();
     }
@@ -263,7 +263,7 @@ pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
 }
 
 /// One reservation: what was taken so far.
-struct Call<'a> {
+struct Reservation<'a> {
     book: &'a mut Book,
     config: &'a Config,
     host: Host<'a>,
@@ -277,7 +277,7 @@ struct Call<'a> {
     taken: Vec<IpAddr>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> Reservation<'a> {
     fn new(
         book: &'a mut Book,
         config: &'a Config,

@@ -90,7 +90,7 @@ impl ApiRequest {
         Self::page(kind, METADATA, "", next)
     }
 
-    /// A page of the ResourceSlices of a node's driver, as [`ApiRequest::list`].
+    /// A page of the `ResourceSlices` of a node's driver, as [`ApiRequest::list`].
     pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
         if !is_name(node) || !is_name(driver) {
             let why = format!(

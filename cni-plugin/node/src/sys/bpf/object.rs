@@ -262,7 +262,7 @@ pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<Ow
     )
 }
 
-/// ProgramKind as which a program is loaded.
+/// Type as which a program is loaded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProgramKind {
     /// `BPF_PROG_TYPE_*`.

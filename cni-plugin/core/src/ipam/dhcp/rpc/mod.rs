@@ -94,7 +94,7 @@ pub struct Args {
 
 /// A call that a daemon gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct RpcCall {
     /// The client's number for it.
     pub seq: u64,
     /// The method.
@@ -116,7 +116,7 @@ pub struct Server {
 
 impl Server {
     /// Takes bytes of the client; returns its calls, and bytes for it.
-    pub fn read(&mut self, bytes: &[u8]) -> Result<(Vec<Call>, Vec<u8>), String> {
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(Vec<RpcCall>, Vec<u8>), String> {
         self.input.extend_from_slice(bytes);
         let (mut calls, mut out) = (Vec::new(), Vec::new());
         if !self.is_connected {
@@ -136,7 +136,7 @@ impl Server {
                     let seq = value.number("Seq").unwrap_or_default().unsigned_abs();
                     self.request = Some((seq, value.text("ServiceMethod").to_owned()));
                 }
-                Some((seq, method)) => calls.push(Call {
+                Some((seq, method)) => calls.push(RpcCall {
                     seq,
                     method,
                     args: args_of(&value),
@@ -497,12 +497,12 @@ mod tests {
             ..Args::default()
         };
         let expected = [
-            Call {
+            RpcCall {
                 seq: 0,
                 method: ALLOCATE.into(),
                 args,
             },
-            Call {
+            RpcCall {
                 seq: 1,
                 method: RELEASE.into(),
                 args: released,
@@ -537,7 +537,7 @@ mod tests {
             .expect("a good stream");
         assert_eq!(
             calls,
-            [Call {
+            [RpcCall {
                 seq: 0,
                 method: ALLOCATE.into(),
                 args

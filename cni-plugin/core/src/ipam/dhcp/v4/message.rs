@@ -16,7 +16,7 @@ const BROADCAST: u16 = 0x8000;
 const LEAST: usize = 300;
 const END: u8 = 255;
 
-/// MessageType of a message.
+/// Type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {

@@ -14,7 +14,7 @@ const STATUS: u16 = 13;
 /// Shortest time between two Solicit messages, which a server may set (RFC 7083).
 const SOL_MAX_RT: u16 = 82;
 
-/// MessageType of a message.
+/// Type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {

@@ -54,7 +54,7 @@ impl Protocol {
 
 /// An address, protocol and port of the host that clients connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Entrance {
+pub struct HostEndpoint {
     /// Of the host; unspecified for all its addresses of this family.
     pub addr: IpAddr,
     /// The protocol.
@@ -72,7 +72,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-impl Entrance {
+impl HostEndpoint {
     /// True if `[::1]` is part of it and eBPF can redirect its sockets. eBPF never sees those of
     /// SCTP, and no program tests conditions.
     pub fn is_at_loopback(&self) -> bool {
@@ -83,7 +83,7 @@ impl Entrance {
     }
 }
 
-impl fmt::Display for Entrance {
+impl fmt::Display for HostEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -98,7 +98,7 @@ impl fmt::Display for Entrance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPort {
     /// On the host.
-    pub at: Entrance,
+    pub at: HostEndpoint,
     /// In the container, of the same family.
     pub to: SocketAddr,
 }
@@ -222,7 +222,7 @@ impl HostPorts {
 
     /// Those that no other attachment of the container has.
     #[must_use]
-    pub fn own(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Self {
+    pub fn own(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Self {
         let is_siblings = |at| {
             facts
                 .get(at)
@@ -242,7 +242,7 @@ impl HostPorts {
     /// Checks that the ports of `[::1]` redirect as they should; the error says what differs.
     fn lead_from_loopback(
         &self,
-        facts: &BTreeMap<Entrance, HostPortFact>,
+        facts: &BTreeMap<HostEndpoint, HostPortFact>,
         has_programs: bool,
     ) -> Result<(), String> {
         let at_loopback = Self {
@@ -261,7 +261,7 @@ impl HostPorts {
     /// Checks that eBPF redirects as it should; the error says what differs.
     fn lead_by_ebpf(
         &self,
-        facts: &BTreeMap<Entrance, HostPortFact>,
+        facts: &BTreeMap<HostEndpoint, HostPortFact>,
         hooked: &BTreeSet<LinkRef>,
     ) -> Result<(), String> {
         let by_ebpf = Self {
@@ -282,7 +282,7 @@ impl HostPorts {
     }
 
     /// Checks that the kernel shows all of them; the error says what differs.
-    fn lead(&self, facts: &BTreeMap<Entrance, HostPortFact>) -> Result<(), String> {
+    fn lead(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
                 None => return Err(format!("host port {at} leads nowhere")),
@@ -395,7 +395,7 @@ impl HostPortFact {
     }
 
     /// The reason why this owner can't have the port: another container has it.
-    pub fn refusal(&self, at: &Entrance, container_id: &str, owner: &str) -> Option<String> {
+    pub fn refusal(&self, at: &HostEndpoint, container_id: &str, owner: &str) -> Option<String> {
         let is_free = self.holder == Holder::Nobody
             || self.is_of(owner)
             || self.is_siblings(container_id, owner);
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn the_loopback_address_is_part_of_itself_and_of_all() {
         let of = |addr: &str, protocol| {
-            Entrance {
+            HostEndpoint {
                 addr: addr.parse().expect("an address"),
                 protocol,
                 port: 80,
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn an_entrance_is_shown_as_it_is_written() {
-        let at = |addr: &str| Entrance {
+        let at = |addr: &str| HostEndpoint {
             addr: addr.parse().expect("an address"),
             protocol: Protocol::Tcp,
             port: 80,

@@ -17,7 +17,7 @@ use crate::{Cause, Context, Error};
 use braid_core::name::Hook;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{
-    EbpfPath, Entrance, HostPort, HostPortFact, MOST_BY_EBPF,
+    EbpfPath, HostEndpoint, HostPort, HostPortFact, MOST_BY_EBPF,
 };
 use braid_core::plan::thing::{HostPorts, LinkRef};
 use braid_ebpf_types::hostport::{BRIDGE, BRIDGE_PORT, ETHERNET, POD, SHAPED};
@@ -94,7 +94,7 @@ pub(crate) fn add(
 fn replace(
     kernel: &mut Kernel,
     maps: &Maps,
-    at: &Entrance,
+    at: &HostEndpoint,
     value: &PortValue<'_>,
     (all, leaving): (&HostPorts, Option<&str>),
 ) -> Result<(), Cause> {
@@ -157,7 +157,7 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
 }
 
 /// Owner and target of a port; none where nobody has it.
-fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Cause> {
+fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
     let maps = Maps::pinned()?;
     Ok(maps
         .map(|maps| maps.find(at))
@@ -390,7 +390,7 @@ fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, Cause> {
 }
 
 #[cold]
-pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look who has host port {at} in eBPF"))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())

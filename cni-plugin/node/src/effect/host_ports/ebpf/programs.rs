@@ -10,7 +10,7 @@ use crate::sys::bpf::object::{
 };
 use crate::sys::bpf::owned::{Owned, owner_of};
 use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
-use braid_core::plan::thing::host_ports::{Entrance as At, MOST_BY_EBPF};
+use braid_core::plan::thing::host_ports::{HostEndpoint as At, MOST_BY_EBPF};
 use braid_ebpf_types::hostport::{
     Address, Answer, Datagram, Entrance, FLOWS, FRAGMENTS, HAIRPIN, HOST_PORTS, Known, LOCAL_ADDRS,
     NEIGHBOURS, OWNER_LEN, Origin, Target,

@@ -10,7 +10,7 @@ use crate::sys::netns;
 use crate::{Cause, Context, Error};
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::HostPorts;
-use braid_core::plan::thing::host_ports::{Entrance, HostPort, HostPortFact, MOST_BY_EBPF};
+use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, HostPortFact, MOST_BY_EBPF};
 use nix::errno::Errno;
 use programs::{LoopbackPort, Ports, are_attached, is_started, start, stop};
 
@@ -67,7 +67,7 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
 }
 
 /// Owner and target of a port; none where nobody has it.
-fn observe(kernel: &mut Kernel, at: &Entrance) -> Result<Option<HostPortFact>, Errno> {
+fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Errno> {
     let found = Ports::pinned()?
         .map(|ports| ports.find(at))
         .transpose()?
@@ -103,7 +103,7 @@ fn said(errno: Errno) -> Error {
 }
 
 #[cold]
-pub(crate) fn read(kernel: &mut Kernel, at: &Entrance, facts: &mut Facts) -> Result<(), Error> {
+pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look who has host port {at} at ::1"))?;
     facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())

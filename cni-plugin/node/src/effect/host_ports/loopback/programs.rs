@@ -14,7 +14,7 @@ use crate::sys::bpf::object::{
 use crate::sys::bpf::owned::{Owned, owner_of};
 use crate::sys::bpf::pins::{ensure, folder, make_folder, named, remove, remove_folder};
 use crate::sys::{cgroup, netns};
-use braid_core::plan::thing::host_ports::Entrance;
+use braid_core::plan::thing::host_ports::HostEndpoint;
 use braid_ebpf_types::hostport::{HOST_PORTS, OWNER_LEN};
 use braid_ebpf_types::loopback::{Peer, Port, SOCKETS, Target};
 use nix::errno::Errno;
@@ -123,7 +123,7 @@ impl Ports {
     }
 
     /// Target and owner of a port; none where nobody has it.
-    pub(crate) fn find(&self, at: &Entrance) -> Result<Option<LoopbackPort>, Errno> {
+    pub(crate) fn find(&self, at: &HostEndpoint) -> Result<Option<LoopbackPort>, Errno> {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
 
@@ -131,7 +131,7 @@ impl Ports {
     /// cookie.
     pub(crate) fn set(
         &self,
-        at: &Entrance,
+        at: &HostEndpoint,
         to: SocketAddr,
         netns: u64,
         owner: &str,
@@ -140,7 +140,7 @@ impl Ports {
     }
 
     /// Ends a port that is still this owner's.
-    pub(crate) fn del(&self, at: &Entrance, owner: &str) -> Result<(), Errno> {
+    pub(crate) fn del(&self, at: &HostEndpoint, owner: &str) -> Result<(), Errno> {
         self.0.del_of(&port(at), owner)
     }
 
@@ -242,7 +242,7 @@ fn map_pins() -> Result<[PathBuf; 2], Errno> {
     Ok(["loopback_ports", "loopback_sockets"].map(|name| folder.join(name)))
 }
 
-fn port(at: &Entrance) -> Port {
+fn port(at: &HostEndpoint) -> Port {
     Port {
         number: at.port.to_be(),
         protocol: at.protocol.number(),
@@ -280,8 +280,8 @@ mod tests {
     use super::*;
     use braid_core::plan::thing::host_ports::Protocol;
 
-    fn at(addr: &str) -> Entrance {
-        Entrance {
+    fn at(addr: &str) -> HostEndpoint {
+        HostEndpoint {
             addr: addr.parse().expect("an address"),
             protocol: Protocol::Udp,
             port: 0x1234,

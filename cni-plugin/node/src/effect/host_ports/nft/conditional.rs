@@ -34,7 +34,7 @@ use crate::sys::nft::ip::Ip;
 use crate::sys::nft::{IFNAME_LEN, bytes};
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::condition::{Condition, Conditions, Links, Test, digest, rules};
-use braid_core::plan::thing::host_ports::Entrance;
+use braid_core::plan::thing::host_ports::HostEndpoint;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
 /// Before the ports without conditions.
 const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
 
-/// Map of the chains, for the entrance.
-pub(super) fn map_of(at: &Entrance) -> &'static str {
+/// Map of the chains, for the endpoint.
+pub(super) fn map_of(at: &HostEndpoint) -> &'static str {
     Ip::of(at.addr).one(if at.addr.is_unspecified() {
         IF_ANY
     } else {
@@ -55,8 +55,8 @@ pub(super) fn map_of(at: &Entrance) -> &'static str {
     })
 }
 
-/// Chain of the conditions that the entrance asks for.
-pub(super) fn chain(at: &Entrance, conditions: &Conditions) -> String {
+/// Chain of the conditions that the endpoint asks for.
+pub(super) fn chain(at: &HostEndpoint, conditions: &Conditions) -> String {
     format!(
         "{}-{}",
         map_of(at),
@@ -104,7 +104,7 @@ pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
         .iter()
         .map(|port| port.at)
         .filter(|at| at.conditional);
-    let chains: BTreeMap<String, Entrance> = conditional
+    let chains: BTreeMap<String, HostEndpoint> = conditional
         .map(|at| (chain(&at, &what.conditions), at))
         .collect();
     for (name, at) in &chains {
@@ -113,7 +113,7 @@ pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
     }
 }
 
-fn add_rules(batch: &mut Batch, chain: &str, at: &Entrance, conditions: &[Condition]) {
+fn add_rules(batch: &mut Batch, chain: &str, at: &HostEndpoint, conditions: &[Condition]) {
     let ip = Ip::of(at.addr);
     for tests in rules(conditions) {
         batch.rule(chain, |rule| {

@@ -54,7 +54,7 @@ use crate::sys::nft::{
     ElementKey, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those,
 };
 use braid_core::plan::thing::HostPorts;
-use braid_core::plan::thing::host_ports::{Entrance, HostPort, Protocol, Rewrite, Target};
+use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, Protocol, Rewrite, Target};
 use rules::{add_base, add_subnet};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -69,8 +69,8 @@ const SOURCE: [&str; 2] = ["hostport4-source", "hostport6-source"];
 const OWN: [&str; 2] = ["hostport4-own", "hostport6-own"];
 const LED: [&str; 2] = ["hostport4-led", "hostport6-led"];
 
-/// The map that says where the entrance leads.
-fn map_of(at: &Entrance) -> &'static str {
+/// The map that says where the endpoint leads.
+fn map_of(at: &HostEndpoint) -> &'static str {
     Ip::of(at.addr).one(match (at.conditional, at.addr.is_unspecified()) {
         (false, true) => ANY,
         (false, false) => EXACT,
@@ -79,7 +79,7 @@ fn map_of(at: &Entrance) -> &'static str {
     })
 }
 
-/// An entrance as the kernel shows it.
+/// An endpoint as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NftPort {
     /// Target of the redirect.
@@ -89,7 +89,7 @@ pub struct NftPort {
 }
 
 /// Target and owner of a host port; `None` where nobody has it.
-pub fn find(socket: &mut Socket, at: &Entrance) -> Result<Option<NftPort>, KernelError> {
+pub fn find(socket: &mut Socket, at: &HostEndpoint) -> Result<Option<NftPort>, KernelError> {
     let found = element(socket, Family::Inet, map_of(at), &key(at))?;
     if at.conditional
         && owner_of(
@@ -227,7 +227,7 @@ fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
         .map(|port| (port.to, port.at.protocol))
         .collect();
     all.extend(led.into_iter().map(|(to, protocol)| {
-        let at = Entrance {
+        let at = HostEndpoint {
             addr: to.ip(),
             protocol,
             port: to.port(),
@@ -263,7 +263,7 @@ fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
     all
 }
 
-fn key(at: &Entrance) -> Vec<u8> {
+fn key(at: &HostEndpoint) -> Vec<u8> {
     let service = [
         padded(&[at.protocol.number()]),
         padded(&at.port.to_be_bytes()),
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_key_has_an_address_only_where_one_is_given() {
-        let at = |addr: &str| Entrance {
+        let at = |addr: &str| HostEndpoint {
             addr: addr.parse().expect("an address"),
             protocol: Protocol::Udp,
             port: 0x1234,

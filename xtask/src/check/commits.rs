@@ -1,0 +1,110 @@
+//! Commit messages: lines of a body fit into 72 columns, and a change that users see is explained.
+
+use crate::sh;
+use anyhow::{Result, ensure};
+
+/// Only commits after this one are checked.
+const AFTER: &str = "96116af63b63";
+/// Most columns of a line.
+const MOST: usize = 72;
+/// The file for users. A line that a commit adds to it tells of a change of behaviour.
+const CHANGELOG: &str = "CHANGELOG.md";
+
+/// A commit, as far as it is checked.
+#[derive(Debug, Default)]
+struct Commit {
+    /// Its abbreviated hash.
+    hash: String,
+    body: String,
+    /// True if it adds a line to [`CHANGELOG`].
+    changes_behaviour: bool,
+}
+
+pub(super) fn check() -> Result<String> {
+    let known = format!("{AFTER}^{{commit}}");
+    if git(&["rev-parse", "--quiet", "--verify", &known]).is_err() {
+        return Ok(format!("not checked: this clone has no commit {AFTER}"));
+    }
+    let range = format!("{AFTER}..HEAD");
+    let hashes = git(&["rev-list", "--no-merges", "--abbrev-commit", &range])?;
+    let commits = hashes.lines().map(read).collect::<Result<Vec<_>>>()?;
+    let wrong: Vec<String> = commits.iter().flat_map(faults).collect();
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(format!("{} messages since {AFTER}", commits.len()))
+}
+
+fn read(hash: &str) -> Result<Commit> {
+    let body = git(&["show", "--no-patch", "--format=%b", hash])?;
+    let patch = git(&["show", "--format=", hash, "--", CHANGELOG])?;
+    Ok(Commit {
+        hash: hash.to_owned(),
+        body,
+        changes_behaviour: adds_a_line(&patch),
+    })
+}
+
+fn git(args: &[&str]) -> Result<String> {
+    sh::read(&mut sh::cmd("git", args))
+}
+
+/// True if a patch adds a line that is not empty.
+fn adds_a_line(patch: &str) -> bool {
+    patch
+        .lines()
+        .filter(|line| !line.starts_with("+++"))
+        .any(|line| {
+            line.strip_prefix('+')
+                .is_some_and(|new| !new.trim().is_empty())
+        })
+}
+
+fn faults(commit: &Commit) -> Vec<String> {
+    let hash = &commit.hash;
+    let mut faults = Vec::new();
+    for line in commit.body.lines() {
+        let columns = line.chars().count();
+        if columns > MOST {
+            faults.push(format!(
+                "{hash}: {columns} columns, more than {MOST}: {line}"
+            ));
+        }
+    }
+    if commit.changes_behaviour && commit.body.trim().is_empty() {
+        faults.push(format!("{hash}: adds to {CHANGELOG}, and has no body"));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_of_a_body_is_refused() {
+        let body = format!("{}\n{}\n", "a".repeat(MOST), "b".repeat(MOST + 1));
+        let commit = Commit {
+            body,
+            ..Commit::default()
+        };
+        let faults = faults(&commit);
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].contains("73 columns"), "{faults:?}");
+    }
+
+    #[test]
+    fn a_line_for_users_needs_a_body() {
+        let mut commit = Commit {
+            changes_behaviour: true,
+            ..Commit::default()
+        };
+        assert_eq!(faults(&commit).len(), 1);
+        commit.body = "The reason.".to_owned();
+        assert!(faults(&commit).is_empty());
+    }
+
+    #[test]
+    fn only_added_text_is_a_line_for_users() {
+        assert!(adds_a_line("+++ b/CHANGELOG.md\n+- braid top\n"));
+        assert!(!adds_a_line("+++ b/CHANGELOG.md\n-- braid top\n+\n"));
+    }
+}
