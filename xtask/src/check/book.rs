@@ -25,6 +25,10 @@ const OTHER_PAGES: &[&str] = &[
 ];
 /// The page that says which files a change touches.
 const ADDING: &str = "docs/adding.md";
+/// The page with an entry for each line of `braid doctor`, and the file with the names of the
+/// features that doctor looks for.
+const TROUBLES: &str = "docs/troubleshooting.md";
+const FEATURES: &str = "cni-plugin/core/src/plan/feature.rs";
 /// Table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
@@ -34,7 +38,11 @@ type Pages = BTreeMap<String, String>;
 /// Checks links and paths, then builds the book into `target/book`.
 pub(super) fn check() -> Result<String> {
     let pages = read()?;
-    let faults = faults(&pages, &sources()?, &sh::root());
+    let mut faults = faults(&pages, &sources()?, &sh::root());
+    faults.extend(unexplained(
+        &pages,
+        &files::all("cni-plugin/core/src/plan")?,
+    ));
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
     build()?;
     Ok(format!("{} pages, target/book/index.html", pages.len()))
@@ -144,6 +152,21 @@ fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
     let unlisted = (pages.keys().filter(in_book)).filter(|path| !listed.contains(*path));
     faults.extend(unlisted.map(|path| format!("{path}: {SUMMARY} does not list it")));
     faults
+}
+
+/// The features of [`FEATURES`] without a heading on the page [`TROUBLES`].
+fn unexplained(pages: &Pages, sources: &[files::Source]) -> Vec<String> {
+    let explained: BTreeSet<&str> = (pages.get(TROUBLES).into_iter())
+        .flat_map(|text| text.lines())
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
+    let file = sources.iter().find(|file| file.path == FEATURES);
+    let lines = file.into_iter().flat_map(|file| file.text.lines());
+    lines
+        .filter_map(|line| line.split_once(" => \"")?.1.strip_suffix("\","))
+        .filter(|name| !explained.contains(name))
+        .map(|name| format!("{TROUBLES}: no heading for {name:?} of braid doctor"))
+        .collect()
 }
 
 /// True if `end` is the end of a path, from a name on.
@@ -281,7 +304,9 @@ mod tests {
     #[test]
     fn every_link_and_path_of_the_documentation_exists() {
         let (pages, sources) = (read().expect("pages"), sources().expect("files"));
-        let faults = faults(&pages, &sources, &sh::root());
+        let mut faults = faults(&pages, &sources, &sh::root());
+        let features = files::all("cni-plugin/core/src/plan").expect("files");
+        faults.extend(unexplained(&pages, &features));
         assert_eq!(faults, [""; 0], "{}", faults.join("\n"));
     }
 
@@ -362,6 +387,18 @@ mod tests {
         assert_eq!(named("`plan/order.rs` and `order.rs`"), [""; 0]);
         let expected = "ARCHITECTURE.md:1: der.rs does not exist";
         assert_eq!(named("`der.rs`"), [expected]);
+    }
+
+    #[test]
+    fn a_feature_of_doctor_has_a_heading() {
+        let text = "match self {\n    Self::Fq => \"fq\",\n    Self::Htb => \"htb\",\n}";
+        let source = files::Source {
+            path: FEATURES.to_owned(),
+            text: text.to_owned(),
+        };
+        let pages = pages(&[(TROUBLES, "## fq\n\nA queue.")]);
+        let expected = "docs/troubleshooting.md: no heading for \"htb\" of braid doctor";
+        assert_eq!(unexplained(&pages, &[source]), [expected]);
     }
 
     #[test]
