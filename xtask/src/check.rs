@@ -1,5 +1,6 @@
 //! `cargo xtask check`: format, lints, and the rules of the house that no compiler knows.
 
+mod book;
 mod commits;
 mod cycles;
 mod files;
@@ -24,6 +25,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("sizes", sizes),
     ("words", words::check),
     ("commits", commits::check),
+    ("book", book::check),
     ("ebpf", || {
         ebpf::check().map(|()| "the object is made from its source".into())
     }),

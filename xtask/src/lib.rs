@@ -37,7 +37,7 @@ enum Verb {
     Demo(demo::Args),
     /// Run all tests; with --quick without the VM and the cluster
     Test(test::Args),
-    /// Format, lints, the arrow rule and the sizes of files and functions
+    /// Format, lints, borders between folders, import cycles, sizes, the book and licences
     Check(check::Args),
     /// Write the golden files anew and show what changed
     Bless,

@@ -1,8 +1,7 @@
 //! One file per `type`: what its configuration means, and the plan that follows from it and the
 //! facts.
 //!
-//! [`parse`] is the only registry. A new plugin is one file in `main/` or `meta/`, one line here
-//! and its goldens.
+//! [`parse`] is the only registry. `docs/adding.md` lists the files that a new plugin touches.
 
 pub mod call;
 pub mod interface;
