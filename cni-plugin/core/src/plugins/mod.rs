@@ -16,77 +16,94 @@ pub use call::Call;
 pub use plugin::{Addresses, Planned, Plugin};
 
 use crate::cni::{Error, Json, NetConf};
+use Release::{Keys, Made};
+use main::bridge::Bridge;
+use main::dummy::Dummy;
+use main::host_device::HostDevice;
+use main::loopback::Loopback;
+use main::netkit::Netkit;
+use main::ptp::Ptp;
+use main::tap::TapConf;
+use main::{ipvlan, macvlan, vlan};
+use meta::bandwidth::Bandwidth;
+use meta::firewall::Firewall;
+use meta::flannel::Flannel;
+use meta::portmap::Portmap;
+use meta::sbr::Sbr;
+use meta::tuning::Tuning;
+use meta::vrf::Vrf;
 
-/// The types that are no IPAM and done in this process.
-pub const TYPES: &[&str] = &[
-    "bridge",
-    "ptp",
-    "veth",
-    "netkit",
-    "macvlan",
-    "ipvlan",
-    "vlan",
-    "dummy",
-    "tap",
-    "host-device",
-    "loopback",
-    "bandwidth",
-    "firewall",
-    "flannel",
-    "portmap",
-    "sbr",
-    "tuning",
-    "vrf",
-];
-
-/// Parses the configuration of a known type; `None` for a foreign one.
-pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
-    Ok(Some(match conf.plugin.as_str() {
-        "bridge" => boxed(|| main::bridge::Bridge::parse(conf, args))?,
-        "ptp" | "veth" => boxed(|| main::ptp::Ptp::parse(conf))?,
-        "netkit" => boxed(|| main::netkit::Netkit::parse(conf, args))?,
-        "macvlan" => boxed(|| main::macvlan::parse(conf, args))?,
-        "ipvlan" => boxed(|| main::ipvlan::parse(conf))?,
-        "vlan" => boxed(|| main::vlan::parse(conf))?,
-        "dummy" => Box::new(main::dummy::Dummy),
-        "tap" => boxed(|| main::tap::TapConf::parse(conf, args))?,
-        "host-device" => boxed(|| main::host_device::HostDevice::parse(conf))?,
-        "loopback" => Box::new(main::loopback::Loopback),
-        "bandwidth" => boxed(|| meta::bandwidth::Bandwidth::parse(conf))?,
-        "firewall" => boxed(|| meta::firewall::Firewall::parse(conf))?,
-        "flannel" => boxed(|| meta::flannel::Flannel::parse(conf))?,
-        "portmap" => boxed(|| meta::portmap::Portmap::parse(conf))?,
-        "sbr" => boxed(|| meta::sbr::Sbr::parse(conf))?,
-        "tuning" => boxed(|| meta::tuning::Tuning::parse(conf, args))?,
-        "vrf" => boxed(|| meta::vrf::Vrf::parse(conf))?,
-        _ => return Ok(None),
-    }))
+/// Configuration with which DEL deletes the most that an ADD of a type can have made.
+enum Release {
+    /// The configuration itself, or none of its keys where it can't be read.
+    Keys(&'static str),
+    /// The plugin, for a type that refuses a configuration without its keys.
+    Made(fn() -> Box<dyn Plugin>),
 }
 
-/// For DEL, which takes back what an ADD may have made before somebody changed the configuration,
-/// or by an earlier build: what can't be read counts as whatever leaves the most behind. Nothing
-/// that was refused may keep a container from going.
-pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
-    parse(conf, args).or_else(|_| {
-        if conf.plugin == "host-device" {
-            return Ok(Some(Box::new(main::host_device::HostDevice::default())));
+/// Makes the registry of one line for each type: its names, its parser, and its [`Release`].
+macro_rules! plugins {
+    ($($($kind:literal)|+ => $parse:expr, $release:expr;)*) => {
+        /// The types of this process, IPAMs left out.
+        pub const TYPES: &[&str] = &[$($($kind),+),*];
+
+        /// Parses the configuration of a known type; `None` for a foreign one.
+        pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
+            Ok(Some(match conf.plugin.as_str() {
+                $($($kind)|+ => boxed(|| $parse(conf, args))?,)*
+                _ => return Ok(None),
+            }))
         }
-        let most = match conf.plugin.as_str() {
-            "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
-            "ptp" | "veth" | "netkit" => r#"{"ipMasq":true,"routed":true,"table":1}"#,
-            "tuning" => r#"{"mtu":1500}"#,
-            // Of a VRF without a name nothing is known.
-            "vrf" => r#"{"vrfname":"vrf"}"#,
-            _ => "{}",
-        };
-        let json = Json::parse(most.as_bytes(), "what leaves the most behind")?;
-        parse(
-            &NetConf {
+
+        fn release(kind: &str) -> Release {
+            match kind {
+                $($($kind)|+ => $release,)*
+                _ => Keys(NONE),
+            }
+        }
+    };
+}
+
+plugins! {
+    "bridge" => Bridge::parse, Keys(r#"{"ipMasq":true,"macspoofchk":true}"#);
+    "ptp" | "veth" => |conf, _| Ptp::parse(conf), Keys(ROUTED);
+    "netkit" => Netkit::parse, Keys(ROUTED);
+    "macvlan" => macvlan::parse, Keys(NONE);
+    "ipvlan" => |conf, _| ipvlan::parse(conf), Keys(NONE);
+    "vlan" => |conf, _| vlan::parse(conf), Keys(NONE);
+    "dummy" => |_, _| Ok(Dummy), Keys(NONE);
+    "tap" => TapConf::parse, Keys(NONE);
+    "host-device" => |conf, _| HostDevice::parse(conf), Made(|| Box::new(HostDevice::default()));
+    "loopback" => |_, _| Ok(Loopback), Keys(NONE);
+    "bandwidth" => |conf, _| Bandwidth::parse(conf), Keys(NONE);
+    "firewall" => |conf, _| Firewall::parse(conf), Keys(NONE);
+    "flannel" => |conf, _| Flannel::parse(conf), Keys(NONE);
+    "portmap" => |conf, _| Portmap::parse(conf), Keys(NONE);
+    "sbr" => |conf, _| Sbr::parse(conf), Keys(NONE);
+    "tuning" => Tuning::parse, Keys(r#"{"mtu":1500}"#);
+    // Nothing is known of a VRF without a name.
+    "vrf" => |conf, _| Vrf::parse(conf), Keys(r#"{"vrfname":"vrf"}"#);
+}
+
+/// Configuration without keys.
+const NONE: &str = "{}";
+/// Keys with which a routed pair of links leaves the most behind.
+const ROUTED: &str = r#"{"ipMasq":true,"routed":true,"table":1}"#;
+
+/// Parses for DEL, which deletes everything that an ADD may have made before the configuration
+/// changed, or by an earlier build. A configuration that was refused must not keep a container from
+/// going.
+pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
+    parse(conf, args).or_else(|_| match release(&conf.plugin) {
+        Made(make) => Ok(Some(make())),
+        Keys(keys) => {
+            let json = Json::parse(keys.as_bytes(), "configuration for DEL")?;
+            let conf = NetConf {
                 json: json.into(),
                 ..conf.clone()
-            },
-            "",
-        )
+            };
+            parse(&conf, "")
+        }
     })
 }
 
