@@ -160,7 +160,7 @@ impl Run<'_> {
 
     fn carry(&mut self, at: usize, step: &Step, thing: &Thing, verb: Verb) -> usize {
         let effect = effect::of(thing);
-        match (effect.carrier(verb), verb) {
+        match (effect.transport(verb), verb) {
             (Transport::Request, _) => self.queue(at, step),
             (Transport::Link(link), Verb::Add) => {
                 self.make_link(at, link, matches!(step, Step::Ensure(_)))

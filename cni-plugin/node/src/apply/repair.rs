@@ -1,10 +1,9 @@
 //! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded
 //! anew.
 
-use crate::effect::firewall::{self, forward_accept};
-use crate::effect::host_ports::nft;
+use crate::effect;
+use crate::effect::firewall::forward_accept;
 use crate::effect::tables::{self, State, Table};
-use crate::effect::{self, masquerade};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::store::record::{self, Record};
@@ -101,36 +100,13 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     errors
 }
 
-/// True if the thing went with its table.
+/// True if the thing was lost with its table.
 fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Result<bool, Cause> {
-    let is_lost = |table: Table| lost.iter().any(|(lost, _)| *lost == table);
-    Ok(match thing {
-        Thing::MacCheck(_) => is_lost(Table::Bridge),
-        Thing::Masquerade(what) => {
-            is_lost(Table::Inet) && !masquerade::is_there(kernel.nft()?, what)?
-        }
-        Thing::HostPorts(what) => is_lost(Table::Inet) && !nft::are_there(kernel.nft()?, what)?,
-        Thing::Firewall(what) => {
-            is_lost(Table::Inet) && !firewall::missing(kernel, what)?.is_empty()
-        }
-        Thing::Link(_)
-        | Thing::Moved(_)
-        | Thing::Attr(_)
-        | Thing::Vlan(_)
-        | Thing::Addr(_)
-        | Thing::Route(_)
-        | Thing::NoRoute(_)
-        | Thing::Neigh(_)
-        | Thing::Rule(_)
-        | Thing::VrfMember(_)
-        | Thing::Sysctl(_)
-        | Thing::Shaping(_)
-        | Thing::PacketGuard(_)
-        | Thing::XskGuard(_)
-        | Thing::XskLink(_)
-        | Thing::Redirect(_)
-        | Thing::Note(_) => false,
-    })
+    let effect = effect::of(thing);
+    let is_lost = effect
+        .table()
+        .is_some_and(|table| lost.iter().any(|(lost, _)| *lost == table));
+    Ok(is_lost && effect.is_lost(kernel)?)
 }
 
 /// Opens the gates of all attachments where others have shut them since: an own firewall that is

@@ -1,12 +1,12 @@
 //! ADD: one transaction for all plugins of all networks of a call.
 
-use super::chain::{AddressSource, lease_of};
 use super::del;
 use super::device_file::DeviceFile;
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
-use super::liveness::{NodeState, Reclaimed};
+use super::liveness::NodeState;
 use super::planner::Planner;
+use super::reserver::Reserver;
 use super::routes;
 use super::teardown::Teardown;
 use crate::apply::executor::Timing;
@@ -14,13 +14,10 @@ use crate::apply::host::{Host, Machine};
 use crate::apply::transaction::Transaction;
 use crate::ipam::Ipam;
 use crate::ipam::liveness::Netns;
-use crate::log::Log;
 use crate::store::holder::netns_of;
 use crate::store::record::{Folder, Owed, Record};
-use crate::store::root::Root;
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Attachment, Command, Error, Version};
-use braid_core::ipam::Lease;
 use braid_core::plan::Facts;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::LinkRef;
@@ -363,7 +360,7 @@ impl Run<'_> {
             transaction,
         } = self;
         let (wanted, mut next) = (planner.wanted, at);
-        let mut leases = Leases::of(host);
+        let mut leases = Reserver::of(host);
         let mut reserve = |ask: &LeaseRequest<'_>| {
             next += 1;
             leases.reserve(&wanted[ask.place.wanted], ask, || *done = next)
@@ -439,77 +436,5 @@ impl Run<'_> {
             .record
             .map_or(Vec::new(), |left| transaction.end(left, errors));
         error.and_left_behind(&leftovers)
-    }
-}
-
-/// Reserves addresses, and remembers leases of terminated containers that were freed for them.
-struct Leases {
-    root: Root,
-    log: Log,
-    reclaimed: Vec<Reclaimed>,
-}
-
-impl Leases {
-    fn of(host: &dyn Host) -> Self {
-        Self {
-            root: host.root().clone(),
-            log: host.log().clone(),
-            reclaimed: Vec::new(),
-        }
-    }
-
-    /// Reserves addresses. `holds` is called once a failure has to release them.
-    fn reserve(
-        &mut self,
-        wanted: &Wanted,
-        ask: &LeaseRequest<'_>,
-        mut holds: impl FnMut(),
-    ) -> Result<Option<Lease>, Error> {
-        let Wanted {
-            attachment, chain, ..
-        } = wanted;
-        let at = ask.place.item;
-        let lease = match &chain.items[at].addresses {
-            AddressSource::NoIpam => return Ok(None),
-            AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| self.ours(wanted, ask, ipam))?,
-            AddressSource::Foreign(ipam) => {
-                holds();
-                let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
-                lease_of(result.unwrap_or_default())
-            }
-        };
-        holds();
-        Ok(Some(lease))
-    }
-
-    /// Reserves addresses of an IPAM of this process.
-    fn ours(
-        &mut self,
-        wanted: &Wanted,
-        ask: &LeaseRequest<'_>,
-        ipam: &dyn Ipam,
-    ) -> Result<Lease, Error> {
-        let Wanted {
-            attachment,
-            chain,
-            claim,
-            ..
-        } = wanted;
-        let owner = chain.owner(attachment);
-        let node = NodeState::of(&self.root, chain.network(), &self.log);
-        let host = node.host_of(attachment);
-        let lease = match claim {
-            Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, host),
-            None => ipam.reserve(&owner, host),
-        };
-        self.reclaimed.push(node.into_reclaimed());
-        lease
-    }
-
-    /// Reports the freed leases, and deletes the rules of their owners.
-    fn end_reclaimed(&mut self, host: &mut dyn Host) {
-        for reclaimed in self.reclaimed.drain(..) {
-            reclaimed.end(host);
-        }
     }
 }

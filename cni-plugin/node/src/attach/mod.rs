@@ -28,6 +28,7 @@ pub mod pods;
 pub mod preview;
 mod reconstruct;
 pub mod recorded;
+mod reserver;
 mod routes;
 pub mod status;
 pub mod teardown;

@@ -21,7 +21,7 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 const INFO_LEN: usize = 8;
 
 impl Effect for Addr {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

@@ -14,7 +14,7 @@ const AF_INET: u16 = 2;
 const ARP_NOTIFY: u16 = 22;
 
 impl Effect for Attr {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

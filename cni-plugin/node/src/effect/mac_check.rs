@@ -11,6 +11,7 @@
 
 use super::Effect;
 use super::claim::{Claim, claim};
+use crate::effect::tables::Table;
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
@@ -36,6 +37,10 @@ const LINK_HEADER: u32 = 0;
 const ETHER_SOURCE: u32 = 6;
 
 impl Effect for MacCheck {
+    fn table(&self) -> Option<Table> {
+        Some(Table::Bridge)
+    }
+
     fn add(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         claim(kernel, self)
     }

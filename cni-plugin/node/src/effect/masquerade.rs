@@ -18,6 +18,7 @@
 
 use super::claim::{Claim, claim};
 use super::{Effect, Transport};
+use crate::effect::tables::Table;
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, Means};
@@ -42,7 +43,15 @@ const PRIORITY_SRCNAT: i32 = 100;
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
 
 impl Effect for Masquerade {
-    fn carrier(&self, verb: Verb) -> Transport<'_> {
+    fn table(&self) -> Option<Table> {
+        Some(Table::Inet)
+    }
+
+    fn is_lost(&self, kernel: &mut Kernel) -> Result<bool, Cause> {
+        Ok(!is_there(kernel.nft()?, self)?)
+    }
+
+    fn transport(&self, verb: Verb) -> Transport<'_> {
         verb.word(Transport::Alone, Transport::Elements)
     }
 

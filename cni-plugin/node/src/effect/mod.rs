@@ -1,7 +1,7 @@
 //! The effect of each kind of thing on the kernel: how it comes, how it goes, and how it is carried
 //! there.
 //!
-//! A new kind is a file here and a line in [`of`].
+//! A new kind is a file here. Its line is in the table of things in braid-core.
 
 pub mod addr;
 pub(crate) mod attr;
@@ -38,35 +38,23 @@ pub(crate) use verbs::{Effect, Transport, found};
 
 use crate::Cause;
 use crate::kernel::Kernel;
+use braid_core::for_each_thing;
 use braid_core::plan::step::{Legacy, OwnedKind};
 use braid_core::plan::thing::Thing;
 
-/// The effect of a thing.
-pub(crate) fn of(thing: &Thing) -> &dyn Effect {
-    match thing {
-        Thing::Link(link) => link,
-        Thing::Moved(moved) => moved,
-        Thing::Attr(attr) => attr,
-        Thing::Vlan(vlan) => vlan,
-        Thing::Addr(addr) => addr,
-        Thing::Route(route) => route,
-        Thing::NoRoute(absence) => absence,
-        Thing::Neigh(neigh) => neigh,
-        Thing::Rule(rule) => rule,
-        Thing::VrfMember(member) => member,
-        Thing::Sysctl(sysctl) => sysctl,
-        Thing::Masquerade(masquerade) => masquerade,
-        Thing::MacCheck(check) => check,
-        Thing::HostPorts(ports) => ports,
-        Thing::Firewall(firewall) => firewall,
-        Thing::Shaping(shaping) => shaping,
-        Thing::PacketGuard(guard) => guard,
-        Thing::XskGuard(guard) => guard,
-        Thing::XskLink(link) => link,
-        Thing::Redirect(redirect) => redirect,
-        Thing::Note(note) => note,
-    }
+/// Makes [`of`] of the kinds of things.
+macro_rules! effects {
+    ($($kind:ident($of:ty), $doc:literal;)*) => {
+        /// The effect of a thing.
+        pub(crate) fn of(thing: &Thing) -> &dyn Effect {
+            match thing {
+                $(Thing::$kind(it) => it,)*
+            }
+        }
+    };
 }
+
+for_each_thing!(effects);
 
 /// Has all of a kind go that is of one owner.
 pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Result<(), Cause> {

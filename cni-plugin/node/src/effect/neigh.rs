@@ -20,7 +20,7 @@ const DELNEIGH: u16 = 29;
 const GETNEIGH: u16 = 30;
 
 impl Effect for Neigh {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

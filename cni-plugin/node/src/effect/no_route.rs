@@ -9,7 +9,7 @@ use netlink_packet_route::route::RouteProtocol;
 use nix::errno::Errno;
 
 impl Effect for NoRoute {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

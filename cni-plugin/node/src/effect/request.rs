@@ -60,5 +60,5 @@ pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
 
 /// True if the thing's deletion goes with its neighbours in one transaction of nf_tables.
 pub(crate) fn is_only_elements(thing: &Thing) -> bool {
-    matches!(of(thing).carrier(Verb::Del), super::Transport::Elements)
+    matches!(of(thing).transport(Verb::Del), super::Transport::Elements)
 }

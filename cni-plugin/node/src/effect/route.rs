@@ -45,7 +45,7 @@ const RT_TABLE_MAIN: u32 = 254;
 const INFO_LEN: usize = 12;
 
 impl Effect for Route {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

@@ -20,7 +20,7 @@ const DELRULE: u16 = 33;
 const GETRULE: u16 = 34;
 
 impl Effect for Rule {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

@@ -16,7 +16,7 @@ use braid_core::plan::thing::{LinkRef, Sysctl, Thing, Verb};
 use std::io;
 
 impl Effect for Sysctl {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Sysctl(self)
     }
 }

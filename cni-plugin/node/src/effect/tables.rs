@@ -9,6 +9,7 @@
 
 use super::firewall::{addrs, isolation};
 use super::host_ports::nft;
+pub use super::verbs::Table;
 use super::{mac_check, masquerade};
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, SUBSYS};
@@ -19,15 +20,6 @@ use nix::errno::Errno;
 
 const GETTABLE: u16 = 1;
 const MARKER: &str = "whole";
-
-/// One of braid's tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table {
-    /// `inet braid`.
-    Inet,
-    /// `bridge braid`.
-    Bridge,
-}
 
 /// State of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

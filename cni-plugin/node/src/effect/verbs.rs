@@ -7,6 +7,15 @@ use crate::sys::nft::ElementKey;
 use braid_core::plan::thing::{Link, LinkRef, Shaping, Sysctl, Verb};
 use nix::errno::Errno;
 
+/// A table of nf_tables that braid creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// `inet braid`.
+    Inet,
+    /// `bridge braid`.
+    Bridge,
+}
+
 /// How a thing reaches the kernel.
 pub(crate) enum Transport<'a> {
     /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
@@ -29,7 +38,7 @@ pub(crate) type Head = (u16, u16);
 /// The effect of one thing.
 pub(crate) trait Effect {
     /// How it reaches the kernel.
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Alone
     }
 
@@ -56,6 +65,16 @@ pub(crate) trait Effect {
     /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
     fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         Ok(())
+    }
+
+    /// The table of nf_tables with which it is lost, `None` if a flush deletes nothing of it.
+    fn table(&self) -> Option<Table> {
+        None
+    }
+
+    /// True if something of it was lost with its table.
+    fn is_lost(&self, _kernel: &mut Kernel) -> Result<bool, Cause> {
+        Ok(self.table().is_some())
     }
 
     /// True if it comes by several requests, of which a failure leaves some done.

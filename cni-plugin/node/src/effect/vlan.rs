@@ -18,7 +18,7 @@ use netlink_packet_route::link::{
 const BRIDGE_VLAN_INFO: u16 = 2;
 
 impl Effect for PortVlan {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Request
     }
 

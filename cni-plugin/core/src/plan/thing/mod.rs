@@ -116,13 +116,43 @@ impl<T: State + ?Sized> fmt::Display for Command<'_, T> {
     }
 }
 
+/// Calls `$table` with a line for each kind of thing: its name, its type and its documentation.
+#[macro_export]
+macro_rules! for_each_thing {
+    ($table:ident) => {
+        $table! {
+            Link(Link), "A link; of a pair both ends.";
+            Moved(Moved), "A link of the host that is in the container.";
+            Attr(Attr), "An attribute of a link.";
+            Vlan(PortVlan), "A VLAN on a bridge port.";
+            Addr(Addr), "An address.";
+            Route(Route), "A route.";
+            NoRoute(NoRoute), "The absence of a route.";
+            Neigh(Neigh), "A neighbour.";
+            Rule(Rule), "A rule of policy routing.";
+            VrfMember(VrfMember), "The membership of a link in a VRF.";
+            Sysctl(Sysctl), "A sysctl.";
+            Masquerade(Masquerade), "Masquerading of one source.";
+            MacCheck(MacCheck), "The only hardware address of a bridge port.";
+            HostPorts(HostPorts), "Ports of the host that lead to a container.";
+            Firewall(Firewall), "Forwarding for a container.";
+            Shaping(Shaping), "Limits of an attachment.";
+            PacketGuard(PacketGuard), "A limit of what packet sockets send.";
+            XskGuard(XskGuard), "A hold on `AF_XDP` sockets.";
+            XskLink(XskLink), "The only link that held `AF_XDP` sockets can't have.";
+            Note(Note), "A file for another program.";
+            Redirect(Redirect), "The way of what comes in at one link out through another.";
+        }
+    };
+}
+
 /// Makes [`Thing`] of its kinds.
 macro_rules! things {
-    ($($kind:ident($of:ty), $what:literal;)*) => {
-        /// Something that a plan makes, shares or takes away.
+    ($($kind:ident($of:ty), $doc:literal;)*) => {
+        /// Something that a plan creates, shares or deletes.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub enum Thing {
-            $(#[doc = $what] $kind($of),)*
+            $(#[doc = $doc] $kind($of),)*
         }
 
         impl Thing {
@@ -142,29 +172,7 @@ macro_rules! things {
     };
 }
 
-things! {
-    Link(Link), "A link; of a pair both ends.";
-    Moved(Moved), "A link of the host that is in the container.";
-    Attr(Attr), "An attribute of a link.";
-    Vlan(PortVlan), "A VLAN on a bridge port.";
-    Addr(Addr), "An address.";
-    Route(Route), "A route.";
-    NoRoute(NoRoute), "The absence of a route.";
-    Neigh(Neigh), "A neighbour.";
-    Rule(Rule), "A rule of policy routing.";
-    VrfMember(VrfMember), "The membership of a link in a VRF.";
-    Sysctl(Sysctl), "A sysctl.";
-    Masquerade(Masquerade), "Masquerading of one source.";
-    MacCheck(MacCheck), "The only hardware address of a bridge port.";
-    HostPorts(HostPorts), "Ports of the host that lead to a container.";
-    Firewall(Firewall), "Forwarding for a container.";
-    Shaping(Shaping), "Limits of an attachment.";
-    PacketGuard(PacketGuard), "A limit of what packet sockets send.";
-    XskGuard(XskGuard), "A hold on `AF_XDP` sockets.";
-    XskLink(XskLink), "The only link that held `AF_XDP` sockets can't have.";
-    Note(Note), "A file for another program.";
-    Redirect(Redirect), "The way of what comes in at one link out through another.";
-}
+for_each_thing!(things);
 
 impl Thing {
     /// True if it is a value that something has: it goes with its link or namespace, and nothing

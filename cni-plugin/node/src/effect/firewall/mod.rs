@@ -21,7 +21,15 @@ use braid_core::plan::thing::{Firewall, Verb};
 use std::net::IpAddr;
 
 impl Effect for Firewall {
-    fn carrier(&self, verb: Verb) -> Transport<'_> {
+    fn table(&self) -> Option<Table> {
+        Some(Table::Inet)
+    }
+
+    fn is_lost(&self, kernel: &mut Kernel) -> Result<bool, Cause> {
+        Ok(!missing(kernel, self)?.is_empty())
+    }
+
+    fn transport(&self, verb: Verb) -> Transport<'_> {
         let is_only_elements = self.isolation.is_none() && matches!(self.gate, Gate::Chains { .. });
         if is_only_elements {
             verb.word(Transport::Alone, Transport::Elements)

@@ -9,6 +9,7 @@ pub mod loopback;
 pub mod nft;
 
 use super::{Effect, Transport};
+use crate::effect::tables::Table;
 use crate::kernel::Kernel;
 use crate::store::holder::{self, Sibling};
 use crate::store::lock::Lock;
@@ -27,7 +28,15 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 impl Effect for HostPorts {
-    fn carrier(&self, verb: Verb) -> Transport<'_> {
+    fn table(&self) -> Option<Table> {
+        Some(Table::Inet)
+    }
+
+    fn is_lost(&self, kernel: &mut Kernel) -> Result<bool, Cause> {
+        Ok(!nft::are_there(kernel.nft()?, self)?)
+    }
+
+    fn transport(&self, verb: Verb) -> Transport<'_> {
         verb.word(Transport::Alone, Transport::Elements)
     }
 

@@ -17,7 +17,7 @@ use braid_core::plan::thing::{Link, LinkRef, Verb};
 use nix::errno::Errno;
 
 impl Effect for Link {
-    fn carrier(&self, _verb: Verb) -> Transport<'_> {
+    fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Link(self)
     }
 }

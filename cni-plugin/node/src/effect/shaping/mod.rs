@@ -31,7 +31,7 @@ const BULK: u32 = 0x12;
 const UNBOUNDED: u64 = 1 << 40;
 
 impl Effect for Shaping {
-    fn carrier(&self, verb: Verb) -> Transport<'_> {
+    fn transport(&self, verb: Verb) -> Transport<'_> {
         verb.word(Transport::Shaping(self), Transport::Alone)
     }
 
