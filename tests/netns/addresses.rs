@@ -473,7 +473,7 @@ fn a_second_interface_does_not_get_the_deleted_lease_of_the_first() {
     assert_eq!(next(&host, "c", &host_local("10.1.0.0/24")), "10.1.0.4/24");
     assert!(
         Path::new("/var/lib/cni/networks/net/10.1.0.2").is_file(),
-        "the lease is written again"
+        "the deleted lease is restored"
     );
     first.del().ok();
     attach(&host, &other, host_local("10.1.0.0/24"))

@@ -22,7 +22,7 @@ fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
     (pod, call, result)
 }
 
-/// Place of a damage.
+/// Namespace in which a damage is done.
 #[derive(Clone, Copy)]
 enum At {
     Host,

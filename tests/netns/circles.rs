@@ -64,7 +64,7 @@ fn a_copy_of_braid_is_recognized_and_not_started() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, "braid", &pod, list());
-    // Written in place, so a process that executes it would fail with `ETXTBSY`.
+    // The copy is not executable, so starting it would fail with EACCES.
     fs::write("/run/cni-bin/other", fs::read(binary::braid()).unwrap()).unwrap();
     for answer in refusals(&call) {
         answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);

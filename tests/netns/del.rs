@@ -92,7 +92,7 @@ fn del_without_an_attachment_succeeds_and_creates_nothing() {
 }
 
 #[test]
-fn del_succeeds_without_a_namespace_or_with_a_path_to_none() {
+fn del_succeeds_with_an_empty_plain_or_missing_namespace_path() {
     for how in ["empty", "plain file", "no file"] {
         let host = Sandbox::new();
         let (pod, calls) = attached(&host);
@@ -313,7 +313,7 @@ fn del_of_one_interface_keeps_the_others() {
 /// Folder in which calls note the host links that they are about to delete.
 const NOTES: &str = "/run/braid/leaving";
 
-/// Notes a link in the way of a call in the network namespace with this cookie.
+/// Notes a link like a call in the network namespace with this cookie.
 fn note(netns: u64, link: &str, index: u64) {
     fs::create_dir_all(NOTES).unwrap();
     fs::write(format!("{NOTES}/{netns}:{index}:{link}"), "").unwrap();

@@ -146,8 +146,8 @@ fn a_host_port_reaches_a_dummy_address_through_another_interface() {
     assert_host_port_works_through_another_interface(&conf::dummy());
 }
 
-/// Asserts that a host port is forwarded to an address on `main`, an interface without a peer,
-/// through another interface of the container.
+/// Asserts that a host port is forwarded to an address of `main`, which the host cannot reach
+/// directly, through another interface of the container.
 pub(crate) fn assert_host_port_works_through_another_interface(main: &Value) {
     let host = Sandbox::new();
     let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");

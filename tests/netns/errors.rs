@@ -25,7 +25,7 @@ fn assert_short(answer: &Answer, words: &[&str]) {
 #[test]
 fn a_step_of_many_commands_is_shortened_but_its_cause_is_complete() {
     let host = Sandbox::new();
-    // A table with the name of the map used by a set. Otherwise it looks complete.
+    // A set has the name of the map. The chain `whole` marks the table as complete.
     host.run("nft add table inet braid");
     host.run("nft add chain inet braid whole");
     host.run("nft add rule inet braid whole return");

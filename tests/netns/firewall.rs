@@ -53,7 +53,7 @@ const DROPPERS: [&str; 7] = [
 ];
 
 #[test]
-fn a_container_reaches_the_world_past_other_drop_rules_and_gets_answers() {
+fn a_container_reaches_the_world_past_drop_rules_but_only_answers_return() {
     for dropper in DROPPERS {
         let host = Sandbox::new();
         let outside = outside(&host);

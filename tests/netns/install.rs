@@ -38,7 +38,7 @@ fn refused(words: &[&str], expected: &str) {
     );
 }
 
-/// Attaches and detaches a container with the file `plugin`, started like libcni does.
+/// Attaches and detaches a container with the file `plugin`, started as libcni does.
 #[track_caller]
 fn attaches(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) {
     let call = Call::new("bridge", conf)
@@ -86,7 +86,7 @@ fn a_copy_over_one_name_changes_only_this_name() {
     assert_eq!(
         fs::read_dir(BIN).unwrap().count(),
         4,
-        "nothing but what the other installer wrote"
+        "only the files of the other installer"
     );
 }
 

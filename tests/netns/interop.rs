@@ -87,7 +87,7 @@ fn macspoofchk_rules_of_the_reference_are_deleted_for_one_container() {
     let before = checked("b");
     calls[0].clone().prev(&results[0]).del().ok();
     assert_eq!((checked("a"), checked("b")), (0, before));
-    // Its namespace is deleted first. The reference itself would leave the rules.
+    // The namespace is deleted first. The reference itself would leave the rules.
     host.end(&pods[1]);
     calls[1].clone().prev(&results[1]).del().ok();
     assert_eq!(checked("b"), 0);
@@ -178,7 +178,7 @@ fn an_interface_tuned_by_the_reference_is_restored() {
     assert_eq!(
         tree(Path::new("/run/cni/tuning")).len(),
         1,
-        "the reference notes what it changes"
+        "the reference records its changes"
     );
     call.del().ok();
     assert_eq!(attributes(&pod), before);

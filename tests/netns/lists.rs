@@ -96,7 +96,7 @@ fn del_of_a_list_deletes_attachments_of_its_separate_plugins() {
         attached_by_names(&host, &pod);
         let call = host.call("braid", &pod, conf);
         call.gc(&[("a", "eth0")]).ok();
-        assert!(pod.can_ping("10.1.0.1"), "GC keeps what is listed");
+        assert!(pod.can_ping("10.1.0.1"), "GC keeps listed attachments");
         call.del().ok();
         host.assert_nothing_left();
         assert_eq!(pod.link_names(), [""; 0]);
@@ -186,7 +186,7 @@ fn runtime_config_is_passed_by_capability() {
 }
 
 #[test]
-fn a_foreign_plugin_is_called_like_by_libcni() {
+fn a_foreign_plugin_gets_the_environment_and_input_of_libcni() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins =
@@ -350,7 +350,7 @@ fn del_continues_after_a_failure_and_the_next_retries_only_that() {
             left.iter().all(is_of_record),
             "the address is free: {left:?}"
         );
-        // The first plugin works again, and is not called another time.
+        // The first plugin works again, so a later DEL does not call it.
         fs::remove_file(&broken[0]).unwrap();
         call.del().refused(107, &["spy was told to fail"]);
         assert_eq!(order()[4..], ["spy2 DEL", "spy DEL"]);

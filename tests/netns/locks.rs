@@ -39,8 +39,8 @@ fn hold(path: &str) -> File {
     file
 }
 
-/// Runs a call that waits for the lock, and lets its time end. It waits at most a second for
-/// anything after that.
+/// Runs a call that waits for the lock, and lets its time end. After that, the call waits at most a
+/// second for anything else.
 fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     std::thread::scope(|scope| {
         let calling = scope.spawn(call);
@@ -59,8 +59,8 @@ fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     })
 }
 
-/// Returns the process that waits for a lock on the file. Line of `/proc/locks`: `2: -> FLOCK
-/// ADVISORY  WRITE 317 00:2e:17 0 EOF`.
+/// Returns the process that waits for a lock on the file. A line of `/proc/locks`:
+/// `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0 EOF`.
 fn waiting(held: &File) -> Option<Pid> {
     let meta = held.metadata().unwrap();
     let file = format!(

@@ -176,7 +176,8 @@ fn a_pair_moved_elsewhere_is_deleted_and_its_namesake_is_kept() {
     run(&format!(
         "ip -n {id} link set eth0 netns elsewhere name taken"
     ));
-    // An index is not enough: the peer of this link is in another namespace than the host.
+    // Indexes are unique only within a namespace. The peer of this link is in another namespace
+    // than the host.
     let index = elsewhere.the_link("taken")["link_index"].to_string();
     run(&format!(
         "ip -n {id} link add eth0 type veth peer name own index {index} netns elsewhere"

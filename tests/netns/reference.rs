@@ -65,7 +65,7 @@ fn compare(
         .collect()
 }
 
-/// The same for a plugin behind another, called like by libcni. CHECK and DEL must succeed too.
+/// Compares a plugin behind another, called as libcni does. CHECK and DEL must succeed too.
 fn compare_behind(
     first: &Value,
     second: &Value,

@@ -110,7 +110,7 @@ fn del_without_a_record_deletes_the_attachment_despite_the_mistake() {
             .ok();
         assert_eq!(pod.link_names(), Vec::<String>::new(), "{:?}", mistake.2);
         let left = host.leftovers();
-        // Without the IPAM's type, braid cannot know the owner of the address.
+        // Without the IPAM's type, braid cannot know which IPAM assigned the address.
         let is_lease = |left: &String| left.starts_with("/var/lib/cni");
         let names_ipam = mistake
             .2

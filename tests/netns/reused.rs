@@ -139,7 +139,7 @@ fn a_container_attached_in_another_namespace_is_not_attached_again() {
             (vec!["eth0".to_owned()], Vec::new()),
             "{plugin}"
         );
-        // Its namespace is gone without a DEL. The kernel keeps the address of a macvlan for a
+        // The namespace is gone without a DEL. The kernel keeps the address of a macvlan for a
         // moment.
         host.end(&here);
         if plugin != "macvlan" {
@@ -288,7 +288,7 @@ fn a_reused_path_does_not_keep_the_address_of_the_first_container() {
     };
     call(&first, "a").add().result();
     remember(&first);
-    // The record is only in libcni's cache, like for an attachment of the reference.
+    // Only libcni's cache has the attachment, as for one of the reference.
     fs::remove_dir_all("/run/braid").unwrap();
     call(&host.pod("b"), "b")
         .add()

@@ -44,7 +44,7 @@ fn a_route_through_an_unreachable_gateway_is_rolled_back() {
 #[test]
 fn a_masquerade_element_refused_by_nf_tables_is_rolled_back() {
     let host = Sandbox::new();
-    // A table with the name of the map used by a set. Otherwise it looks complete.
+    // A set has the name of the map. The chain `whole` marks the table as complete.
     host.run("nft add table inet braid");
     host.run("nft add chain inet braid whole");
     host.run("nft add rule inet braid whole return");

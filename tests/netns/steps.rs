@@ -1,4 +1,4 @@
-//! Things of plans, created and deleted through the library, and judged by `ip`.
+//! Things that the library adds and deletes for a plan, judged by `ip`.
 
 use braid_core::name::{IfName, Mac, Ns as Place};
 use braid_core::plan::thing::rule::Packets;

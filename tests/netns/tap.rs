@@ -184,7 +184,7 @@ fn an_invalid_tap_is_refused_before_any_change() {
     before.assert_same(&host.state());
 }
 
-/// With `SELinux`, the tap is created by a process of that context, like by the reference plugin.
+/// With `SELinux`, a process of that context creates the tap, as for the reference plugin.
 #[test]
 fn an_unknown_selinux_context_is_reported_and_nothing_is_left() {
     if fs::exists("/sys/fs/selinux/enforce").unwrap_or(false) {

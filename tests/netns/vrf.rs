@@ -28,7 +28,7 @@ fn vrf(keys: &Value) -> Value {
     vrf
 }
 
-/// Returns the same as two calls, like by libcni.
+/// Returns the same attachment as two separate calls, as libcni makes them.
 fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
     let name = format!("net{net}");
     let of = |plugin: &Value| {

@@ -59,7 +59,7 @@ impl Held {
         self.host.call("bandwidth", pod, conf).prev(prev)
     }
 
-    /// Returns the number of packets that the guards dropped, from `braid status`.
+    /// Returns the number of packets and binds that the guards refused, from `braid status`.
     pub(super) fn guarded(&self) -> u64 {
         let status = self.host.json(&format!(
             "{} status -o json",
@@ -119,7 +119,8 @@ struct Leaves {
 }
 
 impl Leaves {
-    /// True if the guard limited it: 110 % of the rate, plus the burst and one second at the rate.
+    /// True if the guard limited it: at most 110 % of the rate, plus the burst and one second at
+    /// the rate.
     fn is_held(&self) -> bool {
         let millis = u64::try_from(self.time.as_millis()).unwrap() + 1000;
         self.bits < u64::from(SLOW) * 11 / 10 * millis / 1000 + BURST
@@ -158,7 +159,7 @@ fn packet_sockets_of_a_child_link_are_limited_past_the_queue() {
         assert_eq!(
             guarded(),
             0,
-            "{main}: what the IP stack sends meets the queue alone"
+            "{main}: packets of the IP stack pass only the queue"
         );
         call.check(&result).ok();
         let leaves = held.escapes("10.3.0.254");
@@ -219,8 +220,8 @@ fn packet_sockets_are_limited_by_the_configured_subnets() {
     }
 }
 
-/// Sends packets with one `SO_TXTIME`, half a second after the end, for a second and at least 2000
-/// times.
+/// Sends packets for a second, at least 2000. All of them have the same departure time, 1.5 s after
+/// the start.
 const AT_ONE_TIME: &str = r#"
 import socket, struct, sys, time
 SO_TXTIME, MONOTONIC = 61, 1

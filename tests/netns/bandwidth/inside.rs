@@ -41,7 +41,7 @@ fn a_container_can_change_its_qdiscs_without_affecting_the_limit() {
             "ip link del tap0",
             "tc qdisc add dev eth0 clsact",
         ]);
-        // Network disturbance tools do this. They use another kind of qdisc, which not every kernel
+        // Network fault injection tools do this, with another kind of qdisc that not every kernel
         // has.
         done(&["tc qdisc add dev eth0 root tbf rate 1gbit burst 100k limit 1m"]);
         assert_whole(&host, &pod, &result);

@@ -17,8 +17,8 @@ const BURST: u64 = 160_000;
 /// The same as measured numbers.
 const RATE_F: f64 = 20_000_000.0;
 const BURST_F: f64 = 160_000.0;
-/// Bits that may arrive immediately. If that is more than the burst, a token bucket holds the
-/// largest packet, with its headers once for each segment, and a millisecond's worth.
+/// Bits that may arrive without delay. If it is more than the burst, a token bucket holds the
+/// largest packet, with its headers once for each segment, and a millisecond's worth of the rate.
 const AT_ONCE: f64 = 600_000.0;
 /// TCP goodput at this rate and an MTU of 1500: 1448 of 1514 bytes.
 const GOODPUT: f64 = 19_128_000.0;

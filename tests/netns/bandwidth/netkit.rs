@@ -1,4 +1,4 @@
-//! Limits of a netkit, set on the node's end like those of a veth.
+//! Limits of a netkit, set on the node's end like on a veth.
 
 use super::{
     BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, limits, queues, seen, shaped,

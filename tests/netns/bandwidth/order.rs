@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a request that needs several segments.
 const LARGE: usize = 16 * 1024;
-/// Time after the first packets of a flood until the priority band has its share of the rate again.
+/// Time after the first packets of a flood until overtaking packets have their share of the rate
+/// again.
 const SHARE: Duration = Duration::from_millis(30);
 const NOT_ECT: i32 = 0;
 const ECT: i32 = 2;
@@ -211,8 +212,8 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_supports_ecn() {
     host.assert_nothing_left();
 }
 
-/// Limits of 1 Mbit/s, at which 16 flows wait longer than TCP's initial retransmission timeout, 0.2
-/// s.
+/// Limits of 1 Mbit/s, so that 16 flows wait for longer than TCP's minimum retransmission timeout
+/// of 0.2 s.
 fn slow() -> Value {
     json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST})
 }
@@ -228,8 +229,8 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
 }
 
 /// Sends on 16 connections until 150 packets were retransmitted, enough for some to overtake
-/// others. Returns how many were rejected because an older one arrived after a newer one (PAWS, RFC
-/// 7323).
+/// others. Returns how many were rejected by PAWS (RFC 7323), because an older one arrived after a
+/// newer one.
 #[track_caller]
 fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
     const AGAIN: u64 = 150;
@@ -271,9 +272,9 @@ fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
 
 #[test]
 fn tcp_retransmissions_do_not_overtake_earlier_packets() {
-    /// If connections were told apart by their hash alone, 3 to 7 would be rejected each time. A
-    /// busy machine fires a timer late, so a packet can wait that should have left. Another try
-    /// sees none.
+    /// Without more than the hash of a connection, 3 to 7 packets would be rejected each time. A
+    /// busy machine fires a timer late, so a packet can still wait that should have left. That does
+    /// not happen in every try.
     const TRIES: usize = 5;
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -324,8 +325,7 @@ fn no_flow_from_another_machine_is_starved() {
             .filter(|other| *other != flow && left[*other] > 0)
             .for_each(|other| missed[other] += bytes);
     }
-    // By chance a single flow finds the queue full. Only the sum shows that the queue has no space
-    // for any.
+    // A flow may find the queue full by chance, so only the sum is bounded.
     assert!(longest.iter().sum::<usize>() < 16 * MOST, "{longest:?}");
     call.prev(&result).del().ok();
     host.assert_nothing_left();

@@ -11,8 +11,8 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends both ways and asserts that at most rate and burst arrive, however busy the machine is, and
-/// not much less.
+/// Sends both ways. Asserts that at most the rate and the burst arrive, however busy the machine
+/// is, and not much less.
 fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
     for ((from, _), (there, to)) in [(one, other), (other, one)] {
         from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
@@ -451,7 +451,8 @@ fn a_flood_of_small_packets_from_many_ports_is_limited() {
             let _ = socket.send_to(&vec![0; size], "10.1.0.1:9");
         }
     };
-    // A pair of times around the counter, so that the interval of two samples can be bounded.
+    // Times before and after reading the counter, so that the interval between two samples is not
+    // underestimated.
     let look = || (Instant::now(), received(), Instant::now());
     let passes = |least: f64| {
         let rate = |(begin, before, _): (Instant, f64, Instant),

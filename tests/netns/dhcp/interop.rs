@@ -50,9 +50,9 @@ fn our_plugins_acquire_and_release_leases_through_the_reference_daemon() {
     call.check(&result).ok();
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    // The daemon's release has no source address, so the server's kernel drops it. Only the
-    // daemon's log shows it.
-    until("the lease is given back", || {
+    // The reference daemon's release has no source address, so the server's kernel drops it. Only
+    // the daemon's log shows it.
+    until("the lease is released", || {
         said().contains("a/net/eth0: releasing lease").then_some(())
     });
     call.add().result();
@@ -90,7 +90,7 @@ fn our_daemon_returns_the_same_result_to_both_plugins() {
         json!({"dst": "10.78.0.0/16", "gw": "0.0.0.0", "scope": 253})
     );
     call.reference().del().ok();
-    until("the lease is given back", || {
+    until("the lease is released", || {
         server.addresses().is_empty().then_some(())
     });
 }

@@ -41,7 +41,11 @@ fn a_macvlan_acquires_and_releases_an_address_with_gateway_and_routes() {
     );
     assert!(pod.can_ping("10.3.0.254"));
     call.check(&result).ok();
-    assert_eq!(server.await_leases(1), leased, "CHECK asks for nothing new");
+    assert_eq!(
+        server.await_leases(1),
+        leased,
+        "CHECK requests no new lease"
+    );
     call.clone().prev(&result).del().ok();
     server.await_free();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -68,7 +72,7 @@ fn a_bridge_port_releases_its_address_before_it_is_deleted() {
     assert!(pods[0].can_ping(&address(&results[1])));
     calls[1].check(&results[1]).ok();
     calls[0].del().ok();
-    until("one is given back", || {
+    until("one lease is released", || {
         (server.addresses() == [address(&results[1])]).then_some(())
     });
     // If the namespace is gone first, the address cannot be released, and the daemon drops the
@@ -125,7 +129,7 @@ fn ip_families_selects_the_requested_families() {
         );
         assert!(
             pod.can_ping("fd00:3::254"),
-            "the route comes by router advertisement"
+            "the route is created by router advertisement"
         );
         call.check(&result).ok();
         call.del().ok();
@@ -218,7 +222,7 @@ fn gc_releases_the_leases_of_unlisted_attachments() {
         host.call("macvlan", &pods[0], macvlan())
             .gc(&[("b", "eth0")])
             .ok();
-        until("one is given back", || {
+        until("one lease is released", || {
             (server.addresses() == [address(&results[1])]).then_some(())
         });
         assert_eq!(pods[0].link_names(), Vec::<String>::new());

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Sets T1, half of the lease time, to three seconds, the minimum of dnsmasq.
+/// Sets the renewal time (T1) to three seconds, the minimum of dnsmasq.
 pub(super) const SHORT: &str = "--dhcp-option=option:T1,3";
 
 #[test]

@@ -164,7 +164,7 @@ impl Server {
     /// Waits until no address is leased.
     #[track_caller]
     pub(super) fn await_free(&self) {
-        until("all leases are given back", || {
+        until("all leases are released", || {
             self.leases().is_empty().then_some(())
         });
     }

@@ -225,7 +225,8 @@ fn a_device_gets_its_name_back_after_its_namespace_ended() {
     let pod = host.pod("a");
     let call = attach(&host, &pod);
     let result = call.add().result();
-    // The kernel moves hardware to the host in this way, and does not delete it.
+    // When a namespace ends, the kernel moves hardware to the host in this way, and does not delete
+    // it.
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
     pod.run(&format!(
         "ip link set eth0 netns /proc/{process}/task/{thread}/ns/net name dev7"

@@ -6,8 +6,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::path::Path;
 use std::rc::Rc;
 
-/// The conditions of `family`, and if the machine outside (192.0.2.2) and a second one
-/// (198.51.100.2) meet them.
+/// The conditions of `family`, and if a client outside (192.0.2.2) and a second one (198.51.100.2)
+/// meet them.
 type Case = (&'static str, Value, [bool; 2]);
 
 fn with(keys: &[(&str, Value)]) -> Value {

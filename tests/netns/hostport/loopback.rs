@@ -53,7 +53,7 @@ pub(super) fn programs(host: &Ns) -> Vec<u64> {
         .collect()
 }
 
-/// Returns those of `programs` that run at the root of cgroup2.
+/// Filters `programs` for the ones that run at the root of cgroup2.
 pub(super) fn at_the_root(host: &Ns, programs: &[u64]) -> Vec<u64> {
     if programs.is_empty() {
         return Vec::new();

@@ -20,7 +20,7 @@ struct Seen {
     stranger: [&'static str; 2],
 }
 
-/// The host's NAT sees both directions of all traffic.
+/// Addresses if the host's NAT sees both directions of all traffic.
 const ROUTED: Seen = Seen {
     outside: ["192.0.2.2", "2001:db8::2"],
     host: ["192.0.2.1", "2001:db8::1"],
@@ -188,7 +188,7 @@ impl Matrix {
 
 #[test]
 fn all_clients_reach_a_port_of_a_bridge() {
-    // Answers that the bridge forwards bypass NAT, so the bridge's address hides the neighbours.
+    // Answers forwarded by the bridge bypass NAT, so neighbours are masqueraded as the bridge.
     let seen = Seen {
         sibling: ["10.1.0.1", "fd00:1::1"],
         ..ROUTED

@@ -1,5 +1,5 @@
-//! Ownership of ports: one attachment owns a port until it ends or is replaced. Also the addresses
-//! that limit a mapping and rewrite its clients.
+//! Ownership of ports: one attachment owns a port until it ends or is replaced. Also host addresses
+//! that limit a mapping, and source addresses that it rewrites.
 
 use super::{
     BOTH, PINS, SERVICE, at_address, bridge_nf, mapped, mapping, network, network_by, outside,
