@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 const OWN: u16 = 7000;
 
 /// Lets a namespace send packets for `127.0.0.1` through `gateway`, and accept the answers.
-fn routes_loopback_by(ns: &Ns, gateway: &str) {
+fn route_loopback_by(ns: &Ns, gateway: &str) {
     ns.run("ip addr flush dev lo");
     ns.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
     ns.run(&format!("ip route add 127.0.0.1/32 via {gateway}"));
@@ -27,8 +27,8 @@ fn the_loopback_address_of_the_host_is_unreachable_from_outside() {
             .result();
         // braid sets this on the container's link.
         host.set_sysctl("net/ipv4/conf/world/route_localnet", "1");
-        routes_loopback_by(&outside, "192.0.2.1");
-        routes_loopback_by(&neighbour, "10.1.0.1");
+        route_loopback_by(&outside, "192.0.2.1");
+        route_loopback_by(&neighbour, "10.1.0.1");
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
         let _own = Service::start(host.host(), Transport::Tcp, OWN);
         let of_the_pod = format!("127.0.0.1:{PORT}");
@@ -76,7 +76,7 @@ fn foreign_dnat_of_the_loopback_address_is_blocked() {
     mapped(&host, &pod, network, &at_address("127.0.0.1"))
         .add()
         .result();
-    routes_loopback_by(&outside, "192.0.2.1");
+    route_loopback_by(&outside, "192.0.2.1");
     // Among chains with the same priority, the newest runs first.
     host.run("nft add table ip other");
     host.run("nft add chain ip other pre { type nat hook prerouting priority -100 ; }");
@@ -106,7 +106,7 @@ fn a_container_cannot_connect_from_a_loopback_address() {
     mapped(&host, &pod, network, &at_address("127.0.0.1"))
         .add()
         .result();
-    routes_loopback_by(&neighbour, "10.1.0.1");
+    route_loopback_by(&neighbour, "10.1.0.1");
     neighbour.run("ip addr add 127.0.0.53/32 dev eth0");
     let spoofing = neighbour
         .enter(|| UdpSocket::bind("127.0.0.53:7000"))
