@@ -285,7 +285,7 @@ fn packets_with_the_same_txtime_do_not_accumulate() {
     held.host.assert_nothing_left();
 }
 
-/// Ends the attachment of this result.
+/// Function that ends an attachment, from its call and result.
 pub(super) type End = fn(&Call, &Value);
 
 /// All ways to end an attachment.
@@ -307,7 +307,7 @@ pub(super) const ENDS: [(&str, End); 4] = [
     }),
 ];
 
-/// The same for a guard on the host, which GC also deletes without a record.
+/// All ways to end an attachment with a guard on the host, including GC without a record.
 pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
     let by_gc: (&str, End) = ("GC without a record", |call, _| {
         fs::remove_dir_all("/run/braid").unwrap();

@@ -14,7 +14,7 @@ use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
 /// Rate in bits per second for both directions, and the burst in bits.
 const RATE: u64 = 20_000_000;
 const BURST: u64 = 160_000;
-/// The same as measured numbers.
+/// Both as floating-point numbers.
 const RATE_F: f64 = 20_000_000.0;
 const BURST_F: f64 = 160_000.0;
 /// Bits that may arrive without delay. If it is more than the burst, a token bucket holds the

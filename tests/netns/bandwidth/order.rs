@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a request that needs several segments.
 const LARGE: usize = 16 * 1024;
-/// Time after the first packets of a flood until overtaking packets have their share of the rate
-/// again.
+/// Time after the start of a flood until overtaking packets have their share of the rate again.
 const SHARE: Duration = Duration::from_millis(30);
 const NOT_ECT: i32 = 0;
 const ECT: i32 = 2;
@@ -54,7 +53,7 @@ fn sink(at: &Ns, addr: &str) -> UdpSocket {
 }
 
 /// Fills the queues at `host` between these two and sends a small packet with `send`, which returns
-/// when that left and arrived. Asserts that it overtook most of the waiting packets.
+/// the times of sending and arrival. Asserts that it overtook most of the waiting packets.
 #[track_caller]
 fn assert_passes(
     host: &Ns,
