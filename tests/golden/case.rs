@@ -1,4 +1,4 @@
-//! One case: a configuration, what the IPAM gave, and what the host looks like.
+//! One golden case: a configuration, a lease and a described host.
 
 use braid_core::cni::{AddResult, Json, NetConf, Version};
 use braid_core::ipam::Lease;
@@ -16,14 +16,15 @@ use braid_core::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A case as it is written. All keys but `conf` may be absent.
+/// A case as it is written. All keys but `conf` are optional.
 ///
-/// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: the result before. `lease`: what the IPAM
-/// gave, as a result. `lacks`: what the kernel has not. `host` and `pod`: links by name, numbered
-/// from 2 in each; `peer` is such a number. `files`: texts by path. `sysctl`: values by `host` or
-/// `pod` and key. `default`: links of default routes. `device`: the link of the host that is asked
-/// for in any way; `driver`: that of a program. `routes`: of the container, each with its link as
-/// `dev`. Of `flannel` the file of flanneld is told by `files`.
+/// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: `prevResult`. `lease`: the IPAM's
+/// addresses, as a result. `lacks`: features missing in the kernel. `host` and `pod`: links by
+/// name, numbered from 2 in each; `peer` is such a number. `files`: contents by path. `sysctl`:
+/// values by `host` or `pod` and key. `default`: links of default routes, by `host` or `pod`.
+/// `device`: the host link of any requested device; `driver`: its userspace driver instead.
+/// `routes`: routes in the container, each with its link as `dev`. `flannel` reads flanneld's file
+/// from `files`.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -32,8 +33,7 @@ impl Case {
         Self(serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display())))
     }
 
-    /// The plan, what takes it back, what takes it back without a record, and the result; or why it
-    /// is refused.
+    /// Returns the plan, its inverse, the inverse without a record, and the result, or the refusal.
     pub(crate) fn text(&self) -> String {
         let conf = NetConf::parse(self.0["conf"].to_string().as_bytes()).unwrap();
         if conf.plugin == flannel::FLANNEL {
@@ -42,7 +42,8 @@ impl Case {
         self.text_of(&conf)
     }
 
-    /// The configuration that is made, and the plans of the plugin that it is for and of the file.
+    /// Returns the generated configuration, its plan, and the plan of the configuration with the
+    /// generated part.
     fn flannel(&self, conf: &NetConf) -> Result<String, braid_core::cni::Error> {
         let file = flannel::subnet_file(conf)?;
         let made = flannel::delegate(
@@ -107,7 +108,7 @@ impl Case {
         ))
     }
 
-    /// The device that a configuration is about.
+    /// Returns the device of a need, as `device` or `driver` describe it.
     fn device(&self, need: Need) -> Option<(Device, DeviceFact)> {
         let Need::Device(device) = need else {
             return None;

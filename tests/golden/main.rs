@@ -1,8 +1,7 @@
-//! Plans as text: what each configuration does on a host that is described by hand. No root, no
-//! kernel.
+//! Plans as text, for each configuration on a described host. Needs no root and no kernel.
 //!
-//! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` writes the
-//! goldens anew.
+//! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` rewrites the
+//! goldens.
 
 #![expect(
     clippy::expect_used,
@@ -20,7 +19,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// All files of all types with this extension, sorted.
+/// Returns all files with this extension in the folders of all types, sorted.
 fn files(extension: &str) -> Vec<PathBuf> {
     let entries = |path: &Path| {
         fs::read_dir(path)
@@ -36,7 +35,7 @@ fn files(extension: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_plan_is_what_its_golden_says() {
+fn every_plan_matches_its_golden() {
     let bless = std::env::var_os("BRAID_BLESS").is_some();
     let mut differing = Vec::new();
     for path in files("json") {

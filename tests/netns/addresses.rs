@@ -1,4 +1,4 @@
-//! `host-local` and `static` below a bridge: what a container gets, and what is on disk.
+//! `host-local` and `static` below a bridge: addresses of containers, and lease files on disk.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -15,7 +15,7 @@ fn host_local(subnet: &str) -> Value {
     json!({"type": "host-local", "subnet": subnet})
 }
 
-/// The only address of a new container.
+/// Attaches a new container and returns its only address.
 fn next(host: &Sandbox, name: &str, ipam: &Value) -> String {
     let pod = host.pod(name);
     let result = attach(host, &pod, ipam.clone()).add().result();
@@ -26,7 +26,7 @@ fn next(host: &Sandbox, name: &str, ipam: &Value) -> String {
 }
 
 #[test]
-fn a_freed_address_is_not_given_out_again_at_once() {
+fn a_freed_address_is_not_reused_immediately() {
     let host = Sandbox::new();
     let ipam = host_local("10.1.0.0/29");
     let given: Vec<String> = (0..8)
@@ -46,7 +46,7 @@ fn a_freed_address_is_not_given_out_again_at_once() {
 }
 
 #[test]
-fn a_full_range_names_itself_and_a_freed_address_serves_again() {
+fn a_full_range_is_refused_by_name_and_a_freed_address_is_reused() {
     let host = Sandbox::new();
     let ipam = host_local("10.1.0.0/30");
     assert_eq!(next(&host, "a", &ipam), "10.1.0.2/30");
@@ -68,7 +68,7 @@ fn a_full_range_names_itself_and_a_freed_address_serves_again() {
 }
 
 #[test]
-fn the_two_addresses_of_a_subnet_without_more_serve_two_containers() {
+fn a_two_address_subnet_serves_two_containers() {
     let host = Sandbox::new();
     for (at, (subnet, addresses)) in [
         ("10.1.0.0/31", ["10.1.0.0", "10.1.0.1"]),
@@ -103,7 +103,7 @@ fn the_two_addresses_of_a_subnet_without_more_serve_two_containers() {
 }
 
 #[test]
-fn one_of_two_addresses_is_the_nodes_where_the_plugin_needs_a_gateway() {
+fn a_two_address_subnet_keeps_one_address_for_a_needed_gateway() {
     let host = Sandbox::new();
     let fixed = json!({"type": "static", "addresses": [{"address": "10.4.0.0/31"}]});
     let with = |mut conf: Value, bridge: &str, ipam: Value| {
@@ -175,7 +175,7 @@ fn data_dir_moves_the_leases() {
 }
 
 #[test]
-fn requested_addresses_come_from_three_places_and_a_taken_one_is_refused() {
+fn addresses_can_be_requested_in_three_ways_and_a_used_one_is_refused() {
     let host = Sandbox::new();
     let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
     let call = |at: usize| attach(&host, &pods[at], host_local("10.1.0.0/24"));
@@ -224,7 +224,7 @@ fn requested_addresses_come_from_three_places_and_a_taken_one_is_refused() {
 }
 
 #[test]
-fn the_runtimes_ranges_come_before_the_configurations() {
+fn runtime_ranges_precede_configured_ranges() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let runtime = json!({"ipRanges": [[{"subnet": "10.7.0.0/24"}]]});
@@ -240,7 +240,7 @@ fn the_runtimes_ranges_come_before_the_configurations() {
 }
 
 #[test]
-fn resolv_conf_becomes_the_results_dns_and_a_missing_file_is_named() {
+fn resolv_conf_sets_the_dns_of_the_result_and_a_missing_file_is_named() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut ipam = host_local("10.1.0.0/24");
@@ -259,7 +259,7 @@ fn resolv_conf_becomes_the_results_dns_and_a_missing_file_is_named() {
 }
 
 #[test]
-fn routes_are_programmed_with_all_that_version_1_1_lets_them_say() {
+fn routes_are_created_with_all_attributes_of_version_1_1() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut ipam = host_local("10.1.0.0/24");
@@ -312,7 +312,7 @@ fn routes_are_programmed_with_all_that_version_1_1_lets_them_say() {
 }
 
 #[test]
-fn what_a_route_asks_for_beyond_the_kernels_bounds_is_what_the_kernel_made_of_it() {
+fn route_metrics_clamped_by_the_kernel_pass_check() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut ipam = host_local("10.1.0.0/24");
@@ -333,7 +333,7 @@ fn what_a_route_asks_for_beyond_the_kernels_bounds_is_what_the_kernel_made_of_it
 }
 
 #[test]
-fn two_routes_to_one_destination_both_stay() {
+fn two_routes_to_one_destination_are_both_kept() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}],
@@ -353,7 +353,7 @@ fn two_routes_to_one_destination_both_stay() {
 }
 
 #[test]
-fn a_second_add_for_the_same_interface_is_refused_and_takes_nothing() {
+fn second_add_for_same_ifname_is_refused_and_reserves_nothing() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = attach(&host, &pod, host_local("10.1.0.0/24"));
@@ -396,7 +396,7 @@ fn static_addresses_can_be_replaced_by_the_runtime() {
 }
 
 #[test]
-fn a_container_without_ipv6_gets_its_ipv6_address_all_the_same() {
+fn a_container_with_ipv6_disabled_still_gets_its_ipv6_address() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.set_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
@@ -408,7 +408,7 @@ fn a_container_without_ipv6_gets_its_ipv6_address_all_the_same() {
 }
 
 #[test]
-fn leases_that_were_deleted_keep_their_addresses_while_their_containers_live() {
+fn addresses_of_deleted_leases_stay_reserved_for_running_containers() {
     let subnet = "10.1.0.0/24";
     let mut kept = host_local(subnet);
     kept["dataDir"] = json!("/run/leases");
@@ -447,7 +447,7 @@ fn leases_that_were_deleted_keep_their_addresses_while_their_containers_live() {
         assert_eq!(
             call(&pods[3]).add().result()["ips"][0]["address"],
             "10.1.0.3/24",
-            "the dead one's"
+            "the terminated container's"
         );
         assert_eq!(
             fs::read_to_string(format!("{folder}/net/10.1.0.2")).unwrap(),
@@ -462,7 +462,7 @@ fn leases_that_were_deleted_keep_their_addresses_while_their_containers_live() {
 }
 
 #[test]
-fn a_containers_second_interface_does_not_get_the_deleted_lease_of_its_first() {
+fn a_second_interface_does_not_get_the_deleted_lease_of_the_first() {
     let host = Sandbox::new();
     let (pod, other) = (host.pod("a"), host.pod("b"));
     let first = attach(&host, &pod, host_local("10.1.0.0/24"));
@@ -473,7 +473,7 @@ fn a_containers_second_interface_does_not_get_the_deleted_lease_of_its_first() {
     assert_eq!(next(&host, "c", &host_local("10.1.0.0/24")), "10.1.0.4/24");
     assert!(
         Path::new("/var/lib/cni/networks/net/10.1.0.2").is_file(),
-        "no call is busy with it any more"
+        "the deleted lease is restored"
     );
     first.del().ok();
     attach(&host, &other, host_local("10.1.0.0/24"))

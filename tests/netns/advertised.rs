@@ -1,5 +1,4 @@
-//! A node whose own default route came by router advertisement keeps it when it begins to forward
-//! IPv6.
+//! A node with an advertised IPv6 default route keeps it when it begins to forward IPv6.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
@@ -14,7 +13,7 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, link.encode())
 s.sendto(struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0), ("ff02::1", 0, 0, socket.if_nametoindex(link)))
 "#;
 
-/// Links of the node whose router is the default one.
+/// Returns the node's links with an advertised default route.
 fn default_links(host: &Ns) -> Vec<String> {
     let routes = host.list("ip -6 -j route show default proto ra");
     routes
@@ -24,10 +23,11 @@ fn default_links(host: &Ns) -> Vec<String> {
         .collect()
 }
 
-/// Advertises from the other end of `link` until the node has taken it in; false where it does not.
+/// Sends advertisements from the other end of `link` until the node has accepted one. Returns false
+/// if it does not.
 fn advertise(host: &Ns, router: &Ns, link: &str) -> bool {
     std::fs::write("/run/advertise.py", ADVERTISE).unwrap();
-    // An address of either end may still be tentative, and then nothing is sent or taken in.
+    // An address of either end may still be tentative, and then nothing is sent or accepted.
     (0..20).any(|_| {
         let _ = router.try_run(&format!("python3 /run/advertise.py {link}"));
         default_links(host).contains(&link.to_owned())
@@ -54,7 +54,7 @@ fn conf_of(plugin: &str, ranges: &[&str]) -> Value {
 }
 
 #[test]
-fn the_nodes_own_default_route_stays_and_is_renewed_when_the_first_container_with_ipv6_comes() {
+fn an_advertised_default_route_survives_the_first_ipv6_container() {
     for plugin in ["bridge", "ptp"] {
         let host = Sandbox::new();
         host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
@@ -71,7 +71,7 @@ fn the_nodes_own_default_route_stays_and_is_renewed_when_the_first_container_wit
         assert_eq!(
             accept_ra(&host, "wan"),
             "1",
-            "{plugin}: nothing is forwarded that is advertised"
+            "{plugin}: IPv6 is not forwarded yet"
         );
 
         let call = host.call(plugin, &pods[1], conf_of(plugin, &["10.2.0.0/24", both[1]]));
@@ -92,10 +92,10 @@ fn the_nodes_own_default_route_stays_and_is_renewed_when_the_first_container_wit
         assert_eq!(
             accept_ra(&host, own),
             "0",
-            "{plugin}: a container is no router of the node"
+            "{plugin}: a container must not be a router of the node"
         );
 
-        // Whoever changes it while the node forwards knows why.
+        // An administrator's change is respected while the node forwards.
         host.set_sysctl("net/ipv6/conf/wan/accept_ra", "1");
         host.call(plugin, &pods[2], conf_of(plugin, &["10.2.0.0/24", both[1]]))
             .add()
@@ -105,7 +105,7 @@ fn the_nodes_own_default_route_stays_and_is_renewed_when_the_first_container_wit
 }
 
 #[test]
-fn a_container_that_advertised_nothing_is_not_made_a_router() {
+fn accept_ra_is_unchanged_on_a_link_without_an_advertised_route() {
     let host = Sandbox::new();
     host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
     host.outside("other", "198.51.100.1/24", "198.51.100.2/24");

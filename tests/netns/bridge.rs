@@ -1,4 +1,4 @@
-//! `bridge`: each key of its configuration, and what a container's user sees of it.
+//! `bridge`: each configuration key and its effect on a container.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -39,7 +39,7 @@ fn a_container_gets_its_address_and_reaches_its_gateway() {
 }
 
 #[test]
-fn the_result_names_bridge_port_and_container_with_their_addresses() {
+fn the_result_lists_bridge_port_and_container_with_their_addresses() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let result = host.call("bridge", &pod, conf::bridge()).add().result();
@@ -72,7 +72,7 @@ fn two_containers_reach_each_other() {
 }
 
 #[test]
-fn neighbours_learn_at_once_that_an_address_has_a_new_owner() {
+fn neighbours_learn_immediately_that_an_address_has_a_new_owner() {
     let host = Sandbox::new();
     let (asker, first, next) = (host.pod("a"), host.pod("b"), host.pod("c"));
     let call = |pod: &Ns, ip: &str| {
@@ -167,7 +167,7 @@ fn a_default_route_of_the_ipam_is_not_doubled() {
 }
 
 #[test]
-fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
+fn a_container_has_its_ipv6_addresses_ready_immediately() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.detect_slowly();
@@ -192,7 +192,7 @@ fn a_container_has_exactly_its_own_ipv6_addresses_ready_at_once() {
 }
 
 #[test]
-fn a_container_on_a_new_bridge_is_reached_from_elsewhere_with_ipv6_at_once() {
+fn a_container_on_a_new_bridge_is_reachable_over_ipv6_immediately() {
     let host = Sandbox::new();
     let client = host.outside("client", "fd00:9::1/64", "fd00:9::2/64");
     client.run("ip -6 route add fd00:1::/64 via fd00:9::1");
@@ -207,7 +207,7 @@ fn a_container_on_a_new_bridge_is_reached_from_elsewhere_with_ipv6_at_once() {
 }
 
 #[test]
-fn another_gateway_address_is_refused_without_force_address_and_replaced_with_it() {
+fn another_gateway_address_is_replaced_only_with_force_address() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     host.call("bridge", &a, conf::bridge()).add().result();
@@ -233,7 +233,7 @@ fn another_gateway_address_is_refused_without_force_address_and_replaced_with_it
 }
 
 #[test]
-fn overlapping_ipv6_gateways_conflict_and_others_stand_side_by_side() {
+fn overlapping_ipv6_gateways_conflict_and_disjoint_ones_coexist() {
     let host = Sandbox::new();
     let pods = ["a", "b", "c"].map(|name| host.pod(name));
     let call = |at: usize, subnet: &str| {
@@ -255,7 +255,7 @@ fn overlapping_ipv6_gateways_conflict_and_others_stand_side_by_side() {
 }
 
 #[test]
-fn mtu_goes_to_a_new_bridge_and_to_both_ends_of_the_veth() {
+fn mtu_is_set_on_a_new_bridge_and_both_ends_of_the_veth() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let result = host
@@ -353,7 +353,7 @@ fn a_disabled_container_interface_stays_down_and_has_no_address() {
 }
 
 #[test]
-fn enabledad_has_the_kernel_ask_for_duplicates_and_waits_for_the_answer() {
+fn enabledad_enables_dad_and_waits_for_its_result() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -388,7 +388,7 @@ fn a_duplicate_ipv6_address_fails_the_add_and_leaves_nothing() {
 }
 
 #[test]
-fn layer_2_alone_gives_an_interface_that_is_up_and_has_no_ipv4_address() {
+fn without_ipam_the_interface_is_up_and_has_no_ipv4_address() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge_l2());
@@ -402,7 +402,7 @@ fn layer_2_alone_gives_an_interface_that_is_up_and_has_no_ipv4_address() {
 }
 
 #[test]
-fn the_name_is_cni0_where_none_is_given() {
+fn the_bridge_name_defaults_to_cni0() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let conf = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge"});
@@ -431,7 +431,7 @@ fn an_existing_bridge_keeps_its_index_mtu_and_hardware_address() {
 }
 
 #[test]
-fn a_bridge_whose_spanning_tree_takes_its_time_is_not_waited_for() {
+fn add_does_not_wait_for_spanning_tree() {
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge stp_state 1");
     let pod = host.pod("a");
@@ -454,7 +454,7 @@ fn a_link_of_another_kind_is_refused_and_left_alone() {
 }
 
 #[test]
-fn the_bridges_hardware_address_does_not_change_when_ports_come_and_go() {
+fn the_bridge_keeps_its_hardware_address_when_ports_change() {
     let host = Sandbox::new();
     let pods: Vec<_> = (0..8).map(|at| host.pod(&format!("p{at}"))).collect();
     let calls: Vec<Call> = pods
@@ -474,7 +474,7 @@ fn the_bridges_hardware_address_does_not_change_when_ports_come_and_go() {
 }
 
 #[test]
-fn a_bridge_without_an_address_of_its_own_gets_one_for_good_that_the_result_tells() {
+fn a_bridge_without_a_set_address_gets_a_permanent_one() {
     for is_gateway in [true, false] {
         for is_up in [true, false] {
             for had_port in [true, false] {
@@ -518,7 +518,7 @@ fn a_bridge_without_an_address_of_its_own_gets_one_for_good_that_the_result_tell
 }
 
 #[test]
-fn a_bridge_that_a_port_would_give_another_address_keeps_what_it_has() {
+fn a_bridge_keeps_an_address_that_it_has_from_a_port() {
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
     host.run("ip link add first address fe:ff:ff:ff:ff:ff type veth peer name other");
@@ -532,7 +532,7 @@ fn a_bridge_that_a_port_would_give_another_address_keeps_what_it_has() {
 }
 
 #[test]
-fn runtime_config_beats_args_beats_cni_args_for_the_hardware_address() {
+fn runtime_config_then_args_then_cni_args_set_the_hardware_address() {
     let host = Sandbox::new();
     let pods = ["a", "b", "c"].map(|name| host.pod(name));
     let call = |at: usize| {
@@ -542,7 +542,7 @@ fn runtime_config_beats_args_beats_cni_args_for_the_hardware_address() {
     let cni = json!({"cni": {"mac": "c2:11:22:33:44:66"}});
     call(0).add().result();
     call(1).with("args", cni.clone()).add().result();
-    // Keys are matched like Go does it, in any case.
+    // Keys match in any case, like in Go.
     let runtime = json!({"mac": "C2-11-22-33-44-77"});
     let result = call(2)
         .with("args", cni)

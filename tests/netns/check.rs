@@ -1,10 +1,10 @@
-//! CHECK: succeeds on what ADD made, and names each kind of damage.
+//! CHECK succeeds after ADD and reports each kind of damage.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 use std::rc::Rc;
 
-/// A bridge attachment with everything that can be damaged.
+/// Creates a bridge attachment with everything that can be damaged.
 fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
@@ -22,14 +22,14 @@ fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
     (pod, call, result)
 }
 
-/// Where a damage is done.
+/// Namespace in which a damage is done.
 #[derive(Clone, Copy)]
 enum At {
     Host,
     Pod,
 }
 
-/// Each damage with a word of the sentence that tells of it. `PORT` is the host end.
+/// Each damage with a word of its error message. `PORT` is the host end.
 const DAMAGES: &[(At, &str, &str)] = &[
     (At::Pod, "ip addr del 10.1.0.2/24 dev eth0", "10.1.0.2/24"),
     (At::Pod, "ip addr del fd00:1::2/64 dev eth0", "fd00:1::2/64"),
@@ -83,7 +83,7 @@ const DAMAGES: &[(At, &str, &str)] = &[
 ];
 
 #[test]
-fn each_damage_fails_the_check_with_its_name_and_check_repairs_nothing() {
+fn each_damage_fails_check_by_name_and_check_repairs_nothing() {
     for (at, damage, word) in DAMAGES {
         let host = Sandbox::new();
         let (pod, call, result) = attached(&host);
@@ -105,7 +105,7 @@ fn each_damage_fails_the_check_with_its_name_and_check_repairs_nothing() {
 }
 
 #[test]
-fn a_changed_node_sysctl_is_seen() {
+fn check_reports_a_changed_node_sysctl() {
     let host = Sandbox::new();
     let (_, call, result) = attached(&host);
     host.set_sysctl("net/ipv4/ip_forward", "0");
@@ -113,7 +113,7 @@ fn a_changed_node_sysctl_is_seen() {
 }
 
 #[test]
-fn without_its_record_the_result_alone_is_compared() {
+fn without_a_record_check_compares_the_result() {
     let host = Sandbox::new();
     let (pod, call, result) = attached(&host);
     std::fs::remove_dir_all("/run/braid").unwrap();
@@ -123,7 +123,7 @@ fn without_its_record_the_result_alone_is_compared() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_or_not_the_results_fails_the_check() {
+fn a_missing_or_different_namespace_fails_check() {
     let host = Sandbox::new();
     let (pod, call, result) = attached(&host);
     let other = host.pod("b");
@@ -137,7 +137,7 @@ fn a_namespace_that_is_gone_or_not_the_results_fails_the_check() {
 }
 
 #[test]
-fn macvlan_and_ptp_damage_is_seen_too() {
+fn check_reports_macvlan_and_ptp_damage() {
     for plugin in ["macvlan", "ptp"] {
         let host = Sandbox::new();
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -160,7 +160,7 @@ fn macvlan_and_ptp_damage_is_seen_too() {
 }
 
 #[test]
-fn the_hosts_side_of_a_ptp_is_checked() {
+fn check_covers_the_host_side_of_a_ptp() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("ptp", &pod, conf::ptp());
@@ -170,7 +170,7 @@ fn the_hosts_side_of_a_ptp_is_checked() {
 }
 
 #[test]
-fn what_later_plugins_moved_does_not_fail_the_check() {
+fn changes_by_later_plugins_do_not_fail_check() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [
@@ -183,7 +183,7 @@ fn what_later_plugins_moved_does_not_fail_the_check() {
 }
 
 #[test]
-fn routes_to_one_destination_through_two_interfaces_are_told_apart() {
+fn check_distinguishes_routes_to_one_destination_by_interface() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let attach = |ifname: &str, net: u8| {
@@ -204,7 +204,7 @@ fn routes_to_one_destination_through_two_interfaces_are_told_apart() {
 }
 
 #[test]
-fn a_route_of_table_0_is_one_of_the_main_table() {
+fn table_0_of_a_route_means_the_main_table() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24",
@@ -218,7 +218,7 @@ fn a_route_of_table_0_is_one_of_the_main_table() {
 }
 
 #[test]
-fn of_an_ipam_called_alone_asks_for_no_namespace_and_neither_does_any_other_verb() {
+fn an_ipam_called_directly_needs_no_namespace() {
     let host = Sandbox::new();
     let addresses = json!([{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}]);
     for (plugin, ipam) in [
@@ -228,7 +228,7 @@ fn of_an_ipam_called_alone_asks_for_no_namespace_and_neither_does_any_other_verb
         ),
         ("static", json!({"type": "static", "addresses": addresses})),
     ] {
-        // No namespace at all, and one that no plugin may work in.
+        // No network namespace at all, and the host's, in which no plugin may work.
         for (at, netns) in ["/run/netns/nowhere", "/proc/self/ns/net"]
             .into_iter()
             .enumerate()
@@ -245,7 +245,7 @@ fn of_an_ipam_called_alone_asks_for_no_namespace_and_neither_does_any_other_verb
     }
 }
 
-/// What a test calls a plugin with, and a link for it to stand on.
+/// Returns a call of `plugin`, and creates the link that it needs.
 fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
     let conf = match plugin {
         "bridge" => conf::bridge(),
@@ -274,9 +274,9 @@ fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
     }
 }
 
-/// Each damage that the configuration and the result tell by themselves, whoever made the
-/// attachment.
-const TOLD: &[(&str, At, &str, &str)] = &[
+/// Each damage that CHECK finds from configuration and result alone, also for attachments of the
+/// reference plugins.
+const RECORDLESS_DAMAGES: &[(&str, At, &str, &str)] = &[
     ("bridge", At::Pod, "ip link set eth0 down", "eth0"),
     ("bridge", At::Pod, "ip link del eth0", "eth0"),
     ("bridge", At::Host, "ip link set PORT down", "PORT"),
@@ -348,8 +348,8 @@ const TOLD: &[(&str, At, &str, &str)] = &[
     ("bandwidth", At::Pod, "ip link del eth0", "eth0"),
 ];
 
-fn told_without_a_record(is_reference: bool) {
-    for (plugin, at, damage, word) in TOLD {
+fn assert_damage_is_found_without_a_record(is_reference: bool) {
+    for (plugin, at, damage, word) in RECORDLESS_DAMAGES {
         if is_reference && ["firewall", "portmap", "bandwidth"].contains(plugin) {
             continue;
         }
@@ -383,18 +383,18 @@ fn told_without_a_record(is_reference: bool) {
 }
 
 #[test]
-fn without_a_record_the_configuration_and_the_result_tell_each_damage() {
-    told_without_a_record(false);
+fn without_a_record_configuration_and_result_reveal_each_damage() {
+    assert_damage_is_found_without_a_record(false);
 }
 
 #[test]
-fn what_a_reference_plugin_made_is_checked_in_the_same_way() {
+fn attachments_of_reference_plugins_are_checked_in_the_same_way() {
     braid_tests::needs!(Reference);
-    told_without_a_record(true);
+    assert_damage_is_found_without_a_record(true);
 }
 
 #[test]
-fn a_check_behind_the_del_fails() {
+fn check_after_del_fails() {
     for plugin in ["bridge", "ptp", "macvlan", "loopback"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -407,7 +407,7 @@ fn a_check_behind_the_del_fails() {
 }
 
 #[test]
-fn a_next_hop_of_all_zeros_is_none() {
+fn a_next_hop_of_all_zeros_means_no_gateway() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],

@@ -1,5 +1,5 @@
-//! Plugins that lead back to braid: links of another version, copies, and foreign plugins that call
-//! braid for the same.
+//! Plugins that start braid again: links of another version, copies, and foreign plugins that call
+//! braid for the same attachment.
 
 use crate::conf;
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, binary, json};
@@ -7,22 +7,22 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-/// A foreign plugin that notes each call and has braid answer it with the same configuration.
+/// A foreign plugin that logs each call and lets braid answer it with the same configuration.
 const BACK: &str = "#!/bin/sh\necho $CNI_COMMAND >>/run/order\nexec /run/cni-bin/braid\n";
-/// A foreign plugin that leaves the result as it is.
+/// A foreign plugin that leaves `prevResult` unchanged.
 const GOOD: &str = "#!/bin/sh\ncat >/dev/null\n";
 
-/// A list behind a bridge with a plugin that braid does not have.
+/// Returns a list of a bridge and a plugin that braid does not have.
 fn list() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "other"}]})
 }
 
-/// A single plugin that braid does not have.
+/// Returns the configuration of a single plugin that braid does not have.
 fn single() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "other"})
 }
 
-/// Who starts itself for ever is ended.
+/// Returns a call that is killed after a minute, in case it starts itself endlessly.
 fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
     host.call("braid", pod, conf.clone())
         .run("VERSION")
@@ -30,7 +30,7 @@ fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
     host.call(plugin, pod, conf).under("timeout 60")
 }
 
-/// Every verb that an attachment which was never made must be refused by.
+/// Runs every verb that must fail for an attachment that was never created.
 fn refusals(call: &Call) -> Vec<Answer> {
     vec![
         call.add(),
@@ -41,7 +41,7 @@ fn refusals(call: &Call) -> Vec<Answer> {
 }
 
 #[test]
-fn a_type_that_is_braid_itself_is_refused_with_its_file_by_every_verb() {
+fn every_verb_refuses_a_type_that_is_braid_itself_and_names_its_file() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -60,11 +60,11 @@ fn a_type_that_is_braid_itself_is_refused_with_its_file_by_every_verb() {
 }
 
 #[test]
-fn a_copy_of_braid_is_braid_and_is_not_started() {
+fn a_copy_of_braid_is_recognized_and_not_started() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, "braid", &pod, list());
-    // Who started it would be told that it can't be.
+    // The copy is not executable, so starting it would fail with EACCES.
     fs::write("/run/cni-bin/other", fs::read(binary::braid()).unwrap()).unwrap();
     for answer in refusals(&call) {
         answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);
@@ -74,7 +74,7 @@ fn a_copy_of_braid_is_braid_and_is_not_started() {
 }
 
 #[test]
-fn a_script_that_starts_braid_is_braid_and_is_not_started() {
+fn a_script_that_starts_braid_is_recognized_and_not_started() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, "braid", &pod, list());
@@ -103,7 +103,7 @@ fn an_ipam_that_is_braid_itself_is_refused() {
 }
 
 #[test]
-fn a_circle_through_a_foreign_plugin_ends_where_braid_is_called_again() {
+fn a_cycle_through_a_foreign_plugin_ends_at_the_second_call_of_braid() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     host.script("other", BACK);
@@ -126,7 +126,7 @@ fn a_circle_through_a_foreign_plugin_ends_where_braid_is_called_again() {
 }
 
 #[test]
-fn what_another_plugin_attached_is_not_forgotten_when_its_name_becomes_braids() {
+fn an_attachment_is_kept_when_its_plugins_name_becomes_a_link_to_braid() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, "braid", &pod, list());
@@ -142,7 +142,7 @@ fn what_another_plugin_attached_is_not_forgotten_when_its_name_becomes_braids() 
 }
 
 #[test]
-fn a_plan_and_a_trial_of_a_type_that_is_braid_itself_say_what_add_says() {
+fn plan_and_try_refuse_a_type_that_is_braid_itself_as_add_does() {
     let host = Sandbox::new();
     let before = host.state();
     symlink(binary::braid(), "/run/cni-bin/other").unwrap();

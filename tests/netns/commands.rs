@@ -1,11 +1,11 @@
-//! What people call: plan, try, status, top, detach, gc, doctor and install.
+//! Commands for people: plan, try, status, top, detach, gc, doctor and install.
 
 use crate::conf;
 use braid_tests::{Feature, Ns, Sandbox, State, Value, binary, json};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Runs braid with these words, and `conf` in the file that they call `CONF`. Returns exit code and
+/// Runs braid with these arguments. `CONF` stands for a file with `conf`. Returns the exit code and
 /// both outputs.
 fn braid(words: &str, conf: &Value) -> (i32, String, String) {
     fs::write("/run/conf", conf.to_string()).unwrap();
@@ -25,7 +25,7 @@ fn braid(words: &str, conf: &Value) -> (i32, String, String) {
     )
 }
 
-/// What a command without a configuration prints, which must succeed.
+/// Returns the output of a command without a configuration, which must succeed.
 #[track_caller]
 fn said(words: &str) -> String {
     let (code, stdout, stderr) = braid(words, &Value::Null);
@@ -37,14 +37,14 @@ fn said_json(words: &str) -> Value {
     serde_json::from_str(&said(words)).unwrap()
 }
 
-/// One interface with an address and a route through a gateway.
+/// Returns a bridge configuration with an address and a route through a gateway.
 fn routed() -> Value {
     let mut conf = conf::bridge();
     conf["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     conf
 }
 
-/// Does by `sh`, in the namespaces that it names, what a plan says.
+/// Runs the commands of a plan with `sh`, in the namespaces that they name.
 fn carry_out(plan: &str, host: &Ns, pod: &Ns) {
     let path = pod.path().display().to_string();
     for line in plan.lines().filter(|line| !line.starts_with('#')) {
@@ -66,7 +66,7 @@ fn carry_out(plan: &str, host: &Ns, pod: &Ns) {
 }
 
 #[test]
-fn a_plan_changes_nothing_and_its_commands_make_what_add_makes() {
+fn a_plan_changes_nothing_and_its_commands_equal_add() {
     let mut attributes = routed();
     for (key, value) in [
         ("mtu", json!(1400)),
@@ -92,7 +92,7 @@ fn a_plan_changes_nothing_and_its_commands_make_what_add_makes() {
     }
 }
 
-/// All of a host and a container that are no files: the state, and what it leaves out of links.
+/// Returns the network state of a host and a container, and the link attributes that it leaves out.
 fn look(host: &Sandbox, pod: &Ns) -> (State, Vec<String>) {
     let mut details = vec![pod.sysctl("net/ipv4/conf/eth0/arp_notify")];
     for name in host.link_names().iter().filter(|name| *name != "lo") {
@@ -108,7 +108,7 @@ fn look(host: &Sandbox, pod: &Ns) -> (State, Vec<String>) {
     (host.state().of_network(), details)
 }
 
-/// What a plan's commands make of a host, and the plan.
+/// Returns the state of a host after the commands of a plan, and the plan.
 fn planned(conf: &Value) -> ((State, Vec<String>), String) {
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -124,7 +124,7 @@ fn planned(conf: &Value) -> ((State, Vec<String>), String) {
 }
 
 #[test]
-fn a_plan_as_json_says_what_is_there_already() {
+fn a_plan_as_json_marks_existing_objects() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     host.call("bridge", &pod, routed()).add().result();
@@ -150,7 +150,7 @@ fn a_plan_as_json_says_what_is_there_already() {
 }
 
 #[test]
-fn a_plan_and_a_trial_of_a_bad_configuration_say_what_add_says() {
+fn plan_and_try_refuse_a_bad_configuration_as_add_does() {
     let host = Sandbox::new();
     let before = host.state();
     let bad = conf::bridge_l2();
@@ -171,7 +171,7 @@ fn a_plan_and_a_trial_of_a_bad_configuration_say_what_add_says() {
 }
 
 #[test]
-fn a_trial_shows_the_attachment_and_leaves_nothing() {
+fn try_shows_the_attachment_and_leaves_nothing() {
     let host = Sandbox::new();
     let (code, shown, stderr) = braid("try CONF", &routed());
     assert_eq!((code, stderr.as_str()), (0, ""), "{shown}");
@@ -216,7 +216,7 @@ fn a_kept_sandbox_is_attached_until_it_is_detached() {
 }
 
 #[test]
-fn status_shows_what_is_attached_and_gc_takes_back_what_is_dead() {
+fn status_lists_attachments_and_gc_deletes_those_of_terminated_containers() {
     let host = Sandbox::new();
     let pods = ["a", "b"].map(|name| host.pod(name));
     for pod in &pods {
@@ -266,7 +266,7 @@ fn status_shows_what_is_attached_and_gc_takes_back_what_is_dead() {
 }
 
 #[test]
-fn gc_leaves_aside_a_configuration_that_is_no_file() {
+fn gc_skips_a_configuration_that_is_not_a_regular_file() {
     let host = Sandbox::new();
     fs::create_dir_all("/etc/cni/net.d/multus.d").unwrap();
     host.run("mkfifo /etc/cni/net.d/10-pipe.conf");
@@ -282,7 +282,7 @@ fn gc_leaves_aside_a_configuration_that_is_no_file() {
 }
 
 #[test]
-fn top_shows_what_passes_a_shaped_interface() {
+fn top_shows_the_traffic_of_a_shaped_interface() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     assert_eq!(said("top -n 1 -d 0.1"), "nothing is shaped on this node\n");
@@ -307,7 +307,7 @@ fn top_shows_what_passes_a_shaped_interface() {
     assert_eq!(rows.len(), 2, "{shown}");
     for row in rows {
         assert_eq!((row[0], row[1], row[4]), ("a", "eth0", "100M"), "{shown}");
-        // A ping each tenth of a second, two at once where one run follows another.
+        // One ping each tenth of a second, and two at the same time at the end of each run.
         let packets: u32 = row[6].parse().unwrap();
         assert!((1..=30).contains(&packets), "{shown}");
     }
@@ -316,7 +316,7 @@ fn top_shows_what_passes_a_shaped_interface() {
 }
 
 #[test]
-fn doctor_finds_on_this_kernel_what_ip_finds_and_changes_nothing() {
+fn doctor_agrees_with_ip_on_this_kernel_and_changes_nothing() {
     let host = Sandbox::new();
     let before = host.state();
     let checks = said_json("doctor -o json");
@@ -359,7 +359,7 @@ fn doctor_finds_on_this_kernel_what_ip_finds_and_changes_nothing() {
 }
 
 #[test]
-fn install_takes_the_names_and_gives_them_back() {
+fn install_replaces_plugin_names_and_remove_restores_them() {
     let _host = Sandbox::new();
     fs::create_dir("/run/bin").unwrap();
     fs::write("/run/bin/bridge", "#!/bin/sh\necho reference\n").unwrap();

@@ -2,7 +2,7 @@
 
 use braid_tests::{Value, json};
 
-/// A bridge that is its containers' gateway; 10.1.0.0/24.
+/// Returns a bridge that is the gateway of its containers; 10.1.0.0/24.
 pub(crate) fn bridge() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true,
@@ -10,12 +10,12 @@ pub(crate) fn bridge() -> Value {
     })
 }
 
-/// A bridge without addresses.
+/// Returns a bridge without addresses.
 pub(crate) fn bridge_l2() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0"})
 }
 
-/// A veth that the host routes to; 10.2.0.0/24.
+/// Returns a veth that the host routes to; 10.2.0.0/24.
 pub(crate) fn ptp() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "ptp",
@@ -23,7 +23,7 @@ pub(crate) fn ptp() -> Value {
     })
 }
 
-/// A netkit that the host routes to; 10.2.0.0/24.
+/// Returns a netkit that the host routes to; 10.2.0.0/24.
 pub(crate) fn netkit() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "netkit",
@@ -31,7 +31,7 @@ pub(crate) fn netkit() -> Value {
     })
 }
 
-/// A child of the host's `lan`; 10.3.0.0/24.
+/// Returns a macvlan of the host's `lan`; 10.3.0.0/24.
 pub(crate) fn macvlan() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "lan",
@@ -39,7 +39,7 @@ pub(crate) fn macvlan() -> Value {
     })
 }
 
-/// VLAN 5 of the host's `lan`; 10.5.0.0/24.
+/// Returns VLAN 5 of the host's `lan`; 10.5.0.0/24.
 pub(crate) fn vlan() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "vlan", "master": "lan", "vlanId": 5,
@@ -47,7 +47,7 @@ pub(crate) fn vlan() -> Value {
     })
 }
 
-/// An interface for an address of 10.6.0.0/24.
+/// Returns a dummy interface; 10.6.0.0/24.
 pub(crate) fn dummy() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "dummy",
@@ -55,7 +55,7 @@ pub(crate) fn dummy() -> Value {
     })
 }
 
-/// An interface whose other end is a program; 10.4.0.0/24.
+/// Returns a tap, an interface with a program at its other end; 10.4.0.0/24.
 pub(crate) fn tap() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "tap",
@@ -63,7 +63,7 @@ pub(crate) fn tap() -> Value {
     })
 }
 
-/// The host's `dev0`; 10.8.0.0/24.
+/// Returns the host's `dev0` as a host-device; 10.8.0.0/24.
 pub(crate) fn host_device() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "host-device", "device": "dev0",
@@ -71,7 +71,7 @@ pub(crate) fn host_device() -> Value {
     })
 }
 
-/// Sysctls and attributes of an interface that is there already, of which `prevResult` tells.
+/// Returns sysctls and attributes for the existing interface of `prevResult`.
 pub(crate) fn tuning() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "tuning",
@@ -79,7 +79,7 @@ pub(crate) fn tuning() -> Value {
     })
 }
 
-/// IPAM with one IPv4 and one IPv6 range.
+/// Returns an IPAM with one IPv4 and one IPv6 range.
 pub(crate) fn dual_stack() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]})
 }

@@ -1,4 +1,4 @@
-//! DEL: succeeds whatever is already gone, and leaves nothing.
+//! DEL succeeds whatever is already gone, and leaves nothing.
 
 use crate::conf;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
-/// Every type that makes something, ready to be attached.
+/// Returns a call for every type that creates something.
 fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     host.run("ip link add dev0 link lan type macvlan mode bridge");
@@ -52,7 +52,7 @@ fn attached(host: &Sandbox) -> (Rc<Ns>, Vec<(Call, Value)>) {
 }
 
 #[test]
-fn the_whole_host_is_as_it_was_but_for_what_the_node_shares() {
+fn del_restores_the_host_except_for_shared_links() {
     let host = Sandbox::new();
     let (pod, calls) = attached(&host);
     for (call, result) in calls {
@@ -66,7 +66,7 @@ fn the_whole_host_is_as_it_was_but_for_what_the_node_shares() {
 }
 
 #[test]
-fn twice_succeeds() {
+fn a_second_del_succeeds() {
     let host = Sandbox::new();
     let (_pod, calls) = attached(&host);
     for (call, _) in &calls {
@@ -80,7 +80,7 @@ fn twice_succeeds() {
 }
 
 #[test]
-fn of_nothing_succeeds_and_makes_nothing() {
+fn del_without_an_attachment_succeeds_and_creates_nothing() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let calls = attachments(&host, &pod);
@@ -92,7 +92,7 @@ fn of_nothing_succeeds_and_makes_nothing() {
 }
 
 #[test]
-fn succeeds_without_a_namespace_with_a_plain_file_and_with_no_path() {
+fn del_succeeds_with_an_empty_plain_or_missing_namespace_path() {
     for how in ["empty", "plain file", "no file"] {
         let host = Sandbox::new();
         let (pod, calls) = attached(&host);
@@ -110,7 +110,8 @@ fn succeeds_without_a_namespace_with_a_plain_file_and_with_no_path() {
             }
         }
         if how == "empty" {
-            // Nobody told where the container is, so what is in it alone may stay.
+            // The call does not name the namespace, so links that exist only in the container may
+            // stay.
             assert!(
                 pod.link_names()
                     .iter()
@@ -124,7 +125,7 @@ fn succeeds_without_a_namespace_with_a_plain_file_and_with_no_path() {
 }
 
 #[test]
-fn succeeds_when_the_link_is_gone() {
+fn del_succeeds_when_the_link_is_gone() {
     let host = Sandbox::new();
     let (pod, calls) = attached(&host);
     for name in pod.link_names() {
@@ -137,7 +138,7 @@ fn succeeds_when_the_link_is_gone() {
 }
 
 #[test]
-fn needs_no_record() {
+fn del_needs_no_record() {
     for with_netns in [true, false] {
         let host = Sandbox::new();
         let (pod, calls) = attached(&host);
@@ -153,7 +154,7 @@ fn needs_no_record() {
 }
 
 #[test]
-fn a_record_that_is_cut_off_counts_as_none() {
+fn a_truncated_record_counts_as_missing() {
     let host = Sandbox::new();
     let (_pod, calls) = attached(&host);
     for entry in fs::read_dir("/run/braid/attachments/a").unwrap() {
@@ -168,7 +169,7 @@ fn a_record_that_is_cut_off_counts_as_none() {
 }
 
 #[test]
-fn a_configuration_that_changed_meanwhile_takes_back_what_was_made() {
+fn del_with_a_changed_configuration_deletes_the_recorded_attachment() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -185,13 +186,13 @@ fn a_configuration_that_changed_meanwhile_takes_back_what_was_made() {
     host.assert_nothing_left();
 }
 
-/// A `host-local` with its leases in a folder of its own.
+/// Returns a `host-local` with its leases in `folder`.
 fn kept_in(folder: &str) -> Value {
     json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": folder})
 }
 
 #[test]
-fn an_address_is_given_back_to_the_ipam_that_gave_it() {
+fn an_address_is_released_to_the_ipam_that_assigned_it() {
     let others = [
         kept_in("/run/leases/b"),
         json!({"type": "host-local", "subnet": "10.99.0.0/24"}),
@@ -229,7 +230,7 @@ fn an_address_is_given_back_to_the_ipam_that_gave_it() {
 }
 
 #[test]
-fn a_foreign_ipam_is_told_what_add_told_it_and_the_result() {
+fn a_foreign_ipam_gets_at_del_its_configuration_of_add_and_the_result() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let answer = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.7/24"}]}"#;
@@ -259,7 +260,7 @@ fn a_foreign_ipam_is_told_what_add_told_it_and_the_result() {
 }
 
 #[test]
-fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
+fn a_repeated_add_releases_the_first_address_to_its_ipam() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -270,7 +271,7 @@ fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
     let again = call.with("ipam", kept_in("/run/leases/b"));
     again.add().result();
     assert!(!Path::new("/run/leases/a/net/10.1.0.2").exists());
-    // And where it was in another namespace, which is gone.
+    // The earlier ADD was in another namespace, which is gone.
     host.end(&pod);
     let other = host.pod("b");
     again
@@ -283,7 +284,7 @@ fn an_add_that_begins_again_gives_the_first_ones_address_back_to_who_gave_it() {
 }
 
 #[test]
-fn a_configuration_that_no_longer_parses_takes_back_what_was_made() {
+fn del_with_an_invalid_configuration_deletes_the_recorded_attachment() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -295,7 +296,7 @@ fn a_configuration_that_no_longer_parses_takes_back_what_was_made() {
 }
 
 #[test]
-fn of_one_interface_keeps_the_containers_others() {
+fn del_of_one_interface_keeps_the_others() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let first = host
@@ -309,16 +310,16 @@ fn of_one_interface_keeps_the_containers_others() {
     assert_eq!(pod.link_names(), ["net1"]);
 }
 
-/// What calls note of the host's links that they are about to take away.
+/// Folder in which calls note the host links that they are about to delete.
 const NOTES: &str = "/run/braid/leaving";
 
-/// Notes a link, as a call in a namespace with that number does.
+/// Notes a link like a call in the network namespace with this cookie.
 fn note(netns: u64, link: &str, index: u64) {
     fs::create_dir_all(NOTES).unwrap();
     fs::write(format!("{NOTES}/{netns}:{index}:{link}"), "").unwrap();
 }
 
-/// The number of the namespace that this thread is in (`SO_NETNS_COOKIE`).
+/// Returns the cookie of the network namespace of this thread (`SO_NETNS_COOKIE`).
 fn own_number() -> u64 {
     let ask =
         "import socket; print(int.from_bytes(socket.socket().getsockopt(1, 71, 8), 'little'))";
@@ -333,7 +334,7 @@ fn index_of(host: &Sandbox, link: &str) -> u64 {
     host.the_link(link)["ifindex"].as_u64().unwrap()
 }
 
-/// A container on a bridge.
+/// Attaches a container to a bridge.
 fn bridged(host: &Sandbox) -> Call {
     let call = host.call("bridge", &host.pod("a"), conf::bridge());
     call.add().result();
@@ -341,7 +342,7 @@ fn bridged(host: &Sandbox) -> Call {
 }
 
 #[test]
-fn what_another_call_is_about_to_take_away_goes_along() {
+fn links_that_another_call_is_about_to_delete_are_deleted_too() {
     let host = Sandbox::new();
     let call = bridged(&host);
     for link in ["mine1", "mine2"] {
@@ -354,7 +355,7 @@ fn what_another_call_is_about_to_take_away_goes_along() {
 }
 
 #[test]
-fn a_call_that_is_stopped_in_its_turn_holds_up_no_other_for_long() {
+fn a_stopped_call_that_holds_the_lock_does_not_block_others_for_long() {
     let host = Sandbox::new();
     let call = bridged(&host);
     fs::create_dir_all("/run/braid/lock").unwrap();
@@ -366,7 +367,7 @@ fn a_call_that_is_stopped_in_its_turn_holds_up_no_other_for_long() {
 }
 
 #[test]
-fn a_note_that_a_killed_call_left_means_no_later_link_and_no_other_namespaces() {
+fn a_stale_note_of_a_killed_call_deletes_no_later_or_foreign_link() {
     let host = Sandbox::new();
     let call = bridged(&host);
     host.run("ip link add later type veth peer name other");

@@ -1,4 +1,4 @@
-//! A result that can't be written: the runtime has none, so the attachment is taken back.
+//! Results that cannot be written. The runtime does not get them, so the attachment is rolled back.
 
 use crate::conf;
 use braid_tests::{Sandbox, json};
@@ -7,8 +7,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-/// Ways to have a standard output that takes nothing, as the beginning of a script, and what the
-/// kernel says then.
+/// Script lines that make standard output unwritable, and the resulting errno.
 const OUTPUTS: &[(&str, &str)] = &[
     ("exec \"$@\" >&-", "EBADF"),
     ("exec \"$@\" >/dev/full", "ENOSPC"),
@@ -20,7 +19,7 @@ const OUTPUTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn an_add_whose_result_nobody_has_is_taken_back_and_fails() {
+fn an_add_with_an_undelivered_result_is_rolled_back_and_fails() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     host.script(
@@ -51,7 +50,7 @@ fn an_add_whose_result_nobody_has_is_taken_back_and_fails() {
 }
 
 #[test]
-fn an_interface_of_others_goes_back_to_what_it_was_when_nobody_has_the_result() {
+fn a_tuned_interface_is_restored_when_the_result_is_undelivered() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());
@@ -69,7 +68,7 @@ fn an_interface_of_others_goes_back_to_what_it_was_when_nobody_has_the_result() 
 }
 
 #[test]
-fn a_full_pipe_that_does_not_block_is_waited_for() {
+fn a_full_nonblocking_pipe_is_waited_for() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("host-local", &pod, conf::bridge());

@@ -1,11 +1,11 @@
-//! `dummy`: on kernels that have it.
+//! `dummy`, on kernels that have it.
 
 use crate::conf;
 use braid_tests::{Sandbox, Service, Transport, Value, json, needs};
 use std::fs;
 
 #[test]
-fn a_container_has_its_addresses_on_an_interface_that_leads_nowhere() {
+fn a_container_has_its_addresses_on_a_dummy_interface() {
     needs!(Dummy);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -38,7 +38,7 @@ fn a_container_has_its_addresses_on_an_interface_that_leads_nowhere() {
 }
 
 #[test]
-fn a_link_of_the_host_may_have_its_name() {
+fn a_host_link_may_have_the_same_name() {
     needs!(Dummy);
     let host = Sandbox::new();
     host.run("ip link add eth0 type dummy");
@@ -52,7 +52,7 @@ fn a_link_of_the_host_may_have_its_name() {
 }
 
 #[test]
-fn without_an_ipam_it_is_refused() {
+fn a_dummy_without_an_ipam_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -64,7 +64,7 @@ fn without_an_ipam_it_is_refused() {
 }
 
 #[test]
-fn a_taken_name_is_refused_and_the_address_is_free_again() {
+fn a_used_name_is_refused_and_the_address_is_released() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link add eth0 type veth peer name other");
@@ -76,7 +76,7 @@ fn a_taken_name_is_refused_and_the_address_is_free_again() {
 }
 
 #[test]
-fn check_tells_of_an_interface_that_is_another_now() {
+fn check_reports_a_changed_interface() {
     needs!(Dummy);
     for (command, word) in [
         ("ip link set eth0 down", "eth0"),
@@ -98,7 +98,7 @@ fn check_tells_of_an_interface_that_is_another_now() {
 }
 
 #[test]
-fn del_needs_neither_link_nor_namespace_and_gc_takes_back_what_nobody_lists() {
+fn del_needs_no_link_or_namespace_and_gc_deletes_unlisted_attachments() {
     needs!(Dummy);
     for gone in ["link", "namespace", "nothing"] {
         let host = Sandbox::new();
@@ -117,9 +117,9 @@ fn del_needs_neither_link_nor_namespace_and_gc_takes_back_what_nobody_lists() {
     }
 }
 
-/// Nothing comes in or leaves, so limits hold nothing; they are in place for whoever asks.
+/// No traffic passes a dummy, so limits have no effect. They are created nevertheless.
 #[test]
-fn limits_behind_it_come_and_go_with_it() {
+fn limits_are_created_and_deleted_with_a_dummy() {
     needs!(Dummy);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -141,14 +141,14 @@ fn limits_behind_it_come_and_go_with_it() {
 }
 
 #[test]
-fn a_port_of_the_host_leads_to_its_address_by_another_interface_of_the_container() {
+fn a_host_port_reaches_a_dummy_address_through_another_interface() {
     needs!(Dummy);
-    assert_a_port_leads_by_another_interface(&conf::dummy());
+    assert_host_port_works_through_another_interface(&conf::dummy());
 }
 
-/// An interface that leads nowhere has addresses all the same: a port of the host leads to one that
-/// the host has a route to.
-pub(crate) fn assert_a_port_leads_by_another_interface(main: &Value) {
+/// Asserts that a host port is forwarded to an address of `main`, which the host cannot reach
+/// directly, through another interface of the container.
+pub(crate) fn assert_host_port_works_through_another_interface(main: &Value) {
     let host = Sandbox::new();
     let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     let pod = host.pod("a");

@@ -1,14 +1,14 @@
-//! The text of an error: short enough to be read, the cause in it, and nothing said twice.
+//! Text of errors: short, with the cause, and without repetition.
 
 use crate::conf;
 use braid_tests::{Answer, Sandbox, Value, json};
 
-/// More than this nobody reads, in bytes.
+/// Longest readable error in bytes.
 const MOST: usize = 5000;
 
-/// An error with all of these words that is short.
+/// Asserts that the answer is a short error with all of these words.
 #[track_caller]
-fn is_short(answer: &Answer, words: &[&str]) {
+fn assert_short(answer: &Answer, words: &[&str]) {
     let error = answer.error();
     let text = format!("{} {}", error.msg, error.details);
     assert!(
@@ -23,9 +23,9 @@ fn is_short(answer: &Answer, words: &[&str]) {
 }
 
 #[test]
-fn a_step_of_many_commands_is_cut_and_its_cause_is_not() {
+fn a_step_of_many_commands_is_shortened_but_its_cause_is_complete() {
     let host = Sandbox::new();
-    // A table in which the map is something else, whole as far as anybody can see.
+    // A set has the name of the map. The chain `whole` marks the table as complete.
     host.run("nft add table inet braid");
     host.run("nft add chain inet braid whole");
     host.run("nft add rule inet braid whole return");
@@ -39,11 +39,11 @@ fn a_step_of_many_commands_is_cut_and_its_cause_is_not() {
     let call = host
         .call("braid", &pod, list)
         .with("runtimeConfig", json!({"portMappings": mappings}));
-    is_short(&call.add(), &["9000", " more)", "kernel:"]);
+    assert_short(&call.add(), &["9000", " more)", "kernel:"]);
 }
 
 #[test]
-fn what_a_foreign_plugin_says_is_cut_in_the_middle() {
+fn output_of_a_foreign_plugin_is_shortened_in_the_middle() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -68,7 +68,7 @@ fn what_a_foreign_plugin_says_is_cut_in_the_middle() {
             "theirs",
             &format!("#!/bin/sh\ncat >/dev/null\n{says}\nexit 1\n"),
         );
-        is_short(&call.add(), &words);
+        assert_short(&call.add(), &words);
         call.del().error();
         host.script("theirs", "#!/bin/sh\ncat >/dev/null\n");
         call.del().ok();
@@ -77,19 +77,19 @@ fn what_a_foreign_plugin_says_is_cut_in_the_middle() {
 }
 
 #[test]
-fn what_was_typed_is_not_repeated_without_end() {
+fn long_input_is_not_quoted_in_full() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let long = "x".repeat(100_000);
     let call = host.call("bridge", &pod, conf::bridge());
-    is_short(&call.run(&long), &["unknown CNI_COMMAND"]);
-    is_short(
+    assert_short(&call.run(&long), &["unknown CNI_COMMAND"]);
+    assert_short(
         &call.clone().args(&format!("K={long}")).add(),
         &["unknown args"],
     );
-    is_short(&call.clone().args(&long).add(), &["invalid pair"]);
-    is_short(&call.clone().env("CNI_NETNS", long.as_str()).add(), &[]);
-    is_short(
+    assert_short(&call.clone().args(&long).add(), &["invalid pair"]);
+    assert_short(&call.clone().env("CNI_NETNS", long.as_str()).add(), &[]);
+    assert_short(
         &call
             .clone()
             .env("CNI_PATH", long.as_str())
@@ -97,7 +97,7 @@ fn what_was_typed_is_not_repeated_without_end() {
             .add(),
         &["\"none\""],
     );
-    is_short(
+    assert_short(
         &call
             .with("mode", "x")
             .with("ipMasqBackend", long.as_str())
@@ -108,7 +108,7 @@ fn what_was_typed_is_not_repeated_without_end() {
 }
 
 #[test]
-fn a_plugin_that_fails_at_add_and_at_taking_it_back_is_quoted_once() {
+fn a_plugin_that_fails_at_add_and_rollback_is_quoted_once() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     host.script(
@@ -124,11 +124,11 @@ fn a_plugin_that_fails_at_add_and_at_taking_it_back_is_quoted_once() {
 }
 
 #[test]
-fn a_call_that_gets_no_descriptors_answers_once_and_names_what_was_refused() {
+fn a_call_without_free_descriptors_returns_one_error_with_its_cause() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    // Credentials that braid refuses: nothing is asked, and the call ends as soon as there are
-    // enough descriptors.
+    // Credentials that braid refuses. No request is sent, and the call fails with them as soon as
+    // it has enough descriptors.
     let user =
         json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",

@@ -1,11 +1,11 @@
-//! `firewall`: what the host forwards where others would drop it, and what it does not forward.
+//! `firewall`: traffic that the host forwards although other rules drop it, and traffic that it
+//! does not forward.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::rc::Rc;
 
-/// A network with both families on `br<of>`, whose containers' ports the host may lead to, behind a
-/// firewall.
+/// Returns a dual-stack network on `br<of>`, with host ports and `firewall`.
 fn network(of: u8, firewall: &Value) -> Value {
     let mut bridge = conf::bridge();
     bridge["bridge"] = json!(format!("br{of}"));
@@ -24,7 +24,7 @@ fn with_policy(policy: &str) -> Value {
     json!({"type": "firewall", "ingressPolicy": policy})
 }
 
-/// A world outside that knows the way to the containers of `br1`.
+/// Creates a machine outside with a route to the containers of `br1`.
 fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     outside.run("ip route add 10.1.0.0/24 via 192.0.2.1");
@@ -41,7 +41,7 @@ fn detach(attached: (Call, Value)) {
     attached.0.prev(&attached.1).del().ok();
 }
 
-/// Who else drops what the host forwards.
+/// Rules of others that drop forwarded packets.
 const DROPPERS: [&str; 7] = [
     "iptables -P FORWARD DROP",
     "nft table inet own { chain forward { type filter hook forward priority 0; policy drop; }; }",
@@ -53,7 +53,7 @@ const DROPPERS: [&str; 7] = [
 ];
 
 #[test]
-fn a_container_reaches_the_world_where_others_drop_but_only_answers_reach_it() {
+fn a_container_reaches_the_world_past_drop_rules_but_only_answers_return() {
     for dropper in DROPPERS {
         let host = Sandbox::new();
         let outside = outside(&host);
@@ -81,7 +81,7 @@ fn a_container_reaches_the_world_where_others_drop_but_only_answers_reach_it() {
 }
 
 #[test]
-fn the_administrators_chain_decides_before() {
+fn the_administrators_chain_precedes_accepted_traffic() {
     let host = Sandbox::new();
     let _outside = outside(&host);
     host.run("iptables -P FORWARD DROP");
@@ -144,7 +144,7 @@ fn iptables_reads_its_chains_and_finds_each_rule_once() {
 }
 
 #[test]
-fn check_misses_what_is_gone_and_the_next_add_mends_it() {
+fn check_reports_missing_rules_and_the_next_add_restores_them() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let conf = network(1, &with_policy("isolated"));
@@ -185,7 +185,7 @@ fn check_misses_what_is_gone_and_the_next_add_mends_it() {
 }
 
 #[test]
-fn del_and_gc_find_it_without_a_record() {
+fn del_and_gc_delete_rules_without_a_record() {
     for by_gc in [false, true] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -206,7 +206,7 @@ fn del_and_gc_find_it_without_a_record() {
     }
 }
 
-/// Two containers on `br1`, one on `br2`, all with the policy.
+/// Attaches two containers on `br1` and one on `br2`, all with the policy.
 fn three(host: &Sandbox, policy: &str) -> (Vec<Rc<Ns>>, Vec<(Call, Value)>) {
     let pods: Vec<_> = ["a", "b", "c"]
         .into_iter()
@@ -218,7 +218,7 @@ fn three(host: &Sandbox, policy: &str) -> (Vec<Rc<Ns>>, Vec<(Call, Value)>) {
 }
 
 #[test]
-fn a_policy_keeps_bridges_apart_and_containers_of_one() {
+fn a_policy_isolates_bridges_and_containers_of_one_bridge() {
     for (policy, sibling, stranger) in [
         ("open", true, true),
         ("same-bridge", true, false),
@@ -252,7 +252,7 @@ fn a_policy_keeps_bridges_apart_and_containers_of_one() {
         let open = attach(&host, &pod, network(1, &with_policy(policy)));
         assert!(
             a.can_ping_only_if(sibling, "10.1.0.4"),
-            "{policy}, of one that is left"
+            "{policy}, for a remaining container"
         );
         detach(open);
         one_stays.into_iter().for_each(detach);
@@ -262,7 +262,7 @@ fn a_policy_keeps_bridges_apart_and_containers_of_one() {
 }
 
 #[test]
-fn a_policy_holds_where_the_hosts_ip_sees_what_a_bridge_carries() {
+fn a_policy_applies_with_bridge_nf_call_iptables() {
     needs!(BridgeNf);
     for (policy, sibling) in [("same-bridge", true), ("isolated", false)] {
         let host = Sandbox::new();
@@ -275,10 +275,10 @@ fn a_policy_holds_where_the_hosts_ip_sees_what_a_bridge_carries() {
 }
 
 #[test]
-fn what_can_not_be_done_is_refused_before_anything_is_changed() {
+fn an_invalid_policy_or_chain_is_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    // Notes that nothing is missing in nf_tables.
+    // Records that nothing is missing in nf_tables.
     host.call("braid", &pod, network(1, &firewall()))
         .status()
         .ok();
@@ -310,7 +310,7 @@ fn what_can_not_be_done_is_refused_before_anything_is_changed() {
 }
 
 #[test]
-fn a_plugin_of_its_own_ends_what_the_reference_began_and_stands_beside_it() {
+fn a_separate_firewall_coexists_with_the_reference_and_deletes_its_rules() {
     needs!(Reference);
     let host = Sandbox::new();
     host.run("iptables -P FORWARD DROP");
@@ -357,7 +357,7 @@ fn a_plugin_of_its_own_ends_what_the_reference_began_and_stands_beside_it() {
 }
 
 #[test]
-fn rules_that_iptables_saved_and_restored_are_known() {
+fn rules_restored_by_iptables_restore_are_recognized() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let (call, result) = attach(&host, &a, network(1, &firewall()));
@@ -377,7 +377,7 @@ fn rules_that_iptables_saved_and_restored_are_known() {
 }
 
 #[test]
-fn status_opens_what_others_have_shut() {
+fn status_restores_forwarding_that_others_blocked() {
     let host = Sandbox::new();
     let _outside = outside(&host);
     let pod = host.pod("a");
@@ -397,7 +397,7 @@ fn status_opens_what_others_have_shut() {
 }
 
 #[test]
-fn nobody_elses_mark_opens_a_gate_and_other_bits_stay() {
+fn foreign_marks_allow_no_traffic_and_other_mark_bits_are_kept() {
     let host = Sandbox::new();
     let outside = outside(&host);
     host.run("iptables -P FORWARD DROP");
@@ -418,7 +418,7 @@ fn nobody_elses_mark_opens_a_gate_and_other_bits_stay() {
 }
 
 #[test]
-fn an_own_rule_that_leads_to_a_container_is_not_let_through_with_braids() {
+fn an_administrators_dnat_to_a_container_is_not_accepted() {
     let host = Sandbox::new();
     let outside = outside(&host);
     host.run("iptables -P FORWARD DROP");
@@ -433,7 +433,7 @@ fn an_own_rule_that_leads_to_a_container_is_not_let_through_with_braids() {
 }
 
 #[test]
-fn a_policy_outlives_a_container_whose_address_another_one_has() {
+fn a_policy_survives_a_late_del_after_the_address_was_reused() {
     let host = Sandbox::new();
     let _outside = outside(&host);
     let mut one = network(1, &with_policy("same-bridge"));

@@ -1,4 +1,4 @@
-//! `flannel`: what flanneld wrote makes the configuration of another plugin.
+//! `flannel`: flanneld's file becomes the configuration of another plugin.
 
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
@@ -8,7 +8,7 @@ const ENV: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLA
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 const DATA_FILE: &str = "/var/lib/cni/flannel/a";
 
-/// Has flanneld write its file.
+/// Writes flanneld's file.
 pub(crate) fn flanneld(text: &str) {
     fs::create_dir_all("/run/flannel").unwrap();
     fs::write(SUBNET_FILE, text).unwrap();
@@ -28,7 +28,7 @@ fn made() -> Value {
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.17.0/24"}]], "routes": [{"dst": "10.1.0.0/16"}]}})
 }
 
-/// The configuration in the file by which the plugin of that name finds it.
+/// Returns the configuration in the state file of the reference `flannel` plugin.
 fn noted() -> Option<Value> {
     Some(serde_json::from_slice(&fs::read(DATA_FILE).ok()?).unwrap())
 }
@@ -39,7 +39,7 @@ fn mode(path: &str) -> u32 {
 }
 
 #[test]
-fn a_container_is_on_a_bridge_with_the_nodes_subnet_and_the_plugins_own_file_says_so() {
+fn a_container_gets_the_nodes_subnet_and_a_flannel_state_file() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     flanneld(ENV);
@@ -71,7 +71,7 @@ fn a_container_is_on_a_bridge_with_the_nodes_subnet_and_the_plugins_own_file_say
 }
 
 #[test]
-fn plugins_behind_it_work_in_the_same_call() {
+fn plugins_after_flannel_run_in_the_same_call() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     flanneld(&ENV.replace("=true", "=false"));
@@ -97,7 +97,7 @@ fn plugins_behind_it_work_in_the_same_call() {
 }
 
 #[test]
-fn del_and_check_need_no_file_of_flanneld_and_heed_no_other_one() {
+fn del_and_check_ignore_a_missing_or_changed_flanneld_file() {
     for later in [None, Some(ENV.replace("10.1.17", "10.1.99"))] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -118,7 +118,7 @@ fn del_and_check_need_no_file_of_flanneld_and_heed_no_other_one() {
 }
 
 #[test]
-fn del_without_a_record_finds_the_file_and_without_that_goes_by_names() {
+fn del_without_a_record_uses_the_state_file_or_else_names() {
     for has_file in [true, false] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -130,7 +130,7 @@ fn del_without_a_record_finds_the_file_and_without_that_goes_by_names() {
         if !has_file {
             fs::remove_file(DATA_FILE).unwrap();
         }
-        // Of the configuration only its name is as it was.
+        // Only the name of the configuration is unchanged.
         let call = if has_file {
             call.with("delegate", json!({}))
         } else {
@@ -148,7 +148,7 @@ fn del_without_a_record_finds_the_file_and_without_that_goes_by_names() {
 }
 
 #[test]
-fn before_flanneld_has_written_an_add_is_to_be_tried_again_and_status_says_why() {
+fn add_and_status_fail_before_flanneld_has_written_its_file() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -177,7 +177,7 @@ fn before_flanneld_has_written_an_add_is_to_be_tried_again_and_status_says_why()
 }
 
 #[test]
-fn an_add_that_fails_leaves_no_file() {
+fn a_failed_add_leaves_no_file() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     flanneld(ENV);
@@ -189,7 +189,7 @@ fn an_add_that_fails_leaves_no_file() {
         .refused(7, &["vrfname"]);
     assert_eq!(noted(), None);
     host.assert_nothing_left();
-    // Neither can a folder of which a file has the name be made.
+    // A folder cannot be created below a file either.
     call.with("dataDir", format!("{SUBNET_FILE}/x"))
         .add()
         .refused(999, &["make folder"]);
@@ -198,7 +198,7 @@ fn an_add_that_fails_leaves_no_file() {
 }
 
 #[test]
-fn a_plugin_that_braid_does_not_know_gets_what_was_made_and_no_more() {
+fn a_foreign_delegate_gets_only_the_generated_configuration() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     flanneld(ENV);
@@ -236,7 +236,7 @@ fn a_plugin_that_braid_does_not_know_gets_what_was_made_and_no_more() {
 }
 
 #[test]
-fn gc_deletes_what_nobody_lists() {
+fn gc_deletes_unlisted_flannel_attachments() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     flanneld(ENV);
@@ -249,7 +249,7 @@ fn gc_deletes_what_nobody_lists() {
 }
 
 #[test]
-fn the_plugin_of_that_name_and_braid_detach_what_the_other_attached() {
+fn the_reference_flannel_and_braid_detach_each_others_attachments() {
     needs!(ReferenceFlannel);
     for is_ours_first in [true, false] {
         let host = Sandbox::new();

@@ -1,5 +1,4 @@
-//! What is left of an attachment when somebody flushes nf_tables, and what the next call makes of
-//! that.
+//! Repair of attachments by the next call, after nf_tables was flushed.
 
 use crate::conf;
 use braid_tests::{Call, Sandbox, Service, Transport, Value, json, state};
@@ -14,7 +13,7 @@ fn network() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge, portmap, firewall]})
 }
 
-/// The rules without what differs between two times that they are made.
+/// Returns the ruleset as sorted lines, so that its order does not matter.
 fn rules(host: &Sandbox) -> Vec<String> {
     let listed = host.run("nft list ruleset");
     let mut lines: Vec<String> = listed.lines().map(|line| line.trim().to_owned()).collect();
@@ -29,7 +28,7 @@ const FLUSHES: [&str; 3] = [
 ];
 
 #[test]
-fn the_next_call_puts_back_what_was_flushed() {
+fn the_next_call_restores_flushed_rules() {
     for flush in FLUSHES {
         for by in ["ADD", "STATUS", "GC"] {
             let host = Sandbox::new();
@@ -40,7 +39,7 @@ fn the_next_call_puts_back_what_was_flushed() {
                 .call("braid", &a, network())
                 .with("runtimeConfig", json!({"portMappings": mapping}));
             let result = call.add().result();
-            // Which notes that all is there.
+            // STATUS records that nothing is missing.
             call.status().ok();
             let before = rules(&host);
             host.run(flush);
@@ -70,14 +69,14 @@ fn the_next_call_puts_back_what_was_flushed() {
 }
 
 #[test]
-fn what_another_call_did_not_put_back_the_next_one_does() {
+fn an_incomplete_repair_is_completed_by_the_next_call() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("braid", &pod, network());
     let result = call.add().result();
     call.status().ok();
     let before = rules(&host);
-    // As a call leaves it that finds the table gone in its middle, or that is killed.
+    // A call leaves the table like this if it is killed, or if it finds the table deleted halfway.
     host.run("nft flush chain inet braid whole");
     host.run("nft delete element inet braid masquerade4 { 10.1.0.2 }");
     host.run("nft delete element inet braid firewall4 { 10.1.0.2 }");
@@ -87,7 +86,7 @@ fn what_another_call_did_not_put_back_the_next_one_does() {
 }
 
 #[test]
-fn another_interface_of_the_same_container_is_put_back_too() {
+fn rules_of_another_interface_of_the_container_are_restored_too() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let first = host.call("braid", &pod, network());
@@ -106,7 +105,7 @@ fn another_interface_of_the_same_container_is_put_back_too() {
 }
 
 #[test]
-fn what_belonged_to_a_container_that_is_gone_stays_gone() {
+fn rules_of_a_terminated_container_are_not_restored() {
     let host = Sandbox::new();
     let mut one = network();
     one["plugins"][0]["ipam"] = json!({"type": "host-local",
@@ -118,7 +117,7 @@ fn what_belonged_to_a_container_that_is_gone_stays_gone() {
     let second = host.call("braid", &living, one);
     let result = second.add().result();
     host.run("nft flush ruleset");
-    // Also where it has something to say.
+    // Also if STATUS has a warning.
     let answer = second.status();
     answer.ok();
     assert!(
@@ -138,7 +137,7 @@ fn what_belonged_to_a_container_that_is_gone_stays_gone() {
 }
 
 #[test]
-fn a_collection_spares_those_whose_names_are_long() {
+fn gc_keeps_listed_attachments_with_long_names() {
     for len in [50, 59, 60, 62, 63] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -157,7 +156,7 @@ fn a_collection_spares_those_whose_names_are_long() {
 }
 
 #[test]
-fn many_ports_are_the_first_of_a_node() {
+fn a_node_can_begin_with_many_ports() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mapping = |port: u16| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});

@@ -1,4 +1,4 @@
-//! What foreign plugins and IPAMs hold: given back after a reboot, and without braid's own record.
+//! Resources of foreign plugins and IPAMs, released after a reboot and without braid's record.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json, state};
@@ -7,8 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A foreign plugin and IPAM, which keeps a file for each attachment on the disk and writes down
-/// each call.
+/// A foreign plugin and IPAM. It keeps a file on disk for each attachment, and logs each call.
 const THEIRS: &str = r#"#!/bin/sh
 conf=$(cat)
 of=$CNI_CONTAINERID.$CNI_IFNAME
@@ -36,8 +35,8 @@ fn node() -> Sandbox {
     host
 }
 
-/// A container with a native network, one with a foreign IPAM, one by a foreign plugin, and a
-/// native one.
+/// Returns a call with a native network, one with a foreign IPAM, one of a foreign plugin, and
+/// another native one.
 fn call(host: &Sandbox, pod: &Ns) -> Call {
     let native = |number: u8| {
         json!({"type": "bridge", "bridge": format!("br{number}"),
@@ -58,7 +57,7 @@ fn call(host: &Sandbox, pod: &Ns) -> Call {
     host.call("braid", pod, conf).args("IgnoreUnknown=1;X=a")
 }
 
-/// What the foreign program holds.
+/// Returns the attachments that the foreign program keeps.
 fn held() -> Vec<String> {
     let files = fs::read_dir("/var/lib/theirs")
         .into_iter()
@@ -71,14 +70,15 @@ fn held() -> Vec<String> {
     held
 }
 
-/// `<verb> <container>.<interface>` of each call of the foreign program, forgotten from now on.
+/// Returns `<verb> <container>.<interface>` for each call of the foreign program, and clears the
+/// log.
 fn calls() -> Vec<String> {
     let calls = fs::read_to_string("/run/theirs.calls").unwrap_or_default();
     let _ = fs::remove_file("/run/theirs.calls");
     calls.lines().map(str::to_owned).collect()
 }
 
-/// Files of records below `/var/lib`.
+/// Returns the record files below `/var/lib`.
 fn records() -> Vec<String> {
     state::tree(Path::new(RECORDS))
         .into_keys()
@@ -86,10 +86,10 @@ fn records() -> Vec<String> {
         .collect()
 }
 
-/// Ends all containers as a reboot does: what is on a disk stays.
+/// Ends all containers like a reboot. Files on disk stay.
 fn reboot(host: &Sandbox, pods: &[&Ns]) {
     for pod in pods {
-        // The kernel takes a while to delete the links of a namespace.
+        // The kernel needs time to delete the links of a namespace.
         for link in pod.link_names() {
             pod.run(&format!("ip link del {link}"));
         }
@@ -106,7 +106,7 @@ fn reboot(host: &Sandbox, pods: &[&Ns]) {
 }
 
 #[test]
-fn after_a_reboot_del_gives_everything_back() {
+fn after_a_reboot_del_releases_everything() {
     let host = node();
     let pod = host.pod("a");
     let call = call(&host, &pod);
@@ -139,11 +139,11 @@ fn after_a_reboot_del_gives_everything_back() {
     );
     host.assert_nothing_left();
     call.del().ok();
-    assert_eq!(calls(), [""; 0], "nothing is left to give back");
+    assert_eq!(calls(), [""; 0], "nothing is left to release");
 }
 
 #[test]
-fn after_a_reboot_del_leaves_a_namespace_at_the_old_path_alone() {
+fn after_a_reboot_del_does_not_touch_a_new_namespace_at_the_old_path() {
     let host = node();
     let pod = host.pod("a");
     call(&host, &pod).add().result();
@@ -158,7 +158,7 @@ fn after_a_reboot_del_leaves_a_namespace_at_the_old_path_alone() {
 }
 
 #[test]
-fn after_a_reboot_gc_gives_back_what_the_runtime_does_not_list() {
+fn after_a_reboot_gc_releases_unlisted_attachments() {
     for is_listed in [true, false] {
         let host = node();
         let [old, new] = ["old", "new"].map(|name| host.pod(name));
@@ -192,7 +192,7 @@ fn after_a_reboot_gc_gives_back_what_the_runtime_does_not_list() {
 }
 
 #[test]
-fn after_a_reboot_the_command_line_gives_it_back() {
+fn after_a_reboot_gc_and_detach_commands_release_attachments() {
     for words in [&["gc"][..], &["detach", "old"]] {
         let host = node();
         let pod = host.pod("old");
@@ -206,7 +206,7 @@ fn after_a_reboot_the_command_line_gives_it_back() {
 }
 
 #[test]
-fn after_a_reboot_add_of_the_same_container_first_gives_back_what_it_had() {
+fn after_a_reboot_add_first_releases_the_old_attachment() {
     let host = node();
     let pod = host.pod("a");
     call(&host, &pod).add().result();
@@ -224,7 +224,7 @@ fn after_a_reboot_add_of_the_same_container_first_gives_back_what_it_had() {
 }
 
 #[test]
-fn what_could_not_be_given_back_is_tried_again_after_a_reboot() {
+fn a_failed_release_is_retried_after_a_reboot() {
     let host = node();
     let pod = host.pod("a");
     let call = call(&host, &pod);
@@ -236,7 +236,7 @@ fn what_could_not_be_given_back_is_tried_again_after_a_reboot() {
         [""; 0],
         "the native ones do not wait for it"
     );
-    // Nothing but that is left.
+    // Only the foreign attachments are left.
     host.run("ip link del br1");
     fs::remove_dir_all("/run/braid").unwrap();
     fs::write("/run/boot_id", "5e5f6a52-0000-4000-8000-000000000001\n").unwrap();
@@ -256,7 +256,7 @@ fn what_could_not_be_given_back_is_tried_again_after_a_reboot() {
 }
 
 #[test]
-fn a_lost_record_of_the_same_boot_loses_no_attachment() {
+fn a_lost_record_of_the_same_boot_does_not_prevent_del() {
     for damage in ["missing", "", "{", "null", "[]"] {
         let host = node();
         let pod = host.pod("a");
@@ -280,7 +280,7 @@ fn a_lost_record_of_the_same_boot_loses_no_attachment() {
 }
 
 #[test]
-fn gc_reaches_foreign_plugins_of_a_lost_record() {
+fn gc_calls_foreign_plugins_of_a_lost_record() {
     for damage in ["missing", "", "null"] {
         let host = node();
         let [lost, kept] = ["lost", "kept"].map(|name| host.pod(name));
@@ -305,7 +305,7 @@ fn gc_reaches_foreign_plugins_of_a_lost_record() {
 }
 
 #[test]
-fn a_file_that_a_power_cut_damaged_fails_neither_del_nor_gc() {
+fn a_file_damaged_by_a_power_failure_fails_neither_del_nor_gc() {
     for (text, is_gc) in [
         ("", false),
         ("", true),
@@ -330,7 +330,7 @@ fn a_file_that_a_power_cut_damaged_fails_neither_del_nor_gc() {
 }
 
 #[test]
-fn the_record_is_roots_alone_and_native_attachments_have_none() {
+fn the_record_is_private_to_root_and_native_attachments_have_none() {
     let host = node();
     let pod = host.pod("a");
     let native = host.call("bridge", &pod, conf::bridge());

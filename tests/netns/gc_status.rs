@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 use std::rc::Rc;
 
-/// Three masqueraded containers on a bridge.
+/// Attaches three masqueraded containers to a bridge.
 fn three(host: &Sandbox) -> Vec<(Rc<Ns>, Call)> {
     let attach = |name: &str| {
         let pod = host.pod(name);
@@ -34,7 +34,7 @@ fn leases() -> Vec<String> {
 }
 
 #[test]
-fn gc_takes_back_all_that_is_not_listed_and_nothing_else() {
+fn gc_deletes_only_unlisted_attachments() {
     let host = Sandbox::new();
     let pods = three(&host);
     let result = fs::read_to_string("/run/braid/attachments/b/eth0:net:bridge.json").unwrap();
@@ -57,7 +57,7 @@ fn gc_takes_back_all_that_is_not_listed_and_nothing_else() {
 }
 
 #[test]
-fn gc_reads_either_spelling_of_the_list() {
+fn gc_accepts_both_names_of_the_list() {
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         let host = Sandbox::new();
         let pods = three(&host);
@@ -69,7 +69,7 @@ fn gc_reads_either_spelling_of_the_list() {
 }
 
 #[test]
-fn gc_with_an_empty_list_takes_back_everything() {
+fn gc_with_an_empty_list_deletes_everything() {
     let host = Sandbox::new();
     let pods = three(&host);
     pods[0].1.gc(&[]).ok();
@@ -77,7 +77,7 @@ fn gc_with_an_empty_list_takes_back_everything() {
 }
 
 #[test]
-fn gc_tells_interfaces_of_one_container_apart() {
+fn gc_distinguishes_interfaces_of_one_container() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge());
@@ -89,7 +89,7 @@ fn gc_tells_interfaces_of_one_container_apart() {
 }
 
 #[test]
-fn gc_without_a_list_keeps_what_is_alive_and_takes_back_what_is_dead() {
+fn gc_without_a_list_deletes_only_attachments_of_terminated_containers() {
     let host = Sandbox::new();
     let pods = three(&host);
     host.end(&pods[1].0);
@@ -99,7 +99,7 @@ fn gc_without_a_list_keeps_what_is_alive_and_takes_back_what_is_dead() {
 }
 
 #[test]
-fn gc_without_a_list_and_without_records_takes_back_only_what_libcni_knows_to_be_dead() {
+fn gc_without_list_and_records_follows_the_cache_of_libcni() {
     let host = Sandbox::new();
     let pods = three(&host);
     fs::remove_dir_all("/run/braid").unwrap();
@@ -137,7 +137,7 @@ fn gc_without_a_list_and_without_records_takes_back_only_what_libcni_knows_to_be
 }
 
 #[test]
-fn gc_finds_what_lost_its_record() {
+fn gc_finds_attachments_without_a_record() {
     let host = Sandbox::new();
     let pods = three(&host);
     fs::remove_dir_all("/run/braid").unwrap();
@@ -158,9 +158,9 @@ fn gc_finds_what_lost_its_record() {
 }
 
 #[test]
-fn gc_finds_what_lost_its_record_also_by_an_owner_too_long_to_be_written_whole() {
+fn gc_finds_attachments_without_a_record_by_a_shortened_owner() {
     let host = Sandbox::new();
-    // A comment of nftables has room for 128 bytes, a link's alias for 255.
+    // A comment in nf_tables has room for 128 bytes, a link's alias for 255.
     for len in [150, 240] {
         let name = "n".repeat(len);
         let pods = ["a", "b"].map(|id| {
@@ -187,7 +187,7 @@ fn gc_finds_what_lost_its_record_also_by_an_owner_too_long_to_be_written_whole()
 }
 
 #[test]
-fn gc_leaves_other_networks_and_other_programs_alone() {
+fn gc_keeps_links_of_other_networks_and_programs() {
     let host = Sandbox::new();
     let pods = three(&host);
     let other = host.pod("x");
@@ -203,10 +203,10 @@ fn gc_leaves_other_networks_and_other_programs_alone() {
 }
 
 #[test]
-fn gc_goes_on_after_an_error_and_tells_of_it() {
+fn gc_continues_after_an_error_and_reports_it() {
     let host = Sandbox::new();
     let pods = three(&host);
-    // A record that names a plugin which can't be found any more.
+    // A record with a plugin that cannot be found.
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "gone"}]});
     host.script("gone", "#!/bin/sh\ncat >/dev/null; echo '{}'\n");
     let broken = host.pod("broken");
@@ -220,7 +220,7 @@ fn gc_goes_on_after_an_error_and_tells_of_it() {
 }
 
 #[test]
-fn gc_that_is_disabled_by_the_list_does_nothing() {
+fn gc_disabled_by_the_configuration_does_nothing() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "disableGC": true, "plugins": [conf::bridge()]});
@@ -231,7 +231,7 @@ fn gc_that_is_disabled_by_the_list_does_nothing() {
 }
 
 #[test]
-fn status_is_good_on_a_new_node_for_every_type_and_changes_nothing_but_the_store() {
+fn status_succeeds_on_a_new_node_and_changes_nothing() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let pod = host.pod("a");
@@ -247,14 +247,14 @@ fn status_is_good_on_a_new_node_for_every_type_and_changes_nothing_but_the_store
 }
 
 #[test]
-fn status_of_a_range_full_of_the_living_is_good_and_says_so() {
+fn status_of_a_full_range_succeeds_with_a_warning() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
     let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
     call.add().result();
     let said = "network \"net\": no IP addresses available in range set: 10.1.0.1-10.1.0.2\n";
-    // The runtime would evict the very containers that hold the addresses.
+    // The runtime would evict the containers that use the addresses.
     let status = call.status();
     status.ok();
     assert_eq!(status.stderr, said);
@@ -288,7 +288,7 @@ fn status_of_a_missing_master_is_50_and_names_it() {
 }
 
 #[test]
-fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
+fn status_of_a_missing_kernel_feature_is_50_and_names_it() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let pod = host.pod("a");
@@ -325,7 +325,7 @@ fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
             .status()
             .refused(50, &[&plugin, feature, "not here"]);
     }
-    // What this kernel says itself.
+    // The kernel's real features.
     fs::remove_file("/run/braid/kernel").unwrap();
     let answer = host.call("ipvlan", &pod, ipvlan()).status();
     match Feature::Ipvlan.missing() {
@@ -335,7 +335,7 @@ fn status_of_a_kernel_that_lacks_something_is_50_and_names_it() {
 }
 
 #[test]
-fn status_of_a_store_that_can_not_be_written_is_50_and_names_it() {
+fn status_of_an_unwritable_store_is_50_and_names_it() {
     let states = [
         ("ro", "Read-only", 0),
         ("size=4k", "No space", 4096),
@@ -359,7 +359,7 @@ fn status_of_a_store_that_can_not_be_written_is_50_and_names_it() {
         let refusal = call.add().error();
         assert!(refusal.msg.contains(folder), "{refusal:?}");
         assert_eq!(pod.link_names(), Vec::<String>::new());
-        // A folder takes no block.
+        // A folder occupies no block.
         if used == 0 {
             before.assert_same(&host.state());
         }

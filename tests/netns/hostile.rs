@@ -1,11 +1,10 @@
-//! Input written by strangers: refused with a code and a sentence that names it, and nothing
-//! changes.
+//! Malformed and hostile input: refused with a code and an error that names it, without any change.
 
 use crate::conf;
 use braid_tests::{Sandbox, State, Value, json};
 use std::path::Path;
 
-/// Everything a call could have changed; folders and marks of an IPAM included.
+/// Asserts at its end that a call has changed nothing, including folders and files of an IPAM.
 struct Watched<'a> {
     host: &'a Sandbox,
     before: State,
@@ -29,7 +28,7 @@ impl Drop for Watched<'_> {
 }
 
 #[test]
-fn what_is_no_json_object() {
+fn input_that_is_not_a_json_object_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let _watched = Watched::new(&host);
@@ -62,7 +61,7 @@ fn what_is_no_json_object() {
 }
 
 #[test]
-fn what_is_too_deep_or_too_large() {
+fn input_that_is_too_deep_or_too_large_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let _watched = Watched::new(&host);
@@ -94,7 +93,7 @@ fn what_is_too_deep_or_too_large() {
     );
 }
 
-/// Each key of each plugin with values of a wrong type; the path of the key is in dots.
+/// Keys of each plugin for values of a wrong type. Dots separate the parts of a path.
 const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("bridge", &["bridge", "device", "ipMasqBackend"]),
     (
@@ -252,7 +251,7 @@ const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("loopback", &["cniVersion", "name", "type", "prevResult{}"]),
 ];
 
-/// Values that a key of this kind is not: `!` boolean, `#` number, `[]` list, `{}` object,
+/// Returns values of a wrong type for a key: `!` boolean, `#` number, `[]` list, `{}` object,
 /// otherwise text.
 fn wrong(key: &str) -> Vec<Value> {
     let (text, truth, number) = (json!("text"), json!(true), json!(5));
@@ -288,7 +287,7 @@ fn base(plugin: &str) -> Value {
 }
 
 #[test]
-fn every_key_with_a_value_of_a_wrong_type() {
+fn every_key_refuses_a_value_of_a_wrong_type() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let pod = host.pod("a");
@@ -320,7 +319,7 @@ fn every_key_with_a_value_of_a_wrong_type() {
 }
 
 #[test]
-fn names_that_are_paths_or_too_long_or_hold_control_characters() {
+fn names_that_are_invalid_or_too_long_are_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let _watched = Watched::new(&host);
@@ -381,7 +380,7 @@ fn names_that_are_paths_or_too_long_or_hold_control_characters() {
 }
 
 #[test]
-fn long_names_that_are_legal_work() {
+fn long_valid_names_work() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let long = "x".repeat(300);
@@ -402,7 +401,7 @@ fn long_names_that_are_legal_work() {
 }
 
 #[test]
-fn addresses_and_numbers_that_make_no_sense() {
+fn invalid_addresses_and_numbers_are_refused() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let pod = host.pod("a");
@@ -471,7 +470,7 @@ fn addresses_and_numbers_that_make_no_sense() {
 }
 
 #[test]
-fn a_result_of_a_stranger_in_prev_result() {
+fn an_invalid_prev_result_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let _watched = Watched::new(&host);
@@ -494,8 +493,8 @@ fn a_result_of_a_stranger_in_prev_result() {
 }
 
 #[test]
-fn a_container_id_of_any_length_is_as_good_as_a_short_one() {
-    // As long as a variable can be, with room for its name.
+fn container_ids_of_any_length_work() {
+    // The longest value that fits into an environment variable with its name.
     for len in [255, 5_000, 130_000] {
         let host = Sandbox::new();
         let (pod, other) = (host.pod("a"), host.pod("b"));
@@ -505,7 +504,7 @@ fn a_container_id_of_any_length_is_as_good_as_a_short_one() {
             .with("ipMasq", true)
             .with("macspoofchk", true);
         let call = call.container(&id);
-        // Only its end is another.
+        // Differs only at its end.
         let twin = call
             .clone()
             .netns(other.path())
@@ -532,7 +531,7 @@ fn a_container_id_of_any_length_is_as_good_as_a_short_one() {
 }
 
 #[test]
-fn a_network_name_is_as_long_as_a_folders_or_is_refused_before_anything_is_made() {
+fn a_network_name_longer_than_a_file_name_is_refused_before_any_change() {
     let host = Sandbox::new();
     for len in [255, 256] {
         let pod = host.pod(&format!("a{len}"));

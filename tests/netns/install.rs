@@ -1,4 +1,4 @@
-//! The plugin folder after `braid install`: each name is a file of its own that starts braid.
+//! The plugin folder after `braid install`: each name is a separate script that starts braid.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The plugin folder of these tests.
+/// Plugin folder of these tests.
 const BIN: &str = "/run/bin";
 
 fn braid(words: &[&str]) -> Output {
@@ -38,7 +38,7 @@ fn refused(words: &[&str], expected: &str) {
     );
 }
 
-/// Attaches and detaches a container by the file at `plugin`, as libcni starts it.
+/// Attaches and detaches a container with the file `plugin`, started as libcni does.
 #[track_caller]
 fn attaches(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) {
     let call = Call::new("bridge", conf)
@@ -52,7 +52,7 @@ fn attaches(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) {
 }
 
 #[test]
-fn a_copy_over_one_name_changes_this_name_alone() {
+fn a_copy_over_one_name_changes_only_this_name() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     fs::create_dir(BIN).unwrap();
@@ -86,12 +86,12 @@ fn a_copy_over_one_name_changes_this_name_alone() {
     assert_eq!(
         fs::read_dir(BIN).unwrap().count(),
         4,
-        "nothing but what the other installer wrote"
+        "only the files of the other installer"
     );
 }
 
 #[test]
-fn a_removal_is_refused_while_a_configuration_starts_the_program_by_its_own_name() {
+fn removal_is_refused_while_a_configuration_uses_type_braid() {
     let _host = Sandbox::new();
     fs::create_dir(BIN).unwrap();
     install(&[]);
@@ -157,7 +157,7 @@ fn links_of_an_earlier_version_work_and_become_scripts() {
 }
 
 #[test]
-fn a_path_that_the_node_has_no_program_at_is_refused_and_nothing_changes() {
+fn a_path_without_a_program_is_refused_before_any_change() {
     let host = Sandbox::new();
     fs::create_dir_all("/run/bin/with blank").unwrap();
     fs::write("/run/bin/bridge", "a plugin").unwrap();
@@ -200,7 +200,7 @@ fn a_path_that_the_node_has_no_program_at_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_directory_under_the_name_of_a_plugin_is_refused_and_nothing_changes() {
+fn a_directory_with_a_plugin_name_is_refused_before_any_change() {
     let _host = Sandbox::new();
     fs::create_dir_all("/run/bin/bridge").unwrap();
     fs::write("/run/bin/ptp", "a plugin").unwrap();
@@ -213,7 +213,7 @@ fn a_directory_under_the_name_of_a_plugin_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_folder_whose_files_cannot_be_started_is_refused_and_nothing_changes() {
+fn a_noexec_folder_is_refused_before_any_change() {
     let host = Sandbox::new();
     fs::create_dir(BIN).unwrap();
     host.run(&format!("mount -t tmpfs -o noexec none {BIN}"));
@@ -228,7 +228,7 @@ fn a_folder_whose_files_cannot_be_started_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn the_daemon_of_dhcp_is_reached_by_its_name() {
+fn the_dhcp_daemon_is_started_by_its_name() {
     let _host = Sandbox::new();
     install(&["--names", "dhcp"]);
     let output = Command::new("/run/bin/dhcp")
@@ -300,7 +300,7 @@ fn folders_of_the_runtime_are_found_and_lost_names_are_reported() {
 }
 
 #[test]
-fn conditions_that_pass_are_reported_and_undo_nothing() {
+fn temporary_conditions_are_reported_and_do_not_fail_the_install() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     fs::create_dir_all(BIN).unwrap();
@@ -339,12 +339,11 @@ fn conditions_that_pass_are_reported_and_undo_nothing() {
 }
 
 #[test]
-fn names_follow_an_upgrade_of_the_distribution() {
+fn scripts_survive_an_upgrade_of_the_distribution() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     fs::create_dir(BIN).unwrap();
-    // As k3s does it: each name is a link to the program of many names in the folder of its
-    // version.
+    // k3s does this: each name is a link to a multi-call program in the folder of its version.
     let upgrade = |version: &str| {
         let program = format!("/run/data/{version}/cni");
         fs::create_dir_all(format!("/run/data/{version}")).unwrap();
@@ -379,16 +378,12 @@ fn names_follow_an_upgrade_of_the_distribution() {
     }
     fs::remove_file("/run/bin/cni").unwrap();
     install(&["--remove"]);
-    assert_eq!(
-        fs::read_dir(BIN).unwrap().count(),
-        0,
-        "no link leads nowhere"
-    );
+    assert_eq!(fs::read_dir(BIN).unwrap().count(), 0, "no dangling link");
 }
 
-/// Starts all of them at once, and returns what they print once all have succeeded.
+/// Starts all installs in parallel. Returns their output after all have succeeded.
 #[track_caller]
-fn at_once(all: &[&[&str]]) -> Vec<String> {
+fn install_in_parallel(all: &[&[&str]]) -> Vec<String> {
     let start = |words: &&[&str]| {
         let mut process = Command::new(binary::braid());
         process.args(["install", "--bin-dir", BIN]).args(*words);
@@ -415,9 +410,9 @@ fn at_once(all: &[&[&str]]) -> Vec<String> {
 }
 
 #[test]
-fn installs_at_once_follow_one_another_and_all_succeed() {
+fn parallel_installs_run_one_after_another_and_succeed() {
     let _host = Sandbox::new();
-    let said = at_once(&[&[][..]; 6]);
+    let said = install_in_parallel(&[&[][..]; 6]);
     let copies = said
         .iter()
         .filter(|said| said.contains("copy this program"))
@@ -441,7 +436,7 @@ fn installs_at_once_follow_one_another_and_all_succeed() {
 }
 
 #[test]
-fn after_an_install_beside_a_removal_the_folder_is_as_the_later_one_leaves_it() {
+fn an_install_and_a_removal_in_parallel_leave_the_state_of_the_later() {
     let _host = Sandbox::new();
     for is_first in [true, false, true, false] {
         fs::create_dir(BIN).unwrap();
@@ -451,7 +446,7 @@ fn after_an_install_beside_a_removal_the_folder_is_as_the_later_one_leaves_it() 
         } else {
             [&["--remove"][..], &[]]
         };
-        let said = at_once(&both).concat();
+        let said = install_in_parallel(&both).concat();
         let is_removed = said.contains("remove braid");
         assert_eq!(fs::exists("/run/bin/braid").unwrap(), !is_removed, "{said}");
         let bridge = if is_removed {

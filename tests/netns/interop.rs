@@ -1,4 +1,4 @@
-//! Moving a node: what the reference plugins attached braid detaches, and the other way round.
+//! Moving a node: braid detaches attachments of the reference plugins, and the other way round.
 
 use crate::conf;
 use braid_tests::state::tree;
@@ -16,7 +16,8 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
         .with("ipMasq", true)
 }
 
-/// Runs the same calls with the plugins of `is_reference` and returns what is on disk after each.
+/// Runs the same calls with the plugins of braid or the reference. Returns the data directory after
+/// each.
 fn history(is_reference: bool) -> Vec<BTreeMap<String, String>> {
     let host = Sandbox::new();
     let of = |call: Call| if is_reference { call.reference() } else { call };
@@ -39,13 +40,13 @@ fn history(is_reference: bool) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
-fn the_data_directory_is_the_same_byte_for_byte_after_each_call() {
+fn the_data_directory_is_byte_identical_after_each_call() {
     needs!(Reference);
     assert_eq!(history(false), history(true));
 }
 
 #[test]
-fn what_the_reference_attached_is_checked_and_detached() {
+fn reference_attachments_are_checked_and_detached() {
     needs!(Reference);
     for backend in ["nftables", "iptables"] {
         let host = Sandbox::new();
@@ -66,7 +67,7 @@ fn what_the_reference_attached_is_checked_and_detached() {
 }
 
 #[test]
-fn the_hardware_address_check_of_the_reference_is_deleted_and_no_other_containers() {
+fn macspoofchk_rules_of_the_reference_are_deleted_for_one_container() {
     needs!(Reference);
     let host = Sandbox::new();
     let pods = ["a", "b"].map(|name| host.pod(name));
@@ -86,14 +87,14 @@ fn the_hardware_address_check_of_the_reference_is_deleted_and_no_other_container
     let before = checked("b");
     calls[0].clone().prev(&results[0]).del().ok();
     assert_eq!((checked("a"), checked("b")), (0, before));
-    // Its namespace went first: the reference itself would leave the rules.
+    // The namespace is deleted first. The reference itself would leave the rules.
     host.end(&pods[1]);
     calls[1].clone().prev(&results[1]).del().ok();
     assert_eq!(checked("b"), 0);
 }
 
 #[test]
-fn what_braid_attached_is_detached_by_the_reference() {
+fn the_reference_detaches_attachments_of_braid() {
     needs!(Reference);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -108,13 +109,13 @@ fn what_braid_attached_is_detached_by_the_reference() {
         .filter(|left| !left.starts_with("/run/braid"))
         .collect();
     assert_eq!(left, Vec::<String>::new());
-    // The record is all that is left, and GC takes it.
+    // Only the record is left, and GC deletes it.
     call.gc(&[]).ok();
     host.assert_nothing_left();
 }
 
 #[test]
-fn both_give_out_addresses_of_one_range_in_turn() {
+fn both_implementations_share_one_address_range() {
     needs!(Reference);
     let host = Sandbox::new();
     let mut addresses = Vec::new();
@@ -131,7 +132,7 @@ fn both_give_out_addresses_of_one_range_in_turn() {
 }
 
 #[test]
-fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() {
+fn gc_keeps_reference_leases_of_running_containers() {
     needs!(Reference);
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -144,7 +145,8 @@ fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() 
     attach(&b)
         .add()
         .refused(999, &["no IP addresses available"]);
-    // What every runtime keeps through libcni, and all that tells of the reference's attachments.
+    // Every runtime keeps this cache through libcni. It is the only trace of the reference's
+    // attachments.
     let cached = json!({
         "kind": "cniCacheV1", "networkName": "net", "containerId": "a", "ifName": "eth0", "netns": a.path()
     });
@@ -156,7 +158,7 @@ fn reclaiming_and_gc_never_take_what_the_reference_holds_for_a_live_container() 
 }
 
 #[test]
-fn an_interface_that_the_reference_tuned_goes_back_to_what_it_was() {
+fn an_interface_tuned_by_the_reference_is_restored() {
     needs!(Reference);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -176,7 +178,7 @@ fn an_interface_that_the_reference_tuned_goes_back_to_what_it_was() {
     assert_eq!(
         tree(Path::new("/run/cni/tuning")).len(),
         1,
-        "the reference notes what it changes"
+        "the reference records its changes"
     );
     call.del().ok();
     assert_eq!(attributes(&pod), before);
@@ -184,7 +186,7 @@ fn an_interface_that_the_reference_tuned_goes_back_to_what_it_was() {
 }
 
 #[test]
-fn what_the_reference_noted_of_an_interface_that_is_gone_is_forgotten() {
+fn the_tuning_backup_of_a_deleted_interface_is_deleted() {
     needs!(Reference);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -197,7 +199,7 @@ fn what_the_reference_noted_of_an_interface_that_is_gone_is_forgotten() {
 }
 
 #[test]
-fn a_ptp_and_a_macvlan_of_the_reference_are_detached() {
+fn ptp_and_macvlan_of_the_reference_are_detached() {
     needs!(Reference);
     for plugin in ["ptp", "macvlan"] {
         let host = Sandbox::new();

@@ -1,4 +1,4 @@
-//! `ipvlan`: on kernels that have it.
+//! `ipvlan`, on kernels that have it.
 
 use crate::conf;
 use crate::macvlan::assert_parent_of_same_name;
@@ -15,7 +15,7 @@ fn lan(host: &Sandbox) -> Rc<Ns> {
 }
 
 #[test]
-fn a_container_shares_its_parents_hardware_address_and_reaches_its_network() {
+fn an_ipvlan_shares_its_parents_hardware_address_and_reaches_its_network() {
     needs!(Ipvlan);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -37,13 +37,13 @@ fn a_container_shares_its_parents_hardware_address_and_reaches_its_network() {
 }
 
 #[test]
-fn the_parent_may_have_the_interfaces_name() {
+fn the_parent_may_have_the_name_of_the_interface() {
     needs!(Ipvlan);
     assert_parent_of_same_name("ipvlan");
 }
 
 #[test]
-fn each_mode_is_the_kernels_mode() {
+fn each_mode_is_set_in_the_kernel() {
     needs!(Ipvlan);
     for (mode, expected) in [("", "l2"), ("l2", "l2"), ("l3", "l3"), ("l3s", "l3s")] {
         let host = Sandbox::new();
@@ -75,7 +75,7 @@ fn another_mode_is_refused_by_name() {
 }
 
 #[test]
-fn chained_without_a_master_it_takes_the_only_interface_and_the_addresses_before_it() {
+fn chained_without_a_master_it_uses_the_interface_and_ips_of_prev_result() {
     needs!(Ipvlan);
     let host = Sandbox::new();
     lan(&host);
@@ -92,7 +92,7 @@ fn chained_without_a_master_it_takes_the_only_interface_and_the_addresses_before
 }
 
 #[test]
-fn chained_behind_several_interfaces_it_asks_for_a_master() {
+fn chained_behind_several_interfaces_it_requires_a_master() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
@@ -124,7 +124,7 @@ fn the_master_may_be_in_the_container() {
 }
 
 #[test]
-fn a_kernel_without_it_is_named_and_nothing_stays() {
+fn a_kernel_without_ipvlan_is_reported_and_nothing_is_left() {
     if braid_tests::Feature::Ipvlan.missing().is_none() {
         return;
     }

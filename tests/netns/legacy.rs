@@ -1,4 +1,4 @@
-//! `firewall` on a node whose rules are those of iptables-legacy, which nf_tables does not show.
+//! `firewall` on a node with rules of iptables-legacy, which nf_tables does not list.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
@@ -11,7 +11,7 @@ fn list() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge, {"type": "firewall"}]})
 }
 
-/// A world outside that knows the way to the containers.
+/// Creates a machine outside with routes to the containers.
 fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     host.run("ip addr add fd00:9::1/64 dev world nodad");
@@ -25,7 +25,7 @@ fn reaches(pod: &Ns) -> [bool; 2] {
     [pod.can_ping("192.0.2.2"), pod.can_ping("fd00:9::2")]
 }
 
-/// Rules by which the node drops what it forwards, in each family.
+/// Rules that drop forwarded packets, for each family.
 const DROPPERS: [&[&str]; 6] = [
     &["-P FORWARD DROP"],
     &["-A FORWARD -i lo -j ACCEPT", "-A FORWARD -j DROP"],
@@ -55,7 +55,7 @@ fn drop_all(host: &Ns, dropper: &[&str]) {
 }
 
 #[test]
-fn a_container_reaches_the_world_where_iptables_legacy_drops() {
+fn a_container_reaches_the_world_past_drop_rules_of_iptables_legacy() {
     needs!(IptablesLegacy);
     for dropper in DROPPERS {
         let host = Sandbox::new();
@@ -89,14 +89,14 @@ fn a_container_reaches_the_world_where_iptables_legacy_drops() {
         first.del().ok();
         second.del().ok();
         host.assert_nothing_left();
-        // What is not a container's is dropped as before.
+        // Packets of others are dropped as before.
         a.run("ip link add eth0 type veth peer name veth-own");
         assert_eq!(reaches(&a), [false, false]);
     }
 }
 
 #[test]
-fn a_check_tells_of_a_rule_that_is_gone_and_the_next_add_makes_it_again() {
+fn check_reports_a_missing_legacy_rule_and_the_next_add_restores_it() {
     needs!(IptablesLegacy);
     let host = Sandbox::new();
     drop_all(&host, DROPPERS[0]);
@@ -114,7 +114,7 @@ fn a_check_tells_of_a_rule_that_is_gone_and_the_next_add_makes_it_again() {
 }
 
 #[test]
-fn rules_that_do_not_drop_are_left_alone() {
+fn legacy_rules_that_do_not_drop_are_not_changed() {
     needs!(IptablesLegacy);
     let host = Sandbox::new();
     drop_all(
@@ -136,13 +136,13 @@ fn rules_that_do_not_drop_are_left_alone() {
 }
 
 #[test]
-fn an_add_fails_where_they_drop_and_nothing_can_change_that() {
+fn add_fails_if_legacy_rules_drop_and_cannot_be_changed() {
     needs!(IptablesLegacy);
     let host = Sandbox::new();
     drop_all(&host, DROPPERS[0]);
     let pod = host.pod("a");
     let call: Call = host.call("braid", &pod, list());
-    // Of this sandbox alone. The program of all tables is one.
+    // Hides the program in this sandbox only. One program serves all tables.
     let program = std::fs::canonicalize("/usr/sbin/iptables-legacy").unwrap();
     let none: Option<&str> = None;
     nix::mount::mount(

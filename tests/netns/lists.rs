@@ -1,12 +1,12 @@
-//! Type `braid`: a whole list in one process, foreign programs in the middle of it, foreign IPAM.
+//! Type `braid`: a whole list in one process, foreign programs within it, and foreign IPAMs.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::path::Path;
 
-/// A foreign plugin that writes down each call and passes the result on; `fail` in its
-/// configuration makes a verb fail, and so does a file ([`fail`]).
+/// A foreign plugin that logs each call and passes the result on. A verb fails if `fail` in the
+/// configuration or a file ([`fail`]) names it.
 const SPY: &str = r#"#!/bin/sh
 conf=$(cat)
 at=/run/spy
@@ -73,7 +73,7 @@ fn a_list_of_known_types_is_one_call() {
     host.assert_nothing_left();
 }
 
-/// A container that the plugins of a conflist attached, each by its own name.
+/// Attaches a container like a conflist: each plugin is called by its own name.
 fn attached_by_names(host: &Sandbox, pod: &Ns) {
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
@@ -87,7 +87,7 @@ fn attached_by_names(host: &Sandbox, pod: &Ns) {
 }
 
 #[test]
-fn del_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() {
+fn del_of_a_list_deletes_attachments_of_its_separate_plugins() {
     let of_pods = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "clusterNetwork": "/run/default"});
     for conf in [list(&json!([conf::bridge(), {"type": "portmap"}])), of_pods] {
         let host = Sandbox::new();
@@ -96,7 +96,7 @@ fn del_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() 
         attached_by_names(&host, &pod);
         let call = host.call("braid", &pod, conf);
         call.gc(&[("a", "eth0")]).ok();
-        assert!(pod.can_ping("10.1.0.1"), "GC keeps what is listed");
+        assert!(pod.can_ping("10.1.0.1"), "GC keeps listed attachments");
         call.del().ok();
         host.assert_nothing_left();
         assert_eq!(pod.link_names(), [""; 0]);
@@ -104,7 +104,7 @@ fn del_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() 
 }
 
 #[test]
-fn gc_takes_back_what_the_plugins_of_the_network_attached_by_their_own_names() {
+fn gc_of_a_list_deletes_attachments_of_its_separate_plugins() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     attached_by_names(&host, &pod);
@@ -142,7 +142,7 @@ fn a_network_may_be_a_single_plugin_or_a_list() {
 }
 
 #[test]
-fn the_configuration_needs_plugins_or_a_network_and_not_itself() {
+fn a_configuration_needs_plugins_or_a_network_other_than_braid() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let base = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid"});
@@ -173,7 +173,7 @@ fn the_configuration_needs_plugins_or_a_network_and_not_itself() {
 }
 
 #[test]
-fn runtime_config_reaches_the_plugins_that_ask_for_it() {
+fn runtime_config_is_passed_by_capability() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut bridge = conf::bridge();
@@ -186,7 +186,7 @@ fn runtime_config_reaches_the_plugins_that_ask_for_it() {
 }
 
 #[test]
-fn a_foreign_plugin_is_called_as_libcni_calls_it() {
+fn a_foreign_plugin_gets_the_environment_and_input_of_libcni() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins =
@@ -207,7 +207,7 @@ fn a_foreign_plugin_is_called_as_libcni_calls_it() {
     assert_eq!(
         result["dns"],
         json!({"nameservers": ["192.0.2.99"]}),
-        "what the foreign one added came through"
+        "the foreign plugin's addition is kept"
     );
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     call.check(&result).ok();
@@ -216,7 +216,7 @@ fn a_foreign_plugin_is_called_as_libcni_calls_it() {
 }
 
 #[test]
-fn the_verbs_go_forward_and_del_goes_backward() {
+fn plugins_run_in_order_and_del_in_reverse() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins =
@@ -249,7 +249,7 @@ fn the_verbs_go_forward_and_del_goes_backward() {
 }
 
 #[test]
-fn a_del_by_the_plugins_own_names_ends_what_the_list_attached() {
+fn del_of_separate_plugins_deletes_the_attachment_of_a_list() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
@@ -276,7 +276,7 @@ fn a_del_by_the_plugins_own_names_ends_what_the_list_attached() {
 }
 
 #[test]
-fn gc_without_a_list_asks_no_foreign_plugin_which_would_take_back_all() {
+fn gc_without_a_list_calls_no_foreign_plugin() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, &pod, &json!([conf::bridge(), {"type": "spy"}]));
@@ -288,7 +288,7 @@ fn gc_without_a_list_asks_no_foreign_plugin_which_would_take_back_all() {
 }
 
 #[test]
-fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_words() {
+fn a_failing_foreign_plugin_rolls_back_all_and_keeps_its_error() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut bridge = conf::bridge();
@@ -303,7 +303,7 @@ fn a_foreign_plugin_that_fails_takes_everything_back_and_keeps_its_code_and_word
 }
 
 #[test]
-fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
+fn a_failing_native_plugin_rolls_back_an_earlier_foreign_one() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let plugins = json!([conf::bridge(), {"type": "spy"}, {"type": "tuning", "mtu": 67}]);
@@ -315,12 +315,12 @@ fn a_native_plugin_that_fails_after_a_foreign_one_takes_that_one_back_too() {
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 
-/// A bridge with host-local between two foreign plugins.
+/// Returns a bridge with host-local between two foreign plugins.
 fn between_spies() -> Value {
     json!([{"type": "spy"}, conf::bridge(), {"type": "tuning", "mtu": 1400}, {"type": "spy2"}])
 }
 
-/// Has a foreign plugin fail at a verb, until the file that this returns is removed.
+/// Lets a foreign plugin fail at a verb until the returned file is removed.
 fn fail(spy: &str, verb: &str) -> String {
     let file = format!("/run/spy.fail.{spy}.{verb}");
     fs::write(&file, "").unwrap();
@@ -328,7 +328,7 @@ fn fail(spy: &str, verb: &str) -> String {
 }
 
 #[test]
-fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed() {
+fn del_continues_after_a_failure_and_the_next_retries_only_that() {
     for again in ["DEL", "GC", "GC without a list"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -350,11 +350,11 @@ fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed
             left.iter().all(is_of_record),
             "the address is free: {left:?}"
         );
-        // The first of them works again, and is done with.
+        // The first plugin works again, so a later DEL does not call it.
         fs::remove_file(&broken[0]).unwrap();
         call.del().refused(107, &["spy was told to fail"]);
         assert_eq!(order()[4..], ["spy2 DEL", "spy DEL"]);
-        // Somebody else has the address and a link of that name by now.
+        // By now another attachment has the address and a link of that name.
         let other = host
             .call("bridge", &pod, conf::bridge())
             .with("name", "other");
@@ -380,13 +380,13 @@ fn del_goes_on_behind_a_plugin_that_fails_and_the_next_one_does_only_what_failed
 }
 
 #[test]
-fn an_address_is_kept_as_long_as_its_link_is_there() {
+fn an_address_stays_reserved_while_its_link_exists() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, &pod, &between_spies());
     let result = call.add().result();
     let port = result["interfaces"][1]["name"].as_str().unwrap();
-    // The one link that the kernel does not delete.
+    // The only link that the kernel does not delete.
     host.run(&format!("ip link del {port}"));
     host.run(&format!("ip link set lo down name {port}"));
     call.del().refused(999, &[&format!("ip link del {port}")]);
@@ -402,14 +402,14 @@ fn an_address_is_kept_as_long_as_its_link_is_there() {
     assert_eq!(
         order().len(),
         4,
-        "the foreign ones were done with: {:?}",
+        "the foreign plugins are not called again: {:?}",
         order()
     );
     host.assert_nothing_left();
 }
 
 #[test]
-fn a_foreign_plugin_that_fails_to_take_an_add_back_is_asked_again() {
+fn a_foreign_plugin_that_fails_at_rollback_is_called_again() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, &pod, &between_spies());
@@ -428,7 +428,7 @@ fn a_foreign_plugin_that_fails_to_take_an_add_back_is_asked_again() {
 }
 
 #[test]
-fn a_plugin_that_can_not_be_found_is_named_with_the_folders_and_nothing_stays() {
+fn a_missing_plugin_is_named_with_the_search_path_and_nothing_is_left() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call(
@@ -459,7 +459,7 @@ exit 0
 "#;
 
 #[test]
-fn a_foreign_ipam_is_asked_for_every_verb_with_the_whole_configuration() {
+fn a_foreign_ipam_gets_every_verb_with_the_whole_configuration() {
     let host = Sandbox::new();
     host.script("my-ipam", IPAM);
     let pod = host.pod("a");
@@ -483,7 +483,7 @@ fn a_foreign_ipam_is_asked_for_every_verb_with_the_whole_configuration() {
 }
 
 #[test]
-fn a_foreign_ipam_is_told_when_the_add_fails_after_it() {
+fn a_foreign_ipam_gets_del_when_the_add_fails_later() {
     let host = Sandbox::new();
     host.script("my-ipam", IPAM);
     host.run("ip link add br0 type bridge");
@@ -499,7 +499,7 @@ fn a_foreign_ipam_is_told_when_the_add_fails_after_it() {
 }
 
 #[test]
-fn a_foreign_ipam_without_addresses_and_one_that_talks_nonsense_are_refused() {
+fn a_foreign_ipam_with_missing_or_invalid_output_is_refused() {
     for (says, word) in [
         ("{}", "missing IP config"),
         ("", "missing IP config"),
@@ -523,9 +523,9 @@ fn a_foreign_ipam_without_addresses_and_one_that_talks_nonsense_are_refused() {
     }
 }
 
-/// A foreign plugin that has braid's own host-local give the addresses, as `vlan` or `flannel`
-/// would.
-fn asks_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
+/// Returns a call of a foreign plugin that gets its addresses from braid's host-local, like `vlan`
+/// or `flannel`.
+fn call_back_to_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
     host.script("theirs", text);
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
     host.call(
@@ -537,15 +537,15 @@ fn asks_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
     .result();
     let plugins = json!([{"type": "theirs", "master": "eth0", "ipam": ipam}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
-    // Who waits for himself waits for ever.
+    // A deadlock would last forever.
     host.call("braid", pod, list).under("timeout 60")
 }
 
 #[test]
-fn a_foreign_plugin_may_ask_braid_for_the_same_container() {
+fn a_foreign_plugin_may_call_braid_for_the_same_container() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    let call = asks_braid(&host, &pod, "#!/bin/sh\nexec \"$CNI_PATH/host-local\"\n");
+    let call = call_back_to_braid(&host, &pod, "#!/bin/sh\nexec \"$CNI_PATH/host-local\"\n");
     for expected in ["10.8.0.2/24", "10.8.0.3/24"] {
         let result = call.add().result();
         assert_eq!(result["ips"][0]["address"], expected);
@@ -561,14 +561,14 @@ fn a_foreign_plugin_may_ask_braid_for_the_same_container() {
 }
 
 #[test]
-fn a_reference_plugin_may_ask_braid_for_the_same_container() {
+fn a_reference_plugin_may_call_braid_for_the_same_container() {
     needs!(Reference);
     let host = Sandbox::new();
     host.run("ip link add eth0 type veth peer name outside");
     host.run("ip link set eth0 up");
     let pod = host.pod("a");
     let theirs = braid_tests::binary::reference().unwrap().join("macvlan");
-    let call = asks_braid(
+    let call = call_back_to_braid(
         &host,
         &pod,
         &format!("#!/bin/sh\nexec {}\n", theirs.display()),
@@ -580,7 +580,7 @@ fn a_reference_plugin_may_ask_braid_for_the_same_container() {
 }
 
 #[test]
-fn a_plugin_of_ours_that_gives_no_addresses_is_no_ipam() {
+fn a_native_plugin_that_is_not_an_ipam_is_refused_as_ipam() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     for plugin in ["bridge", "braid", "tuning"] {
@@ -617,7 +617,7 @@ fn a_foreign_plugin_that_is_still_being_written_is_waited_for() {
     host.assert_nothing_left();
 }
 
-/// Whether a process that was called for this namespace is told about changes of files.
+/// True if a process that was called for this namespace uses inotify.
 fn waits_for_a_file(netns: &str) -> bool {
     let watches = |process: &Path| {
         let files = fs::read_dir(process.join("fd"))

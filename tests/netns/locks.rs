@@ -1,5 +1,5 @@
-//! Locks that another call holds: each holds up only those that do the same, and nobody without a
-//! bound.
+//! Locks that another call holds: they delay only calls for the same resource, and for a bounded
+//! time.
 
 use crate::conf;
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json};
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A list that shares most with the node: a bridge kept apart from others, a port, and the
+/// Returns a list with many shared resources of the node: an isolated bridge, a port, and
 /// forwarding.
 fn list(backend: &str) -> Value {
     let ports =
@@ -25,7 +25,7 @@ fn call(host: &Sandbox, pod: &Ns, backend: &str) -> Call {
         .with("runtimeConfig", json!({"portMappings": mapping}))
 }
 
-/// Holds a lock as a call that is stopped would.
+/// Holds a lock like a stopped call.
 fn hold(path: &str) -> File {
     let path = Path::new(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -39,8 +39,8 @@ fn hold(path: &str) -> File {
     file
 }
 
-/// Runs a call that waits for the lock, and has its time pass. What it waits for afterwards is a
-/// matter of a second.
+/// Runs a call that waits for the lock, and lets its time end. After that, the call waits at most a
+/// second for anything else.
 fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     std::thread::scope(|scope| {
         let calling = scope.spawn(call);
@@ -59,8 +59,8 @@ fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     })
 }
 
-/// The process that waits for a lock on the file: `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0
-/// EOF`.
+/// Returns the process that waits for a lock on the file. A line of `/proc/locks`:
+/// `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0 EOF`.
 fn waiting(held: &File) -> Option<Pid> {
     let meta = held.metadata().unwrap();
     let file = format!(
@@ -78,13 +78,13 @@ fn waiting(held: &File) -> Option<Pid> {
 }
 
 #[test]
-fn deleting_links_holds_up_no_add() {
+fn a_lock_for_link_deletion_does_not_block_add() {
     let host = Sandbox::new();
     host.run("iptables -P FORWARD DROP");
     let pod = host.pod("a");
     let call = call(&host, &pod, "nftables");
     let _turn = hold("/run/braid/lock/links");
-    // What an older braid held for the same.
+    // An older braid held this lock for deletions.
     fs::create_dir_all("/run/braid/attachments").unwrap();
     let _older = hold("/run/braid/attachments");
     let result = call.clone().under("timeout 60").add().result();
@@ -94,7 +94,7 @@ fn deleting_links_holds_up_no_add() {
 }
 
 #[test]
-fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
+fn an_add_that_waits_too_long_returns_try_again() {
     for path in [
         "/var/lib/cni/networks/net/lock",
         "/run/braid/attachments/a",
@@ -110,7 +110,7 @@ fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
         at_its_end(&held, || call.add()).refused(11, &["another call has held it"]);
         assert_eq!(pod.link_names(), Vec::<String>::new());
         drop(held);
-        // What could not be taken back without the lock is taken back now.
+        // Rolls back the rest, which needed the lock.
         call.del().ok();
         host.assert_nothing_left();
         let result = call.add().result();
@@ -118,7 +118,7 @@ fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
         if path.starts_with("/run/braid/attachments") {
             at_its_end(&held, || call.check(&result)).refused(11, &["another call has held it"]);
         }
-        // What passes by itself leaves the node ready.
+        // A temporary condition leaves the node ready.
         let status = at_its_end(&held, || call.status());
         status.ok();
         let is_busy = path.starts_with("/var/lib/cni");
@@ -136,7 +136,7 @@ fn an_add_that_waits_for_too_long_is_to_be_tried_again() {
 }
 
 #[test]
-fn what_ebpf_does_for_the_node_is_waited_for_by_those_who_change_it_alone() {
+fn the_ebpf_lock_blocks_only_calls_that_change_ebpf() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let held = hold("/run/braid/lock/ebpf");

@@ -1,4 +1,4 @@
-//! `loopback`.
+//! `loopback`: the state of `lo`.
 
 use braid_tests::{Call, Ns, Sandbox, json};
 
@@ -18,7 +18,7 @@ fn is_up(pod: &Ns) -> bool {
 }
 
 #[test]
-fn lo_comes_up_is_checked_and_goes_down_again() {
+fn lo_is_set_up_checked_and_set_down() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = loopback(&host, &pod);
@@ -50,7 +50,7 @@ fn check_needs_no_prev_result() {
 }
 
 #[test]
-fn interface_name_and_arguments_do_not_matter() {
+fn interface_name_and_arguments_are_ignored() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     loopback(&host, &pod)
@@ -72,7 +72,7 @@ fn a_prev_result_is_passed_on_unchanged() {
 }
 
 #[test]
-fn del_succeeds_without_a_namespace_and_twice() {
+fn del_of_loopback_succeeds_twice_and_without_a_namespace() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = loopback(&host, &pod);

@@ -1,10 +1,10 @@
-//! `macvlan`.
+//! `macvlan`: modes, parents, attributes and addresses.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, binary, json};
 use std::rc::Rc;
 
-/// A host link `lan` with a machine at its other end, 10.3.0.254.
+/// Creates a host link `lan` with a machine at its other end, 10.3.0.254.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24")
 }
@@ -15,7 +15,7 @@ fn kind(ns: &Ns, link: &str) -> (Value, Value) {
 }
 
 #[test]
-fn a_container_is_on_its_parents_network_with_an_address_of_its_own() {
+fn a_container_is_on_its_parents_network_with_its_own_address() {
     let host = Sandbox::new();
     let far = lan(&host);
     let pod = host.pod("a");
@@ -70,7 +70,7 @@ fn a_parent_is_found_by_any_of_its_names() {
 }
 
 #[test]
-fn an_alternative_name_that_no_link_has_is_refused() {
+fn an_unknown_alternative_name_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut conf = conf::macvlan();
@@ -88,7 +88,7 @@ fn an_alternative_name_that_no_link_has_is_refused() {
 }
 
 #[test]
-fn the_parent_may_have_the_interfaces_name() {
+fn the_parent_may_have_the_name_of_the_interface() {
     assert_parent_of_same_name("macvlan");
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn assert_parent_of_same_name(plugin: &str) {
     assert_eq!(pod.seen_by(&far, "10.3.0.254").to_string(), "10.3.0.2");
     call.check(&result).ok();
     pod.run("ip link set eth0 down");
-    // As a call leaves it that is killed before it comes to rename its link.
+    // A call that is killed before it renames its link leaves this.
     pod.run("ip link set eth0 name eth0~");
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -113,7 +113,7 @@ pub(crate) fn assert_parent_of_same_name(plugin: &str) {
 }
 
 #[test]
-fn each_mode_is_the_kernels_mode_and_another_word_is_refused() {
+fn each_mode_is_set_in_the_kernel_and_an_unknown_one_is_refused() {
     for (mode, expected) in [
         ("", "bridge"),
         ("bridge", "bridge"),
@@ -189,7 +189,7 @@ fn mtu_is_bounded_by_the_parents() {
 }
 
 #[test]
-fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_address() {
+fn runtime_config_then_cni_args_then_mac_set_the_hardware_address() {
     let host = Sandbox::new();
     lan(&host);
     let pods = ["a", "b", "c", "d"].map(|name| host.pod(name));
@@ -205,7 +205,7 @@ fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_addres
         .with("RuntimeConfig", json!({"mac": "c2:11:22:33:44:77"}))
         .add()
         .result();
-    // args.cni is another plugin's way.
+    // This type ignores `args.cni`.
     own(3)
         .with("args", json!({"cni": {"mac": "c2:11:22:33:44:88"}}))
         .with("mac", "c2:11:22:33:44:99")
@@ -229,7 +229,7 @@ fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_addres
 }
 
 #[test]
-fn without_a_master_the_default_routes_interface_is_taken_in_the_host_and_in_the_container() {
+fn without_a_master_the_link_of_the_default_route_is_the_parent() {
     for in_container in [false, true] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -261,7 +261,7 @@ fn without_a_master_the_default_routes_interface_is_taken_in_the_host_and_in_the
 }
 
 #[test]
-fn a_master_in_the_container_is_not_looked_for_on_the_host() {
+fn a_master_in_the_container_is_not_searched_on_the_host() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
@@ -275,7 +275,7 @@ fn a_master_in_the_container_is_not_looked_for_on_the_host() {
 }
 
 #[test]
-fn an_empty_ipam_means_layer_2_alone() {
+fn an_empty_ipam_means_no_addresses() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
@@ -305,7 +305,7 @@ fn ipv6_addresses_are_ready_when_add_returns() {
 }
 
 #[test]
-fn the_length_of_the_broadcast_queue_is_passed_on() {
+fn the_length_of_the_broadcast_queue_is_set() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");

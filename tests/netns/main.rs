@@ -1,5 +1,4 @@
-//! Every plugin on a real kernel, in namespaces of its own, judged by tools that braid did not
-//! write.
+//! Every plugin on a real kernel, in separate namespaces, judged by third-party tools.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 

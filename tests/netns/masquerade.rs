@@ -1,10 +1,10 @@
-//! `ipMasq`: what the world outside sees of a container, by real connections.
+//! `ipMasq`: source addresses that machines outside see, by real connections.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::rc::Rc;
 
-/// A container with a default route, masqueraded, and a world outside that knows only the host.
+/// Returns a masqueraded container with default routes, and its call.
 fn masqueraded(host: &Sandbox, plugin: &str, name: &str) -> (Rc<Ns>, Call) {
     let pod = host.pod(name);
     let base = if plugin == "bridge" {
@@ -81,7 +81,7 @@ fn without_ip_masq_the_world_outside_sees_the_container() {
 }
 
 #[test]
-fn each_backend_that_can_be_asked_for_masquerades_and_another_is_refused() {
+fn each_known_backend_masquerades_and_an_unknown_one_is_refused() {
     for backend in ["iptables", "nftables"] {
         let host = Sandbox::new();
         let outside = outside(&host);
@@ -99,7 +99,7 @@ fn each_backend_that_can_be_asked_for_masquerades_and_another_is_refused() {
 }
 
 #[test]
-fn an_element_names_its_owner_and_goes_with_it_alone() {
+fn an_element_names_its_owner_and_is_deleted_only_with_it() {
     let host = Sandbox::new();
     let (_, first) = masqueraded(&host, "bridge", "a");
     let (_, second) = masqueraded(&host, "bridge", "b");
@@ -126,7 +126,7 @@ fn a_stale_element_of_an_address_is_taken_over_by_its_new_owner() {
         let outside = outside(&host);
         let (_, dead) = masqueraded(&host, "ptp", "a");
         dead.add().result();
-        // The node lost its records and leases, but not its rules.
+        // The node has lost its records and leases, but not its rules.
         std::fs::remove_dir_all("/run/braid").unwrap();
         std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
         let (pod, call) = masqueraded(&host, "bridge", "b");
@@ -141,7 +141,7 @@ fn a_stale_element_of_an_address_is_taken_over_by_its_new_owner() {
                 .starts_with("10.1.0.2/"),
             "the same address again"
         );
-        // The dead one's late DEL must not end what is the new one's.
+        // A late DEL for the terminated container must not delete the new owner's element.
         dead.del().ok();
         call.check(&result).ok();
         assert_eq!(
@@ -153,7 +153,7 @@ fn a_stale_element_of_an_address_is_taken_over_by_its_new_owner() {
 }
 
 #[test]
-fn a_table_of_that_name_made_by_somebody_else_is_no_reason_to_fail() {
+fn a_foreign_table_is_not_changed() {
     let host = Sandbox::new();
     let outside = outside(&host);
     host.run("nft add table inet other");
@@ -169,7 +169,7 @@ fn a_table_of_that_name_made_by_somebody_else_is_no_reason_to_fail() {
 }
 
 #[test]
-fn nft_shows_the_whole_ruleset_as_it_was_meant() {
+fn nft_lists_the_ruleset_as_intended() {
     let host = Sandbox::new();
     let (_, call) = masqueraded(&host, "bridge", "a");
     call.add().result();

@@ -1,5 +1,5 @@
-//! Modes of what a call keeps on the node: a configuration may have secrets in it, and who can open
-//! a lock can hold it.
+//! File modes of state on the node. A configuration may contain secrets, and a process that can
+//! open a lock can hold it.
 
 use crate::conf;
 use braid_tests::{Sandbox, json, state};
@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Mode, owner and path of each file and folder below `root`; links are left out, whose mode says
-/// nothing.
+/// Returns mode, owner and path of each file and folder below `root`. Symbolic links are left out,
+/// since their mode has no meaning.
 fn modes(root: &str) -> Vec<String> {
     let mode = |path: &Path| {
         let meta = fs::symlink_metadata(path).unwrap();
@@ -28,7 +28,7 @@ fn modes(root: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_a_call_keeps_is_roots_alone() {
+fn state_of_a_call_is_private_to_root() {
     let host = Sandbox::new();
     let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000,
         "egressBurst": 800_000});
@@ -72,7 +72,7 @@ fn what_a_call_keeps_is_roots_alone() {
             "{name} is not in {kept:?}"
         );
     }
-    // As the reference plugin has them.
+    // Same modes as the reference plugin's.
     let leases = [
         "40755 0:0 /var/lib/cni/networks/net",
         "100600 0:0 /var/lib/cni/networks/net/10.1.0.2",

@@ -1,4 +1,4 @@
-//! An MTU that a link can't have is refused by name, before anything is changed.
+//! An MTU outside the bounds of its link is refused by name before any change.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -7,7 +7,7 @@ fn list(plugins: &Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins})
 }
 
-/// A node with a link `lan` of 1500 bytes.
+/// Creates a node with a link `lan` with an MTU of 1500 bytes.
 fn node() -> Sandbox {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -25,7 +25,7 @@ fn refused(host: &Sandbox, call: &Call, words: &[&str]) {
 }
 
 #[test]
-fn the_bounds_of_its_kind_are_told() {
+fn the_error_names_the_bounds_of_the_link_kind() {
     let host = node();
     let pod = host.pod("a");
     for (plugin, conf) in [
@@ -65,7 +65,7 @@ fn the_bounds_of_its_kind_are_told() {
 }
 
 #[test]
-fn tuning_tells_the_bounds_of_the_link_that_is_there_or_will_be() {
+fn tuning_names_the_bounds_of_an_existing_or_planned_link() {
     let host = node();
     let pod = host.pod("a");
     let by = [

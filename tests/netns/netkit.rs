@@ -1,13 +1,13 @@
-//! `netkit`, as a type of its own and as the `device` of `bridge` and `ptp`.
+//! `netkit`, as a plugin type and as the `device` of `bridge` and `ptp`.
 
 use crate::conf;
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 
-/// `show`: the settings of a netkit, which older tools do not know: `primary`, its policy, its
-/// peer's, its mode, each as the kernel numbers it (`include/uapi/linux/if_link.h`). `drop`: has a
-/// link drop what is sent through it; the kernel's answer.
+/// Script for netkit settings, which older tools do not know. `show` prints `primary`, policy, peer
+/// policy and mode as the kernel's numbers (`include/uapi/linux/if_link.h`). `drop` sets the policy
+/// of a link to drop, and prints the kernel's errno.
 const SETTINGS: &str = r#"
 import socket, struct, sys
 def attribute(kind, value):
@@ -40,7 +40,7 @@ fn settings(ns: &Ns, verb: &str, link: &str) -> String {
         .to_owned()
 }
 
-/// The node's end, which stands right before the container's interface.
+/// Returns the node's end, which precedes the container's interface in the result.
 fn port(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
     let own = interfaces
@@ -54,7 +54,7 @@ fn has_flag(link: &Value, flag: &str) -> bool {
     link["flags"].as_array().unwrap().contains(&json!(flag))
 }
 
-/// A container of each type and mode that can be a netkit.
+/// Returns a call for each type and mode that can be a netkit.
 fn all(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     let of = |conf: Value, mode: &str| {
         let plugin = conf["type"].as_str().unwrap().to_owned();
@@ -73,7 +73,7 @@ fn all(host: &Sandbox, pod: &Ns) -> Vec<Call> {
 }
 
 #[test]
-fn a_container_and_its_node_reach_each_other_by_a_netkit_in_each_mode_and_family() {
+fn container_and_node_reach_each_other_by_netkit_in_each_mode_and_family() {
     needs!(Netkit);
     for at in 0..5 {
         let host = Sandbox::new();
@@ -97,7 +97,7 @@ fn a_container_and_its_node_reach_each_other_by_a_netkit_in_each_mode_and_family
 }
 
 #[test]
-fn two_containers_of_netkits_reach_each_other() {
+fn two_containers_with_netkits_reach_each_other() {
     needs!(Netkit);
     for at in 0..5 {
         let host = Sandbox::new();
@@ -112,7 +112,7 @@ fn two_containers_of_netkits_reach_each_other() {
 }
 
 #[test]
-fn the_ends_of_a_netkit_of_mode_l3_have_no_hardware_address_and_those_of_l2_the_results() {
+fn only_l2_netkits_have_hardware_addresses() {
     needs!(Netkit);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -147,7 +147,7 @@ fn the_ends_of_a_netkit_of_mode_l3_have_no_hardware_address_and_those_of_l2_the_
 }
 
 #[test]
-fn only_the_node_changes_what_a_netkit_lets_through() {
+fn only_the_node_can_change_the_policy_of_a_netkit() {
     needs!(Netkit);
     for (mode, number) in [("l2", 0), ("l3", 1)] {
         let host = Sandbox::new();
@@ -196,7 +196,7 @@ fn both_ends_of_a_netkit_are_operationally_up_when_add_returns() {
 }
 
 #[test]
-fn without_an_ipam_a_netkit_is_the_pair_alone() {
+fn without_an_ipam_a_netkit_has_no_addresses() {
     needs!(Netkit);
     for mode in ["l2", "l3"] {
         let host = Sandbox::new();
@@ -226,7 +226,7 @@ fn without_an_ipam_a_netkit_is_the_pair_alone() {
 }
 
 #[test]
-fn a_netkit_that_is_a_port_has_all_keys_of_a_bridge() {
+fn a_netkit_as_bridge_port_supports_all_bridge_keys() {
     needs!(Netkit);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -248,7 +248,7 @@ fn a_netkit_that_is_a_port_has_all_keys_of_a_bridge() {
         (&json!("br0"), &json!(true), &json!(true))
     );
     assert!(pod.can_ping("10.1.0.1"));
-    // It is held to its hardware address.
+    // The port accepts only its hardware address.
     pod.run("ip link set eth0 address c2:11:22:33:44:66");
     assert!(pod.cannot_ping("10.1.0.1"));
     pod.run("ip link set eth0 address c2:11:22:33:44:55");
@@ -274,11 +274,11 @@ fn a_masqueraded_netkit_is_seen_as_its_node() {
     assert_eq!(pod.seen_by(&outside, "192.0.2.2").to_string(), "192.0.2.1");
 }
 
-/// What CHECK says, and the change of the node or container that it is about.
+/// An error of CHECK, and the change of node or container that causes it.
 type Harm = (&'static str, fn(&Sandbox, &Ns, &str));
 
 #[test]
-fn check_says_what_became_of_a_netkit() {
+fn check_reports_changes_of_a_netkit() {
     needs!(Netkit);
     let harms: [Harm; 4] = [
         ("is not operationally up", |host, _, port| {
@@ -315,7 +315,7 @@ fn check_says_what_became_of_a_netkit() {
 }
 
 #[test]
-fn gc_takes_back_a_netkit_that_is_not_listed_with_and_without_its_record() {
+fn gc_deletes_an_unlisted_netkit_with_and_without_its_record() {
     needs!(Netkit);
     for is_lost in [false, true] {
         let host = Sandbox::new();
@@ -343,7 +343,7 @@ fn gc_takes_back_a_netkit_that_is_not_listed_with_and_without_its_record() {
 }
 
 #[test]
-fn a_netkit_without_a_hardware_address_is_refused_where_one_is_needed() {
+fn an_l3_netkit_is_refused_where_a_hardware_address_is_needed() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pretend(&["netkit", "netkit l2"], &[]);
@@ -368,7 +368,7 @@ fn a_netkit_without_a_hardware_address_is_refused_where_one_is_needed() {
         .add()
         .refused(7, &["l3", mac]);
     call().with("mac", mac).add().refused(7, &["l3", mac]);
-    // No address is reserved, so that nothing is to be given back.
+    // No address is reserved, so nothing has to be released.
     let tuning = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [{"type": "netkit"}, {"type": "tuning", "mac": mac}]});
     host.call("braid", &pod, tuning)
@@ -378,7 +378,7 @@ fn a_netkit_without_a_hardware_address_is_refused_where_one_is_needed() {
 }
 
 #[test]
-fn a_device_or_mode_that_is_no_netkits_is_refused_by_name() {
+fn an_unknown_device_or_netkit_mode_is_refused_by_name() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -402,7 +402,7 @@ fn a_device_or_mode_that_is_no_netkits_is_refused_by_name() {
 }
 
 #[test]
-fn a_kernel_without_netkit_is_told_so_before_an_address_is_taken() {
+fn a_kernel_without_netkit_is_refused_before_an_address_is_reserved() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     for (lack, call) in ["netkit", "netkit l2", "netkit", "netkit l2", "netkit l2"]
@@ -425,7 +425,7 @@ fn a_kernel_without_netkit_is_told_so_before_an_address_is_taken() {
 }
 
 #[test]
-fn doctor_and_status_say_of_this_kernel_if_it_has_netkit() {
+fn doctor_and_status_report_netkit_support() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let is_missing = braid_tests::Feature::Netkit.missing().is_some();

@@ -1,13 +1,13 @@
-//! One container on several networks, attached by one call.
+//! A container on several networks, attached by one call.
 
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json, needs};
 use std::fs;
 use std::process::Command;
 
-/// Names of the networks, which are their files in `/run` as well.
+/// Names of the networks, and of their files in `/run`.
 const NETWORKS: [&str; 3] = ["blue", "green", "red"];
 
-/// Two bridges and a ptp, with all that goes with a limited pod which has ports.
+/// Writes networks of these types with masquerading, a firewall and tuning.
 fn write_networks(types: [&str; 3]) {
     for (at, (network, plugin)) in NETWORKS.into_iter().zip(types).enumerate() {
         let conf = json!({"cniVersion": "1.1.0", "name": network, "plugins": [
@@ -18,7 +18,7 @@ fn write_networks(types: [&str; 3]) {
     }
 }
 
-/// Runs `command` and returns what it printed; it must succeed.
+/// Runs `command`, which must succeed, and returns its output.
 #[track_caller]
 fn run(command: &str) -> String {
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -31,7 +31,7 @@ fn run(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Attaches a sandbox to all of them; returns its container id.
+/// Attaches a sandbox to all networks. Returns its container id.
 fn attach() -> String {
     let shown = run(&format!(
         "{} try --keep /run/blue /run/green /run/red",
@@ -40,14 +40,14 @@ fn attach() -> String {
     shown.split_whitespace().last().unwrap().to_owned()
 }
 
-/// Numbers of requests that take links away, as strace sees them while `command` runs.
+/// Returns the number of requests that delete links while `command` runs, counted by strace.
 fn deletions(command: &str) -> usize {
     run(&format!(
         "strace -f -qq -e trace=sendto -o /run/strace {command}"
     ));
     let sent = fs::read_to_string("/run/strace").unwrap();
     fs::remove_file("/run/strace").unwrap();
-    // By number where strace has not seen of what family a socket is.
+    // strace prints the number if it does not know the family of the socket.
     ["nlmsg_type=RTM_DELLINK,", "nlmsg_type=0x11 "]
         .map(|kind| sent.matches(kind).count())
         .iter()
@@ -55,7 +55,7 @@ fn deletions(command: &str) -> usize {
 }
 
 #[test]
-fn three_networks_are_one_record_and_go_in_one_deletion_of_links() {
+fn three_networks_have_one_record_and_their_links_one_delete_request() {
     let host = Sandbox::new();
     write_networks(["bridge", "ptp", "bridge"]);
     let id = attach();
@@ -90,7 +90,7 @@ fn three_networks_are_one_record_and_go_in_one_deletion_of_links() {
     .unwrap();
     let networks: Vec<&Value> = status.iter().map(|one| &one["network"]).collect();
     assert_eq!(networks, NETWORKS);
-    // The sandbox's own is not counted: it goes with its namespace.
+    // The sandbox's own interfaces are not counted, since they are deleted with its namespace.
     assert_eq!(
         deletions(&format!("{} detach {id}", binary::braid().display())),
         1
@@ -99,7 +99,7 @@ fn three_networks_are_one_record_and_go_in_one_deletion_of_links() {
 }
 
 #[test]
-fn a_network_that_fails_takes_those_before_it_along() {
+fn a_failing_network_rolls_back_the_earlier_ones() {
     let host = Sandbox::new();
     write_networks(["bridge", "ptp", "macvlan"]);
     let output = Command::new(binary::braid())
@@ -119,8 +119,8 @@ fn a_network_that_fails_takes_those_before_it_along() {
     host.assert_nothing_left();
 }
 
-/// A bridge, a ptp, and `third`, which makes a link in the container alone; returns the container
-/// id.
+/// Attaches a bridge, a ptp, and `third`, which creates a link only in the container. Returns the
+/// container id.
 fn attach_with(host: &Sandbox, third: &str) -> String {
     host.run("ip link add lan up type veth peer name far");
     write_networks(["bridge", "ptp", third]);
@@ -128,7 +128,7 @@ fn attach_with(host: &Sandbox, third: &str) -> String {
 }
 
 #[test]
-fn a_vlan_goes_with_the_pairs_in_one_deletion_of_links() {
+fn a_vlan_and_veth_pairs_are_deleted_in_one_request() {
     needs!(Vlan);
     let host = Sandbox::new();
     let id = attach_with(&host, "vlan");
@@ -140,7 +140,7 @@ fn a_vlan_goes_with_the_pairs_in_one_deletion_of_links() {
 }
 
 #[test]
-fn netkits_go_with_other_links_in_one_deletion_of_links() {
+fn netkits_and_other_links_are_deleted_in_one_request() {
     needs!(Netkit);
     let host = Sandbox::new();
     host.run("ip link add lan up type veth peer name far");
@@ -154,7 +154,7 @@ fn netkits_go_with_other_links_in_one_deletion_of_links() {
 }
 
 #[test]
-fn pairs_whose_ends_in_the_container_have_other_names_go_in_one_deletion_of_links() {
+fn pairs_renamed_in_the_container_are_deleted_in_one_request() {
     let host = Sandbox::new();
     let id = attach_with(&host, "macvlan");
     for (link, name) in [("eth0", "was0"), ("net1", "eth0")] {
@@ -169,22 +169,22 @@ fn pairs_whose_ends_in_the_container_have_other_names_go_in_one_deletion_of_link
 }
 
 #[test]
-fn a_pair_whose_end_has_left_goes_from_the_host_and_what_took_its_name_stays() {
+fn a_pair_moved_elsewhere_is_deleted_and_its_namesake_is_kept() {
     let host = Sandbox::new();
     let elsewhere = host.pod("elsewhere");
     let id = attach_with(&host, "macvlan");
     run(&format!(
         "ip -n {id} link set eth0 netns elsewhere name taken"
     ));
-    // Indexes tell nothing by themselves: this one's other end is in another namespace than the
-    // host's.
+    // Indexes are unique only within a namespace. The peer of this link is in another namespace
+    // than the host.
     let index = elsewhere.the_link("taken")["link_index"].to_string();
     run(&format!(
         "ip -n {id} link add eth0 type veth peer name own index {index} netns elsewhere"
     ));
     host.run("touch /run/netns/kept");
     host.run(&format!("mount --bind /run/netns/{id} /run/netns/kept"));
-    // From the host the one, by a group the others.
+    // One request on the host for the moved pair, and one with a group for the others.
     assert_eq!(
         deletions(&format!("{} detach {id}", binary::braid().display())),
         2
@@ -201,11 +201,11 @@ fn a_pair_whose_end_has_left_goes_from_the_host_and_what_took_its_name_stays() {
 }
 
 #[test]
-fn a_container_that_puts_lo_into_the_group_gets_rid_of_no_deletion() {
+fn a_container_that_adds_lo_to_the_group_cannot_prevent_deletion() {
     let host = Sandbox::new();
     let id = attach_with(&host, "macvlan");
     run(&format!("ip -n {id} link set lo group 11641296"));
-    // The group is refused; then one from the host, and one by name.
+    // The request with the group fails. Then one on the host and one by name follow.
     assert_eq!(
         deletions(&format!("{} detach {id}", binary::braid().display())),
         3
@@ -214,7 +214,7 @@ fn a_container_that_puts_lo_into_the_group_gets_rid_of_no_deletion() {
 }
 
 #[test]
-fn pairs_go_without_the_namespace_of_their_other_ends() {
+fn pairs_are_deleted_without_the_namespace_of_their_peers() {
     let host = Sandbox::new();
     let id = attach_with(&host, "macvlan");
     host.run(&format!("ip netns del {id}"));
@@ -222,7 +222,7 @@ fn pairs_go_without_the_namespace_of_their_other_ends() {
     host.assert_nothing_left();
 }
 
-/// A call for these networks; the first one is the pod's default network.
+/// Returns a call for these networks. The first is the pod's default network.
 fn call_of(host: &Sandbox, pod: &Ns, networks: &[Value]) -> Call {
     host.call(
         "braid",
@@ -231,7 +231,7 @@ fn call_of(host: &Sandbox, pod: &Ns, networks: &[Value]) -> Call {
     )
 }
 
-/// A network with addresses of 10.`number`.0.0/24 and a default route.
+/// Returns a network with addresses of 10.`number`.0.0/24 and a default route.
 fn network(number: usize, mut plugin: Value) -> Value {
     plugin["name"] = json!(format!("net{number}"));
     plugin["cniVersion"] = json!("1.0.0");
@@ -250,7 +250,7 @@ fn a_network_uses_the_link_of_an_earlier_one() {
     for first in ["bridge", "ptp"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        // The last one takes the link of the default route.
+        // The last network uses the link of the default route.
         let by_route = json!({"type": "macvlan", "linkInContainer": true, "mtu": 1300});
         let plugins = [
             json!({"type": first, "mtu": 1400}),
@@ -282,7 +282,7 @@ fn a_network_uses_the_link_of_an_earlier_one() {
             );
         }
         let parents = ["net1", "net2", "net3"].map(|link| pod.the_link(link)["link"].clone());
-        // The kernel takes the parent of a macvlan for the one of its child.
+        // The kernel gives a macvlan on a macvlan the lowest parent.
         assert_eq!(
             parents,
             [json!("eth0"), json!("eth0"), json!("eth0")],
@@ -316,7 +316,7 @@ fn a_network_uses_the_bridge_that_an_earlier_one_creates() {
 }
 
 #[test]
-fn a_network_uses_the_link_of_a_plugin_that_is_another_program() {
+fn a_network_uses_the_link_of_a_foreign_plugin() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let script = r#"#!/bin/sh
@@ -340,7 +340,7 @@ echo '{"cniVersion":"1.0.0","interfaces":[{"name":"'"$CNI_IFNAME"'","sandbox":"'
 }
 
 #[test]
-fn children_of_all_kinds_have_the_link_of_an_earlier_network_for_a_parent() {
+fn all_kinds_of_child_links_can_use_the_link_of_an_earlier_network() {
     let host = Sandbox::new();
     needs!(Ipvlan, Vlan);
     let pod = host.pod("a");
@@ -363,7 +363,7 @@ fn children_of_all_kinds_have_the_link_of_an_earlier_network_for_a_parent() {
 }
 
 #[test]
-fn a_link_that_no_network_makes_is_missed_before_an_address_is_reserved() {
+fn a_missing_master_is_refused_before_an_address_is_reserved() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let refused = |networks: &[Value], words: &[&str]| {
@@ -377,7 +377,7 @@ fn a_link_that_no_network_makes_is_missed_before_an_address_is_reserved() {
         ],
         &["master \"net7\"", "no such link"],
     );
-    // A later network's link is not there yet.
+    // The link of a later network does not exist yet.
     let ptp = || json!({"type": "ptp"});
     refused(
         &[

@@ -1,17 +1,18 @@
-//! A node where IPv6 is switched off: the IPv4 half of a configuration works, and the rest is said.
+//! A node with IPv6 disabled: the IPv4 half of a configuration works, and the IPv6 half is
+//! reported.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 use std::path::Path;
 
-/// Switched off as an administrator does, for all links and those to come.
+/// Disables IPv6 by sysctl, for existing and future links.
 fn off_by_sysctl(host: &Sandbox) {
     for which in ["all", "default"] {
         host.set_sysctl(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
 }
 
-/// As with `ipv6.disable=1` on the kernel's command line, as far as files tell.
+/// Imitates the kernel parameter `ipv6.disable=1` in `/proc`.
 fn off_by_kernel(_: &Sandbox) {
     let none: Option<&str> = None;
     let at = Path::new("/proc/sys/net/ipv6");
@@ -94,7 +95,7 @@ fn the_ipv4_half_works_and_no_ipv6_address_is_reserved() {
 }
 
 #[test]
-fn a_bridge_that_is_there_tells_for_itself() {
+fn the_sysctl_of_an_existing_bridge_counts() {
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
     host.set_sysctl("net/ipv6/conf/br0/disable_ipv6", "1");
@@ -106,7 +107,7 @@ fn a_bridge_that_is_there_tells_for_itself() {
         &call(&pods[0]),
         "net.ipv6.conf.br0.disable_ipv6 is 1",
     );
-    // It is on there, whatever links to come are told.
+    // IPv6 is enabled on this bridge, although it is disabled by default.
     host.set_sysctl("net/ipv6/conf/br0/disable_ipv6", "0");
     host.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
     call(&pods[1]).add().result();
@@ -114,7 +115,7 @@ fn a_bridge_that_is_there_tells_for_itself() {
 }
 
 #[test]
-fn ipv6_addresses_alone_are_refused_with_the_reason() {
+fn a_configuration_with_only_ipv6_is_refused_with_the_reason() {
     let host = Sandbox::new();
     off_by_sysctl(&host);
     let pod = host.pod("a");
@@ -145,7 +146,7 @@ fn ipv6_addresses_alone_are_refused_with_the_reason() {
 }
 
 #[test]
-fn an_ipam_of_others_keeps_the_ipv6_address_until_the_end() {
+fn a_foreign_ipam_keeps_the_ipv6_address_until_del() {
     let host = Sandbox::new();
     off_by_sysctl(&host);
     let pod = host.pod("a");
@@ -170,7 +171,7 @@ fn an_ipam_of_others_keeps_the_ipv6_address_until_the_end() {
 }
 
 #[test]
-fn containers_have_ipv6_among_themselves_where_the_node_has_no_part_in_it() {
+fn containers_use_ipv6_among_each_other_if_the_node_is_not_the_gateway() {
     let host = Sandbox::new();
     off_by_sysctl(&host);
     let pods = ["a", "b"].map(|name| host.pod(name));

@@ -1,4 +1,4 @@
-//! Many calls at once on one node.
+//! Many parallel calls on one node.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, json};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `work` for each number below `count`, `at_once` at a time.
+/// Runs `work` for each number below `count`, `at_once` in parallel.
 fn in_parallel(count: usize, at_once: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -52,7 +52,7 @@ fn five_hundred_containers_get_distinct_addresses_and_leave_nothing() {
 }
 
 #[test]
-fn adds_and_dels_of_different_containers_do_not_disturb_each_other() {
+fn parallel_adds_and_dels_do_not_interfere() {
     let host = Sandbox::new();
     let pods: Vec<_> = (0..16).map(|at| host.pod(&format!("p{at}"))).collect();
     let calls: Vec<Call> = pods
@@ -74,7 +74,7 @@ fn adds_and_dels_of_different_containers_do_not_disturb_each_other() {
 }
 
 #[test]
-fn of_two_adds_for_one_interface_one_succeeds() {
+fn of_parallel_adds_for_one_interface_one_succeeds() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge());

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// The cookbook.
 const PAGE: &str = include_str!("../../docs/networks.md");
 
-/// A pod of two networks, one of which has its default route.
+/// A pod with two networks. One of them has its default route.
 const MANIFESTS: &str = r#"apiVersion: v1
 kind: Pod
 metadata:
@@ -34,7 +34,7 @@ items:
       "ipam":{"type":"host-local","subnet":"10.3.0.0/24"}}'
 "#;
 
-/// Runs braid with these words. Returns exit code and both outputs.
+/// Runs braid with these arguments. Returns the exit code and both outputs.
 fn braid(words: &str) -> (i32, String, String) {
     let output = Command::new(binary::braid())
         .args(words.split_whitespace())
@@ -49,7 +49,7 @@ fn braid(words: &str) -> (i32, String, String) {
     )
 }
 
-/// What braid prints, which must succeed.
+/// Runs braid, which must succeed, and returns its output.
 #[track_caller]
 fn said(words: &str) -> String {
     let (code, stdout, stderr) = braid(words);
@@ -57,7 +57,7 @@ fn said(words: &str) -> String {
     stdout
 }
 
-/// The blocks of the page in this language.
+/// Returns the code blocks of the page in this language.
 fn blocks(language: &str) -> Vec<String> {
     let parts = PAGE.split("\n```").skip(1).step_by(2);
     parts
@@ -66,7 +66,7 @@ fn blocks(language: &str) -> Vec<String> {
         .collect()
 }
 
-/// A host with the link that examples have networks on.
+/// Creates a host with the link that the examples use.
 fn with_link() -> Sandbox {
     let host = Sandbox::new();
     host.run("ip link add eth1 up type veth peer name far");
@@ -102,7 +102,7 @@ fn every_example_of_the_cookbook_works() {
 }
 
 #[test]
-fn a_pod_that_is_tried_has_all_networks_of_its_annotation() {
+fn try_attaches_a_pod_to_all_networks_of_its_annotation() {
     let host = Sandbox::new();
     fs::write("/run/pod.yaml", MANIFESTS).unwrap();
     let shown = said("try --keep -f /run/pod.yaml");
@@ -185,7 +185,7 @@ fn a_plan_of_a_pod_changes_nothing() {
 }
 
 #[test]
-fn what_fails_says_why_and_leaves_nothing() {
+fn an_invalid_annotation_is_reported_and_nothing_is_left() {
     let host = Sandbox::new();
     for (annotation, words) in [
         (r#"[{"name": "blue", "mac": "zz"}]"#, "mac"),
@@ -217,7 +217,7 @@ fn what_fails_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn lint_is_for_machines_as_well() {
+fn lint_reports_lines_and_json() {
     let _host = Sandbox::new();
     fs::write("/run/good.yaml", MANIFESTS).unwrap();
     fs::write(

@@ -1,11 +1,11 @@
-//! `bridge`: what its ports let through: hardware addresses and VLANs.
+//! Port filters of `bridge`: hardware addresses and VLANs.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::rc::Rc;
 
-/// Two containers on a bridge, of which `a` is held to its hardware address.
-fn held(host: &Sandbox) -> (Rc<Ns>, Rc<Ns>, Call, Value) {
+/// Attaches two containers to a bridge. `a` may only send with its hardware address.
+fn attach_two(host: &Sandbox) -> (Rc<Ns>, Rc<Ns>, Call, Value) {
     let (a, b) = (host.pod("a"), host.pod("b"));
     let call = host
         .call("bridge", &a, conf::bridge())
@@ -16,9 +16,9 @@ fn held(host: &Sandbox) -> (Rc<Ns>, Rc<Ns>, Call, Value) {
 }
 
 #[test]
-fn a_container_held_to_its_hardware_address_can_send_with_that_one_only() {
+fn macspoofchk_allows_only_the_assigned_hardware_address() {
     let host = Sandbox::new();
-    let (a, b, call, result) = held(&host);
+    let (a, b, call, result) = attach_two(&host);
     assert!(a.can_ping("10.1.0.3"), "with its own");
     call.check(&result).ok();
     a.run("ip link set eth0 address c2:00:00:00:00:01");
@@ -30,18 +30,18 @@ fn a_container_held_to_its_hardware_address_can_send_with_that_one_only() {
 }
 
 #[test]
-fn a_container_that_is_not_held_may_change_its_hardware_address() {
+fn without_macspoofchk_a_container_may_change_its_hardware_address() {
     let host = Sandbox::new();
-    let (_a, b, ..) = held(&host);
+    let (_a, b, ..) = attach_two(&host);
     b.run("ip link set eth0 address c2:00:00:00:00:02");
     assert!(b.can_ping("10.1.0.2"));
 }
 
 #[test]
-fn the_hold_ends_with_the_attachment_and_without_its_record() {
+fn macspoofchk_rules_are_deleted_with_and_without_a_record() {
     for lose_record in [false, true] {
         let host = Sandbox::new();
-        let (.., call, _) = held(&host);
+        let (.., call, _) = attach_two(&host);
         assert!(
             host.leftovers()
                 .iter()
@@ -61,9 +61,9 @@ fn the_hold_ends_with_the_attachment_and_without_its_record() {
 }
 
 #[test]
-fn check_misses_a_hold_that_was_taken_away() {
+fn check_reports_missing_macspoofchk_rules() {
     let host = Sandbox::new();
-    let (.., call, result) = held(&host);
+    let (.., call, result) = attach_two(&host);
     host.run("nft flush set bridge braid allowed");
     let port = result["interfaces"][1]["name"].as_str().unwrap_or_default();
     call.check(&result).refused(999, &[port, "is not held to"]);
@@ -92,7 +92,7 @@ fn untagged(id: u64) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn a_port_of_a_vlan_carries_that_one_only_and_reaches_its_own_kind() {
+fn a_port_of_a_vlan_carries_only_that_vlan() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
     let pods = ["a", "b", "c"].map(|name| host.pod(name));
@@ -149,7 +149,7 @@ fn a_trunk_carries_its_vlans_tagged_and_vlan_1_untagged() {
 }
 
 #[test]
-fn the_gateway_of_a_vlan_is_an_interface_of_its_own() {
+fn the_gateway_of_a_vlan_is_a_separate_interface() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
     host.detect_slowly();
@@ -176,7 +176,7 @@ fn the_gateway_of_a_vlan_is_an_interface_of_its_own() {
 }
 
 #[test]
-fn vlans_on_an_existing_bridge_without_filtering_are_told_to_have_no_effect() {
+fn vlans_on_a_bridge_without_filtering_are_reported_as_ineffective() {
     needs!(VlanFiltering);
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
@@ -196,7 +196,7 @@ fn vlans_on_an_existing_bridge_without_filtering_are_told_to_have_no_effect() {
 }
 
 #[test]
-fn vlans_out_of_bounds_are_refused_by_key_and_value_before_anything_changes() {
+fn vlans_out_of_bounds_are_refused_by_key_and_value() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();

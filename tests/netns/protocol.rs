@@ -1,4 +1,4 @@
-//! The protocol around the plugins: environment, verbs, and which error comes first.
+//! The CNI protocol around the plugins: environment, verbs, and the order of errors.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, json};
@@ -8,7 +8,7 @@ fn call(host: &Sandbox, pod: &Ns) -> Call {
 }
 
 #[test]
-fn without_a_command_the_plugin_tells_what_it_is_and_succeeds() {
+fn without_a_command_the_plugin_prints_its_name_and_versions() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let answer = call(&host, &pod).run_as_is();
@@ -24,7 +24,7 @@ fn without_a_command_the_plugin_tells_what_it_is_and_succeeds() {
 }
 
 #[test]
-fn version_needs_nothing_and_reads_nothing() {
+fn version_needs_no_environment_and_no_input() {
     Sandbox::new();
     let host = Sandbox::new();
     let answer = Call::new("bridge", json!({}))
@@ -44,7 +44,7 @@ fn version_needs_nothing_and_reads_nothing() {
 }
 
 #[test]
-fn missing_variables_are_named_together_in_order() {
+fn missing_variables_are_listed_in_order() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let bare = || Call::new("bridge", conf::bridge()).env("CNI_IFNAME", None);
@@ -79,7 +79,7 @@ fn an_unknown_command_is_refused_after_the_configuration() {
 }
 
 #[test]
-fn a_name_of_wrong_form_wins_over_a_missing_variable() {
+fn an_invalid_name_is_reported_before_a_missing_variable() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, &pod).container("");
@@ -105,7 +105,7 @@ fn a_name_of_wrong_form_wins_over_a_missing_variable() {
 }
 
 #[test]
-fn the_environment_is_judged_before_the_configuration() {
+fn the_environment_is_validated_before_the_configuration() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     call(&host, &pod)
@@ -127,7 +127,7 @@ fn the_environment_is_judged_before_the_configuration() {
 }
 
 #[test]
-fn the_plugins_own_namespace_is_refused_before_anything_changes() {
+fn the_host_namespace_is_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -141,7 +141,7 @@ fn the_plugins_own_namespace_is_refused_before_anything_changes() {
 }
 
 #[test]
-fn the_override_lets_the_plugins_own_namespace_be_used() {
+fn cni_netns_override_allows_the_host_namespace() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     for value in ["1", "true", "TRUE"] {
@@ -156,7 +156,7 @@ fn the_override_lets_the_plugins_own_namespace_be_used() {
 }
 
 #[test]
-fn a_namespace_that_does_not_exist_is_refused_before_anything_changes() {
+fn a_missing_namespace_is_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     std::fs::write("/run/plain", "").unwrap();
@@ -188,7 +188,7 @@ fn a_result_is_indented_and_other_verbs_print_nothing() {
 }
 
 #[test]
-fn cni_args_are_checked_and_unknown_ones_refused_unless_told_otherwise() {
+fn unknown_cni_args_are_refused_without_ignore_unknown() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -212,7 +212,7 @@ fn cni_args_are_checked_and_unknown_ones_refused_unless_told_otherwise() {
 }
 
 #[test]
-fn keys_match_in_any_case_the_last_of_two_wins_and_unknown_ones_are_ignored() {
+fn keys_match_in_any_case_and_the_last_wins_and_unknown_ones_are_ignored() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let text = r#"{"CNIVERSION":"1.1.0","Name":"net","TYPE":"bridge","BRIDGE":"brx","bridge":"br0","isgateway":true,

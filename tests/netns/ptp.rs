@@ -1,4 +1,4 @@
-//! `ptp`, also called `veth`.
+//! `ptp`, also called `veth`: pairs, and the routed form.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -35,7 +35,7 @@ fn a_container_reaches_its_gateway_in_both_families_and_by_both_names() {
 }
 
 #[test]
-fn the_network_is_reached_through_the_gateway_only() {
+fn the_network_is_reached_only_through_the_gateway() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let result = host.call("ptp", &pod, conf::ptp()).add().result();
@@ -76,7 +76,7 @@ fn two_containers_reach_each_other_through_the_host() {
 }
 
 #[test]
-fn the_host_can_ask_for_a_container_with_ipv6_at_once() {
+fn the_host_can_resolve_a_container_over_ipv6_immediately() {
     let host = Sandbox::new();
     host.detect_slowly();
     let pod = host.pod("a");
@@ -90,7 +90,7 @@ fn the_host_can_ask_for_a_container_with_ipv6_at_once() {
 }
 
 #[test]
-fn any_dns_field_of_the_configuration_replaces_all_of_the_ipam() {
+fn any_configured_dns_field_replaces_the_dns_of_the_ipam() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam = json!({"type": "static", "addresses": [{"address": "10.2.0.9/24", "gateway": "10.2.0.1"}],
@@ -106,7 +106,7 @@ fn any_dns_field_of_the_configuration_replaces_all_of_the_ipam() {
 }
 
 #[test]
-fn an_ipam_is_needed_and_its_gateway_too() {
+fn an_ipam_with_a_gateway_is_required() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -123,7 +123,7 @@ fn an_ipam_is_needed_and_its_gateway_too() {
 }
 
 #[test]
-fn cni_args_are_not_looked_at() {
+fn mac_in_cni_args_is_ignored() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let ipam =
@@ -135,14 +135,14 @@ fn cni_args_are_not_looked_at() {
     assert_ne!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
 }
 
-/// The routed form, of both families.
+/// Returns a dual-stack call in the routed form.
 fn routed(host: &Sandbox, pod: &Ns) -> Call {
     host.call("ptp", pod, conf::ptp())
         .with("ipam", conf::dual_stack())
         .with("routed", true)
 }
 
-/// The rules about what comes in by veths.
+/// Returns the rules for packets that arrive through veths.
 fn rules(host: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -158,7 +158,7 @@ fn rules(host: &Ns) -> Vec<String> {
 }
 
 #[test]
-fn in_the_routed_form_an_address_is_no_networks_and_the_gateway_is_nobodys() {
+fn the_routed_form_has_host_addresses_and_a_link_local_gateway() {
     let host = Sandbox::new();
     host.detect_slowly();
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -190,7 +190,7 @@ fn in_the_routed_form_an_address_is_no_networks_and_the_gateway_is_nobodys() {
     let expected =
         ["169.254.1.1", "fe80::1"].map(|dst| (json!(dst), port_mac.clone(), json!(["PERMANENT"])));
     assert_eq!(neighbours, expected);
-    // The node, which asks from whatever address it has, and another container.
+    // The node, with any source address, and another container.
     host.run("ip addr add 192.0.2.1/32 dev lo");
     host.run("ip addr add 2001:db8::1/128 dev lo nodad");
     assert!(host.can_ping("10.1.0.2") && host.can_ping("fd00:1::2"));
@@ -214,7 +214,7 @@ fn in_the_routed_form_an_address_is_no_networks_and_the_gateway_is_nobodys() {
 }
 
 #[test]
-fn a_table_leads_what_a_container_sends_out_of_its_uplink_and_not_what_is_for_its_neighbours() {
+fn a_table_routes_packets_of_a_container_except_to_its_neighbours() {
     let host = Sandbox::new();
     let main = host.outside("main", "192.0.2.1/24", "192.0.2.2/24");
     let uplink = host.outside("uplink", "198.51.100.1/24", "198.51.100.2/24");
@@ -264,7 +264,7 @@ fn a_table_leads_what_a_container_sends_out_of_its_uplink_and_not_what_is_for_it
 }
 
 #[test]
-fn rules_of_a_routed_container_go_without_a_record_and_when_it_is_gone() {
+fn rules_of_a_routed_container_are_deleted_without_record_or_container() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = routed(&host, &pod).with("table", 100);
@@ -280,7 +280,7 @@ fn rules_of_a_routed_container_go_without_a_record_and_when_it_is_gone() {
     fs::remove_dir_all("/run/braid/attachments/a").unwrap();
     call.gc(&[]).ok();
     assert_eq!(rules(&host), Vec::<String>::new());
-    // Another container may have its address by the time that its DEL comes.
+    // Another container may have the address when the DEL arrives.
     call.add().result();
     host.end(&pod);
     let next = host.pod("b");
@@ -294,7 +294,7 @@ fn rules_of_a_routed_container_go_without_a_record_and_when_it_is_gone() {
 }
 
 #[test]
-fn a_table_is_for_the_routed_form() {
+fn a_table_requires_the_routed_form() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -310,7 +310,7 @@ fn a_table_is_for_the_routed_form() {
 }
 
 #[test]
-fn masquerading_of_the_routed_form_spares_the_network_of_the_ipam() {
+fn masquerading_of_the_routed_form_excludes_the_network_of_the_ipam() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = routed(&host, &pod).with("ipMasq", true);

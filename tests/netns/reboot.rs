@@ -1,5 +1,5 @@
-//! A node that was rebooted: `/run` is empty, every namespace is gone, and the leases and libcni's
-//! records are still there.
+//! A rebooted node: `/run` is empty, all namespaces are gone, and leases and libcni's cache are
+//! still there.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
@@ -17,7 +17,7 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
     host.call("bridge", pod, conf::bridge()).with("ipam", ipam)
 }
 
-/// What libcni keeps of an ADD.
+/// Writes libcni's cache entry of an ADD.
 pub(crate) fn remember(pod: &Ns) {
     let record = json!({
         "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
@@ -30,8 +30,8 @@ pub(crate) fn remember(pod: &Ns) {
     .unwrap();
 }
 
-/// Attaches containers, and ends them as a reboot does: all that is on a disk stays, and gets as
-/// old as if it had been written an hour before the kernel started.
+/// Attaches containers, and ends them like a reboot. Files on disk stay, with a modification time
+/// an hour before the kernel started.
 fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
     let pods: Vec<Rc<Ns>> = names.iter().map(|name| host.pod(name)).collect();
     for pod in &pods {
@@ -41,7 +41,7 @@ fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
         }
     }
     for pod in &pods {
-        // The kernel takes a while to end what is in a namespace.
+        // The kernel needs time to delete the links of a namespace.
         pod.run("ip link del eth0");
         host.end(pod);
         fs::remove_file(pod.path()).unwrap();
@@ -61,7 +61,7 @@ fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
     }
 }
 
-/// An hour before the kernel started.
+/// Returns the time an hour before the kernel started.
 fn before_boot() -> SystemTime {
     let uptime = fs::read_to_string("/proc/uptime").unwrap();
     let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
@@ -82,11 +82,11 @@ fn address(result: &Value) -> &str {
 }
 
 #[test]
-fn the_same_container_is_attached_again() {
+fn after_a_reboot_the_same_container_can_be_attached() {
     for is_remembered in [false, true] {
         let host = Sandbox::new();
         reboot(&host, &["a"], is_remembered);
-        // At the path that the runtime gave it before.
+        // The runtime uses the same path again.
         let pod = host.pod("a");
         assert_eq!(
             address(&attach(&host, &pod).add().result()),
@@ -98,11 +98,11 @@ fn the_same_container_is_attached_again() {
 }
 
 #[test]
-fn an_address_asked_for_by_name_is_there_at_once() {
+fn after_a_reboot_a_requested_address_is_free_immediately() {
     for is_remembered in [false, true] {
         let host = Sandbox::new();
         reboot(&host, &["a"], is_remembered);
-        // Another one, at the path of the first.
+        // Another container at the path of the first.
         let pod = host.pod("a");
         let call = attach(&host, &pod)
             .container("new")
@@ -115,9 +115,9 @@ fn an_address_asked_for_by_name_is_there_at_once() {
     }
 }
 
-/// Containers are given a `/dev/null` that is older than the node's boot.
+/// Some containers have a `/dev/null` that is older than the node's boot.
 #[test]
-fn an_old_dev_null_keeps_no_address_of_an_earlier_boot() {
+fn an_old_dev_null_does_not_keep_addresses_of_an_earlier_boot() {
     let host = Sandbox::new();
     reboot(&host, &["a"], false);
     host.host().run("mknod -m 666 /run/null c 1 3");
@@ -129,7 +129,7 @@ fn an_old_dev_null_keeps_no_address_of_an_earlier_boot() {
 }
 
 #[test]
-fn a_range_full_of_the_dead_serves() {
+fn a_range_full_of_terminated_containers_is_usable() {
     for is_remembered in [false, true] {
         let host = Sandbox::new();
         reboot(&host, &["a", "b", "c", "d", "e"], is_remembered);
@@ -144,7 +144,7 @@ fn a_range_full_of_the_dead_serves() {
     }
 }
 
-/// What `braid gc` prints with these words.
+/// Runs `braid gc` with these arguments, and returns its output.
 fn gc(words: &[&str]) -> String {
     let output = Command::new(binary::braid())
         .arg("gc")
@@ -156,12 +156,12 @@ fn gc(words: &[&str]) -> String {
 }
 
 #[test]
-fn gc_of_the_command_line_takes_back_the_leases_of_the_dead_and_no_others() {
+fn braid_gc_deletes_only_leases_of_terminated_containers() {
     for is_remembered in [false, true] {
         let host = Sandbox::new();
         reboot(&host, &["a", "b"], is_remembered);
         let pods = ["a", "c"].map(|name| host.pod(name));
-        // One of this boot that braid knows, and one that libcni alone knows.
+        // Two attachments of this boot: one with a record of braid, and one only in libcni's cache.
         attach(&host, &pods[0]).container("new").add().result();
         attach(&host, &pods[1]).add().result();
         remember(&pods[1]);
@@ -184,7 +184,7 @@ fn gc_of_the_command_line_takes_back_the_leases_of_the_dead_and_no_others() {
 }
 
 #[test]
-fn gc_of_the_command_line_finds_the_folders_that_records_and_the_nodes_configurations_name() {
+fn braid_gc_finds_data_dirs_of_records_and_configurations() {
     let host = Sandbox::new();
     let ipam =
         |folder: &str| json!({"type": "host-local", "subnet": "10.1.0.0/29", "dataDir": folder});

@@ -1,4 +1,4 @@
-//! The same configuration given to braid and to the reference plugins makes the same things.
+//! braid and the reference plugins create the same things from the same configuration.
 
 use crate::{conf, flannel};
 use braid_tests::outcome::{differences, outcome};
@@ -7,7 +7,7 @@ use braid_tests::{Call, Feature, Ns, Sandbox, Value, json, needs};
 const OVERRULED: &str =
     "sbr: the reference lets a default route of the main table overrule `gateways`";
 
-/// Where braid differs on purpose, and why.
+/// Deliberate differences of braid, with the reason.
 const DELIBERATE: &[(&str, &str)] = &[
     (
         ".host.links.veth*.txqlen",
@@ -19,19 +19,19 @@ const DELIBERATE: &[(&str, &str)] = &[
     ),
     (
         "/conf/IF/ndisc_notify",
-        "set by every plugin, where there is an IPv6 address",
+        "set by every plugin if there is an IPv6 address",
     ),
     (
         "/conf/IF/accept_dad",
-        "set by ptp and dummy too, whose addresses nobody else has; untouched where there is no IPv6 address",
+        "also set by ptp and dummy, which have unique addresses; unchanged without an IPv6 address",
     ),
     (
         ".pod.links.eth0.tun.pi",
-        "one way in which the reference makes a tap leaves it on; a program that opens the tap says anew what it wants",
+        "the reference leaves it on in one of its ways to create a tap; a program that opens the tap sets it again",
     ),
     (
         "fd00:1::/64 dev eth0 table 100",
-        "sbr: the rule that leads to the table is one of IPv4",
+        "sbr: only an IPv4 rule selects the table",
     ),
     ("default gateway 10.1.0.1 dev eth0 table 100", OVERRULED),
     ("default gateway 10.1.0.99 dev eth0 table 100", OVERRULED),
@@ -39,8 +39,8 @@ const DELIBERATE: &[(&str, &str)] = &[
     ("default gateway fd00:1::99 dev eth0 table 101", OVERRULED),
 ];
 
-/// Runs one call in a sandbox of each implementation and says what differs of all that an ADD
-/// makes.
+/// Runs one ADD in a sandbox of each implementation, and returns the differences of everything that
+/// it creates.
 fn compare(
     plugin: &str,
     conf: &Value,
@@ -65,8 +65,7 @@ fn compare(
         .collect()
 }
 
-/// The same for a plugin behind another, as libcni calls them; of CHECK and DEL, too, which must
-/// succeed.
+/// Compares a plugin behind another, called as libcni does. CHECK and DEL must succeed too.
 fn compare_behind(
     first: &Value,
     second: &Value,
@@ -101,7 +100,7 @@ fn compare_behind(
         .collect()
 }
 
-/// Fails with everything that differs in any of `cases`.
+/// Asserts that no case has a difference.
 fn same(plugin: &str, conf: &Value, cases: &[Value], prepare: impl Fn(&Sandbox, &Ns)) {
     let lines: Vec<String> = cases
         .iter()
@@ -158,7 +157,7 @@ fn bridge() {
 }
 
 #[test]
-fn name_resolution_of_the_configuration_and_of_the_ipam() {
+fn dns_of_the_configuration_and_of_the_ipam() {
     needs!(Reference);
     let dns = [
         json!({}),
@@ -206,7 +205,7 @@ fn ptp() {
 }
 
 #[test]
-fn a_bridge_and_a_ptp_of_netkits_but_for_the_kind() {
+fn bridge_and_ptp_of_netkits_differ_only_in_kind() {
     needs!(Reference, Netkit);
     let of = |sign, kind: &str| {
         [".host.links.veth*", ".pod.links.eth0"].map(|at| format!("{sign} {at}.kind: {kind:?}"))
@@ -218,7 +217,7 @@ fn a_bridge_and_a_ptp_of_netkits_but_for_the_kind() {
             json!({"mtu": 1400}),
             json!({"ipam": conf::dual_stack()}),
         ] {
-            // The reference plugins do not look at these keys.
+            // The reference plugins ignore these keys.
             let more = merged(more, &json!({"device": "netkit", "mode": "l2"}));
             let plugin = conf["type"].as_str().unwrap();
             let lines = compare(plugin, &conf, &more, nothing);
@@ -250,7 +249,7 @@ fn macvlan() {
 }
 
 #[test]
-fn macvlan_of_the_default_routes_interface_and_of_a_link_in_the_container() {
+fn macvlan_of_the_default_link_and_of_a_link_in_the_container() {
     needs!(Reference);
     let default = |host: &Sandbox, pod: &Ns| {
         lan(host, pod);
@@ -409,7 +408,7 @@ fn sbr() {
         json!({"gateways": ["10.1.0.99"], "addSourceHints": true}),
         json!({"addSourceHints": true}),
     ];
-    // CHECK is asked for too, which is not older.
+    // CHECK is also called, which needs 0.4.0.
     cases.extend(["0.4.0", "1.0.0", "1.1.0"].map(|version| json!({"cniVersion": version})));
     let lines: Vec<String> = cases
         .iter()
@@ -445,8 +444,8 @@ fn vrf() {
     );
 }
 
-/// flannel's own plugin starts the reference bridge with what it made. So in versions that a
-/// release of it does not know, it is the reference bridge that braid is compared with.
+/// The reference `flannel` starts the reference bridge with its generated configuration. braid is
+/// compared with that bridge for versions that a release of `flannel` does not know.
 #[test]
 fn flannel() {
     needs!(Reference);
@@ -550,7 +549,7 @@ const VERSIONS: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
 ];
 
-/// The result and all else that an ADD makes, in every version.
+/// Compares the result and the rest of an ADD in every version.
 fn every_version_of(plugin: &str, conf: &Value, prepare: impl Fn(&Sandbox, &Ns)) {
     let cases =
         VERSIONS.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
@@ -565,9 +564,9 @@ fn every_version_of_the_result() {
     same("bridge", &conf::bridge(), &without, nothing);
 }
 
-/// The answer of an IPAM called by itself.
+/// Compares the results of an IPAM that is called directly.
 #[test]
-fn an_ipam_called_by_itself() {
+fn an_ipam_called_directly() {
     needs!(Reference);
     let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge",
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
@@ -588,7 +587,7 @@ fn an_ipam_called_by_itself() {
     );
 }
 
-/// All default routes of the container in the kernel's order, and the way of a packet.
+/// Returns all default routes of the container in the kernel's order, and the route of one packet.
 fn default_routes(pod: &Ns) -> Vec<String> {
     let mut routes = Vec::new();
     for family in ["-4", "-6"] {
@@ -603,7 +602,7 @@ fn default_routes(pod: &Ns) -> Vec<String> {
             );
         }
     }
-    // The kernel spreads packets over several IPv6 routes.
+    // The kernel balances packets over several IPv6 routes.
     routes.push(
         pod.try_run("ip -4 -j route get 192.0.2.1")
             .unwrap_or_default(),
@@ -612,7 +611,7 @@ fn default_routes(pod: &Ns) -> Vec<String> {
 }
 
 #[test]
-fn of_two_default_routes_the_same_one_is_used() {
+fn the_same_one_of_two_default_routes_is_used() {
     needs!(Reference);
     let ipam = |net: u8, routes: Value| {
         let ranges = [

@@ -1,12 +1,11 @@
-//! What ADD refused must not keep a container from going: DEL with the same configuration has
-//! nothing to take back, or takes back what an ADD before the mistake made.
+//! DEL after a refused ADD must succeed with the same configuration. It has nothing to delete, or
+//! deletes the attachment of an ADD before the mistake.
 
 use crate::conf;
 use braid_tests::{Sandbox, Value, json};
 use std::fs;
 
-/// One mistake: the plugin, `CNI_ARGS`, and the keys that make its configuration one that ADD
-/// refuses.
+/// One mistake: the plugin, `CNI_ARGS`, and the keys for which ADD refuses the configuration.
 struct Mistake(&'static str, &'static str, Value);
 
 fn mistakes() -> Vec<Mistake> {
@@ -57,7 +56,7 @@ fn host_with_lan() -> Sandbox {
     host
 }
 
-/// One that leaves more than a link.
+/// Returns a valid configuration that creates more than a link.
 fn good(plugin: &str) -> Value {
     let (mut conf, rules): (_, &[&str]) = match plugin {
         "bridge" => (conf::bridge(), &["ipMasq", "macspoofchk"]),
@@ -70,7 +69,7 @@ fn good(plugin: &str) -> Value {
     conf
 }
 
-/// The same with the mistake in it.
+/// Returns the same with the mistake in it.
 fn bad(Mistake(plugin, _, keys): &Mistake) -> Value {
     let mut conf = good(plugin);
     conf.as_object_mut()
@@ -80,7 +79,7 @@ fn bad(Mistake(plugin, _, keys): &Mistake) -> Value {
 }
 
 #[test]
-fn del_of_what_was_never_attached_has_nothing_to_do() {
+fn del_after_a_refused_add_changes_nothing() {
     let host = host_with_lan();
     let pod = host.pod("a");
     for mistake in mistakes() {
@@ -98,7 +97,7 @@ fn del_of_what_was_never_attached_has_nothing_to_do() {
 }
 
 #[test]
-fn del_without_a_record_takes_back_what_was_attached_before_the_mistake() {
+fn del_without_a_record_deletes_the_attachment_despite_the_mistake() {
     let host = host_with_lan();
     for mistake in mistakes() {
         let pod = host.pod("a");
@@ -111,7 +110,7 @@ fn del_without_a_record_takes_back_what_was_attached_before_the_mistake() {
             .ok();
         assert_eq!(pod.link_names(), Vec::<String>::new(), "{:?}", mistake.2);
         let left = host.leftovers();
-        // Whose address it is, only the type of the IPAM tells.
+        // Without the IPAM's type, braid cannot know which IPAM assigned the address.
         let is_lease = |left: &String| left.starts_with("/var/lib/cni");
         let names_ipam = mistake
             .2
@@ -130,7 +129,7 @@ fn del_without_a_record_takes_back_what_was_attached_before_the_mistake() {
 }
 
 #[test]
-fn del_with_a_record_gives_back_the_address_that_the_mistake_hides() {
+fn del_with_a_record_releases_the_address_despite_the_mistake() {
     let host = host_with_lan();
     for mistake in mistakes() {
         let pod = host.pod("a");
@@ -147,7 +146,7 @@ fn del_with_a_record_gives_back_the_address_that_the_mistake_hides() {
 }
 
 #[test]
-fn del_of_what_changes_an_interface_of_others() {
+fn del_of_a_refused_chained_plugin_changes_nothing() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());

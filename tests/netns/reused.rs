@@ -1,5 +1,5 @@
-//! A path that led to one container's namespace leads to another one's now: whatever is done for
-//! the first leaves the second alone.
+//! A path of one container's namespace is reused for another. Calls for the first container must
+//! not affect the second.
 
 use crate::conf;
 use crate::reboot::remember;
@@ -7,8 +7,7 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::rc::Rc;
 
-/// Attaches a container, ends its namespace, and gives its path to another one, which is attached
-/// as well.
+/// Attaches a container, ends its namespace, and attaches another one at the same path.
 fn succeed(host: &Sandbox, plugin: &str, conf: &Value) -> (Call, Call, Rc<Ns>) {
     let first = host.pod("a");
     let old = host.call(plugin, &first, conf.clone()).container("old");
@@ -37,7 +36,7 @@ fn confs(host: &Sandbox) -> [(&'static str, Value); 3] {
 }
 
 #[test]
-fn gc_detach_and_del_of_the_one_that_is_gone_leave_its_successor_alone() {
+fn gc_detach_and_del_of_a_gone_container_do_not_affect_its_successor() {
     for command in ["GC", "DEL", "detach", "gc"] {
         let host = Sandbox::new();
         for (plugin, conf) in confs(&host) {
@@ -65,7 +64,7 @@ fn gc_detach_and_del_of_the_one_that_is_gone_leave_its_successor_alone() {
 }
 
 #[test]
-fn an_interface_that_others_made_is_not_tuned_back_for_the_one_that_is_gone() {
+fn a_foreign_interface_is_not_restored_for_a_gone_container() {
     let host = Sandbox::new();
     let first = host.pod("a");
     first.run("ip link add eth0 type veth peer name far");
@@ -87,7 +86,7 @@ fn an_interface_that_others_made_is_not_tuned_back_for_the_one_that_is_gone() {
 }
 
 #[test]
-fn a_path_that_leads_to_the_node_itself_counts_as_gone() {
+fn a_path_to_the_host_namespace_counts_as_gone() {
     let host = Sandbox::new();
     for (plugin, conf) in confs(&host) {
         let pod = host.pod("a");
@@ -110,7 +109,7 @@ fn a_path_that_leads_to_the_node_itself_counts_as_gone() {
 }
 
 #[test]
-fn the_address_of_the_one_that_is_gone_is_free_again() {
+fn the_address_of_a_gone_container_is_free() {
     let host = Sandbox::new();
     let first = host.pod("a");
     let mut conf = conf::bridge();
@@ -127,7 +126,7 @@ fn the_address_of_the_one_that_is_gone_is_free_again() {
 }
 
 #[test]
-fn a_container_that_is_attached_elsewhere_is_not_attached_again() {
+fn a_container_attached_in_another_namespace_is_not_attached_again() {
     let host = Sandbox::new();
     for (plugin, conf) in confs(&host) {
         let (here, there) = (host.pod("here"), host.pod("there"));
@@ -140,8 +139,8 @@ fn a_container_that_is_attached_elsewhere_is_not_attached_again() {
             (vec!["eth0".to_owned()], Vec::new()),
             "{plugin}"
         );
-        // Its namespace is gone, its runtime never said so. Of a macvlan the kernel keeps the
-        // address for a moment more.
+        // The namespace is gone without a DEL. The kernel keeps the address of a macvlan for a
+        // moment.
         host.end(&here);
         if plugin != "macvlan" {
             again.add().result();
@@ -156,7 +155,7 @@ fn a_container_that_is_attached_elsewhere_is_not_attached_again() {
 }
 
 #[test]
-fn the_rules_of_a_container_of_the_same_name_in_another_network_are_its_own() {
+fn rules_of_a_container_with_the_same_id_in_another_network_are_kept() {
     let host = Sandbox::new();
     let (first, second) = (host.pod("a"), host.pod("b"));
     let rules = |name: &str| {
@@ -169,7 +168,7 @@ fn the_rules_of_a_container_of_the_same_name_in_another_network_are_its_own() {
     let old = host.call("braid", &first, rules("old"));
     let of_old = old.add().result();
     host.end(&first);
-    // As the kernel does a moment later.
+    // The kernel does this a moment later.
     let _ = host.try_run(&format!(
         "ip link del {}",
         of_old["interfaces"][1]["name"].as_str().unwrap()
@@ -183,7 +182,7 @@ fn the_rules_of_a_container_of_the_same_name_in_another_network_are_its_own() {
     host.assert_nothing_left();
 }
 
-/// A masqueraded configuration with these addresses.
+/// Returns a masqueraded configuration with these addresses.
 fn with_addresses(mut conf: Value, ipam: Value) -> Value {
     conf["ipMasq"] = json!(true);
     conf["ipam"] = ipam;
@@ -191,7 +190,7 @@ fn with_addresses(mut conf: Value, ipam: Value) -> Value {
 }
 
 #[test]
-fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_stays_there() {
+fn a_requested_address_moves_from_a_terminated_container_to_the_next() {
     let host_local = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
     let fixed = json!({"type": "static", "addresses": [
         {"address": "10.1.0.50/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::50/64", "gateway": "fd00:1::1"}]});
@@ -230,7 +229,7 @@ fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_s
             host.end(&first);
             let result = new.add().result();
             assert_eq!(result["ips"][0]["address"], "10.1.0.50/24");
-            // What the kernel does a moment later.
+            // The kernel does this a moment later.
             let port = |result: &Value| {
                 let interfaces = result["interfaces"].as_array().unwrap().iter();
                 let name = interfaces
@@ -258,7 +257,7 @@ fn an_address_asked_for_by_name_goes_from_a_dead_container_to_the_next_one_and_s
     }
 }
 
-/// The leases of the second container.
+/// Returns the leases of the second container.
 fn leases() -> Vec<(String, String)> {
     let files = fs::read_dir("/var/lib/cni/networks/net")
         .into_iter()
@@ -279,7 +278,7 @@ fn leases() -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_path_that_a_later_namespace_is_mounted_at_keeps_no_address_for_the_first() {
+fn a_reused_path_does_not_keep_the_address_of_the_first_container() {
     let host = Sandbox::new();
     let first = host.pod("a");
     let call = |pod: &Ns, id: &str| {
@@ -289,7 +288,7 @@ fn a_path_that_a_later_namespace_is_mounted_at_keeps_no_address_for_the_first() 
     };
     call(&first, "a").add().result();
     remember(&first);
-    // libcni alone knows of it, as of what the reference attached.
+    // Only libcni's cache has the attachment, as for one of the reference.
     fs::remove_dir_all("/run/braid").unwrap();
     call(&host.pod("b"), "b")
         .add()

@@ -1,10 +1,10 @@
-//! An ADD that fails in the middle leaves nothing.
+//! A failing ADD is rolled back and leaves nothing.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 
-/// Runs an ADD that must fail with `words`, and compares host, container and files with before.
-/// What the node shares may be new.
+/// Asserts that an ADD fails with `words` and leaves host, container and files unchanged, except
+/// for shared links of the node.
 fn fails_and_leaves_nothing(host: &Sandbox, pod: &Ns, call: &Call, words: &[&str]) {
     let before = pod.json("ip -j addr");
     call.add().refused(999, words);
@@ -17,7 +17,7 @@ fn with_routes(routes: &Value) -> Value {
 }
 
 #[test]
-fn a_route_through_an_unreachable_gateway() {
+fn a_route_through_an_unreachable_gateway_is_rolled_back() {
     for plugin in ["bridge", "ptp", "macvlan"] {
         let host = Sandbox::new();
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -42,9 +42,9 @@ fn a_route_through_an_unreachable_gateway() {
 }
 
 #[test]
-fn a_masquerade_element_that_nf_tables_refuses() {
+fn a_masquerade_element_refused_by_nf_tables_is_rolled_back() {
     let host = Sandbox::new();
-    // A table in which the map is something else, whole as far as anybody can see.
+    // A set has the name of the map. The chain `whole` marks the table as complete.
     host.run("nft add table inet braid");
     host.run("nft add chain inet braid whole");
     host.run("nft add rule inet braid whole return");
@@ -57,7 +57,7 @@ fn a_masquerade_element_that_nf_tables_refuses() {
 }
 
 #[test]
-fn a_hold_that_nf_tables_refuses() {
+fn a_macspoofchk_element_refused_by_nf_tables_is_rolled_back() {
     let host = Sandbox::new();
     host.run("nft add table bridge braid");
     host.run("nft add chain bridge braid whole");
@@ -71,7 +71,7 @@ fn a_hold_that_nf_tables_refuses() {
 }
 
 #[test]
-fn a_host_name_that_somebody_else_has_taken() {
+fn a_used_host_link_name_is_refused_and_its_link_is_kept() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("bridge", &pod, conf::bridge());
@@ -86,7 +86,7 @@ fn a_host_name_that_somebody_else_has_taken() {
 }
 
 #[test]
-fn an_interface_name_that_the_container_has_already() {
+fn a_used_interface_name_is_refused() {
     for plugin in ["bridge", "ptp", "macvlan"] {
         let host = Sandbox::new();
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -106,7 +106,7 @@ fn an_interface_name_that_the_container_has_already() {
 }
 
 #[test]
-fn a_hardware_address_that_the_kernel_refuses() {
+fn a_hardware_address_refused_by_the_kernel_is_rolled_back() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let runtime = json!({"mac": "01:00:5e:00:00:01"});
@@ -117,7 +117,7 @@ fn a_hardware_address_that_the_kernel_refuses() {
 }
 
 #[test]
-fn a_second_macvlan_of_a_parent_that_passes_through() {
+fn a_second_macvlan_of_a_passthru_parent_is_refused() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -134,7 +134,7 @@ fn a_second_macvlan_of_a_parent_that_passes_through() {
 }
 
 #[test]
-fn the_same_addresses_twice() {
+fn a_duplicate_address_is_rolled_back() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let addresses = json!([{"address": "10.1.0.5/24"}, {"address": "10.1.0.5/24"}]);
@@ -159,14 +159,14 @@ fn a_retry_after_a_failure_succeeds() {
 }
 
 #[test]
-fn an_add_that_was_killed_is_begun_again_by_the_next_one() {
+fn a_killed_add_is_rolled_back_by_the_next_one() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
         .call("bridge", &pod, conf::bridge())
         .with("ipMasq", true);
     call.add().result();
-    // As if the process had died before the container's end was there: record and lease are.
+    // The process died before the container's end existed. Record and lease exist.
     pod.run("ip link del eth0");
     let result = call.add().result();
     call.check(&result).ok();

@@ -1,10 +1,10 @@
-//! `sbr`: what a container sends from an address of an interface leaves by that interface.
+//! `sbr`: packets from an address of an interface leave through that interface.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::rc::Rc;
 
-/// A world behind the host's `lan`: gateways of both families, and what is beyond them.
+/// Creates a network behind the host's `lan`: gateways of both families, and addresses beyond them.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.254/24", "10.3.0.1/24");
     for addr in ["fd00:3::1/64", "198.51.100.9/32", "2001:db8::9/128"] {
@@ -24,7 +24,7 @@ fn macvlan(host: &Sandbox, pod: &Ns) -> Call {
         .ifname("net1")
 }
 
-/// The plugin behind another, with keys of its own.
+/// Returns a call of `sbr` behind another plugin, with more keys.
 fn behind(host: &Sandbox, pod: &Ns, prev: &Value, keys: &Value) -> Call {
     let mut call = host
         .call(
@@ -51,7 +51,7 @@ fn in_one_call(host: &Sandbox, pod: &Ns, keys: &Value) -> Call {
     host.call("braid", pod, list).ifname("net1")
 }
 
-/// Each rule about an address as its words, those of the kernel left out.
+/// Returns each rule for a source address, without the kernel's rules.
 fn rules(pod: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -61,10 +61,10 @@ fn rules(pod: &Ns) -> Vec<String> {
         .collect()
 }
 
-/// The routes of a table that packets can take, without the kernel's own of each link.
+/// Returns the unicast routes of a table, without the kernel's routes of each link.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
-        // A table that never had a route is an error.
+        // Listing a table fails if it never had a route.
         let shown = pod
             .try_run(&format!("ip {family} -j route show table {table}"))
             .unwrap_or_default();
@@ -89,7 +89,7 @@ const TABLE_101: [&str; 2] = [
 ];
 
 #[test]
-fn each_address_has_a_table_of_its_own_and_nothing_is_in_the_main_one() {
+fn each_address_has_its_own_table_and_the_main_table_is_empty() {
     for is_one in [true, false] {
         let host = Sandbox::new();
         let _far = lan(&host);
@@ -118,7 +118,7 @@ fn each_address_has_a_table_of_its_own_and_nothing_is_in_the_main_one() {
         call.check(&result).ok();
         if !is_one {
             assert_eq!(result, prev);
-            // The one before it accepts that its routes are elsewhere.
+            // The earlier plugin accepts routes in another table.
             main.check(&prev).ok();
         }
         call.del().ok();
@@ -131,7 +131,7 @@ fn each_address_has_a_table_of_its_own_and_nothing_is_in_the_main_one() {
 }
 
 #[test]
-fn the_source_decides_by_which_interface_a_packet_leaves() {
+fn the_source_address_selects_the_interface() {
     let host = Sandbox::new();
     let far = lan(&host);
     let pod = host.pod("a");
@@ -161,7 +161,7 @@ fn the_source_decides_by_which_interface_a_packet_leaves() {
 }
 
 #[test]
-fn static_gateways_stand_in_for_those_of_the_addresses() {
+fn static_gateways_replace_the_gateways_of_the_addresses() {
     let host = Sandbox::new();
     let _far = lan(&host);
     let pod = host.pod("a");
@@ -217,7 +217,7 @@ fn source_hints_keep_the_networks_in_the_main_table() {
             hints.map(str::to_owned).into()
         )
     );
-    // Who names no source reaches the network, and nothing beyond.
+    // Packets without a set source reach the network, and nothing beyond.
     assert!(pod.can_ping("10.3.0.1") && pod.can_ping("fd00:3::1"));
     assert!(pod.try_run("ip route get 198.51.100.9").is_err());
     call.check(&result).ok();
@@ -226,13 +226,13 @@ fn source_hints_keep_the_networks_in_the_main_table() {
 }
 
 #[test]
-fn a_table_that_others_fill_gets_only_rules() {
+fn an_existing_table_gets_only_rules() {
     let host = Sandbox::new();
     let _far = lan(&host);
     let pod = host.pod("a");
     let prev = macvlan(&host, &pod).add().result();
     let before = table(&pod, "main");
-    // The other keys mean nothing then, whatever they are.
+    // The other keys are ignored then, even invalid ones.
     let call = behind(
         &host,
         &pod,
@@ -256,7 +256,7 @@ fn a_table_that_others_fill_gets_only_rules() {
 }
 
 #[test]
-fn a_table_that_holds_a_route_or_has_a_rule_is_not_free() {
+fn a_table_with_a_route_or_a_rule_is_not_free() {
     let host = Sandbox::new();
     let _far = lan(&host);
     let pod = host.pod("a");
@@ -272,7 +272,7 @@ fn a_table_that_holds_a_route_or_has_a_rule_is_not_free() {
 }
 
 #[test]
-fn without_a_result_or_addresses_there_is_nothing_to_route_by() {
+fn a_missing_prev_result_or_missing_addresses_are_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -294,14 +294,14 @@ fn without_a_result_or_addresses_there_is_nothing_to_route_by() {
 }
 
 #[test]
-fn an_add_that_fails_gives_the_main_table_its_routes_back() {
+fn a_failed_add_restores_the_routes_of_the_main_table() {
     let host = Sandbox::new();
     let _far = lan(&host);
     let pod = host.pod("a");
     let mut prev = macvlan(&host, &pod).add().result();
     let before = (table(&pod, "main"), table(&pod, "100"), rules(&pod));
-    // No route can be from an address that the interface has not: that fails when all others are
-    // done.
+    // The kernel refuses a route from an address that the interface does not have. This step fails
+    // after all others.
     prev["ips"] = json!([{"address": "10.3.0.77/24", "gateway": "10.3.0.1", "interface": 0}]);
     behind(&host, &pod, &prev, &json!({"addSourceHints": true}))
         .add()
@@ -312,7 +312,7 @@ fn an_add_that_fails_gives_the_main_table_its_routes_back() {
     );
 }
 
-/// Routes of `net1` that others made, with all that a route may have.
+/// Routes of `net1` created by other programs, with all attributes that a route can have.
 const ROUTES: &[&str] = &[
     "198.51.100.0/28 via 10.3.0.1 dev net1 proto static metric 77 src 10.3.0.2 mtu lock 1400 advmss 1300 initcwnd 11",
     "198.51.100.16/28 via 10.99.0.1 dev net1 proto bird onlink",
@@ -325,7 +325,7 @@ const ROUTES: &[&str] = &[
     "2001:db8:7::/64 proto static nexthop via fd00:3::1 dev net1 nexthop via fd00:3::9 dev net1",
 ];
 
-/// All routes as the kernel shows them; of a time that passes, only that there is one.
+/// Returns all routes as the kernel shows them. `expires` counts down, so it is reduced to a flag.
 fn all_routes(pod: &Ns) -> Vec<Value> {
     let mut all: Vec<Value> = ["-4", "-6"]
         .iter()
@@ -341,7 +341,7 @@ fn all_routes(pod: &Ns) -> Vec<Value> {
 }
 
 #[test]
-fn an_add_that_fails_restores_each_route_with_all_that_it_had() {
+fn a_failed_add_restores_each_route_with_all_attributes() {
     for plugin in [
         json!({"type": "sbr"}),
         json!({"type": "sbr", "addSourceHints": true}),
@@ -355,7 +355,7 @@ fn an_add_that_fails_restores_each_route_with_all_that_it_had() {
         let pod = host.pod("a");
         let prev = macvlan(&host, &pod).add().result();
         pod.run("ip nexthop add id 7 via 10.3.0.1 dev net1");
-        // A link that enters a VRF goes down for a moment, and the kernel deletes its nexthop
+        // A link that is added to a VRF goes down for a moment, and the kernel deletes its nexthop
         // objects.
         for route in ROUTES
             .iter()
@@ -384,7 +384,7 @@ fn an_add_that_fails_restores_each_route_with_all_that_it_had() {
 }
 
 #[test]
-fn del_finds_the_rules_without_a_record_and_bears_what_is_gone() {
+fn del_of_sbr_needs_no_record_link_or_namespace() {
     let host = Sandbox::new();
     let _far = lan(&host);
     let pod = host.pod("a");
@@ -408,7 +408,7 @@ fn del_finds_the_rules_without_a_record_and_bears_what_is_gone() {
             call.clone().with("prevResult", Value::Null)
         };
         call.del().ok();
-        assert_eq!(rules(&pod), Vec::<String>::new(), "told the result: {told}");
+        assert_eq!(rules(&pod), Vec::<String>::new(), "with the result: {told}");
     }
     again();
     call.add().result();

@@ -1,4 +1,4 @@
-//! Things that plans make, done and undone by the library, judged by `ip`.
+//! Things that the library adds and deletes for a plan, judged by `ip`.
 
 use braid_core::name::{IfName, Mac, Ns as Place};
 use braid_core::plan::thing::rule::Packets;
@@ -12,10 +12,10 @@ use braid_node::log::Log;
 use braid_node::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox};
 
-/// Adds the thing in a container with `eth0` and 10.1.0.2/24, sees that it holds and that `command`
-/// shows `shown`; takes it away, twice, and sees that it is gone.
+/// Adds the thing in a container with `eth0` and 10.1.0.2/24. Asserts that it holds and that
+/// `command` shows `shown`. Then deletes it twice and asserts that it is gone.
 #[track_caller]
-fn comes_and_goes(thing: impl Into<Thing>, command: &str, shown: &str) {
+fn assert_added_and_deleted(thing: impl Into<Thing>, command: &str, shown: &str) {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let path = pod.path();
@@ -52,7 +52,7 @@ fn eth0() -> LinkRef {
 }
 
 #[test]
-fn a_route_comes_and_goes() {
+fn a_route_is_added_and_deleted() {
     let (dst, gw) = ("192.0.2.0/24".parse().unwrap(), "10.1.0.1".parse().ok());
     let route = Route {
         at: eth0(),
@@ -66,7 +66,7 @@ fn a_route_comes_and_goes() {
         advmss: None,
         onlink: false,
     };
-    comes_and_goes(
+    assert_added_and_deleted(
         route,
         "ip route show table 100",
         "192.0.2.0/24 via 10.1.0.1 dev eth0",
@@ -74,7 +74,7 @@ fn a_route_comes_and_goes() {
 }
 
 #[test]
-fn a_rule_comes_and_goes() {
+fn a_rule_is_added_and_deleted() {
     let net = |text: &str| text.parse().unwrap();
     let rule = |of, priority| Rule {
         ns: Place::Pod,
@@ -85,17 +85,17 @@ fn a_rule_comes_and_goes() {
         priority,
     };
     let shown = "1000:\tfrom all to 192.0.2.0/24 lookup 100";
-    comes_and_goes(
+    assert_added_and_deleted(
         rule(Packets::To(net("192.0.2.0/24")), Some(1000)),
         "ip rule",
         shown,
     );
-    comes_and_goes(
+    assert_added_and_deleted(
         rule(Packets::From(net("10.1.0.2/32")), None),
         "ip rule",
         "32765:\tfrom 10.1.0.2 lookup 100",
     );
-    comes_and_goes(
+    assert_added_and_deleted(
         rule(Packets::From(net("fd00::2/128")), Some(7)),
         "ip -6 rule",
         "7:\tfrom fd00::2 lookup 100",
@@ -103,14 +103,14 @@ fn a_rule_comes_and_goes() {
 }
 
 #[test]
-fn a_neighbour_comes_and_goes() {
+fn a_neighbour_is_added_and_deleted() {
     for addr in ["169.254.1.1", "fe80::1"] {
         let neigh = Neigh {
             at: eth0(),
             addr: addr.parse().unwrap(),
             mac: Mac([2, 0, 0, 0, 0, 7]),
         };
-        comes_and_goes(
+        assert_added_and_deleted(
             neigh,
             "ip neigh",
             &format!("{addr} dev eth0 lladdr 02:00:00:00:00:07 PERMANENT"),

@@ -20,7 +20,7 @@ while True:
     frame = os.read(tap, 65536)
     to, sender, kind = frame[:6], frame[6:12], frame[12:14]
     if kind == b"\x08\x06" and frame[20:22] == b"\x00\x01":
-        # Who has the target's address? This one, unless who asks asks for its own.
+        # Answers ARP requests for any address, except announcements and probes.
         asker, target = frame[28:32], frame[38:42]
         if asker not in (target, b"\0\0\0\0"):
             os.write(tap, sender + own + frame[12:20] + b"\x00\x02" + own + target + frame[22:28] + asker)

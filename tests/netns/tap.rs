@@ -1,18 +1,18 @@
 //! `tap`: frames between a container and a program.
 
 use crate::conf;
-use crate::dummy::assert_a_port_leads_by_another_interface;
+use crate::dummy::assert_host_port_works_through_another_interface;
 use braid_tests::feature::pretend;
 use braid_tests::{Ns, Sandbox, Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// The other end of a tap, until it is dropped.
+/// Program at the other end of a tap, until it is dropped.
 struct Machine(Child);
 
 impl Machine {
-    /// Opens the tap `eth0` of the container as a program does, with more flags of `TUNSETIFF`.
+    /// Opens the tap `eth0` of the container, with more flags of `TUNSETIFF`.
     fn plug(pod: &Ns, flags: &str) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/netns/tap.py");
         let mut python = Command::new("python3");
@@ -41,7 +41,7 @@ fn tun(pod: &Ns) -> Value {
 }
 
 #[test]
-fn a_program_gets_what_the_container_sends_and_is_heard() {
+fn a_program_and_the_container_exchange_packets() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("tap", &pod, conf::tap());
@@ -58,7 +58,7 @@ fn a_program_gets_what_the_container_sends_and_is_heard() {
     );
     call.check(&result).ok();
     for _ in 0..2 {
-        // It stays when the program ends.
+        // The tap stays when the program ends.
         let machine = Machine::plug(&pod, "0");
         assert!(pod.can_ping("10.4.0.1"));
         call.check(&result).ok();
@@ -74,7 +74,7 @@ fn a_program_gets_what_the_container_sends_and_is_heard() {
 }
 
 #[test]
-fn user_group_and_queues_are_passed_on() {
+fn user_group_and_queues_are_set() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host.call("tap", &pod, conf::tap());
@@ -98,7 +98,7 @@ fn user_group_and_queues_are_passed_on() {
 }
 
 #[test]
-fn mtu_and_hardware_address_are_set_however_it_is_made() {
+fn mtu_and_hardware_address_are_set_with_and_without_an_owner() {
     let host = Sandbox::new();
     for (name, ids) in [("a", json!({})), ("b", json!({"owner": 0, "group": 0}))] {
         let pod = host.pod(name);
@@ -128,7 +128,7 @@ fn mtu_and_hardware_address_are_set_however_it_is_made() {
 }
 
 #[test]
-fn it_becomes_a_port_of_a_bridge_in_the_container() {
+fn a_tap_becomes_a_port_of_a_bridge_in_the_container() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -155,7 +155,7 @@ fn it_becomes_a_port_of_a_bridge_in_the_container() {
 }
 
 #[test]
-fn what_can_not_work_is_refused_before_anything_changes() {
+fn an_invalid_tap_is_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link add taken type veth peer name other");
@@ -184,10 +184,9 @@ fn what_can_not_work_is_refused_before_anything_changes() {
     before.assert_same(&host.state());
 }
 
-/// Where the kernel has `SELinux` the tap is made by a process of that context, as it is for the
-/// reference plugin.
+/// With `SELinux`, a process of that context creates the tap, as for the reference plugin.
 #[test]
-fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
+fn an_unknown_selinux_context_is_reported_and_nothing_is_left() {
     if fs::exists("/sys/fs/selinux/enforce").unwrap_or(false) {
         return;
     }
@@ -204,7 +203,7 @@ fn a_context_that_the_kernel_does_not_know_is_named_and_nothing_stays() {
 }
 
 #[test]
-fn check_tells_of_another_link_in_its_place() {
+fn check_reports_another_link_in_place_of_a_tap() {
     for (commands, word) in [
         (
             &["ip link del eth0", "ip tuntap add name eth0 mode tun"][..],
@@ -245,7 +244,7 @@ fn status_of_a_kernel_without_taps_is_50() {
 }
 
 #[test]
-fn limits_behind_it_hold_what_the_program_gets_and_sends() {
+fn limits_of_a_tap_apply_in_both_directions() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000});
@@ -257,8 +256,8 @@ fn limits_behind_it_hold_what_the_program_gets_and_sends() {
     call.check(&result).ok();
     let _machine = Machine::plug(&pod, "0");
     assert!(pod.can_ping("10.4.0.1"));
-    // 200 echoes of 1 KB each way are 1.7 Mbit, of which the burst is a part: at 8 Mbit/s they take
-    // 0.1 s and more.
+    // 200 echoes of 1 KB each way are 1.7 Mbit. Part of it is the burst, so at 8 Mbit/s they take
+    // at least 0.1 s.
     let start = std::time::Instant::now();
     pod.run("ping -f -q -l 100 -c 200 -s 1000 10.4.0.1");
     let took = start.elapsed();
@@ -269,6 +268,6 @@ fn limits_behind_it_hold_what_the_program_gets_and_sends() {
 }
 
 #[test]
-fn a_port_of_the_host_leads_to_its_address_by_another_interface_of_the_container() {
-    assert_a_port_leads_by_another_interface(&conf::tap());
+fn a_host_port_reaches_a_tap_address_through_another_interface() {
+    assert_host_port_works_through_another_interface(&conf::tap());
 }

@@ -1,10 +1,10 @@
-//! `tuning`: sysctls and attributes of an interface that others made.
+//! `tuning`: sysctls and attributes of an interface that another plugin created.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
 use std::rc::Rc;
 
-/// A container with an interface that lives on after the attachment.
+/// Creates a container with an interface that survives the attachment.
 fn container(host: &Sandbox) -> Rc<Ns> {
     let pod = host.pod("a");
     pod.run("ip link add eth0 address c2:00:00:00:00:01 type veth peer name far");
@@ -60,7 +60,7 @@ fn each_attribute_is_set_checked_and_restored() {
 }
 
 #[test]
-fn allmulti_can_be_switched_off_and_comes_back() {
+fn allmulti_can_be_disabled_and_is_restored() {
     let host = Sandbox::new();
     let pod = container(&host);
     pod.run("ip link set eth0 allmulticast on");
@@ -74,7 +74,7 @@ fn allmulti_can_be_switched_off_and_comes_back() {
 }
 
 #[test]
-fn check_names_each_attribute_that_was_changed_by_others() {
+fn check_names_each_changed_attribute() {
     let host = Sandbox::new();
     let pod = container(&host);
     let call = host
@@ -118,7 +118,7 @@ fn check_names_each_attribute_that_was_changed_by_others() {
 }
 
 #[test]
-fn sysctls_are_written_in_the_container_in_either_spelling() {
+fn sysctls_in_both_notations_are_written_in_the_container() {
     let host = Sandbox::new();
     let pod = container(&host);
     let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1", "net/core/somaxconn": "500"});
@@ -134,7 +134,7 @@ fn sysctls_are_written_in_the_container_in_either_spelling() {
 }
 
 #[test]
-fn sysctls_outside_the_network_are_refused_before_anything_changes() {
+fn sysctls_outside_net_are_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = container(&host);
     let before = host.state();
@@ -156,7 +156,7 @@ fn sysctls_outside_the_network_are_refused_before_anything_changes() {
 }
 
 #[test]
-fn a_key_written_twice_is_refused() {
+fn a_duplicate_sysctl_key_is_refused() {
     let host = Sandbox::new();
     let pod = container(&host);
     let text = r#"{"cniVersion":"1.0.0","name":"n","type":"tuning","prevResult":{},
@@ -172,7 +172,7 @@ fn a_key_written_twice_is_refused() {
 }
 
 #[test]
-fn a_sysctl_that_the_kernel_lacks_or_refuses_fails_and_restores_what_was_set() {
+fn a_missing_or_refused_sysctl_fails_and_changes_are_rolled_back() {
     for (sysctl, word) in [
         ("net.ipv4.no_such_thing", "ENOENT"),
         ("net.core.somaxconn", "EINVAL"),
@@ -192,11 +192,11 @@ fn a_sysctl_that_the_kernel_lacks_or_refuses_fails_and_restores_what_was_set() {
 }
 
 #[test]
-fn an_attribute_that_the_kernel_refuses_restores_those_before_it() {
+fn a_refused_attribute_fails_and_earlier_ones_are_rolled_back() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link add below type bridge");
-    // The bounds that it shows are not those of the link below.
+    // The reported bounds do not include the MTU of the parent.
     pod.run("ip link add eth0 link below type macvlan");
     let before = attributes(&pod);
     let call = host
@@ -211,7 +211,7 @@ fn an_attribute_that_the_kernel_refuses_restores_those_before_it() {
 }
 
 #[test]
-fn the_allow_list_refuses_what_matches_none_of_its_lines() {
+fn the_allow_list_refuses_sysctls_that_match_no_line() {
     let host = Sandbox::new();
     let pod = container(&host);
     std::fs::create_dir_all("/etc/cni/tuning").unwrap();
@@ -266,7 +266,7 @@ fn args_cni_override_everything() {
 }
 
 #[test]
-fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_address() {
+fn runtime_config_then_cni_args_then_mac_set_the_hardware_address() {
     let host = Sandbox::new();
     let pod = container(&host);
     let call = host
@@ -290,7 +290,7 @@ fn runtime_config_beats_cni_args_beats_the_configuration_for_the_hardware_addres
 }
 
 #[test]
-fn it_is_not_the_first_plugin_of_a_list() {
+fn tuning_requires_prev_result() {
     let host = Sandbox::new();
     let pod = container(&host);
     let before = host.state();
@@ -314,7 +314,7 @@ fn a_missing_interface_is_named() {
 }
 
 #[test]
-fn del_succeeds_when_link_or_namespace_or_everything_is_gone() {
+fn del_of_tuning_succeeds_without_link_or_namespace() {
     let host = Sandbox::new();
     let pod = container(&host);
     let call = host.call("tuning", &pod, conf::tuning()).with("mtu", 1300);
@@ -328,7 +328,7 @@ fn del_succeeds_when_link_or_namespace_or_everything_is_gone() {
 }
 
 #[test]
-fn a_sysctl_of_several_values_is_found_again() {
+fn a_sysctl_with_several_values_passes_check() {
     let host = Sandbox::new();
     let pod = container(&host);
     let sysctl = json!({"net.ipv4.ip_local_port_range": "1024 2000"});

@@ -1,4 +1,5 @@
-//! Every version of the specification: the layout of results, and what a version has no room for.
+//! Every version of the specification: layouts of results, and results that a version cannot
+//! represent.
 
 use crate::conf;
 use braid_tests::{Sandbox, Value, json};
@@ -8,7 +9,7 @@ const VERSIONS: [&str; 7] = [
 ];
 
 #[test]
-fn the_result_has_the_layout_of_the_configurations_version() {
+fn the_result_has_the_layout_of_the_configured_version() {
     for version in VERSIONS {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -54,7 +55,7 @@ fn the_result_has_the_layout_of_the_configurations_version() {
 }
 
 #[test]
-fn a_prev_result_of_the_same_version_is_understood_with_and_without_its_own_version() {
+fn a_prev_result_is_accepted_with_and_without_its_own_version() {
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -69,7 +70,7 @@ fn a_prev_result_of_the_same_version_is_understood_with_and_without_its_own_vers
 }
 
 #[test]
-fn a_prev_result_of_another_family_is_refused_before_anything_changes() {
+fn a_prev_result_of_another_version_family_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = host
@@ -84,7 +85,7 @@ fn a_prev_result_of_another_family_is_refused_before_anything_changes() {
 }
 
 #[test]
-fn verbs_that_a_version_does_not_have_are_refused() {
+fn verbs_unknown_to_a_version_are_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     for version in VERSIONS {
@@ -108,7 +109,7 @@ fn verbs_that_a_version_does_not_have_are_refused() {
 }
 
 #[test]
-fn versions_without_room_for_a_result_are_refused_before_anything_changes() {
+fn results_that_a_version_cannot_represent_are_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();
@@ -138,7 +139,7 @@ fn versions_without_room_for_a_result_are_refused_before_anything_changes() {
 }
 
 #[test]
-fn a_version_that_nobody_knows_is_refused_with_those_that_are_known() {
+fn an_unknown_version_is_refused_with_the_supported_ones() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     for version in ["1.0", "0.3.2", "2.0.0"] {

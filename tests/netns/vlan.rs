@@ -1,11 +1,11 @@
-//! `vlan`: on kernels that have it.
+//! `vlan`, on kernels that have it.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Service, Transport, json, needs};
 use std::fs;
 use std::rc::Rc;
 
-/// A host link `lan` with a machine at its other end that is 10.5.0.1 in VLAN 5.
+/// Creates a host link `lan` with a machine at its other end, 10.5.0.1 in VLAN 5.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     for command in [
@@ -48,7 +48,7 @@ fn a_container_is_in_the_vlan_with_its_parents_hardware_address() {
 }
 
 #[test]
-fn the_parent_may_have_the_interfaces_name() {
+fn the_parent_may_have_the_name_of_the_interface() {
     needs!(Vlan);
     let host = Sandbox::new();
     host.outside("eth0", "10.3.0.253/24", "10.3.0.254/24");
@@ -62,7 +62,7 @@ fn the_parent_may_have_the_interfaces_name() {
 }
 
 #[test]
-fn what_can_not_work_is_refused_before_an_address_is_reserved() {
+fn an_invalid_vlan_is_refused_before_an_address_is_reserved() {
     let host = Sandbox::new();
     lan_alone(&host);
     let pod = host.pod("a");
@@ -113,7 +113,7 @@ fn lan_alone(host: &Sandbox) {
 }
 
 #[test]
-fn without_a_master_the_default_routes_interface_is_taken() {
+fn without_a_master_the_link_of_the_default_route_is_used() {
     needs!(Vlan);
     let host = Sandbox::new();
     lan(&host);
@@ -132,7 +132,7 @@ fn without_a_master_the_default_routes_interface_is_taken() {
 }
 
 #[test]
-fn the_mtu_is_the_configurations_or_the_parents() {
+fn the_mtu_defaults_to_the_mtu_of_the_parent() {
     needs!(Vlan);
     let host = Sandbox::new();
     lan(&host);
@@ -147,7 +147,7 @@ fn the_mtu_is_the_configurations_or_the_parents() {
 }
 
 #[test]
-fn a_number_that_the_parent_has_already_is_refused_and_nothing_stays() {
+fn a_vlan_id_used_on_the_parent_is_refused_and_nothing_is_left() {
     needs!(Vlan);
     let host = Sandbox::new();
     lan(&host);
@@ -162,12 +162,12 @@ fn a_number_that_the_parent_has_already_is_refused_and_nothing_stays() {
         .with("vlanId", 6)
         .add()
         .result();
-    // A freed address is not given out again at once.
+    // A freed address is not reused immediately.
     assert_eq!(second.addrs("eth0"), ["10.5.0.4/24"]);
 }
 
 #[test]
-fn check_tells_one_vlan_from_another() {
+fn check_reports_another_vlan_id() {
     needs!(Vlan);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -196,7 +196,7 @@ fn check_tells_one_vlan_from_another() {
 }
 
 #[test]
-fn del_needs_neither_parent_nor_link_nor_namespace() {
+fn del_of_a_vlan_needs_no_parent_link_or_namespace() {
     needs!(Vlan);
     for gone in ["parent", "link", "namespace"] {
         let host = Sandbox::new();
@@ -217,7 +217,7 @@ fn del_needs_neither_parent_nor_link_nor_namespace() {
 }
 
 #[test]
-fn gc_takes_back_what_nobody_lists() {
+fn gc_deletes_an_unlisted_vlan() {
     needs!(Vlan);
     let host = Sandbox::new();
     lan(&host);
@@ -232,7 +232,7 @@ fn gc_takes_back_what_nobody_lists() {
 }
 
 #[test]
-fn status_asks_for_the_parent() {
+fn status_requires_the_parent_to_be_up() {
     needs!(Vlan);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -244,9 +244,9 @@ fn status_asks_for_the_parent() {
     call.status().refused(50, &["master \"lan\" is down"]);
 }
 
-/// The node has no link into the VLAN: its router does.
+/// The node has no link in the VLAN. Its router has one.
 #[test]
-fn a_port_of_the_host_leads_to_a_container_that_the_host_can_reach() {
+fn a_host_port_reaches_a_container_in_a_vlan_through_a_router() {
     needs!(Vlan);
     let host = Sandbox::new();
     let far = lan(&host);

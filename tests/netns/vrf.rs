@@ -1,4 +1,4 @@
-//! `vrf`: the interface is in a VRF of the container, with its routes. On kernels that have it.
+//! `vrf`: the interface and its routes are in a VRF of the container, on kernels that have it.
 
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
@@ -13,7 +13,7 @@ fn bridge(net: u8) -> Value {
     json!({"type": "bridge", "bridge": format!("br{net}"), "isGateway": true, "ipam": ipam(net)})
 }
 
-/// A bridge and the VRF behind it in one call.
+/// Returns a call of a bridge with a VRF behind it.
 fn in_one_call(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> Call {
     let name = format!("net{net}");
     let list = json!({"cniVersion": "1.1.0", "name": name, "type": "braid", "plugins": [bridge(net), vrf]});
@@ -28,7 +28,7 @@ fn vrf(keys: &Value) -> Value {
     vrf
 }
 
-/// The same in two calls, as libcni makes them.
+/// Returns the same attachment as two separate calls, as libcni makes them.
 fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
     let name = format!("net{net}");
     let of = |plugin: &Value| {
@@ -41,7 +41,7 @@ fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
     [of(&bridge(net)), of(vrf)]
 }
 
-/// The routes of a table that packets can take, but for those of the link itself.
+/// Returns the unicast routes of a table, without the kernel's routes of the link.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
         let shown = pod
@@ -52,7 +52,7 @@ fn table(pod: &Ns, table: &str) -> Vec<String> {
     let own = all.filter(|route| {
         route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8" && route["type"].is_null()
     });
-    // Routes of IPv6 to one place are one route, with the way of each.
+    // IPv6 routes to one destination are one route with several next hops.
     let ways = |route: &Value| {
         route["nexthops"]
             .as_array()
@@ -94,7 +94,7 @@ fn vrf_of(pod: &Ns, link: &str) -> (Value, Value) {
 }
 
 #[test]
-fn the_interface_is_in_the_vrf_with_its_addresses_and_all_routes_of_the_ipam() {
+fn the_interface_its_addresses_and_routes_are_in_the_vrf() {
     needs!(Vrf);
     for is_one in [true, false] {
         let host = Sandbox::new();
@@ -139,7 +139,7 @@ fn the_interface_is_in_the_vrf_with_its_addresses_and_all_routes_of_the_ipam() {
 }
 
 #[test]
-fn the_vrf_goes_with_its_last_member() {
+fn the_vrf_is_deleted_with_its_last_member() {
     needs!(Vrf);
     for is_one in [true, false] {
         let host = Sandbox::new();
@@ -178,7 +178,7 @@ fn the_vrf_goes_with_its_last_member() {
 }
 
 #[test]
-fn each_vrf_has_a_table_of_its_own_and_the_same_addresses_do_not_meet() {
+fn each_vrf_has_its_own_table_and_may_use_the_same_addresses() {
     needs!(Vrf);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -201,7 +201,7 @@ fn each_vrf_has_a_table_of_its_own_and_the_same_addresses_do_not_meet() {
 }
 
 #[test]
-fn two_attachments_of_one_container_share_its_table() {
+fn two_attachments_of_one_container_share_a_vrf() {
     needs!(Vrf);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -218,7 +218,7 @@ fn two_attachments_of_one_container_share_its_table() {
 }
 
 #[test]
-fn what_can_not_be_joined_is_refused_and_nothing_changes() {
+fn an_invalid_vrf_or_interface_is_refused_before_any_change() {
     needs!(Vrf);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -267,12 +267,12 @@ fn what_can_not_be_joined_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn an_add_that_fails_leaves_no_vrf() {
+fn a_failed_add_leaves_no_vrf() {
     needs!(Vrf);
     let host = Sandbox::new();
     let pod = host.pod("a");
     let [_, behind] = two_calls(&host, &pod, 1, &vrf(&json!({})));
-    // The kernel lets no VRF have it, and says so when the VRF is there.
+    // The kernel refuses `lo` in any VRF, but only after the VRF exists.
     let prev =
         json!({"cniVersion": "1.1.0", "interfaces": [{"name": "lo", "sandbox": pod.path()}]});
     behind
@@ -285,7 +285,7 @@ fn an_add_that_fails_leaves_no_vrf() {
 }
 
 #[test]
-fn check_tells_of_a_link_that_left_its_vrf() {
+fn check_reports_a_link_that_left_its_vrf() {
     needs!(Vrf);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -300,7 +300,7 @@ fn check_tells_of_a_link_that_left_its_vrf() {
 }
 
 #[test]
-fn del_bears_what_is_gone_and_needs_no_record() {
+fn del_of_a_vrf_needs_no_record_link_or_namespace() {
     needs!(Vrf);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -316,7 +316,10 @@ fn del_bears_what_is_gone_and_needs_no_record() {
     behind.add().result();
     pod.run("ip link del net1");
     behind.del().ok();
-    assert!(pod.link("blue").is_none(), "without a member it goes");
+    assert!(
+        pod.link("blue").is_none(),
+        "a VRF without members is deleted"
+    );
     behind.clone().env("CNI_NETNS", None).del().ok();
     host.end(&pod);
     behind.del().ok();
@@ -325,7 +328,7 @@ fn del_bears_what_is_gone_and_needs_no_record() {
 }
 
 #[test]
-fn status_says_where_the_kernel_has_no_vrf() {
+fn status_reports_a_kernel_without_vrf() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pretend(&[], &["vrf"]);

@@ -226,10 +226,10 @@ fn tests(args: &Args) -> Result<Vec<String>> {
             &exactly(&crash, notes, "crash", part)?,
         )
     } else if args.lacking {
-        let host_ports = "of_a_bridge_by_ebpf by_ebpf_a_client beside_the_bridge in_a_vlan of_sctp";
+        let host_ports = "of_a_bridge_by_ebpf with_ebpf_ gateway_on_the in_a_vlan_of an_sctp";
         let neighbours = "bridge::neighbours bridge::a_container";
         let lacking = format!(
-            "ipvlan vlan:: dummy:: dhcp::types netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_finds"
+            "ipvlan vlan:: dummy:: dhcp::types netkit ports:: bridge_with_vlans bandwidth:: {host_ports} {neighbours} doctor_agrees"
         );
         both(
             &format!("{netns} {lacking}"),
@@ -238,7 +238,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     } else {
         let all = format!("{netns} --skip hostile:: --skip parallel:: --skip reference::");
         let reference = kinds.map(|kind| format!("reference::{kind}")).join(" ");
-        let netkits = "reference::a_bridge_and_a_ptp_of_netkits_but_for_the_kind";
+        let netkits = "reference::bridge_and_ptp_of_netkits_differ_only_in_kind";
         both(
             &both(&all, &format!("{netns} --exact {reference} {netkits}")),
             &format!("{crash} --exact {points}"),

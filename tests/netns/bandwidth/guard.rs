@@ -1,4 +1,4 @@
-//! A container that tries to send past its shaper.
+//! A container that tries to bypass its shaper.
 
 use super::{BURST, BURST_F, RATE_F, limits, list};
 use crate::conf;
@@ -8,14 +8,14 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends frames for a second and at least 2000 times from a packet socket, all to one IPv4
-/// destination: past queue and filters, with the tag of no VLAN as well, or as others.
+/// Sends frames to one IPv4 destination from a packet socket, for a second and at least 2000 times.
+/// `bypass` 1 skips queue and filters, 2 also adds the tag of VLAN 0, and 0 sends normally.
 const PACKET_SOCKET: &str = r#"
 import socket, struct, sys, time
 dev, to, bypass, protocol = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4], 16)
 sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 sender.setsockopt(263, 20, bypass > 0)  # SOL_PACKET, PACKET_QDISC_BYPASS
-# The frames themselves are of IP, whatever the sender says of them.
+# The frames are IPv4. The protocol is only the label of the sender.
 sender.bind((dev, protocol))
 header = b"\x02\0\0\0\0\x01" + sender.getsockname()[4] + (b"\x81\0\0\0" if bypass == 2 else b"") + b"\x08\0"
 ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1500, 0, 0, 64, 253, 0, socket.inet_aton("10.3.0.2"), socket.inet_aton(to))
@@ -28,10 +28,10 @@ while time.monotonic() < end or times < 2000:
         pass
 "#;
 
-/// 500 kbit/s, so that a slow machine sends much more as well.
+/// 500 kbit/s, so that even a slow machine sends much more.
 pub(super) const SLOW: u32 = 500_000;
 
-/// A child of a link, held to [`SLOW`], and what is outside.
+/// A container limited to [`SLOW`], and the machine at the other end of its parent link.
 pub(super) struct Held {
     pub(super) host: Sandbox,
     far: Rc<Ns>,
@@ -43,7 +43,7 @@ impl Held {
         let host = Sandbox::new();
         let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
         let pod = host.pod("a");
-        // Whoever is sent to need not be found first.
+        // The script sends frames itself, so the destination needs no neighbour entry.
         fs::write("/run/packets.py", PACKET_SOCKET).unwrap();
         Self { host, far, pod }
     }
@@ -52,14 +52,14 @@ impl Held {
         self.host.call("braid", &self.pod, conf.clone())
     }
 
-    /// The limit alone, as a plugin of its own, for the interface of `pod` of which `prev` tells.
+    /// Returns a call of `bandwidth` as a separate plugin, for the interface of `pod` in `prev`.
     pub(super) fn chained(&self, pod: &Ns, prev: &Value) -> Call {
         let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
             "egressBurst": BURST});
         self.host.call("bandwidth", pod, conf).prev(prev)
     }
 
-    /// What guards beside the queue let not pass, as `braid status` shows it.
+    /// Returns the number of packets and binds that the guards refused, from `braid status`.
     pub(super) fn guarded(&self) -> u64 {
         let status = self.host.json(&format!(
             "{} status -o json",
@@ -68,17 +68,17 @@ impl Held {
         status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
     }
 
-    /// What leaves the node of what a packet socket sends to `address`, past the queue.
+    /// Measures the traffic from a packet socket to `address` that bypasses the queue.
     fn escapes(&self, address: &str) -> Leaves {
         self.leaves(address, true, "0800")
     }
 
-    /// The same, or as others send, with the sender's word of which protocol these are.
+    /// Measures traffic with or without the queue, with the sender's protocol number.
     fn leaves(&self, address: &str, past_the_queue: bool, protocol: &str) -> Leaves {
         self.sent(address, u8::from(past_the_queue), protocol)
     }
 
-    /// The same past the queue with the tag of no VLAN, which receivers pass over.
+    /// Measures traffic past the queue with the tag of VLAN 0, which receivers ignore.
     fn escapes_with_a_tag(&self, address: &str) -> Leaves {
         self.sent(address, 2, "88b5")
     }
@@ -101,7 +101,7 @@ impl Held {
     }
 }
 
-/// A child of a link, held to [`SLOW`] and to whatever else.
+/// Returns the configuration of a child link limited to [`SLOW`], with `more` limits.
 pub(super) fn slow(main: &Value, more: &Value) -> Value {
     let mut limits = json!({"egressRate": SLOW, "egressBurst": BURST});
     limits
@@ -111,7 +111,7 @@ pub(super) fn slow(main: &Value, more: &Value) -> Value {
     list(main, &limits)
 }
 
-/// What leaves the node, of 24 million bits at least.
+/// Traffic that left the node, out of at least 24 million bits.
 #[derive(Debug)]
 struct Leaves {
     bits: u64,
@@ -119,20 +119,20 @@ struct Leaves {
 }
 
 impl Leaves {
-    /// Whether it is what passes the guard: a tenth above the rate, and at once the burst and a
-    /// second's worth.
+    /// True if the guard limited it: at most 110 % of the rate, plus the burst and one second at
+    /// the rate.
     fn is_held(&self) -> bool {
         let millis = u64::try_from(self.time.as_millis()).unwrap() + 1000;
         self.bits < u64::from(SLOW) * 11 / 10 * millis / 1000 + BURST
     }
 
-    /// Whether it is most of what is sent.
+    /// True if most of the sent traffic left.
     fn is_free(&self) -> bool {
         self.bits > 12_000_000
     }
 }
 
-/// A macvlan and, where there are such, an ipvlan in each mode.
+/// Returns a macvlan and, if the kernel has ipvlan, an ipvlan in each mode.
 pub(super) fn children() -> Vec<Value> {
     let mut all = vec![conf::macvlan()];
     if Feature::Ipvlan.is_here() {
@@ -146,7 +146,7 @@ pub(super) fn children() -> Vec<Value> {
 }
 
 #[test]
-fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
+fn packet_sockets_of_a_child_link_are_limited_past_the_queue() {
     for main in children() {
         let held = Held::new();
         let call = held.call(&slow(&main, &json!({})));
@@ -159,7 +159,7 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
         assert_eq!(
             guarded(),
             0,
-            "{main}: what the IP stack sends meets the queue alone"
+            "{main}: packets of the IP stack pass only the queue"
         );
         call.check(&result).ok();
         let leaves = held.escapes("10.3.0.254");
@@ -172,8 +172,8 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
         call.check(&result)
             .refused(999, &["packet sockets", "eth0"]);
         let leaves = held.escapes("10.3.0.254");
-        // Kernels that do not note where such a frame begins (`packet_parse_headers()`) have ipvlan
-        // drop all of them.
+        // Kernels that do not set the network header of such a frame (`packet_parse_headers()`)
+        // make ipvlan drop all of them.
         let is_dropped = main["mode"] == "l3" && leaves.bits < u64::from(SLOW) / 10;
         assert!(
             leaves.is_free() || is_dropped,
@@ -185,7 +185,7 @@ fn what_a_packet_socket_sends_past_the_queue_of_a_child_is_held() {
 }
 
 #[test]
-fn packet_sockets_are_held_where_the_named_subnets_are() {
+fn packet_sockets_are_limited_by_the_configured_subnets() {
     for (key, held_at, free_at) in [
         ("shapedSubnets", "10.9.0.1", "10.3.0.254"),
         ("unshapedSubnets", "10.3.0.254", "10.9.0.1"),
@@ -203,7 +203,8 @@ fn packet_sockets_are_held_where_the_named_subnets_are() {
                 slow.is_held(),
                 "{key} {past_the_queue} {protocol}: {slow:?}"
             );
-            // Some kernels do not say what passes the queue by, and it is held wherever it goes.
+            // Some kernels do not mark a packet that bypasses the queue, so it is limited for any
+            // destination.
             if !past_the_queue || key == "shapedSubnets" {
                 assert!(
                     fast.is_free(),
@@ -219,8 +220,8 @@ fn packet_sockets_are_held_where_the_named_subnets_are() {
     }
 }
 
-/// For a second and at least 2000 packets asks that all of them leave half a second later, all at
-/// once.
+/// Sends packets for a second, at least 2000. All of them have the same departure time, 1.5 s after
+/// the start.
 const AT_ONE_TIME: &str = r#"
 import socket, struct, sys, time
 SO_TXTIME, MONOTONIC = 61, 1
@@ -241,7 +242,7 @@ time.sleep(1)
 "#;
 
 #[test]
-fn packets_that_ask_to_leave_at_one_time_do_not_gather() {
+fn packets_with_the_same_txtime_do_not_accumulate() {
     needs!(Fq);
     let held = Held::new();
     let call = held
@@ -272,7 +273,7 @@ fn packets_that_ask_to_leave_at_one_time_do_not_gather() {
     });
     let all = looks.last().unwrap().1 - looks[0].1;
     assert!(all > 0.5 * RATE_F, "{all} bits");
-    // Between any two looks no more than the rate and the burst, and what may wait.
+    // Between any two samples at most the rate, the burst and the packets that may wait.
     for (at, (begin, before, _)) in looks.iter().enumerate() {
         for (_, after, end) in &looks[at + 1..] {
             let (bits, seconds) = (after - before, (*end - *begin).as_secs_f64());
@@ -284,10 +285,10 @@ fn packets_that_ask_to_leave_at_one_time_do_not_gather() {
     held.host.assert_nothing_left();
 }
 
-/// Ends an attachment, whose result this was.
+/// Function that ends an attachment, from its call and result.
 pub(super) type End = fn(&Call, &Value);
 
-/// All ways in which one ends.
+/// All ways to end an attachment.
 pub(super) const ENDS: [(&str, End); 4] = [
     ("DEL", |call, result| call.clone().prev(result).del().ok()),
     ("DEL without a record", |call, _| {
@@ -306,7 +307,7 @@ pub(super) const ENDS: [(&str, End); 4] = [
     }),
 ];
 
-/// The same of what stands on the host.
+/// All ways to end an attachment with a guard on the host, including GC without a record.
 pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
     let by_gc: (&str, End) = ("GC without a record", |call, _| {
         fs::remove_dir_all("/run/braid").unwrap();
@@ -315,7 +316,7 @@ pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
     ENDS.into_iter().chain([by_gc])
 }
 
-/// That a guard goes with the attachment of a new child.
+/// Asserts that a guard is deleted with the attachment of a new child link.
 pub(super) fn assert_ends(
     ends: impl IntoIterator<Item = (&'static str, End)>,
     is_there: impl Fn(&Held) -> bool,
@@ -333,7 +334,7 @@ pub(super) fn assert_ends(
 }
 
 #[test]
-fn the_guard_of_packet_sockets_ends_with_its_attachment() {
+fn the_packet_socket_guard_is_deleted_with_its_attachment() {
     let is_there = |held: &Held| {
         let rules = held.pod.run("nft list ruleset");
         assert!(rules.is_empty() || rules.contains("hook egress"), "{rules}");
@@ -343,7 +344,7 @@ fn the_guard_of_packet_sockets_ends_with_its_attachment() {
 }
 
 #[test]
-fn a_plugin_of_its_own_guards_and_ends_it() {
+fn a_separate_bandwidth_plugin_creates_and_deletes_the_guard() {
     let held = Held::new();
     let main = held.host.call("macvlan", &held.pod, conf::macvlan());
     let result = main.add().result();
@@ -358,7 +359,7 @@ fn a_plugin_of_its_own_guards_and_ends_it() {
 }
 
 #[test]
-fn the_plan_of_a_guard_is_what_nft_takes() {
+fn the_planned_guard_command_is_accepted_by_nft() {
     let braid = braid_tests::binary::braid().display();
     for key in ["shapedSubnets", "unshapedSubnets", "none"] {
         let held = Held::new();

@@ -1,4 +1,5 @@
-//! What a container does with `tc` in its own namespace, where braid has nothing of its link.
+//! `tc` commands that a container runs in its own namespace, where braid has put nothing on its
+//! link.
 
 use super::{BURST, BURST_F, GOODPUT, RATE_F, host_link, ifb, limits, list, queues, shaped};
 use crate::conf;
@@ -6,7 +7,7 @@ use braid_tests::{Ns, Sandbox, Value, json};
 use std::fs;
 use std::time::Instant;
 
-/// Both directions are held to the limit, and reach it.
+/// Asserts that both directions are limited, and reach the limit.
 fn assert_whole(host: &Sandbox, pod: &Ns, result: &Value) {
     let ip = &result["ips"][0];
     let address = ip["address"].as_str().unwrap().split('/').next().unwrap();
@@ -19,7 +20,7 @@ fn assert_whole(host: &Sandbox, pod: &Ns, result: &Value) {
 }
 
 #[test]
-fn what_a_container_does_with_its_queues_works_and_leaves_the_limit_whole() {
+fn a_container_can_change_its_qdiscs_without_affecting_the_limit() {
     for main in [conf::bridge(), conf::ptp()] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -31,7 +32,7 @@ fn what_a_container_does_with_its_queues_works_and_leaves_the_limit_whole() {
                 call.check(&result).ok();
             }
         };
-        // As Kata Containers leads a virtual machine's packets.
+        // Kata Containers redirects a virtual machine's packets in this way.
         done(&[
             "ip link add tap0 type veth peer tap1",
             "tc qdisc add dev eth0 ingress",
@@ -40,7 +41,7 @@ fn what_a_container_does_with_its_queues_works_and_leaves_the_limit_whole() {
             "ip link del tap0",
             "tc qdisc add dev eth0 clsact",
         ]);
-        // As tools that disturb a network do, but for the kind of the queue, which not every kernel
+        // Network fault injection tools do this, with another kind of qdisc that not every kernel
         // has.
         done(&["tc qdisc add dev eth0 root tbf rate 1gbit burst 100k limit 1m"]);
         assert_whole(&host, &pod, &result);
@@ -57,7 +58,7 @@ fn what_a_container_does_with_its_queues_works_and_leaves_the_limit_whole() {
 }
 
 #[test]
-fn a_container_with_a_queue_of_its_own_is_limited_and_keeps_it() {
+fn a_container_with_its_own_qdisc_is_limited_and_keeps_it() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());
@@ -83,8 +84,8 @@ fn a_container_with_a_queue_of_its_own_is_limited_and_keeps_it() {
     host.assert_nothing_left();
 }
 
-/// Sends broadcast frames for a second from a packet socket, and at least [`FRAMES_SENT`], past all
-/// queues of its namespace.
+/// Sends broadcast frames for a second from a packet socket, and at least [`FRAMES_SENT`],
+/// bypassing all queues of its namespace.
 const FRAMES: &str = r#"
 import socket, sys, time
 sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -103,7 +104,7 @@ while time.monotonic() < end or sent < int(sys.argv[2]):
 const FRAMES_SENT: u64 = 1500;
 
 #[test]
-fn packet_sockets_of_a_container_send_no_more_whatever_they_call_it() {
+fn packet_sockets_are_limited_for_every_protocol_number() {
     const SLOW: u32 = 500_000;
     let host = Sandbox::new();
     let (pod, neighbour) = (host.pod("a"), host.pod("b"));
@@ -128,7 +129,7 @@ fn packet_sockets_of_a_container_send_no_more_whatever_they_call_it() {
             .unwrap()
             * 8
     };
-    // IPv4, ARP, one of no protocol, and one with the tag of a VLAN.
+    // IPv4, ARP, an unknown protocol, and a frame with a VLAN tag.
     for protocol in ["0800", "0806", "88b5", "8100000a0800"] {
         let (begin, before) = (Instant::now(), (arrived(), offered()));
         pod.run(&format!("python3 /run/frames.py {protocol} {FRAMES_SENT}"));

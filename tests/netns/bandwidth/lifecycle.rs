@@ -1,5 +1,4 @@
-//! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and limits that are
-//! refused.
+//! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and refused limits.
 
 use super::{BURST, RATE, host_link, ifb, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
@@ -9,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
+fn a_kernel_that_cannot_shape_is_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     lacking(&["bpf", "tbf"]);
@@ -26,7 +25,7 @@ fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
     host.call("braid", &pod, conf.clone())
         .add()
         .refused(999, &["subnets", "fq or htb", "tbf with eBPF"]);
-    // What a macvlan receives is never held by fq.
+    // Packets to a macvlan are never queued by fq.
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     lacking(&["htb"]);
     conf["network"] = conf::macvlan();
@@ -44,14 +43,14 @@ fn a_kernel_that_shapes_by_nothing_is_told_so_before_anything_changes() {
 }
 
 #[test]
-fn a_strangers_filter_stays_and_a_taken_place_is_refused() {
+fn foreign_filters_are_kept_and_a_conflicting_one_is_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());
     let result = main.add().result();
     let veth = host_link(&result);
     host.run(&format!("tc qdisc add dev {veth} clsact"));
-    // A classic program that matches nothing.
+    // A classic BPF program that matches nothing.
     std::fs::write("/run/stranger", "1,6 0 0 0,").unwrap();
     host.run(&format!(
         "tc filter add dev {veth} egress pref 1 bpf bytecode-file /run/stranger"
@@ -104,7 +103,7 @@ fn a_strangers_filter_stays_and_a_taken_place_is_refused() {
 }
 
 #[test]
-fn check_misses_a_program_and_a_queue() {
+fn check_reports_a_missing_program_and_a_missing_queue() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
@@ -133,7 +132,7 @@ fn check_misses_a_program_and_a_queue() {
 }
 
 #[test]
-fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
+fn a_separate_bandwidth_plugin_creates_and_deletes_the_shaper() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let main = host.call("bridge", &pod, conf::bridge());
@@ -156,7 +155,7 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
     call.clone().prev(&result).del().ok();
     assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
     assert_eq!(gso_max_size(), 60_000);
-    // GC ends it as well, and another network's link stays.
+    // GC deletes it as well, and another network's link stays.
     let other = call.clone().with("name", "other");
     other.clone().prev(&result).add().result();
     other.gc(&[("a", "eth0")]).ok();
@@ -169,7 +168,7 @@ fn a_plugin_of_its_own_shapes_and_ends_it_before_the_link_goes() {
 }
 
 #[test]
-fn a_result_without_interfaces_is_of_the_interface_that_the_call_names() {
+fn a_result_without_interfaces_means_the_interface_of_the_call() {
     for main in [conf::bridge(), conf::ptp(), conf::macvlan()] {
         let host = Sandbox::new();
         host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -202,7 +201,7 @@ fn a_result_without_interfaces_is_of_the_interface_that_the_call_names() {
 }
 
 #[test]
-fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
+fn both_links_of_a_macvlan_are_deleted_after_the_container_changed_them() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let (pod, other) = (host.pod("a"), host.pod("b"));
@@ -211,7 +210,7 @@ fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
         .split("; ")
         .for_each(|command| drop(other.run(command)));
     for done in [
-        // The kernel takes no `lo` away, and then nothing else of its group.
+        // The kernel cannot delete `lo`, and then deletes nothing else in its group.
         "ip link set lo group 11641296",
         "ip link set lo group default",
         "ip link del IFB",
@@ -229,12 +228,12 @@ fn both_links_of_a_macvlan_go_whatever_the_container_did_to_them() {
     assert_eq!(
         other.link_names(),
         ["own"],
-        "of another container, in the group of those that go"
+        "another container's link in the deleted group"
     );
 }
 
 #[test]
-fn attachments_share_a_program_and_are_held_to_their_own_rates() {
+fn attachments_share_a_program_and_have_separate_rates() {
     let host = Sandbox::new();
     let rates = |bps: u64| json!({"ingressRate": bps, "ingressBurst": BURST, "egressRate": 2 * bps, "egressBurst": BURST});
     let attach = |name: &str, bps: u64| {
@@ -261,7 +260,7 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     a.prev(&result_a).del().ok();
     b.check(&result_b).ok();
     let (c, mut result_c) = attach("c", 5 * RATE);
-    // After all that nobody had yet.
+    // Slots that were never used are allocated first.
     for _ in 0..32 {
         assert_eq!(program(&result_c)[0].0, of_a[0].0, "one program");
         if program(&result_c) == of_a {
@@ -270,7 +269,7 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
         c.clone().prev(&result_c).del().ok();
         result_c = c.add().result();
     }
-    assert_eq!(program(&result_c), of_a, "the slot that was left");
+    assert_eq!(program(&result_c), of_a, "the freed slot");
     b.check(&result_b).ok();
     c.check(&result_c).ok();
     b.prev(&result_b).del().ok();
@@ -278,12 +277,12 @@ fn attachments_share_a_program_and_are_held_to_their_own_rates() {
     host.assert_nothing_left();
 }
 
-/// The number of the program that shapes what leaves through a link.
+/// Returns the id of the program that shapes packets leaving through a link.
 fn program_of(at: &Ns, link: &str) -> u64 {
     filters(at, link)[0]["prog"]["id"].as_u64().unwrap()
 }
 
-/// Waits for the kernel to free a program and its maps, after a grace period.
+/// Waits until the kernel has freed a program and its maps, after a grace period.
 fn until_freed(host: &Sandbox, program: u64, maps: &[Value]) {
     let is_there = |what: &str, id: &str| {
         host.try_run(&format!("bpftool {what} show id {id}"))
@@ -302,7 +301,7 @@ fn until_freed(host: &Sandbox, program: u64, maps: &[Value]) {
 }
 
 #[test]
-fn program_and_maps_go_with_the_last_device() {
+fn program_and_maps_are_freed_with_the_last_device() {
     needs!(Bpftool);
     for ends_with in ["DEL", "GC", "its namespace"] {
         for main in [conf::bridge(), conf::macvlan()] {
@@ -326,7 +325,7 @@ fn program_and_maps_go_with_the_last_device() {
                 _ => {
                     host.end(&pod);
                     std::fs::remove_file(pod.path()).unwrap();
-                    // A veth takes no ifb of the host along.
+                    // The ifb on the host is not deleted with the veth.
                     if main["type"] == "bridge" {
                         call.del().ok();
                     }
@@ -340,7 +339,7 @@ fn program_and_maps_go_with_the_last_device() {
 }
 
 #[test]
-fn who_still_holds_a_namespace_that_was_left_shares_its_limit_with_nobody() {
+fn a_namespace_kept_open_after_del_does_not_share_its_limit() {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     let left = host.pod("a");
@@ -359,7 +358,7 @@ fn who_still_holds_a_namespace_that_was_left_shares_its_limit_with_nobody() {
     host.assert_nothing_left();
 }
 
-/// What `tc` shows of the filters of all that leaves.
+/// Returns the options of all egress filters of a link, as `tc` shows them.
 fn filters(ns: &Ns, link: &str) -> Vec<Value> {
     let filters = ns.list(&format!("tc -j filter show dev {link} egress"));
     filters
@@ -370,7 +369,7 @@ fn filters(ns: &Ns, link: &str) -> Vec<Value> {
 }
 
 #[test]
-fn one_direction_leaves_the_other_alone() {
+fn a_limit_for_one_direction_leaves_the_other_unlimited() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = shaped(
@@ -401,7 +400,7 @@ fn one_direction_leaves_the_other_alone() {
 }
 
 #[test]
-fn a_networks_own_limits_and_the_runtimes_need_no_plugin_of_that_type() {
+fn limits_of_a_network_need_no_bandwidth_plugin() {
     let own = |limits: Value| json!({"bandwidth": limits});
     let runtime = |limits: Value| json!({"runtimeConfig": {"bandwidth": limits}});
     for keys in [own(limits()), runtime(limits())] {
@@ -423,7 +422,7 @@ fn a_networks_own_limits_and_the_runtimes_need_no_plugin_of_that_type() {
 }
 
 #[test]
-fn status_and_top_show_what_the_device_counted() {
+fn status_and_top_match_the_counters_of_the_device() {
     let braid = braid_tests::binary::braid().display();
     for lacks in [&[][..], &["fq"], &["clsact", "fq_codel"]] {
         let host = Sandbox::new();
@@ -435,7 +434,8 @@ fn status_and_top_show_what_the_device_counted() {
         let status = host.json(&format!("{braid} status -o json"));
         let directions = status[0]["bandwidth"].as_array().unwrap();
         let counted = |link: &Value| link["stats64"]["tx"]["bytes"].as_f64().unwrap();
-        // Behind the queues: a token bucket alone drops some of what the container's end counts.
+        // These counters are behind the queues. A token bucket alone drops packets that the
+        // container's end has counted.
         let [received, sent] = [host_link(&result), ifb(&result)]
             .map(|link| counted(&host.list(&format!("ip -j -s link show {link}"))[0]));
         for (direction, (toward, device)) in directions
@@ -478,7 +478,7 @@ fn status_and_top_show_what_the_device_counted() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused_before_anything_changes() {
+fn invalid_limits_are_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();

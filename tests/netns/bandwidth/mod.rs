@@ -11,23 +11,23 @@ mod xsk_bind;
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
 
-/// Both ways, and the burst, in bits.
+/// Rate in bits per second for both directions, and the burst in bits.
 const RATE: u64 = 20_000_000;
 const BURST: u64 = 160_000;
-/// The same as a measured number.
+/// Both as floating-point numbers.
 const RATE_F: f64 = 20_000_000.0;
 const BURST_F: f64 = 160_000.0;
-/// Bits that may come at once: a token bucket holds the largest packet, with its headers once for
-/// each segment, and what gathers in a millisecond, where that is more than the burst.
+/// Bits that may arrive without delay. If it is more than the burst, a token bucket holds the
+/// largest packet, with its headers once for each segment, and a millisecond's worth of the rate.
 const AT_ONCE: f64 = 600_000.0;
-/// What TCP gets of it at an MTU of 1500: 1448 of 1514 bytes.
+/// TCP goodput at this rate and an MTU of 1500: 1448 of 1514 bytes.
 const GOODPUT: f64 = 19_128_000.0;
 
 fn limits() -> Value {
     json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST})
 }
 
-/// A bridge or a ptp with `bandwidth` behind it, in one call.
+/// Returns a call of a bridge or ptp with `bandwidth` behind it.
 fn shaped(host: &Sandbox, pod: &Ns, main: &Value, limits: &Value) -> Call {
     host.call("braid", pod, list(main, limits))
 }
@@ -49,8 +49,7 @@ fn host_link(result: &Value) -> String {
         .to_owned()
 }
 
-/// The ifb of the host that has what the container sends, or of the container that has what it
-/// receives.
+/// Returns the ifb for packets from the container (on the host) or to the container (inside it).
 fn ifb(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
     let mut names = interfaces
@@ -62,7 +61,7 @@ fn ifb(result: &Value) -> String {
         .to_owned()
 }
 
-/// All that `tc` shows of a link.
+/// Returns the kinds of all qdiscs of a link.
 fn queues(ns: &Ns, link: &str) -> Vec<Value> {
     ns.list(&format!("tc -j qdisc show dev {link}"))
         .iter()
@@ -70,7 +69,7 @@ fn queues(ns: &Ns, link: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Kind of the root queue, and the programs before it and at the endpoint.
+/// Returns the kind of the root qdisc, and the number of programs at egress and ingress.
 fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     let root = ns.list(&format!("tc -j qdisc show dev {link} root"));
     let kind = root.first().map_or_else(String::new, |root| {
@@ -86,8 +85,8 @@ fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     (kind, programs("egress"), programs("ingress"))
 }
 
-/// Tells braid that the kernel lacks these of the features that the choice of a queue depends on;
-/// nothing where there are none.
+/// Makes braid believe that the kernel lacks these features, which the choice of a queue depends
+/// on. Does nothing if there are none.
 fn lacking(lacks: &[&str]) {
     if lacks.is_empty() {
         return;
@@ -97,7 +96,7 @@ fn lacking(lacks: &[&str]) {
     pretend(&has, &lacks);
 }
 
-/// Whether it is the first rung of the ladder that this kernel has.
+/// True if it is the best queue that this kernel supports.
 fn is_best(queue: &str) -> bool {
     queue == if Feature::Fq.is_here() { "fq" } else { "tbf" }
 }

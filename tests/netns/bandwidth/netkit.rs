@@ -1,4 +1,4 @@
-//! Limits of a netkit, on the node's end as of a veth.
+//! Limits of a netkit, set on the node's end like on a veth.
 
 use super::{
     BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, limits, queues, seen, shaped,
@@ -6,7 +6,7 @@ use super::{
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json, needs};
 
-/// A netkit in each mode, by each type that makes one.
+/// Returns a netkit in each mode, by each type that can create one.
 fn mains() -> [Value; 4] {
     let of = |mut conf: Value, mode: &str| {
         conf["device"] = json!("netkit");
@@ -32,7 +32,7 @@ fn end(result: &Value, key: &str) -> String {
 }
 
 #[test]
-fn a_container_of_a_netkit_is_held_to_its_rate_in_both_directions() {
+fn a_netkit_container_is_held_to_its_rate_in_both_directions() {
     needs!(Netkit);
     for main in mains() {
         let host = Sandbox::new();
@@ -66,7 +66,7 @@ fn a_container_of_a_netkit_is_held_to_its_rate_in_both_directions() {
 }
 
 #[test]
-fn a_netkit_of_an_earlier_call_is_limited_by_a_plugin_of_its_own() {
+fn a_netkit_of_an_earlier_call_is_limited_by_a_separate_plugin() {
     needs!(Netkit);
     for main in mains() {
         let host = Sandbox::new();
@@ -95,13 +95,13 @@ fn a_netkit_of_an_earlier_call_is_limited_by_a_plugin_of_its_own() {
 }
 
 #[test]
-fn a_container_of_a_netkit_can_not_take_its_limit_away() {
+fn a_netkit_container_cannot_remove_its_limit() {
     needs!(Netkit);
     let host = Sandbox::new();
     let pod = host.pod("a");
     let slow = json!({"egressRate": RATE / 2, "egressBurst": BURST});
     let result = shaped(&host, &pod, &conf::netkit(), &slow).add().result();
-    // All of its own that it can change.
+    // Everything that the container can change on its own end.
     pod.run("tc qdisc replace dev eth0 root pfifo limit 1000");
     pod.run("tc qdisc add dev eth0 clsact");
     pod.run("ip link set eth0 gso_max_size 65536");

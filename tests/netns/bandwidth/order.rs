@@ -1,4 +1,4 @@
-//! Which packets wait and are marked, which pass them, and in which order.
+//! Order of shaped packets: queueing, overtaking and ECN marks.
 
 use super::{BURST, RATE, lacking, limits, shaped};
 use crate::conf;
@@ -10,15 +10,14 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a request that takes more than a segment.
+/// Bytes of a request that needs several segments.
 const LARGE: usize = 16 * 1024;
-/// Until those have their share of the rate again that pass others, after the first packets of a
-/// flood.
+/// Time after the start of a flood until overtaking packets have their share of the rate again.
 const SHARE: Duration = Duration::from_millis(30);
 const NOT_ECT: i32 = 0;
 const ECT: i32 = 2;
 
-/// Until nothing waits in a queue of the namespace any more.
+/// Waits until every queue of the namespace is empty.
 #[track_caller]
 fn until_none_waits(at: &Ns) {
     let start = Instant::now();
@@ -31,20 +30,20 @@ fn until_none_waits(at: &Ns) {
     }
 }
 
-/// Sends far more at once than the burst, in packets with these bits of ECN.
+/// Sends far more than the burst without pause, in packets with these ECN bits.
 fn flood(from: &Ns, to: &str, ecn: i32) {
     from.enter(|| {
         for _ in 0..4 {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             setsockopt(&socket, sockopt::Ipv4Tos, &ecn).unwrap();
             socket.set_nonblocking(true).unwrap();
-            // As many as its send buffer takes.
+            // As many as fit into its send buffer.
             while socket.send_to(&[0; 1400], to).is_ok() {}
         }
     });
 }
 
-/// A socket that has the times noted at which something comes to it, and room for all.
+/// Returns a socket with receive timestamps, and with buffer space for all packets.
 fn sink(at: &Ns, addr: &str) -> UdpSocket {
     let socket = at.enter(|| UdpSocket::bind(addr)).unwrap();
     setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
@@ -53,8 +52,8 @@ fn sink(at: &Ns, addr: &str) -> UdpSocket {
     socket
 }
 
-/// Fills the queues at `host` between these two and has something small sent, which tells after
-/// when that was and when it came: before most of what waited then.
+/// Fills the queues at `host` between these two and sends a small packet with `send`, which returns
+/// the times of sending and arrival. Asserts that it overtook most of the waiting packets.
 #[track_caller]
 fn assert_passes(
     host: &Ns,
@@ -74,7 +73,7 @@ fn assert_passes(
             .collect();
         let after = |time| times.iter().filter(|bulk| **bulk > time).count();
         let (waited, passed) = (after(sent), after(came));
-        // A busy machine may have sent the bulk before it comes to send more.
+        // A busy machine may have sent the bulk before it sends more.
         if waited >= 20 {
             assert!(passed > waited / 2, "{passed} of {waited} passed to {to}");
             return;
@@ -84,7 +83,7 @@ fn assert_passes(
 }
 
 #[test]
-fn an_answer_passes_the_bulk_that_waits() {
+fn a_small_packet_overtakes_waiting_bulk() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
@@ -105,7 +104,7 @@ fn an_answer_passes_the_bulk_that_waits() {
 }
 
 #[test]
-fn a_small_request_passes_the_bulk_again_after_a_large_one_waited() {
+fn a_small_request_overtakes_bulk_after_a_large_one_waited() {
     for lacks in [&[][..], &["fq", "tbf"]] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -121,7 +120,7 @@ fn a_small_request_passes_the_bulk_again_after_a_large_one_waited() {
         sending.set_nodelay(true).unwrap();
         note_times(&receiving);
         assert_passes(&host, way, || {
-            // More than a segment, so it waits.
+            // Larger than a segment, so it waits.
             sending.write_all(&[0; LARGE]).unwrap();
             receiving.read_exact(&mut [0; LARGE]).unwrap();
             flood(way.0, "10.1.0.2:9", NOT_ECT);
@@ -134,14 +133,14 @@ fn a_small_request_passes_the_bulk_again_after_a_large_one_waited() {
     }
 }
 
-/// What the kernel has counted for the namespace.
+/// Returns a kernel counter of the namespace.
 fn counted(at: &Ns, what: &str) -> u64 {
     at.json(&format!("nstat -jasz {what}"))["kernel"][what]
         .as_u64()
         .unwrap()
 }
 
-/// How many packets marked by who held them up came to the namespace.
+/// Returns the number of CE-marked packets that the namespace received.
 fn marks(at: &Ns) -> u64 {
     counted(at, "IpExtInCEPkts")
 }
@@ -149,7 +148,7 @@ fn marks(at: &Ns) -> u64 {
 #[test]
 fn a_flow_keeps_its_order_and_loses_nothing() {
     for lacks in [&[][..], &["fq", "tbf"]] {
-        // Large packets, or each on its own.
+        // Large packets, or each segment separately.
         for segments in [64, 1] {
             let host = Sandbox::new();
             let pod = host.pod("a");
@@ -165,10 +164,10 @@ fn a_flow_keeps_its_order_and_loses_nothing() {
                 (&*pod, host.host(), "10.1.0.1"),
             ] {
                 from.send(there, to, 2_500_000);
-                // What came before one that was sent earlier. A busy machine's answers are late,
-                // and TCP sends some again that have come: those are not counted. A
-                // timer that is later than any should be turns a packet or two; with
-                // none but the computed times, 200 are turned.
+                // Counts packets that arrived before an earlier one. Packets that TCP sends again
+                // although they arrived are not counted, since a busy machine acknowledges late. A
+                // very late timer reorders a packet or two. With the computed times alone, 200 are
+                // reordered.
                 let (turned, again) = (
                     counted(there, "TcpExtTCPOFOQueue"),
                     counted(from, "TcpRetransSegs"),
@@ -185,7 +184,7 @@ fn a_flow_keeps_its_order_and_loses_nothing() {
 }
 
 #[test]
-fn a_packet_that_waits_long_is_marked_if_its_sender_heeds_marks() {
+fn a_packet_that_waits_long_is_marked_if_its_sender_supports_ecn() {
     let braid = braid_tests::binary::braid().display();
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -212,13 +211,13 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_heeds_marks() {
     host.assert_nothing_left();
 }
 
-/// Limits of 1 Mbit/s, at which 16 flows have to wait for longer than TCP waits for an answer at
-/// first, 0.2 s.
+/// Limits of 1 Mbit/s, so that 16 flows wait for longer than TCP's minimum retransmission timeout
+/// of 0.2 s.
 fn slow() -> Value {
     json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST})
 }
 
-/// 16 flows of TCP send so many bytes each at once. Returns what came of each.
+/// Sends this many bytes in each of 16 parallel TCP flows. Returns the arrivals of each.
 fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
     std::thread::scope(|scope| {
         let flows: Vec<_> = (0..16)
@@ -228,12 +227,13 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
     })
 }
 
-/// Has 16 connections send until 150 packets were sent again, so many that some would pass others.
-/// Returns how many were refused since an older one came after a newer one (RFC 7323).
+/// Sends on 16 connections until 150 packets were retransmitted, enough for some to overtake
+/// others. Returns how many were rejected by PAWS (RFC 7323), because an older one arrived after a
+/// newer one.
 #[track_caller]
 fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
     const AGAIN: u64 = 150;
-    // A program counts, which a slow machine should not be busy with.
+    // `nstat` counts, and it should not keep a slow machine busy.
     let pause = || std::thread::sleep(Duration::from_millis(200));
     let again = || counted(from, "TcpRetransSegs");
     let refused = || counted(there, "TcpExtPAWSEstab");
@@ -250,7 +250,7 @@ fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
                 });
             });
         }
-        // However long that takes a slow sender, as long as it sends some again.
+        // Waits as long as a slow sender needs, while it still retransmits.
         let mut last = Instant::now();
         while seen - before < AGAIN && last.elapsed() < PATIENCE {
             pause();
@@ -270,10 +270,10 @@ fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
 }
 
 #[test]
-fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
-    /// Known by its hash alone, a connection has 3 to 7 refused each time. A machine that is busy
-    /// all over sets a timer off late: then one may still wait that should have left, and
-    /// another time none does.
+fn tcp_retransmissions_do_not_overtake_earlier_packets() {
+    /// Without more than the hash of a connection, 3 to 7 packets would be rejected each time. A
+    /// busy machine fires a timer late, so a packet can still wait that should have left. That does
+    /// not happen in every try.
     const TRIES: usize = 5;
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -296,9 +296,9 @@ fn what_a_connection_sends_again_passes_nothing_that_it_sent_before() {
 }
 
 #[test]
-fn none_of_many_flows_from_another_machine_stands_still() {
+fn no_flow_from_another_machine_is_starved() {
     const BYTES: usize = 60_000;
-    /// What comes in 2.2 seconds.
+    /// Bytes that arrive in 2.2 seconds.
     const MOST: usize = 275_000;
     let host = Sandbox::new();
     let world = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
@@ -314,7 +314,7 @@ fn none_of_many_flows_from_another_machine_stands_still() {
         .flat_map(|(flow, came)| came.iter().map(move |arrival| (flow, *arrival)))
         .collect();
     all.sort_by_key(|(_, arrival)| arrival.time);
-    // What came of others while nothing came of a flow that had not ended, at most.
+    // The most that others received while an unfinished flow received nothing.
     let (mut left, mut missed, mut longest) = ([BYTES; 16], [0; 16], [0; 16]);
     for (flow, Arrival { bytes, .. }) in all {
         left[flow] -= bytes;
@@ -324,8 +324,7 @@ fn none_of_many_flows_from_another_machine_stands_still() {
             .filter(|other| *other != flow && left[*other] > 0)
             .for_each(|other| missed[other] += bytes);
     }
-    // One flow or another asks for room when there is none, by chance: the sum tells that from no
-    // room for any.
+    // A flow may find the queue full by chance, so only the sum is bounded.
     assert!(longest.iter().sum::<usize>() < 16 * MOST, "{longest:?}");
     call.prev(&result).del().ok();
     host.assert_nothing_left();

@@ -1,4 +1,4 @@
-//! What arrives at a shaped container, and when.
+//! Amount and time of the traffic that arrives at a shaped container.
 
 use super::{
     AT_ONCE, BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, lacking, limits,
@@ -11,8 +11,8 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends both ways and judges what arrives: at most what rate and burst allow, whatever else the
-/// machine does, and not much less.
+/// Sends both ways. Asserts that at most the rate and the burst arrive, however busy the machine
+/// is, and not much less.
 fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
     for ((from, _), (there, to)) in [(one, other), (other, one)] {
         from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
@@ -39,7 +39,7 @@ fn a_container_is_held_to_its_rate_in_both_directions() {
             is_best(&queue) && (out, inside) == (1, 0),
             "{queue} {out} {inside}"
         );
-        // An ifb gives packets back with the departure time still on them.
+        // An ifb passes packets on with their departure time still set.
         assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0));
         assert_eq!(queues(&pod, "eth0"), [json!("noqueue")]);
         assert_held((host.host(), &gateway), (&pod, &address));
@@ -50,7 +50,7 @@ fn a_container_is_held_to_its_rate_in_both_directions() {
 }
 
 #[test]
-fn a_sender_on_the_node_is_held_back_and_loses_nothing() {
+fn a_sender_on_the_node_is_throttled_without_loss() {
     let braid = braid_tests::binary::braid().display();
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -70,9 +70,9 @@ fn a_sender_on_the_node_is_held_back_and_loses_nothing() {
     host.assert_nothing_left();
 }
 
-/// On a kernel that lacks these features both directions are queued by `queue`, with or without a
-/// program.
-fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
+/// Asserts that both directions are queued by `queue`, with or without a program, on a kernel that
+/// lacks these features.
+fn assert_fallback_queue(lacks: &[&str], queue: &str, programs: usize) {
     let host = Sandbox::new();
     let pod = host.pod("a");
     lacking(lacks);
@@ -108,16 +108,16 @@ fn assert_rung(lacks: &[&str], queue: &str, programs: usize) {
 
 #[test]
 fn without_fq_a_token_bucket_with_bands_holds_the_rate() {
-    assert_rung(&["fq"], "tbf", 1);
+    assert_fallback_queue(&["fq"], "tbf", 1);
 }
 
 #[test]
 fn without_fq_and_tbf_two_classes_of_htb_hold_the_rate() {
-    assert_rung(&["fq", "tbf"], "htb", 1);
+    assert_fallback_queue(&["fq", "tbf"], "htb", 1);
 }
 
-/// Attaches a container on a kernel without fq, sets the length of the transmit queue that leads to
-/// it in packets, and limits it: both calls, and the last result.
+/// Attaches a container on a kernel without fq, sets the `txqueuelen` of its host link in packets,
+/// and limits it. Returns both calls and the last result.
 fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value) {
     lacking(&["fq"]);
     let main = host.call("bridge", pod, conf::bridge());
@@ -136,13 +136,13 @@ fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value)
 }
 
 #[test]
-fn packets_for_which_the_queue_has_no_room_are_counted() {
+fn packets_dropped_by_a_full_queue_are_counted() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let (calls, result) = of_tx_queue_len(&host, &pod, 1);
     host.enter(|| {
         let socket = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The burst and more. What is dropped is nobody's error.
+        // More than the burst. A dropped packet is not an error for the sender.
         (0..200).for_each(|_| drop(socket.send_to(&[0; 1000], "10.1.0.2:9")));
     });
     let queues = host.list(&format!(
@@ -174,7 +174,7 @@ fn packets_for_which_the_queue_has_no_room_are_counted() {
 }
 
 #[test]
-fn a_link_without_a_transmit_queue_of_its_own_is_held_all_the_same() {
+fn a_link_without_a_transmit_queue_is_limited() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let (calls, result) = of_tx_queue_len(&host, &pod, 0);
@@ -191,15 +191,15 @@ fn a_link_without_a_transmit_queue_of_its_own_is_held_all_the_same() {
 #[test]
 fn without_bpf_a_token_bucket_keeps_flows_apart() {
     needs!(FqCodel);
-    assert_rung(&["bpf"], "tbf", 0);
+    assert_fallback_queue(&["bpf"], "tbf", 0);
 }
 
 #[test]
 fn without_bpf_and_fq_codel_a_token_bucket_alone_holds_the_rate() {
-    assert_rung(&["clsact", "fq_codel"], "tbf", 0);
+    assert_fallback_queue(&["clsact", "fq_codel"], "tbf", 0);
 }
 
-/// A child of a link is shaped inside the container.
+/// Asserts that a child link is shaped inside the container.
 fn assert_child_is_held(main: &Value) {
     let host = Sandbox::new();
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -208,7 +208,7 @@ fn assert_child_is_held(main: &Value) {
     }
     if main["type"] == "vlan" {
         for command in [
-            // Before 6.2 a link that is up keeps its name.
+            // Before Linux 6.2 a link that is up cannot be renamed.
             "ip link set lan down",
             "ip link set lan name wire",
             "ip link set wire up",
@@ -225,19 +225,19 @@ fn assert_child_is_held(main: &Value) {
     let result = call.add().result();
     let ifb = ifb(&result);
     let (sent, received) = (seen(&pod, "eth0"), seen(&pod, &ifb));
-    // An ifb gives packets back with the departure time still on them.
+    // An ifb passes packets on with their departure time still set.
     assert!(
         is_best(&sent.0) && received.0 == "tbf" && (sent.1, received.1) == (1, 1),
         "{sent:?} {received:?}"
     );
     call.check(&result).ok();
     if main["mode"] == "l3" {
-        // Nobody answers for the container at layer 2.
+        // At layer 2 nothing answers for the container.
         far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
     }
     assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
     if main["mode"] != "l3" {
-        // Nothing but ARP passes the ifb by.
+        // Only ARP bypasses the ifb.
         pod.run(&format!("ip link set {ifb} down"));
         far.run("ip neigh flush dev lan");
         assert!(far.cannot_ping("10.3.0.2"));
@@ -245,13 +245,13 @@ fn assert_child_is_held(main: &Value) {
         assert!(known[0]["lladdr"].is_string(), "{known:?}");
         pod.run(&format!("ip link set {ifb} up"));
     }
-    // An ifb with an address of its own would send.
+    // An ifb with an IPv6 address would send packets.
     let with_ipv6 = pod.run("ls /proc/sys/net/ipv6/conf");
     assert!(
         with_ipv6.contains("eth0") && !with_ipv6.contains(&ifb),
         "{with_ipv6}"
     );
-    // It asks when each answer came in.
+    // `ping` requests receive timestamps.
     let pinged = pod.run("ping -c 2 -i 0.2 10.3.0.254");
     assert!(!pinged.contains("time of day"), "{pinged}");
     pod.run("tc filter del dev eth0 ingress");
@@ -302,7 +302,7 @@ fn an_ipvlan_is_held_in_both_directions_but_not_in_mode_l3s() {
 }
 
 #[test]
-fn only_the_named_subnets_are_held_or_all_but_those() {
+fn shaped_and_unshaped_subnets_select_the_limited_traffic() {
     for (key, held, free) in [
         ("shapedSubnets", "10.9.0.1", "10.1.0.1"),
         ("unshapedSubnets", "10.1.0.1", "10.9.0.1"),
@@ -317,7 +317,7 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
         let result = call.add().result();
         host.run("ip addr add 10.9.0.1/32 dev lo");
         pod.run("ip route add 10.9.0.0/16 via 10.1.0.1");
-        // Behind a token bucket every packet would be held.
+        // Behind a token bucket every packet would be limited.
         assert_eq!(seen(host.host(), &ifb(&result)).0, "htb", "{key}");
         pod.assert_sends(host.host(), held, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
         pod.assert_sends(host.host(), free, 2.0 * RATE_F, (f64::INFINITY, 0.0));
@@ -328,7 +328,8 @@ fn only_the_named_subnets_are_held_or_all_but_those() {
     }
 }
 
-/// How often a packet had to wait for a limit of the node, by what programs and queues count.
+/// Returns the number of packets that were delayed by a limit of the node, counted by programs and
+/// queues.
 fn waits(host: &Sandbox) -> u64 {
     let status = host.json(&format!(
         "{} status -o json",
@@ -349,8 +350,8 @@ fn waits(host: &Sandbox) -> u64 {
 }
 
 #[test]
-fn a_burst_comes_at_once_and_again_after_a_rest() {
-    // 500 kB/s, and 300 kB at once.
+fn a_burst_passes_immediately_and_again_after_a_pause() {
+    // 500 kB/s, with a burst of 300 kB.
     let limits = json!({"ingressRate": 4_000_000, "ingressBurst": 2_400_000, "egressRate": 4_000_000,
         "egressBurst": 2_400_000});
     let host = Sandbox::new();
@@ -366,9 +367,9 @@ fn a_burst_comes_at_once_and_again_after_a_rest() {
         send();
         assert_eq!(waits(&host), before, "to {to}");
         send();
-        // At the rate each takes half a second. The first and a part of the second come at once,
-        // and what the first takes to come fills the bucket for the second: together they
-        // take 400 ms.
+        // Each transfer takes half a second at the rate. The first and a part of the second pass
+        // immediately. While the first arrives, the bucket fills for the second. Together they take
+        // 400 ms.
         let took = begin.elapsed();
         assert!(took > Duration::from_millis(380), "{took:?} to {to}");
         std::thread::sleep(Duration::from_millis(700));
@@ -381,7 +382,7 @@ fn a_burst_comes_at_once_and_again_after_a_rest() {
 }
 
 #[test]
-fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
+fn between_two_containers_the_lower_rate_limits_one_direction() {
     let host = Sandbox::new();
     let (one, other) = (host.pod("a"), host.pod("b"));
     let sends = shaped(
@@ -397,7 +398,7 @@ fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
         &json!({"ingressRate": RATE / 2, "ingressBurst": BURST}),
     );
     let results = [sends.add().result(), receives.add().result()];
-    // A quick start finds the second bucket full, which holds more than the burst.
+    // A fast start finds the second bucket full, which holds more than the burst.
     let at_once = if Feature::Fq.is_here() {
         BURST_F
     } else {
@@ -411,7 +412,7 @@ fn between_two_containers_the_lesser_rate_holds_and_only_that_way() {
     host.assert_nothing_left();
 }
 
-/// Says that a test's senders are to end, also where it fails.
+/// Stops the senders of a test, also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -421,7 +422,7 @@ impl Drop for Ends<'_> {
 }
 
 #[test]
-fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
+fn a_flood_of_small_packets_from_many_ports_is_limited() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = shaped(&host, &pod, &conf::bridge(), &limits());
@@ -450,7 +451,8 @@ fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
             let _ = socket.send_to(&vec![0; size], "10.1.0.1:9");
         }
     };
-    // No less time than between any two looks.
+    // Times before and after reading the counter, so that the interval between two samples is not
+    // underestimated.
     let look = || (Instant::now(), received(), Instant::now());
     let passes = |least: f64| {
         let rate = |(begin, before, _): (Instant, f64, Instant),
@@ -479,7 +481,7 @@ fn a_flood_of_small_packets_from_many_ports_is_held_with_all_others() {
         let _ends = Ends(&done);
         scope.spawn(|| send(&small, 64));
         pod.while_sending(host.host(), "10.1.0.1", || passes(0.0));
-        // So many small ones that they fill the rate, an emulated machine can't send.
+        // An emulated machine cannot send enough small packets to fill the rate.
         scope.spawn(|| send(&large, 1400));
         passes(0.7 * RATE_F);
     });

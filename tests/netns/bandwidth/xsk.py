@@ -1,4 +1,4 @@
-# Has an AF_XDP socket ask for a link, notes what the kernel answered, and keeps the socket as long as somebody wants.
+# Binds an AF_XDP socket to a link, writes the errno to a file, and keeps the socket while /run/hold exists.
 import ctypes, mmap, os, socket, struct, sys, time
 
 AF_XDP, SOL_XDP = 44, 283

@@ -1,5 +1,4 @@
-//! A container that asks to send past its limit by an `AF_XDP` socket: it gets no link to send
-//! through.
+//! A container that tries to bypass its limit with an `AF_XDP` socket cannot bind it to a link.
 
 use super::guard::{End, Held, SLOW, assert_ends, children, ends_on_the_host, slow};
 use super::{BURST, shaped};
@@ -15,21 +14,21 @@ const ASKING: &str = include_str!("xsk.py");
 const EPERM: &str = "1";
 const NO_ERROR: &str = "0";
 
-/// What the kernel answers an `AF_XDP` socket of `from` that asks for one of its links.
+/// Returns the kernel's errno for binding an `AF_XDP` socket in `from` to `link`.
 fn answer(from: &Ns, link: &str) -> String {
     fs::write("/run/xsk.py", ASKING).unwrap();
     from.run(&format!("python3 /run/xsk.py {link}"));
     fs::read_to_string("/run/answer").unwrap()
 }
 
-/// The pins of programs that refuse such sockets a link.
+/// Returns the pins of the programs that refuse such a bind.
 fn pins() -> Vec<String> {
     let all = tree(Path::new("/sys/fs/bpf/braid")).into_keys();
     all.filter(|path| path.contains("/xsk_bind_")).collect()
 }
 
 #[test]
-fn an_xdp_socket_of_a_limited_container_gets_no_link() {
+fn an_xdp_socket_cannot_bind_to_a_limited_link() {
     needs!(XskBind);
     for main in children() {
         let held = Held::new();
@@ -41,12 +40,12 @@ fn an_xdp_socket_of_a_limited_container_gets_no_link() {
             (EPERM, 1),
             "{main}"
         );
-        // Sockets of others ask as before.
+        // Other sockets are not affected.
         held.pod
             .run(r#"python3 -c __import__("socket").socket().bind(("",0))"#);
         assert_eq!(guarded(), 1, "{main}");
         call.check(&result).ok();
-        // Without the guard it gets one.
+        // Without the guard the bind succeeds.
         let [pin] = &pins()[..] else {
             panic!("one program: {:?}", pins())
         };
@@ -59,7 +58,7 @@ fn an_xdp_socket_of_a_limited_container_gets_no_link() {
 }
 
 #[test]
-fn links_without_a_limit_are_free_in_the_same_container_and_in_others() {
+fn an_xdp_socket_can_bind_to_an_unlimited_link_of_any_container() {
     needs!(XskBind);
     let held = Held::new();
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
@@ -86,7 +85,7 @@ fn links_without_a_limit_are_free_in_the_same_container_and_in_others() {
 }
 
 #[test]
-fn the_last_limited_attachment_takes_the_program_along() {
+fn the_program_is_deleted_with_the_last_limited_attachment() {
     needs!(XskBind);
     let held = Held::new();
     let conf = slow(&conf::macvlan(), &json!({}));
@@ -110,7 +109,7 @@ fn the_last_limited_attachment_takes_the_program_along() {
 }
 
 #[test]
-fn another_braids_program_is_replaced_and_its_attachments_stay_held() {
+fn another_versions_program_is_replaced_and_its_attachments_stay_limited() {
     needs!(XskBind);
     let held = Held::new();
     let conf = slow(&conf::macvlan(), &json!({}));
@@ -135,7 +134,7 @@ fn another_braids_program_is_replaced_and_its_attachments_stay_held() {
 }
 
 #[test]
-fn attachments_stay_held_when_somebody_takes_the_pin_of_the_map() {
+fn attachments_stay_limited_when_the_pin_of_the_map_is_deleted() {
     needs!(XskBind);
     let held = Held::new();
     let conf = slow(&conf::macvlan(), &json!({}));
@@ -159,7 +158,7 @@ fn attachments_stay_held_when_somebody_takes_the_pin_of_the_map() {
 }
 
 #[test]
-fn a_link_that_an_xdp_socket_has_is_not_limited() {
+fn a_limit_is_refused_on_a_link_with_a_bound_xdp_socket() {
     needs!(XskBind);
     let held = Held::new();
     let main = held.host.call("macvlan", &held.pod, conf::macvlan());
@@ -188,7 +187,7 @@ fn a_link_that_an_xdp_socket_has_is_not_limited() {
 }
 
 #[test]
-fn more_than_a_namespace_has_room_for_are_refused() {
+fn more_limited_links_than_a_namespace_supports_are_refused() {
     needs!(XskBind);
     let held = Held::new();
     let conf = slow(&conf::macvlan(), &json!({}));
@@ -208,13 +207,13 @@ fn more_than_a_namespace_has_room_for_are_refused() {
 }
 
 #[test]
-fn the_guard_ends_with_its_attachment() {
+fn the_guard_is_deleted_with_its_attachment() {
     needs!(XskBind);
     assert_ends(ends_on_the_host(), |_| !pins().is_empty());
 }
 
 #[test]
-fn what_a_killed_call_began_is_taken_away_without_a_record() {
+fn leftovers_of_a_killed_call_are_deleted_without_a_record() {
     needs!(XskBind);
     let by_gc: (&str, End) = ("GC", |call, _| call.gc(&[]).ok());
     let by_del: (&str, End) = ("DEL", |call, _| call.del().ok());
@@ -232,7 +231,7 @@ fn what_a_killed_call_began_is_taken_away_without_a_record() {
 }
 
 #[test]
-fn the_guard_ends_when_the_namespace_is_gone() {
+fn the_guard_is_deleted_when_the_namespace_is_gone() {
     needs!(XskBind);
     let held = Held::new();
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
@@ -243,7 +242,7 @@ fn the_guard_ends_when_the_namespace_is_gone() {
 }
 
 #[test]
-fn a_plugin_of_its_own_guards_what_is_there() {
+fn a_separate_bandwidth_plugin_guards_an_existing_link() {
     needs!(XskBind);
     let held = Held::new();
     let main = held.host.call("macvlan", &held.pod, conf::macvlan());
@@ -260,7 +259,7 @@ fn a_plugin_of_its_own_guards_what_is_there() {
 }
 
 #[test]
-fn only_what_has_no_side_on_the_host_needs_a_guard() {
+fn only_egress_limits_without_a_host_end_need_a_guard() {
     needs!(XskBind);
     let held = Held::new();
     let mut received = slow(&conf::macvlan(), &json!({}));
@@ -281,7 +280,7 @@ fn only_what_has_no_side_on_the_host_needs_a_guard() {
 }
 
 #[test]
-fn where_no_program_is_asked_add_warns_and_goes_on() {
+fn without_bpf_lsm_add_warns_and_succeeds() {
     let held = Held::new();
     pretend(&[], &["bpf_lsm"]);
     let call = held.call(&slow(&conf::macvlan(), &json!({})));

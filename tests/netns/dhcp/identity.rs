@@ -1,14 +1,14 @@
-//! The identity that a lease belongs to: hardware addresses that later plugins or the container
-//! give, other names.
+//! Identity of a lease: hardware addresses set by later plugins or by the container, and renamed
+//! links.
 
 use super::lost::SHORT;
 use super::{Server, address, daemon, lan, macvlan, said, until};
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
-/// The hardware address that `tuning` gives.
+/// Hardware address set by `tuning`.
 const MAC: &str = "02:00:00:00:00:17";
 
-/// A list of one plugin with addresses by DHCP, and `tuning` behind it with `MAC`.
+/// Returns a list of a plugin with addresses by DHCP, and `tuning` with `MAC` behind it.
 fn tuned(host: &Sandbox, pod: &Ns, first: &Value, is_requested: bool) -> Call {
     let mut first = first.clone();
     first["ipam"] = json!({"type": "dhcp"});
@@ -29,9 +29,10 @@ fn tuned(host: &Sandbox, pod: &Ns, first: &Value, is_requested: bool) -> Call {
     }
 }
 
-/// ADD asks with the last hardware address, CHECK accepts it, DEL releases with it.
+/// Asserts that ADD requests a lease with the last hardware address, CHECK accepts it, and DEL
+/// releases it.
 #[track_caller]
-fn assert_leased_to_the_last(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
+fn assert_leased_to_last_mac(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
     let result = call.add().result();
     let leased = server.await_leases(1);
     assert_eq!(leased[0].1, MAC, "{leased:?}");
@@ -57,7 +58,7 @@ fn assert_leased_to_the_last(host: &Sandbox, pod: &Ns, call: &Call, server: &Ser
 }
 
 #[test]
-fn the_server_is_asked_with_the_hardware_address_of_a_later_plugin() {
+fn the_lease_is_requested_with_the_hardware_address_of_a_later_plugin() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -71,7 +72,7 @@ fn the_server_is_asked_with_the_hardware_address_of_a_later_plugin() {
             &json!({"type": "macvlan", "master": "lan"}),
             is_requested,
         );
-        assert_leased_to_the_last(&host, &pod, &call, &server);
+        assert_leased_to_last_mac(&host, &pod, &call, &server);
     }
     host.run("ip addr flush dev lan");
     let before = host.the_link("lan")["address"].clone();
@@ -81,12 +82,12 @@ fn the_server_is_asked_with_the_hardware_address_of_a_later_plugin() {
         &json!({"type": "host-device", "device": "lan"}),
         false,
     );
-    assert_leased_to_the_last(&host, &pod, &call, &server);
+    assert_leased_to_last_mac(&host, &pod, &call, &server);
     assert_eq!(host.the_link("lan")["address"], before);
 }
 
 #[test]
-fn a_port_that_is_held_to_one_hardware_address_is_held_to_that_of_a_later_plugin() {
+fn macspoofchk_allows_the_hardware_address_of_a_later_plugin() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
@@ -97,7 +98,7 @@ fn a_port_that_is_held_to_one_hardware_address_is_held_to_that_of_a_later_plugin
     let pod = host.pod("a");
     for spoof_check in [false, true] {
         let bridge = json!({"type": "bridge", "bridge": "br0", "macspoofchk": spoof_check});
-        assert_leased_to_the_last(&host, &pod, &tuned(&host, &pod, &bridge, false), &server);
+        assert_leased_to_last_mac(&host, &pod, &tuned(&host, &pod, &bridge, false), &server);
     }
 }
 
@@ -116,7 +117,7 @@ const CHANGES: &[&[&str]] = &[
     ],
 ];
 
-/// The link's name after such a change.
+/// Returns the link's name after such a change.
 fn name_of(change: &[&str]) -> &'static str {
     if change.iter().any(|command| command.contains("name lan0")) {
         "lan0"
@@ -126,7 +127,7 @@ fn name_of(change: &[&str]) -> &'static str {
 }
 
 #[test]
-fn a_lease_is_prolonged_and_released_though_the_link_has_another_name_or_address() {
+fn a_lease_is_renewed_and_released_after_a_change_of_name_or_mac() {
     needs!(Dnsmasq);
     for change in CHANGES {
         let host = Sandbox::new();
@@ -138,10 +139,10 @@ fn a_lease_is_prolonged_and_released_though_the_link_has_another_name_or_address
         let result = call.add().result();
         let leased = server.await_leases(1);
         change.iter().for_each(|command| drop(pod.run(command)));
-        server.await_prolonged();
+        server.await_renewed();
         drop(first);
         let _second = daemon(&host, &[]);
-        server.await_prolonged();
+        server.await_renewed();
         let (mac, ip) = (&leased[0].1, &leased[0].2);
         assert!(
             server
@@ -183,7 +184,7 @@ fn without_the_daemon_a_lease_of_a_changed_link_is_released() {
 }
 
 #[test]
-fn a_refused_lease_of_a_changed_link_goes_and_the_next_one_arrives() {
+fn a_refused_lease_of_a_changed_link_is_replaced() {
     needs!(Dnsmasq);
     for change in CHANGES {
         let host = Sandbox::new();
@@ -215,7 +216,7 @@ fn a_refused_lease_of_a_changed_link_goes_and_the_next_one_arrives() {
 }
 
 #[test]
-fn a_new_link_of_the_same_name_has_no_part_in_the_lease_of_the_old_one() {
+fn a_new_link_of_the_same_name_does_not_inherit_the_lease() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -232,7 +233,7 @@ fn a_new_link_of_the_same_name_has_no_part_in_the_lease_of_the_old_one() {
         "ip link add eth0 address {mac} type veth peer name other"
     ));
     pod.run("ip addr add 10.3.0.200/16 dev eth0");
-    until("the daemon lets go of it", || {
+    until("the daemon drops the lease", || {
         said()
             .contains("interface eth0 no longer exists")
             .then_some(())

@@ -1,10 +1,10 @@
-//! Either side's plugins with the other side's daemon.
+//! Plugins of each side with the daemon of the other.
 
 use super::{Server, address, daemon, lan, macvlan, said, start, until};
 use braid_tests::{Sandbox, binary, json, needs};
 
 #[test]
-fn the_reference_plugins_get_and_give_back_leases_of_our_daemon() {
+fn reference_plugins_acquire_and_release_leases_through_our_daemon() {
     needs!(Dnsmasq, Reference, ReferenceDhcp);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -32,7 +32,7 @@ fn the_reference_plugins_get_and_give_back_leases_of_our_daemon() {
 }
 
 #[test]
-fn ours_get_and_give_back_leases_of_the_reference_daemon() {
+fn our_plugins_acquire_and_release_leases_through_the_reference_daemon() {
     needs!(Dnsmasq, Reference, ReferenceDhcp);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -50,20 +50,20 @@ fn ours_get_and_give_back_leases_of_the_reference_daemon() {
     call.check(&result).ok();
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    // Its message has no sender's address, so the server's kernel drops it: it is no use to wait
-    // for the server.
-    until("the lease is given back", || {
+    // The reference daemon's release has no source address, so the server's kernel drops it. Only
+    // the daemon's log shows it.
+    until("the lease is released", || {
         said().contains("a/net/eth0: releasing lease").then_some(())
     });
     call.add().result();
     drop(theirs);
-    // It has forgotten its leases, and nobody else knows of them.
+    // The daemon has lost its leases, and no other program knows them.
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 
 #[test]
-fn the_same_daemon_tells_both_the_same() {
+fn our_daemon_returns_the_same_result_to_both_plugins() {
     needs!(Dnsmasq, Reference, ReferenceDhcp);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -90,7 +90,7 @@ fn the_same_daemon_tells_both_the_same() {
         json!({"dst": "10.78.0.0/16", "gw": "0.0.0.0", "scope": 253})
     );
     call.reference().del().ok();
-    until("the lease is given back", || {
+    until("the lease is released", || {
         server.addresses().is_empty().then_some(())
     });
 }

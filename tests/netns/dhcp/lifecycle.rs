@@ -1,4 +1,4 @@
-//! ADD, CHECK, DEL, GC and STATUS.
+//! ADD, CHECK, DEL, GC and STATUS of leases.
 
 use super::{SOCKET, Server, address, daemon, lan, macvlan, until};
 use braid_tests::{Ns, Sandbox, Value, json, needs};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 #[test]
-fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
+fn a_macvlan_acquires_and_releases_an_address_with_gateway_and_routes() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -41,7 +41,11 @@ fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
     );
     assert!(pod.can_ping("10.3.0.254"));
     call.check(&result).ok();
-    assert_eq!(server.await_leases(1), leased, "CHECK asks for nothing new");
+    assert_eq!(
+        server.await_leases(1),
+        leased,
+        "CHECK requests no new lease"
+    );
     call.clone().prev(&result).del().ok();
     server.await_free();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -51,7 +55,7 @@ fn a_macvlan_gets_an_address_a_gateway_and_routes_and_gives_them_back() {
 }
 
 #[test]
-fn a_port_of_a_bridge_gives_its_address_back_before_it_goes() {
+fn a_bridge_port_releases_its_address_before_it_is_deleted() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
@@ -68,18 +72,18 @@ fn a_port_of_a_bridge_gives_its_address_back_before_it_goes() {
     assert!(pods[0].can_ping(&address(&results[1])));
     calls[1].check(&results[1]).ok();
     calls[0].del().ok();
-    until("one is given back", || {
+    until("one lease is released", || {
         (server.addresses() == [address(&results[1])]).then_some(())
     });
-    // The namespace may be gone before: then nobody can give its address back, and the daemon lets
-    // go of it.
+    // If the namespace is gone first, the address cannot be released, and the daemon drops the
+    // lease.
     host.end(&pods[1]);
     calls[1].del().ok();
     host.assert_nothing_left();
 }
 
 #[test]
-fn both_families_are_asked_for_where_both_are_named() {
+fn ip_families_selects_the_requested_families() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -125,7 +129,7 @@ fn both_families_are_asked_for_where_both_are_named() {
         );
         assert!(
             pod.can_ping("fd00:3::254"),
-            "the route comes by router advertisement"
+            "the route is created by router advertisement"
         );
         call.check(&result).ok();
         call.del().ok();
@@ -135,7 +139,7 @@ fn both_families_are_asked_for_where_both_are_named() {
 }
 
 #[test]
-fn options_are_provided_and_asked_for() {
+fn options_are_provided_and_requested() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -195,7 +199,7 @@ fn an_add_without_a_server_leaves_nothing() {
 }
 
 #[test]
-fn without_a_daemon_add_fails_status_says_so_and_del_succeeds() {
+fn without_a_daemon_add_and_status_fail_and_del_succeeds() {
     let host = Sandbox::new();
     lan(&host);
     let pod = host.pod("a");
@@ -212,13 +216,13 @@ fn without_a_daemon_add_fails_status_says_so_and_del_succeeds() {
 }
 
 #[test]
-fn gc_gives_back_the_leases_of_others() {
+fn gc_releases_the_leases_of_unlisted_attachments() {
     needs!(Dnsmasq);
     gc_of_two(|host, server, pods, results| {
         host.call("macvlan", &pods[0], macvlan())
             .gc(&[("b", "eth0")])
             .ok();
-        until("one is given back", || {
+        until("one lease is released", || {
             (server.addresses() == [address(&results[1])]).then_some(())
         });
         assert_eq!(pods[0].link_names(), Vec::<String>::new());
@@ -226,7 +230,7 @@ fn gc_gives_back_the_leases_of_others() {
     });
 }
 
-/// Attaches the containers `a` and `b` by a daemon, for a test of GC.
+/// Attaches the containers `a` and `b` through one daemon, for a test of GC.
 fn gc_of_two(test: impl FnOnce(&Sandbox, &Server, &[Rc<Ns>; 2], &[Value; 2])) {
     let host = Sandbox::new();
     let far = lan(&host);
@@ -240,12 +244,12 @@ fn gc_of_two(test: impl FnOnce(&Sandbox, &Server, &[Rc<Ns>; 2], &[Value; 2])) {
 }
 
 #[test]
-fn gc_without_a_list_and_without_records_keeps_the_leases_of_the_living() {
+fn gc_without_list_and_records_keeps_leases_of_running_containers() {
     needs!(Dnsmasq);
     gc_of_two(|host, server, pods, _| {
         let call = host.call("macvlan", &pods[1], macvlan());
         fs::remove_dir_all("/run/braid/attachments").unwrap();
-        // Beside its lock.
+        // The lock file is not counted.
         let kept = || {
             fs::read_dir("/run/cni/dhcp.leases")
                 .expect("the daemon's leases")
@@ -262,7 +266,7 @@ fn gc_without_a_list_and_without_records_keeps_the_leases_of_the_living() {
 }
 
 #[test]
-fn later_plugins_of_the_chain_see_the_addresses() {
+fn later_plugins_of_the_list_see_the_addresses() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -283,7 +287,7 @@ fn later_plugins_of_the_chain_see_the_addresses() {
 }
 
 #[test]
-fn the_daemon_keeps_to_its_flags_and_ends_tidily() {
+fn the_daemon_follows_its_flags_and_cleans_up_at_its_end() {
     let host = Sandbox::new();
     drop(host.call("braid", host.host(), macvlan()).run("VERSION"));
     let flags = [
@@ -323,7 +327,7 @@ fn the_daemon_keeps_to_its_flags_and_ends_tidily() {
     }
 }
 
-/// Hands a socket over as systemd does, and becomes the daemon.
+/// Hands a socket over like systemd, and executes the daemon.
 const HAND_OVER: &str = "import os, socket
 listener = socket.socket(socket.AF_UNIX)
 os.makedirs('/run/cni', exist_ok=True)
@@ -335,7 +339,7 @@ os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
 os.execv('/run/cni-bin/dhcp', ['dhcp', 'daemon'])";
 
 #[test]
-fn a_socket_that_is_handed_over_is_served_and_stays() {
+fn a_passed_socket_is_served_and_kept() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -355,7 +359,7 @@ fn a_socket_that_is_handed_over_is_served_and_stays() {
     assert!(program.0.wait().expect("an end").success());
     assert!(
         Path::new(super::SOCKET).exists(),
-        "it is whoever handed it over who takes it away"
+        "the program that passed the socket deletes it"
     );
     std::fs::remove_file(super::SOCKET).expect("the socket");
 }

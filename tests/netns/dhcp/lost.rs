@@ -1,4 +1,4 @@
-//! Renewal, refusal, and the daemon's end.
+//! Renewal and refusal of leases, and the end of the daemon.
 
 use super::{SOCKET, Server, address, daemon, lan, macvlan, said, until};
 use braid_tests::{Sandbox, needs};
@@ -6,11 +6,11 @@ use nix::sys::signal::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Half of a lease's time is over after three seconds: what dnsmasq allows at least.
+/// Sets the renewal time (T1) to three seconds, the minimum of dnsmasq.
 pub(super) const SHORT: &str = "--dhcp-option=option:T1,3";
 
 #[test]
-fn a_lease_is_prolonged_by_unicast_before_it_ends() {
+fn a_lease_is_renewed_by_unicast_before_it_expires() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -19,7 +19,7 @@ fn a_lease_is_prolonged_by_unicast_before_it_ends() {
     let pod = host.pod("a");
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
-    server.await_prolonged();
+    server.await_renewed();
     assert!(
         !server.log().contains("no address range available"),
         "{}",
@@ -32,7 +32,7 @@ fn a_lease_is_prolonged_by_unicast_before_it_ends() {
 }
 
 #[test]
-fn a_lease_outlives_the_daemon_and_the_next_one_goes_on_with_it() {
+fn a_lease_outlives_the_daemon_and_the_next_daemon_renews_it() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -43,7 +43,7 @@ fn a_lease_outlives_the_daemon_and_the_next_one_goes_on_with_it() {
     let result = call.add().result();
     drop(first);
     let _second = daemon(&host, &[]);
-    server.await_prolonged();
+    server.await_renewed();
     let acquired = server.log().matches("DHCPDISCOVER").count();
     call.check(&result).ok();
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_lease_outlives_the_daemon_and_the_next_one_goes_on_with_it() {
 }
 
 #[test]
-fn without_the_daemon_del_gives_the_lease_back_itself() {
+fn without_the_daemon_del_releases_the_lease_itself() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -78,7 +78,7 @@ fn without_the_daemon_del_gives_the_lease_back_itself() {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer_holds_up_no_del_for_ever() {
+fn a_daemon_that_does_not_answer_does_not_block_del_forever() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -91,7 +91,7 @@ fn a_daemon_that_does_not_answer_holds_up_no_del_for_ever() {
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
     hung.signal(Signal::SIGCONT);
-    until("the daemon lets go of it", || {
+    until("the daemon drops the lease", || {
         (!Path::new("/run/cni/dhcp.leases")
             .read_dir()
             .ok()?
@@ -108,7 +108,7 @@ fn a_daemon_that_does_not_answer_holds_up_no_del_for_ever() {
 }
 
 #[test]
-fn a_refused_lease_is_replaced_on_the_link_and_check_says_so() {
+fn a_refused_lease_is_replaced_on_the_link_and_check_reports_it() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -119,7 +119,7 @@ fn a_refused_lease_is_replaced_on_the_link_and_check_says_so() {
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
     drop(server);
-    // The next server knows nothing of the lease, and gives other addresses.
+    // The next server does not know the lease, and assigns other addresses.
     let server = Server::with_range(
         &far,
         "lan",
@@ -148,7 +148,7 @@ fn a_refused_lease_is_replaced_on_the_link_and_check_says_so() {
 }
 
 #[test]
-fn a_container_that_vanished_is_forgotten_when_its_lease_is_due() {
+fn the_lease_of_a_vanished_container_is_dropped_at_renewal() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -157,7 +157,7 @@ fn a_container_that_vanished_is_forgotten_when_its_lease_is_due() {
     let pod = host.pod("a");
     host.call("macvlan", &pod, macvlan()).add().result();
     host.end(&pod);
-    until("the daemon lets go of it", || {
+    until("the daemon drops the lease", || {
         said()
             .contains("interface eth0 no longer exists")
             .then_some(())

@@ -12,13 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Number of leases.
 const MANY: usize = 1000;
-/// Calls at once.
+/// Parallel calls.
 const AT_ONCE: usize = 8;
-/// Seconds of a lease, as the server's range says.
+/// Lease time in seconds, as in the server's range.
 const LENGTH: u64 = 120;
 
 #[test]
-fn one_daemon_gets_a_thousand_leases_and_prolongs_each() {
+fn one_daemon_acquires_and_renews_a_thousand_leases() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -45,7 +45,7 @@ fn one_daemon_gets_a_thousand_leases_and_prolongs_each() {
     let leased = until("the server has all leases", || {
         Some(leased()).filter(|leased| leased.len() == MANY)
     });
-    // The addresses are on no link, so nobody there says whose they are.
+    // The addresses are on no link, so nothing there answers neighbour requests.
     let known = |(ip, mac): (&String, &String)| {
         format!("neigh replace {ip} lladdr {mac} dev lan nud permanent\n")
     };
@@ -68,20 +68,18 @@ fn one_daemon_gets_a_thousand_leases_and_prolongs_each() {
     }
     assert!(!said().contains("is lost"), "{}", said());
     let process = format!("/proc/{}", daemon.0.id());
-    until(
-        "no thread and no descriptor is held for a lease that rests",
-        || {
-            let count = |of: &str| {
-                fs::read_dir(Path::new(&process).join(of))
-                    .expect("a folder of the process")
-                    .count()
-            };
-            (count("task") < MANY / 10 && count("fd") < MANY / 10).then_some(())
-        },
-    );
+    until("an idle lease holds no thread and no descriptor", || {
+        let count = |of: &str| {
+            fs::read_dir(Path::new(&process).join(of))
+                .expect("a folder of the process")
+                .count()
+        };
+        (count("task") < MANY / 10 && count("fd") < MANY / 10).then_some(())
+    });
 }
 
-/// One container with a link for each lease: what the daemon does is the same.
+/// Creates a link for each lease, all in one container. The daemon does the same work for them as
+/// for many containers.
 fn add_links(host: &Sandbox, pod: &Ns) {
     pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
     let add = |at| {
@@ -100,7 +98,7 @@ fn batch(ns: &Ns, commands: &str) {
     ns.run("ip -batch /run/batch");
 }
 
-/// Asks for a lease of each link; returns the addresses, each with the time at which it was told.
+/// Requests a lease for each link. Returns the addresses, each with the time of its arrival.
 fn allocate_all(pod: &Ns) -> BTreeMap<String, u64> {
     let netns = pod.path().display().to_string();
     let conf =

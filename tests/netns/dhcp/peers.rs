@@ -1,4 +1,4 @@
-//! A server of DHCP, the daemon of the `dhcp` IPAM, and other programs that end with their test.
+//! A DHCP server, the daemon of the `dhcp` IPAM, and other programs that end with their test.
 
 use braid_tests::arriving::PATIENCE;
 use braid_tests::{Ns, Sandbox, json};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The daemon's socket.
+/// Path of the daemon's socket.
 pub(super) const SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// A program that ends with the value.
+/// A program that is killed on drop.
 pub(super) struct Program(pub(super) Child);
 
 impl Program {
-    /// Starts it in a namespace; what it says goes into a file.
+    /// Starts the program in a namespace. Both outputs go to `log`.
     #[track_caller]
     pub(super) fn start(ns: &Ns, program: &Path, args: &[&str], log: &Path) -> Self {
         let said = fs::File::create(log).expect("a log");
@@ -49,7 +49,7 @@ impl Drop for Program {
     }
 }
 
-/// A dnsmasq that gives addresses on a link of its namespace.
+/// A dnsmasq that serves addresses on a link of its namespace.
 pub(super) struct Server {
     _program: Program,
     pub(super) leases: PathBuf,
@@ -57,12 +57,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Gives 10.3.0.10 to 10.3.0.99.
+    /// Serves 10.3.0.10 to 10.3.0.99.
     pub(super) fn start(ns: &Ns, link: &str, more: &[&str]) -> Self {
         Self::with_range(ns, link, "10.3.0.10,10.3.0.99,255.255.0.0,2m", more)
     }
 
-    /// Gives a range, and what else is said.
+    /// Serves a range, with `more` arguments.
     #[track_caller]
     pub(super) fn with_range(ns: &Ns, link: &str, range: &str, more: &[&str]) -> Self {
         let folder = PathBuf::from("/run/dnsmasq");
@@ -104,8 +104,7 @@ impl Server {
         server
     }
 
-    /// The lines of its file of leases that are about an address: expiry, hardware address or
-    /// number, address.
+    /// Returns the addresses in its lease file: expiry, hardware address or IAID, address.
     pub(super) fn leases(&self) -> Vec<(u64, String, String)> {
         let text = fs::read_to_string(&self.leases).unwrap_or_default();
         // The server may be writing the last line.
@@ -123,8 +122,8 @@ impl Server {
             .collect()
     }
 
-    /// Waits until so many are leased. The server answers before it writes its file, and empties it
-    /// first.
+    /// Waits until `count` addresses are leased. The server answers before it writes its file, and
+    /// truncates it first.
     #[track_caller]
     pub(super) fn await_leases(&self, count: usize) -> Vec<(u64, String, String)> {
         until("all leases are in the file", || {
@@ -132,7 +131,7 @@ impl Server {
         })
     }
 
-    /// Waits until this address is leased and no other.
+    /// Waits until this address is the only one leased.
     #[track_caller]
     pub(super) fn await_address(&self, expected: &str) {
         until("the address is leased", || {
@@ -140,9 +139,9 @@ impl Server {
         });
     }
 
-    /// Waits until the only lease is prolonged.
+    /// Waits until the only lease is renewed.
     #[track_caller]
-    pub(super) fn await_prolonged(&self) {
+    pub(super) fn await_renewed(&self) {
         let expiry = || self.await_leases(1)[0].0;
         let before = expiry();
         until("the lease is prolonged", || {
@@ -150,7 +149,7 @@ impl Server {
         });
     }
 
-    /// The addresses that are leased.
+    /// Returns the leased addresses.
     pub(super) fn addresses(&self) -> Vec<String> {
         self.leases()
             .into_iter()
@@ -162,18 +161,18 @@ impl Server {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until an address is free again.
+    /// Waits until no address is leased.
     #[track_caller]
     pub(super) fn await_free(&self) {
-        until("all leases are given back", || {
+        until("all leases are released", || {
             self.leases().is_empty().then_some(())
         });
     }
 }
 
-/// The daemon under test.
+/// Starts the daemon under test.
 pub(super) fn daemon(host: &Sandbox, flags: &[&str]) -> Program {
-    // The plugin's name has to be there before the daemon is called by it.
+    // Creates the plugin's name, by which the daemon is started.
     drop(host.call("dhcp", host.host(), json!({})).run("VERSION"));
     start(host, Path::new("/run/cni-bin/dhcp"), flags)
 }
@@ -186,12 +185,12 @@ pub(super) fn start(host: &Sandbox, program: &Path, flags: &[&str]) -> Program {
     program
 }
 
-/// Log of the daemon.
+/// Returns the log of the daemon.
 pub(super) fn said() -> String {
     fs::read_to_string("/run/dhcp.log").unwrap_or_default()
 }
 
-/// Waits for something.
+/// Waits until `look` returns a value.
 #[track_caller]
 pub(super) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Routing of an address that a lease replaces, where plugins behind it have arranged it.
+//! Rules and routes of plugins behind `dhcp`, when a lease gets another address.
 
 use super::lost::SHORT;
 use super::{Server, address, daemon, lan, said, until};
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use std::rc::Rc;
 
 const ROUTER: &str = "--dhcp-option=option:router,10.3.0.254";
-/// The next server's addresses and its router, an address of the machine behind `lan`.
+/// Address range and router of the next server, on the machine behind `lan`.
 const NEXT: (&str, &str) = (
     "10.9.0.10,10.9.0.99,255.255.255.0,2m",
     "--dhcp-option=option:router,10.9.0.254",
@@ -20,7 +20,7 @@ fn call(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     host.call("braid", pod, conf)
 }
 
-/// Has the lease refused by a server with another network, and waits for the address that it gives.
+/// Makes a server of another network refuse the lease. Waits for the address that it assigns.
 #[track_caller]
 fn move_to_another_net(far: &Rc<Ns>, pod: &Ns, server: Server) -> (Server, String) {
     drop(server);
@@ -33,7 +33,7 @@ fn move_to_another_net(far: &Rc<Ns>, pod: &Ns, server: Server) -> (Server, Strin
     (server, new.trim_end_matches("/24").to_owned())
 }
 
-/// Source and table of each rule that is not the kernel's.
+/// Returns source and table of each rule that is not the kernel's.
 fn rules(pod: &Ns) -> Vec<String> {
     let own = |rule: &Value| rule["src"] != "all";
     let text = |rule: Value| format!("{} {}", rule["src"], rule["table"]).replace('"', "");
@@ -44,7 +44,7 @@ fn rules(pod: &Ns) -> Vec<String> {
         .collect()
 }
 
-/// The IPv4 routes of a table, in order: destination, gateway, source.
+/// Returns the IPv4 routes of a table, sorted: destination, gateway, source.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let shown = pod
         .try_run(&format!("ip -4 -j route show table {table}"))
@@ -62,7 +62,7 @@ fn table(pod: &Ns, table: &str) -> Vec<String> {
 }
 
 #[test]
-fn rule_and_table_of_sbr_follow_to_the_next_address() {
+fn rule_and_table_of_sbr_follow_the_next_address() {
     needs!(Dnsmasq);
     for (keys, main, own) in [
         (json!({}), &[][..], "100"),
@@ -139,7 +139,7 @@ fn routes_of_the_next_address_are_in_the_table_of_the_vrf() {
 }
 
 #[test]
-fn the_daemon_that_follows_knows_the_table_of_a_lost_address() {
+fn a_restarted_daemon_knows_the_table_of_a_lost_address() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);

@@ -1,4 +1,4 @@
-//! The types whose links reach a server, and those whose links do not.
+//! Types with links that reach a DHCP server, and types that are refused.
 
 use super::{Server, address, daemon, lan};
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
@@ -14,7 +14,7 @@ fn dhcp(kind: &str, keys: &Value) -> Value {
     conf
 }
 
-/// A macvlan of `lan`, and a plugin behind it.
+/// Returns a list of a macvlan of `lan` and a plugin behind it.
 fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     let plugins = json!([dhcp("macvlan", &json!({"master": "lan"})), behind]);
     host.call(
@@ -24,9 +24,10 @@ fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     )
 }
 
-/// ADD, traffic, CHECK, DEL and DEL again: the server knows of the lease, and of its end.
+/// Asserts that ADD, traffic, CHECK and repeated DEL work, and that the server sees the lease and
+/// its release.
 #[track_caller]
-fn assert_comes_and_goes(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
+fn assert_leases_and_releases(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
     let result = call.add().result();
     server.await_address(&address(&result));
     assert_eq!(pod.addrs("eth0"), [format!("{}/16", address(&result))]);
@@ -40,7 +41,7 @@ fn assert_comes_and_goes(host: &Sandbox, pod: &Ns, call: &Call, server: &Server)
 }
 
 #[test]
-fn a_device_of_the_host_gives_its_address_back_before_it_leaves() {
+fn a_host_device_releases_its_address_before_it_is_returned() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -55,12 +56,12 @@ fn a_device_of_the_host_gives_its_address_back_before_it_leaves() {
         dhcp("host-device", &json!({"device": "lan"})),
     );
     for _ in 0..2 {
-        assert_comes_and_goes(&host, &pod, &call, &server);
+        assert_leases_and_releases(&host, &pod, &call, &server);
         assert_eq!(host.the_link("lan")["address"], device);
     }
     let list = json!([dhcp("host-device", &json!({"device": "lan"})), {"type": "tuning", "mtu": 1400}, {"type": "sbr"}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": list});
-    assert_comes_and_goes(&host, &pod, &host.call("braid", &pod, list), &server);
+    assert_leases_and_releases(&host, &pod, &host.call("braid", &pod, list), &server);
     assert_eq!(host.the_link("lan")["mtu"], 1500);
 }
 
@@ -81,11 +82,11 @@ fn a_vlan_gets_its_address_from_the_server_of_the_vlan() {
         &pod,
         dhcp("vlan", &json!({"master": "lan", "vlanId": 5})),
     );
-    assert_comes_and_goes(&host, &pod, &call, &server);
+    assert_leases_and_releases(&host, &pod, &call, &server);
 }
 
 #[test]
-fn an_ipvlan_gets_an_address_where_servers_broadcast_their_answers() {
+fn an_ipvlan_gets_an_address_by_broadcast_answers() {
     needs!(Dnsmasq, Ipvlan);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -93,11 +94,11 @@ fn an_ipvlan_gets_an_address_where_servers_broadcast_their_answers() {
     let _daemon = daemon(&host, &["-broadcast"]);
     let pod = host.pod("a");
     let call = host.call("ipvlan", &pod, dhcp("ipvlan", &json!({"master": "lan"})));
-    assert_comes_and_goes(&host, &pod, &call, &server);
+    assert_leases_and_releases(&host, &pod, &call, &server);
 }
 
 #[test]
-fn a_netkit_of_a_bridge_reaches_a_server_as_a_veth_does() {
+fn a_netkit_on_a_bridge_reaches_a_server() {
     needs!(Dnsmasq, Netkit);
     let host = Sandbox::new();
     host.run("ip link add br0 type bridge");
@@ -111,11 +112,11 @@ fn a_netkit_of_a_bridge_reaches_a_server_as_a_veth_does() {
         &pod,
         dhcp("bridge", &json!({"bridge": "br0", "device": "netkit"})),
     );
-    assert_comes_and_goes(&host, &pod, &call, &server);
+    assert_leases_and_releases(&host, &pod, &call, &server);
 }
 
 #[test]
-fn sbr_has_a_table_for_an_address_that_came_through_the_link() {
+fn sbr_creates_a_table_for_a_leased_address() {
     needs!(Dnsmasq);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -136,11 +137,11 @@ fn sbr_has_a_table_for_an_address_that_came_through_the_link() {
     );
     call.del().ok();
     server.await_free();
-    assert_comes_and_goes(&host, &pod, &call, &server);
+    assert_leases_and_releases(&host, &pod, &call, &server);
 }
 
 #[test]
-fn a_lease_is_prolonged_through_a_link_in_a_vrf() {
+fn a_lease_is_renewed_through_a_link_in_a_vrf() {
     needs!(Dnsmasq, Vrf);
     let host = Sandbox::new();
     let far = lan(&host);
@@ -150,15 +151,15 @@ fn a_lease_is_prolonged_through_a_link_in_a_vrf() {
     let call = macvlan_and(&host, &pod, &json!({"type": "vrf", "vrfname": "blue"}));
     let result = call.add().result();
     assert_eq!(pod.the_link("eth0")["master"], "blue");
-    server.await_prolonged();
+    server.await_renewed();
     call.check(&result).ok();
     call.del().ok();
     server.await_free();
-    assert_comes_and_goes(&host, &pod, &call, &server);
+    assert_leases_and_releases(&host, &pod, &call, &server);
 }
 
 #[test]
-fn a_type_whose_link_reaches_no_server_is_refused() {
+fn types_without_a_path_to_a_server_are_refused() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let before = host.state();

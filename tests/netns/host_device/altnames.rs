@@ -1,9 +1,9 @@
-//! Alternative names that are in the way of a device's name, here or there.
+//! Alternative names that conflict with a device's name, in the container or on the host.
 
 use super::identity::attach;
 use braid_tests::{Ns, Sandbox, Value, json};
 
-/// A host with a device `nica`.
+/// Creates a host with a device `nica`.
 fn host() -> Sandbox {
     let host = Sandbox::new();
     host.run("ip tuntap add nica mode tap");
@@ -18,7 +18,7 @@ fn alt_names(host: &Sandbox) -> Value {
     host.the_link("nica")["altnames"].clone()
 }
 
-/// Moves `net1` to the host, as a call does that is killed behind that.
+/// Moves `net1` to the host, like a call that is killed after that step.
 fn move_by_hand(pod: &Ns, more: &str) {
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
     pod.run(&format!(
@@ -27,7 +27,7 @@ fn move_by_hand(pod: &Ns, more: &str) {
 }
 
 #[test]
-fn a_device_whose_name_is_its_alternative_name_in_the_container_comes_back() {
+fn a_device_returns_although_its_name_became_its_alternative_name() {
     for is_moved in [false, true] {
         let host = host();
         let pod = host.pod("a");
@@ -51,7 +51,7 @@ fn a_device_whose_name_is_its_alternative_name_in_the_container_comes_back() {
 }
 
 #[test]
-fn gc_and_a_lost_record_deal_with_alternative_names_as_well() {
+fn gc_and_del_without_a_record_handle_alternative_names() {
     for is_gc in [false, true] {
         let host = host();
         let pod = host.pod("a");
@@ -73,7 +73,7 @@ fn gc_and_a_lost_record_deal_with_alternative_names_as_well() {
 }
 
 #[test]
-fn an_alternative_name_may_be_that_of_the_interface_and_comes_back() {
+fn an_alternative_name_equal_to_the_interface_name_is_restored() {
     let host = host();
     host.run("ip link set nica alias of.the.host");
     for name in ["storage", "net1"] {
@@ -89,7 +89,7 @@ fn an_alternative_name_may_be_that_of_the_interface_and_comes_back() {
     before.assert_same(&host.state().without_marks());
     host.assert_nothing_left();
 
-    // A call that is killed before the name is given again.
+    // A call that is killed before it restores the name.
     call.add().result();
     move_by_hand(&pod, "name nica alias of.the.host");
     assert_eq!(alt_names(&host), json!(["storage"]));
@@ -107,7 +107,7 @@ fn an_alternative_name_may_be_that_of_the_interface_and_comes_back() {
 }
 
 #[test]
-fn add_names_the_containers_link_that_has_an_alternative_name_of_the_device() {
+fn add_names_the_container_link_with_an_alternative_name_of_the_device() {
     for (taken, words) in [
         (
             "storage",
@@ -142,7 +142,7 @@ fn add_names_the_containers_link_that_has_an_alternative_name_of_the_device() {
 }
 
 #[test]
-fn del_names_the_hosts_link_that_has_a_name_of_the_device_and_succeeds_without_it() {
+fn del_names_the_host_link_with_a_name_of_the_device() {
     for (command, words) in [
         (
             "add storage type bridge",
@@ -185,7 +185,7 @@ fn del_names_the_hosts_link_that_has_a_name_of_the_device_and_succeeds_without_i
 }
 
 #[test]
-fn the_container_can_not_keep_the_device_by_the_name_of_another_link_of_the_host() {
+fn an_alternative_name_of_another_host_link_does_not_block_del() {
     let host = host();
     host.run("ip link add uplink type bridge");
     let pod = host.pod("a");

@@ -1,4 +1,4 @@
-//! Devices that come back as themselves, whatever the container did with their names.
+//! Devices that return under their own names, although the container renamed them.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -6,7 +6,7 @@ use braid_tests::{Call, Ns, Sandbox, Value, json};
 const DEVICES: [&str; 2] = ["nic0", "nic1"];
 const LONG: &str = "enp129s0f0np0-of-the-storage-network";
 
-/// A host with two devices, both up.
+/// Creates two devices on the host, both up.
 fn devices(host: &Sandbox) -> Vec<Value> {
     for name in DEVICES {
         host.run(&format!(
@@ -16,7 +16,7 @@ fn devices(host: &Sandbox) -> Vec<Value> {
     DEVICES.map(|name| host.the_link(name)).to_vec()
 }
 
-/// A call that gives a device to the container as `ifname`.
+/// Returns a call that moves a device to the container as `ifname`.
 pub(super) fn attach(host: &Sandbox, pod: &Ns, device: &str, ifname: &'static str) -> Call {
     let mut conf = conf::host_device();
     (conf["device"], conf["ipam"]) = (json!(device), json!({}));
@@ -38,7 +38,7 @@ fn assert_back(host: &Sandbox, before: &[Value]) {
     }
 }
 
-/// Exchanges the names and the aliases of two links.
+/// Swaps the names and the aliases of two links.
 fn exchange(pod: &Ns, [one, other]: [&str; 2]) {
     let alias = |link: &str| {
         pod.the_link(link)["ifalias"]
@@ -63,7 +63,7 @@ fn exchange(pod: &Ns, [one, other]: [&str; 2]) {
 }
 
 #[test]
-fn devices_that_exchange_names_in_the_container_come_back_as_themselves() {
+fn devices_with_swapped_names_return_under_their_own_names() {
     for is_reversed in [false, true] {
         let host = Sandbox::new();
         let before = devices(&host);
@@ -89,7 +89,7 @@ fn devices_that_exchange_names_in_the_container_come_back_as_themselves() {
 }
 
 #[test]
-fn a_device_whose_index_the_container_has_is_known_by_its_new_one() {
+fn a_device_with_a_new_index_in_the_container_is_found_by_it() {
     let host = Sandbox::new();
     let before = devices(&host);
     let pod = host.pod("a");
@@ -108,7 +108,7 @@ fn a_device_whose_index_the_container_has_is_known_by_its_new_one() {
 }
 
 #[test]
-fn a_link_that_took_the_name_of_a_device_stays() {
+fn another_link_with_the_name_of_the_device_stays_in_the_container() {
     let host = Sandbox::new();
     let before = devices(&host);
     let pod = host.pod("a");
@@ -129,7 +129,7 @@ fn a_link_that_took_the_name_of_a_device_stays() {
 }
 
 #[test]
-fn a_device_is_found_by_any_of_its_names_and_comes_back_with_all() {
+fn a_device_is_found_by_any_name_and_returns_with_all_names() {
     let host = Sandbox::new();
     devices(&host);
     for name in ["storage", LONG] {
@@ -147,7 +147,7 @@ fn a_device_is_found_by_any_of_its_names_and_comes_back_with_all() {
             assert_back(&host, &before);
         }
         host.assert_nothing_left();
-        // From names alone, as after a lost record.
+        // From names alone, as if the record were lost.
         call.add().result();
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
         call.del().ok();
@@ -158,7 +158,7 @@ fn a_device_is_found_by_any_of_its_names_and_comes_back_with_all() {
 }
 
 #[test]
-fn del_fails_while_a_device_is_in_a_namespace_of_the_containers_own() {
+fn del_fails_while_a_device_is_in_a_nested_namespace() {
     for has_other in [false, true] {
         let host = Sandbox::new();
         let before = devices(&host);
@@ -185,7 +185,7 @@ fn del_fails_while_a_device_is_in_a_namespace_of_the_containers_own() {
 }
 
 #[test]
-fn del_tells_of_a_device_that_it_finds_nowhere() {
+fn del_reports_a_device_that_cannot_be_found() {
     for gone in ["link", "namespace"] {
         let host = Sandbox::new();
         devices(&host);

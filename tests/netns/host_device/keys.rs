@@ -1,4 +1,4 @@
-//! How the device is found, and what is refused.
+//! Keys that select the device, and refused values.
 
 use super::{assert_back, attach, device};
 use crate::conf;
@@ -6,8 +6,7 @@ use braid_tests::{Sandbox, json};
 use std::fs;
 use std::path::Path;
 
-/// A machine whose buses have these devices; `dev0` is the link of each, and its driver's name
-/// comes with it.
+/// Fakes `/sys/bus` with these devices: path, path of the link `dev0` below it, and driver.
 fn buses(devices: &[(&str, &str, &str)]) {
     let none: Option<&str> = None;
     nix::mount::mount(
@@ -40,7 +39,7 @@ fn every_key_finds_the_device() {
         json!({"pciBusID": "0000:04:00.0"}),
         json!({"runtimeConfig": {"deviceID": "0000:03:00.1"}}),
         json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
-        // The first that is set counts, and the runtime's before the configuration's.
+        // The first key that is set counts, and the runtime's precedes the configuration's.
         json!({"device": "dev0", "hwaddr": "c2:00:00:00:00:09"}),
         json!({"pciBusID": "0000:05:00.0", "runtimeConfig": {"deviceID": "0000:03:00.1"}}),
         json!({"pciBusID": "0000:05:00.0", "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
@@ -81,7 +80,7 @@ fn every_key_finds_the_device() {
 }
 
 #[test]
-fn a_device_that_a_program_drives_is_left_alone_and_has_its_addresses() {
+fn a_device_with_a_userspace_driver_is_not_moved_and_gets_addresses() {
     let host = Sandbox::new();
     buses(&[("pci/devices/0000:03:00.1", "net/dev0", "vfio-pci")]);
     device(&host);
@@ -122,7 +121,7 @@ fn a_device_that_a_program_drives_is_left_alone_and_has_its_addresses() {
 }
 
 #[test]
-fn what_can_not_work_is_refused_before_anything_changes() {
+fn an_invalid_device_is_refused_before_any_change() {
     let host = Sandbox::new();
     buses(&[]);
     device(&host);

@@ -1,4 +1,4 @@
-//! `host-device`: a link of the host that a container has for a while.
+//! `host-device`: a host link that is moved to a container until DEL.
 
 mod altnames;
 mod identity;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
-/// A host link `dev0` with a machine at its other end, 10.8.0.1.
+/// Creates a host link `dev0` with a machine at its other end, 10.8.0.1.
 fn device(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("dev0", "192.0.2.9/32", "10.8.0.1/24");
     host.run("ip addr flush dev dev0");
@@ -21,7 +21,7 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
     host.call("host-device", pod, conf::host_device())
 }
 
-/// Fails unless the device is on the host as it was: under its name, up, without an alias.
+/// Asserts that the device is back on the host: same name, up, with its old attributes.
 #[track_caller]
 fn assert_back(host: &Sandbox, before: &Value) {
     let now = host.the_link("dev0");
@@ -35,7 +35,7 @@ fn assert_back(host: &Sandbox, before: &Value) {
 }
 
 #[test]
-fn the_container_has_the_device_and_gives_it_back_as_it_was() {
+fn a_device_is_moved_to_the_container_and_returned_unchanged() {
     let host = Sandbox::new();
     let far = device(&host);
     let before = host.the_link("dev0");
@@ -66,7 +66,7 @@ fn the_container_has_the_device_and_gives_it_back_as_it_was() {
 }
 
 #[test]
-fn without_an_ipam_it_is_layer_2_alone() {
+fn a_device_without_an_ipam_has_no_addresses() {
     let host = Sandbox::new();
     let far = device(&host);
     let before = host.the_link("dev0");
@@ -83,7 +83,7 @@ fn without_an_ipam_it_is_layer_2_alone() {
 }
 
 #[test]
-fn an_add_that_fails_gives_the_device_back_as_it_was() {
+fn a_failed_add_returns_the_device_unchanged() {
     let host = Sandbox::new();
     device(&host);
     let pod = host.pod("a");
@@ -99,7 +99,7 @@ fn an_add_that_fails_gives_the_device_back_as_it_was() {
 }
 
 #[test]
-fn del_fails_while_another_link_has_the_name_and_leaves_the_container_as_it_is() {
+fn del_fails_while_another_link_has_the_name_and_changes_nothing() {
     let host = Sandbox::new();
     let far = device(&host);
     let before = host.the_link("dev0");
@@ -126,7 +126,7 @@ fn del_fails_while_another_link_has_the_name_and_leaves_the_container_as_it_is()
 }
 
 #[test]
-fn the_container_may_have_a_link_of_the_devices_name() {
+fn the_container_may_have_a_link_with_the_name_of_the_device() {
     let host = Sandbox::new();
     device(&host);
     let before = host.the_link("dev0");
@@ -142,7 +142,7 @@ fn the_container_may_have_a_link_of_the_devices_name() {
 }
 
 #[test]
-fn the_host_may_have_a_link_of_the_interfaces_name() {
+fn the_host_may_have_a_link_with_the_interface_name() {
     let host = Sandbox::new();
     device(&host);
     host.run("ip link add eth0 type veth peer name other");
@@ -157,7 +157,7 @@ fn the_host_may_have_a_link_of_the_interfaces_name() {
 }
 
 #[test]
-fn whatever_the_container_does_to_it_the_device_comes_back() {
+fn a_device_changed_by_the_container_returns_to_the_host() {
     for commands in [
         &["ip link set eth0 alias other"][..],
         &["ip link set eth0 address c2:00:00:00:00:99"],
@@ -195,7 +195,7 @@ fn whatever_the_container_does_to_it_the_device_comes_back() {
 }
 
 #[test]
-fn without_a_record_its_alias_or_the_configuration_tells_its_name() {
+fn without_a_record_alias_or_configuration_give_the_name() {
     for is_told in [true, false] {
         let host = Sandbox::new();
         device(&host);
@@ -218,14 +218,15 @@ fn without_a_record_its_alias_or_the_configuration_tells_its_name() {
 }
 
 #[test]
-fn a_namespace_that_ends_first_does_not_keep_the_device_from_its_name() {
+fn a_device_gets_its_name_back_after_its_namespace_ended() {
     let host = Sandbox::new();
     device(&host);
     let before = host.the_link("dev0");
     let pod = host.pod("a");
     let call = attach(&host, &pod);
     let result = call.add().result();
-    // As the kernel does with hardware, which it does not end.
+    // When a namespace ends, the kernel moves hardware to the host in this way, and does not delete
+    // it.
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
     pod.run(&format!(
         "ip link set eth0 netns /proc/{process}/task/{thread}/ns/net name dev7"
@@ -273,7 +274,7 @@ fn del_needs_no_device() {
 }
 
 #[test]
-fn state_alias_and_what_later_plugins_changed_come_back() {
+fn state_alias_and_attributes_changed_by_later_plugins_are_restored() {
     let host = Sandbox::new();
     device(&host);
     host.run("ip link set dev0 alias of.the.host");
@@ -307,7 +308,7 @@ fn state_alias_and_what_later_plugins_changed_come_back() {
 }
 
 #[test]
-fn each_implementation_gives_back_what_the_other_took() {
+fn each_implementation_returns_the_device_of_the_other() {
     needs!(Reference);
     for braid_adds in [true, false] {
         let host = Sandbox::new();
@@ -332,7 +333,7 @@ fn each_implementation_gives_back_what_the_other_took() {
 }
 
 #[test]
-fn check_tells_what_is_not_as_it_was() {
+fn check_reports_changes_of_the_device() {
     for (command, word) in [
         ("ip addr del 10.8.0.2/24 dev eth0", "10.8.0.2/24"),
         (
@@ -353,7 +354,7 @@ fn check_tells_what_is_not_as_it_was() {
 }
 
 #[test]
-fn gc_gives_back_the_devices_of_containers_that_nobody_lists() {
+fn gc_returns_the_devices_of_unlisted_containers() {
     let host = Sandbox::new();
     device(&host);
     let before = host.the_link("dev0");
@@ -368,7 +369,7 @@ fn gc_gives_back_the_devices_of_containers_that_nobody_lists() {
 }
 
 #[test]
-fn status_is_no_worse_while_a_container_has_the_device() {
+fn status_succeeds_while_a_container_has_the_device() {
     let host = Sandbox::new();
     device(&host);
     let pod = host.pod("a");
@@ -397,7 +398,7 @@ fn ipv6_addresses_are_ready_when_add_returns() {
 }
 
 #[test]
-fn a_port_of_the_host_leads_to_a_container_behind_the_devices_other_end() {
+fn a_host_port_reaches_a_container_behind_the_peer_of_the_device() {
     let host = Sandbox::new();
     let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     host.run("ip link add dev0 type veth peer name far0");

@@ -1,13 +1,13 @@
-//! Keys that the reference plugin knows for iptables or nft: what they mean here, and whom
-//! conditions let through.
+//! Keys of the reference `portmap` for iptables and nft: their meaning in braid, and the clients
+//! that conditions allow.
 
 use super::{PINS, at_address, mapped, network, network_by, outside, reaches, tcp};
 use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::path::Path;
 use std::rc::Rc;
 
-/// The conditions of `family`, and whether the world outside (192.0.2.2) and a second one
-/// (198.51.100.2) meet them.
+/// The conditions of `family`, and if a client outside (192.0.2.2) and a second one (198.51.100.2)
+/// meet them.
 type Case = (&'static str, Value, [bool; 2]);
 
 fn with(keys: &[(&str, Value)]) -> Value {
@@ -26,7 +26,7 @@ fn two_worlds(host: &Sandbox) -> [Rc<Ns>; 2] {
 }
 
 #[test]
-fn keys_of_the_reference_stop_no_container_without_a_port() {
+fn keys_of_the_reference_are_accepted_without_a_port() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let keys = [
@@ -51,7 +51,7 @@ fn keys_of_the_reference_stop_no_container_without_a_port() {
 }
 
 #[test]
-fn for_a_port_they_mean_nf_tables_or_are_refused() {
+fn with_a_port_keys_of_the_reference_select_nf_tables_or_are_refused() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -90,7 +90,7 @@ fn for_a_port_they_mean_nf_tables_or_are_refused() {
 }
 
 #[test]
-fn who_meets_the_conditions_is_led() {
+fn only_clients_that_meet_the_conditions_are_forwarded() {
     let cases: [Case; 14] = [
         ("V4", json!(["-s", "192.0.2.0/24"]), [true, false]),
         ("V4", json!(["!", "-s", "192.0.2.0/24"]), [false, true]),
@@ -162,7 +162,7 @@ fn who_meets_the_conditions_is_led() {
 }
 
 #[test]
-fn conditions_of_one_family_are_none_of_the_other() {
+fn conditions_of_one_family_do_not_apply_to_the_other() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -180,7 +180,7 @@ fn conditions_of_one_family_are_none_of_the_other() {
 }
 
 #[test]
-fn a_port_with_conditions_goes_before_one_without_and_behind_one_of_an_address() {
+fn a_port_with_conditions_ranks_between_one_address_and_any_client() {
     let host = Sandbox::new();
     let [world, second] = two_worlds(&host);
     second.run("ip route replace default via 198.51.100.1");
@@ -201,9 +201,12 @@ fn a_port_with_conditions_goes_before_one_without_and_behind_one_of_an_address()
     }
     assert!(
         reaches(&world, "192.0.2.1:8080", &a),
-        "who meets no conditions"
+        "a client that does not meet the conditions"
     );
-    assert!(reaches(&second, "192.0.2.1:8080", &b), "who meets them");
+    assert!(
+        reaches(&second, "192.0.2.1:8080", &b),
+        "a client that meets them"
+    );
     assert!(
         reaches(&second, "198.51.100.1:8080", &c),
         "a port of one address"
@@ -219,7 +222,7 @@ fn a_port_with_conditions_goes_before_one_without_and_behind_one_of_an_address()
 }
 
 #[test]
-fn a_port_with_conditions_has_an_owner() {
+fn a_port_with_conditions_is_deleted_by_its_owner() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -247,7 +250,7 @@ fn a_port_with_conditions_has_an_owner() {
 }
 
 #[test]
-fn check_misses_and_the_next_call_repairs_a_port_with_conditions() {
+fn check_reports_and_the_next_call_restores_a_port_with_conditions() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -282,7 +285,7 @@ fn check_misses_and_the_next_call_repairs_a_port_with_conditions() {
 }
 
 #[test]
-fn with_conditions_ebpf_leaves_the_container_to_nf_tables() {
+fn with_conditions_nf_tables_replaces_ebpf() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");

@@ -1,5 +1,4 @@
-//! `portmap`, beyond a question and its answer: large datagrams, errors on the way, and flows that
-//! look alike.
+//! `portmap` beyond one request and its answer: large datagrams, ICMP errors, and similar flows.
 
 use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, tcp};
 use braid_tests::arriving::{PATIENCE, assert_rate};
@@ -10,14 +9,15 @@ use std::time::Duration;
 
 const BACKENDS: [&str; 2] = ["nftables", "ebpf"];
 
-/// Only eBPF leads what comes in from elsewhere, if it leads anything.
-fn leave_it_to(host: &Sandbox, backend: &str) {
+/// Disables the nf_tables redirect of incoming packets for the eBPF backend, so that only eBPF can
+/// redirect them.
+fn use_only(host: &Sandbox, backend: &str) {
     if backend == "ebpf" {
         host.run("nft flush chain inet braid hostport-in");
     }
 }
 
-/// A client of UDP in `ns`, and where it was told to send.
+/// Returns a UDP socket in `ns`, connected to `to`.
 fn client(ns: &Ns, to: &str) -> UdpSocket {
     let any = if to.starts_with('[') {
         "[::]:0"
@@ -48,7 +48,7 @@ fn datagrams_larger_than_the_link_pass_both_ways() {
             &json!(BOTH.map(mapping)),
         );
         let result = call.add().result();
-        leave_it_to(&host, backend);
+        use_only(&host, backend);
         let service = pod.enter(|| UdpSocket::bind(("::", SERVICE))).unwrap();
         service.set_read_timeout(Some(PATIENCE)).unwrap();
         let clients: [(&str, &Ns); 3] = [
@@ -61,7 +61,7 @@ fn datagrams_larger_than_the_link_pass_both_ways() {
             .flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
         {
             let socket = client(ns, at);
-            // A small one first and last: all are of one flow.
+            // A small one first and last. All belong to one flow.
             for len in [10, 4000, 60_000, 10] {
                 let what = format!("{plugin}, {backend}: {len} bytes, {who} to {at}");
                 let sent: Vec<u8> = (0..len)
@@ -87,7 +87,7 @@ fn datagrams_larger_than_the_link_pass_both_ways() {
 }
 
 #[test]
-fn a_client_hears_that_nobody_listens() {
+fn a_client_gets_connection_refused_if_the_container_does_not_listen() {
     for (plugin, backend) in ["bridge", "ptp"]
         .into_iter()
         .flat_map(|plugin| BACKENDS.map(|backend| (plugin, backend)))
@@ -107,7 +107,7 @@ fn a_client_hears_that_nobody_listens() {
             &json!(BOTH.map(mapping)),
         );
         let result = call.add().result();
-        leave_it_to(&host, backend);
+        use_only(&host, backend);
         let clients: [(&str, &Ns); 3] = [
             ("outside", &outside),
             ("sibling", &sibling),
@@ -132,7 +132,7 @@ fn a_client_hears_that_nobody_listens() {
 }
 
 #[test]
-fn a_container_learns_the_mtu_of_the_way_to_a_client() {
+fn a_container_learns_the_path_mtu_to_a_client() {
     const LEN: usize = 300_000;
     for (plugin, backend) in ["bridge", "ptp"]
         .into_iter()
@@ -153,7 +153,7 @@ fn a_container_learns_the_mtu_of_the_way_to_a_client() {
             ns.run(&format!("ip addr add {v6} dev far nodad"));
             ns.run("ip link set far up");
         }
-        // The far end does not know of it, and so says nothing of it in its handshake.
+        // The far end does not know this MTU, so its handshake does not announce it.
         router.run("ip link set far mtu 1300");
         for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
             router.set_sysctl(key, "1");
@@ -174,7 +174,7 @@ fn a_container_learns_the_mtu_of_the_way_to_a_client() {
             &json!(BOTH.map(mapping)),
         );
         let result = call.add().result();
-        leave_it_to(&host, backend);
+        use_only(&host, backend);
         let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
         for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
             let mut client = far
@@ -197,7 +197,7 @@ fn a_container_learns_the_mtu_of_the_way_to_a_client() {
 }
 
 #[test]
-fn who_speaks_to_the_container_itself_hears_the_container() {
+fn a_client_of_the_container_address_gets_answers_from_that_address() {
     let host = Sandbox::new();
     let outside = outside(&host);
     outside.run("ip route add 10.1.0.0/24 via 192.0.2.1");
@@ -229,7 +229,7 @@ fn who_speaks_to_the_container_itself_hears_the_container() {
 }
 
 #[test]
-fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
+fn isolated_neighbours_on_a_bridge_reach_a_port() {
     for backend in BACKENDS {
         let host = Sandbox::new();
         bridge_nf(&host, false);
@@ -264,7 +264,7 @@ fn neighbours_that_the_bridge_keeps_apart_reach_a_port() {
 }
 
 #[test]
-fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
+fn an_isolated_container_is_unreachable_for_neighbours() {
     for (backend, policy) in BACKENDS
         .into_iter()
         .flat_map(|backend| [(backend, "open"), (backend, "isolated")])
@@ -308,21 +308,21 @@ fn a_container_that_a_policy_isolates_is_reached_by_no_neighbour() {
     }
 }
 
-/// How many packets the bridge has sent by its own interface, and how many have come in by it.
+/// Returns the number of packets that the bridge interface has sent and received.
 fn passed(host: &Sandbox, bridge: &str) -> [u64; 2] {
     let shown = host.json(&format!("ip -j -s link show {bridge}"));
     ["tx", "rx"].map(|way| shown[0]["stats64"][way]["packets"].as_u64().unwrap())
 }
 
 #[test]
-fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
+fn with_ebpf_packets_and_answers_bypass_the_bridge_interface() {
     const QUESTIONS: u64 = 100;
     for backend in BACKENDS {
         for (is_first, sees_bridged) in [(true, false), (true, true), (false, false)] {
             let host = Sandbox::new();
             let outside = outside(&host);
             bridge_nf(&host, sees_bridged);
-            // The bridge is there before or since the first port of the node.
+            // The bridge is created before or after the first port of the node.
             if !is_first {
                 let ptp = host.pod("p");
                 let mapping =
@@ -340,7 +340,7 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
             )
             .add()
             .result();
-            leave_it_to(&host, backend);
+            use_only(&host, backend);
             let _service = Service::start(&pod, Transport::Tcp, SERVICE);
             for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
                 outside.ask(Transport::Tcp, at).unwrap();
@@ -349,7 +349,7 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
                     outside.ask(Transport::Tcp, at).unwrap();
                 }
                 for (before, after) in before.into_iter().zip(passed(&host, "br1")) {
-                    // By a bridge, each question is a handshake, a question and an end.
+                    // Through the bridge, each request is a handshake, a request and a FIN.
                     let passed = after - before;
                     let is_straight = passed < QUESTIONS / 10;
                     assert!(
@@ -367,11 +367,11 @@ fn by_ebpf_a_clients_packets_and_their_answers_pass_the_bridge_by() {
 }
 
 #[test]
-fn answers_from_a_port_of_the_host_are_held_to_the_containers_limit() {
+fn answers_from_a_host_port_are_limited_like_the_container() {
     const RATE: f64 = 20_000_000.0;
     let limits = json!({"type": "bandwidth", "egressRate": 20_000_000, "egressBurst": 200_000});
     for backend in BACKENDS {
-        // The limit comes with the port, or after it.
+        // The limit is set by the call that creates the port, or later.
         for with_it in [true, false] {
             let host = Sandbox::new();
             let outside = outside(&host);
@@ -405,7 +405,7 @@ fn answers_from_a_port_of_the_host_are_held_to_the_containers_limit() {
 }
 
 #[test]
-fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
+fn a_container_may_answer_through_another_gateway_on_the_bridge() {
     for backend in BACKENDS {
         let host = Sandbox::new();
         bridge_nf(&host, false);
@@ -437,7 +437,7 @@ fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
         ] {
             gateway.run(&format!("sysctl -qw {key}"));
         }
-        leave_it_to(&host, backend);
+        use_only(&host, backend);
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
         let forwarded = || {
             gateway.list("ip -j -s link show eth0")[0]["stats64"]["tx"]["packets"]
@@ -466,7 +466,7 @@ fn a_container_may_answer_by_a_gateway_beside_the_bridge() {
 }
 
 #[test]
-fn everybody_outside_reaches_a_port_in_a_vlan_of_the_bridge() {
+fn clients_outside_reach_a_port_in_a_vlan_of_the_bridge() {
     needs!(VlanFiltering);
     for backend in BACKENDS {
         let host = Sandbox::new();
@@ -476,7 +476,7 @@ fn everybody_outside_reaches_a_port_in_a_vlan_of_the_bridge() {
         let pod = host.pod("a");
         let call = mapped(&host, &pod, network, &json!(BOTH.map(mapping)));
         let result = call.add().result();
-        leave_it_to(&host, backend);
+        use_only(&host, backend);
         for transport in BOTH {
             let _service = Service::start(&pod, transport, SERVICE);
             for (at, client) in [
@@ -494,7 +494,7 @@ fn everybody_outside_reaches_a_port_in_a_vlan_of_the_bridge() {
 }
 
 #[test]
-fn many_connections_at_once_and_much_data_pass() {
+fn many_parallel_connections_transfer_much_data() {
     const CLIENTS: usize = 50;
     const LEN: usize = 1_000_000;
     for plugin in ["bridge", "ptp"] {
@@ -508,7 +508,7 @@ fn many_connections_at_once_and_much_data_pass() {
             &json!(BOTH.map(mapping)),
         );
         let result = call.add().result();
-        leave_it_to(&host, "ebpf");
+        use_only(&host, "ebpf");
         let listener = pod.enter(|| TcpListener::bind(("::", SERVICE))).unwrap();
         for (ns, at) in [
             (&outside, "192.0.2.1:8080"),

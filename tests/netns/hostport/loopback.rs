@@ -1,5 +1,5 @@
-//! `portmap` at `[::1]`, where sockets of the host are led by eBPF at the root of cgroup2: which
-//! are, what they see of it, and what is there as long as one port is.
+//! `portmap` at `[::1]`, for sockets of the host. eBPF programs at the root of cgroup2 redirect
+//! them while at least one port exists.
 
 use super::{
     BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp,
@@ -13,16 +13,16 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(super) const AT: &str = "[::1]:8080";
-/// What the container takes the host for.
+/// Address of the host as the container sees it.
 const GATEWAY: &str = "fd00:1::1";
-/// Where the programs hang.
+/// Attach types of the programs.
 const PLACES: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
 
 fn both() -> Value {
     json!(BOTH.map(mapping))
 }
 
-/// The pin of the link of a program.
+/// Returns the pin of the link of a program.
 fn pin_of(place: &str) -> String {
     let pins = state::tree(Path::new(PINS)).into_keys();
     let is_it = |path: &String| {
@@ -39,8 +39,8 @@ fn is_of(name: &str, place: &str) -> bool {
     name.starts_with(&format!("lo_{place}_"))
 }
 
-/// Ids of the programs that lead this host's sockets, by their pins; none where nothing could judge
-/// them.
+/// Returns the ids of the programs that redirect this host's sockets, by their pins, or nothing
+/// without `bpftool`.
 pub(super) fn programs(host: &Ns) -> Vec<u64> {
     if Feature::Bpftool.missing().is_some() {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn programs(host: &Ns) -> Vec<u64> {
         .collect()
 }
 
-/// Which of these programs run at the root of cgroup2.
+/// Filters `programs` for the ones that run at the root of cgroup2.
 pub(super) fn at_the_root(host: &Ns, programs: &[u64]) -> Vec<u64> {
     if programs.is_empty() {
         return Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn at_the_root(host: &Ns, programs: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn a_socket_sees_the_address_that_it_asked_for_and_the_container_the_gateways() {
+fn a_socket_sees_the_requested_address_and_the_container_the_gateway() {
     for backend in ["nftables", "ebpf"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -105,7 +105,7 @@ fn a_socket_sees_the_address_that_it_asked_for_and_the_container_the_gateways() 
 }
 
 #[test]
-fn a_socket_that_asks_the_container_itself_sees_its_own_address() {
+fn a_socket_of_the_container_address_gets_answers_from_that_address() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
@@ -120,7 +120,7 @@ fn a_socket_that_asks_the_container_itself_sees_its_own_address() {
 }
 
 #[test]
-fn sockets_of_other_namespaces_are_not_led() {
+fn sockets_of_other_namespaces_are_not_redirected() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -140,10 +140,10 @@ fn sockets_of_other_namespaces_are_not_led() {
     call.prev(&result).del().ok();
 }
 
-/// What leaves from `::1` would come to no container: nf_tables leads it there, and the kernel's
-/// way ends at the link.
+/// A packet from `::1` would reach no container. nf_tables would redirect it, but the kernel does
+/// not route it out of a link.
 #[test]
-fn a_socket_bound_to_the_loopback_address_is_left_alone() {
+fn a_socket_bound_to_the_loopback_address_is_not_redirected() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &both());
@@ -157,7 +157,7 @@ fn a_socket_bound_to_the_loopback_address_is_left_alone() {
     assert_eq!(socket.peer_addr().unwrap(), AT.parse().unwrap());
     let sent = socket.send(b"?");
     assert!(service.recv_from(&mut [0; 64]).is_err(), "{sent:?}");
-    // Other ports of the loopback address are nobody's business.
+    // Other ports of the loopback address are not affected.
     let server = host.enter(|| UdpSocket::bind("[::1]:0")).unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(server.local_addr().unwrap()).unwrap();
@@ -170,7 +170,7 @@ fn a_socket_bound_to_the_loopback_address_is_left_alone() {
 }
 
 #[test]
-fn a_mapping_of_the_loopback_address_alone_goes_before_all() {
+fn a_mapping_of_the_loopback_address_precedes_one_of_any_address() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let all = mapped(&host, &a, network_by("bridge", "nftables"), &tcp());
@@ -191,7 +191,7 @@ fn a_mapping_of_the_loopback_address_alone_goes_before_all() {
 }
 
 #[test]
-fn the_first_port_brings_the_programs_and_the_last_one_takes_them_away() {
+fn programs_are_created_with_the_first_port_and_deleted_with_the_last() {
     needs!(Bpftool);
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -216,7 +216,7 @@ fn the_first_port_brings_the_programs_and_the_last_one_takes_them_away() {
 }
 
 #[test]
-fn programs_of_another_braid_give_way() {
+fn programs_of_another_version_are_replaced() {
     needs!(Bpftool);
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -247,7 +247,7 @@ fn programs_of_another_braid_give_way() {
 }
 
 #[test]
-fn check_misses_a_program_an_element_and_the_pins() {
+fn check_reports_a_missing_program_element_or_pin() {
     needs!(Bpftool);
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -267,7 +267,7 @@ fn check_misses_a_program_an_element_and_the_pins() {
         .into_keys()
         .find(|path| path.ends_with("loopback_ports"))
         .unwrap();
-    // 8080, TCP, of all addresses.
+    // Port 8080, TCP, any address.
     damages.push((
         format!("bpftool map delete pinned {ports} key hex 1f 90 06 01"),
         nowhere,
@@ -287,7 +287,7 @@ fn check_misses_a_program_an_element_and_the_pins() {
 }
 
 #[test]
-fn an_owner_without_record_gives_way_and_its_del_leaves_the_new_one_alone() {
+fn a_loopback_port_without_record_is_replaced_and_survives_the_old_del() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let lost = mapped(&host, &a, network_by("bridge", "nftables"), &both());
@@ -310,7 +310,7 @@ fn an_owner_without_record_gives_way_and_its_del_leaves_the_new_one_alone() {
 }
 
 #[test]
-fn del_and_gc_take_the_programs_away_without_a_record() {
+fn del_and_gc_delete_the_programs_without_a_record() {
     for by_gc in [false, true] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -319,7 +319,7 @@ fn del_and_gc_take_the_programs_away_without_a_record() {
             .result();
         let ids = programs(&host);
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
-        // The runtime sends no mappings when it deletes.
+        // The runtime sends no mappings with DEL.
         let call = host.call("braid", &pod, network_by("bridge", "nftables"));
         if by_gc {
             call.gc(&[]).ok();
@@ -333,7 +333,7 @@ fn del_and_gc_take_the_programs_away_without_a_record() {
 }
 
 #[test]
-fn a_kernel_that_can_not_serve_it_serves_the_rest() {
+fn without_cgroup_bpf_other_addresses_still_work() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pretend(&[], &["cgroup_bpf"]);
@@ -350,7 +350,7 @@ fn a_kernel_that_can_not_serve_it_serves_the_rest() {
 }
 
 #[test]
-fn an_attachment_of_ipv4_asks_ebpf_nothing() {
+fn an_ipv4_attachment_makes_no_bpf_call() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let mut network = network_by("bridge", "nftables");

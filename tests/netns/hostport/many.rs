@@ -4,7 +4,7 @@ use super::{PINS, mapped, network_by, outside};
 use braid_tests::{Sandbox, Service, Transport, Value, json};
 use std::path::Path;
 
-/// So many ports, each of TCP and of UDP.
+/// Returns mappings for this many ports, each with TCP and UDP.
 fn mappings(ports: u16) -> Value {
     let of = |port: u16| {
         ["tcp", "udp"]
@@ -14,7 +14,7 @@ fn mappings(ports: u16) -> Value {
 }
 
 #[test]
-fn any_number_of_ports_leads_to_a_container() {
+fn thousands_of_ports_are_forwarded_to_a_container() {
     const PORTS: u16 = 1500;
     for backend in ["nftables", "ebpf"] {
         let host = Sandbox::new();
@@ -44,7 +44,7 @@ fn any_number_of_ports_leads_to_a_container() {
 }
 
 #[test]
-fn more_ports_than_ebpf_has_room_for_are_refused_before_anything_is_changed() {
+fn more_ports_than_the_ebpf_map_holds_are_refused_before_any_change() {
     for (backend, ports, said) in [("ebpf", 4500, "eBPF"), ("nftables", 9000, "[::1]")] {
         let host = Sandbox::new();
         let pod = host.pod("a");
@@ -57,7 +57,7 @@ fn more_ports_than_ebpf_has_room_for_are_refused_before_anything_is_changed() {
 }
 
 #[test]
-fn ports_for_which_others_left_no_room_are_refused_and_few_of_them_too() {
+fn ports_beyond_the_free_space_of_the_ebpf_map_are_refused() {
     let host = Sandbox::new();
     let (a, b) = (host.pod("a"), host.pod("b"));
     let first = mapped(&host, &a, network_by("bridge", "ebpf"), &mappings(4000));
@@ -71,7 +71,7 @@ fn ports_for_which_others_left_no_room_are_refused_and_few_of_them_too() {
     let before = host.state().without_marks();
     many.add().refused(999, &["16384 host ports", "16000"]);
     before.assert_same(&host.state().without_marks());
-    // As full as it can be, bar one.
+    // Leaves room for one more element.
     let rest = mapped(&host, &b, network_by("bridge", "ebpf"), &more(20000, 191));
     let of_rest = rest.add().result();
     let c = host.pod("c");
@@ -86,7 +86,7 @@ fn ports_for_which_others_left_no_room_are_refused_and_few_of_them_too() {
 }
 
 #[test]
-fn the_kernel_is_asked_once_for_the_connections_to_any_number_of_ports() {
+fn connections_of_any_number_of_ports_are_listed_in_one_request() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = mapped(
@@ -101,7 +101,7 @@ fn the_kernel_is_asked_once_for_the_connections_to_any_number_of_ports() {
         .add()
         .result();
     let sent = std::fs::read_to_string("/run/strace").unwrap();
-    // Once for each family.
+    // One request per family.
     assert_eq!(sent.matches("IPCTNL_MSG_CT_GET").count(), 2, "{sent}");
     call.prev(&result).del().ok();
     host.assert_nothing_left();

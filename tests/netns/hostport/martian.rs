@@ -1,22 +1,22 @@
-//! What others ask of `127.0.0.1`, which the host routes to containers' links and is to take from
-//! nobody else.
+//! Packets of others for `127.0.0.1`. The host routes this address to containers' links, so it must
+//! not accept it from outside.
 
 use super::{PORT, SERVICE, at_address, attach, mapped, network_by, outside};
 use braid_tests::{Ns, Sandbox, Service, Transport};
 use std::net::UdpSocket;
 
-/// Where a service of the host itself listens.
+/// Port of a service on the host.
 const OWN: u16 = 7000;
 
-/// Has a namespace send by `gateway` what is for `127.0.0.1`, and take the answers.
-fn goes_for_loopback(ns: &Ns, gateway: &str) {
+/// Lets a namespace send packets for `127.0.0.1` through `gateway`, and accept the answers.
+fn route_loopback_by(ns: &Ns, gateway: &str) {
     ns.run("ip addr flush dev lo");
     ns.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
     ns.run(&format!("ip route add 127.0.0.1/32 via {gateway}"));
 }
 
 #[test]
-fn nobody_else_reaches_the_loopback_address_of_the_host() {
+fn the_loopback_address_of_the_host_is_unreachable_from_outside() {
     for backend in ["nftables", "ebpf"] {
         let host = Sandbox::new();
         let outside = outside(&host);
@@ -25,10 +25,10 @@ fn nobody_else_reaches_the_loopback_address_of_the_host() {
         mapped(&host, &pod, network, &at_address("127.0.0.1"))
             .add()
             .result();
-        // As the container's link, which braid sets so.
+        // braid sets this on the container's link.
         host.set_sysctl("net/ipv4/conf/world/route_localnet", "1");
-        goes_for_loopback(&outside, "192.0.2.1");
-        goes_for_loopback(&neighbour, "10.1.0.1");
+        route_loopback_by(&outside, "192.0.2.1");
+        route_loopback_by(&neighbour, "10.1.0.1");
         let _service = Service::start(&pod, Transport::Tcp, SERVICE);
         let _own = Service::start(host.host(), Transport::Tcp, OWN);
         let of_the_pod = format!("127.0.0.1:{PORT}");
@@ -54,21 +54,21 @@ fn nobody_else_reaches_the_loopback_address_of_the_host() {
         host.run("nft add chain ip untracked pre { type filter hook prerouting priority -300 ; }");
         host.run("nft add rule ip untracked pre iif != lo ip daddr 127.0.0.0/8 notrack");
         assert_held("untracked", &[&of_the_host]);
-        // Those that are held are held by braid's rules alone.
+        // Only braid's rules block these packets.
         for chain in ["hostport-martian-new", "hostport-martian"] {
             host.run(&format!("nft flush chain inet braid {chain}"));
         }
         for client in [&outside, &neighbour] {
             assert!(
                 client.ask(Transport::Tcp, &of_the_host).is_ok(),
-                "{backend}: nothing else holds it"
+                "{backend}: no other rule blocks it"
             );
         }
     }
 }
 
 #[test]
-fn what_others_translate_for_the_loopback_address_is_held_before() {
+fn foreign_dnat_of_the_loopback_address_is_blocked() {
     let host = Sandbox::new();
     let outside = outside(&host);
     let network = network_by("bridge", "nftables");
@@ -76,8 +76,8 @@ fn what_others_translate_for_the_loopback_address_is_held_before() {
     mapped(&host, &pod, network, &at_address("127.0.0.1"))
         .add()
         .result();
-    goes_for_loopback(&outside, "192.0.2.1");
-    // Of chains with the same priority the one that came last is asked first.
+    route_loopback_by(&outside, "192.0.2.1");
+    // Among chains with the same priority, the newest runs first.
     host.run("nft add table ip other");
     host.run("nft add chain ip other pre { type nat hook prerouting priority -100 ; }");
     let addr = other.list("ip -j -4 addr show eth0")[0]["addr_info"][0]["local"]
@@ -98,7 +98,7 @@ fn what_others_translate_for_the_loopback_address_is_held_before() {
 }
 
 #[test]
-fn a_container_begins_no_connection_in_the_name_of_a_loopback_address() {
+fn a_container_cannot_connect_from_a_loopback_address() {
     let host = Sandbox::new();
     let _outside = outside(&host);
     let network = network_by("bridge", "nftables");
@@ -106,7 +106,7 @@ fn a_container_begins_no_connection_in_the_name_of_a_loopback_address() {
     mapped(&host, &pod, network, &at_address("127.0.0.1"))
         .add()
         .result();
-    goes_for_loopback(&neighbour, "10.1.0.1");
+    route_loopback_by(&neighbour, "10.1.0.1");
     neighbour.run("ip addr add 127.0.0.53/32 dev eth0");
     let spoofing = neighbour
         .enter(|| UdpSocket::bind("127.0.0.53:7000"))
@@ -117,7 +117,7 @@ fn a_container_begins_no_connection_in_the_name_of_a_loopback_address() {
             .as_u64()
             .unwrap()
     };
-    // The first one would wait for the gateway's hardware address.
+    // The first packet would wait for the gateway's hardware address.
     assert!(neighbour.can_ping("10.1.0.1"));
     assert_eq!((forwarded(), forwarded()), (0, 0));
     host.run("nft flush chain inet braid hostport-martian-new");

@@ -1,5 +1,5 @@
-//! Who asks, by which protocol and family, by which backend, and among whose rules: a container's
-//! port answers all of them.
+//! Reachability of a host port: every client, protocol, family and backend, also among foreign
+//! rules.
 
 use super::loopback::{at_the_root, programs};
 use super::{
@@ -8,8 +8,9 @@ use super::{
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::path::Path;
 
-/// Who the service takes its clients for: outside, the host by its address and by 127.0.0.1 and
-/// `::1`, the container itself, one of the same network, and one of another.
+/// Client addresses that the service sees, as IPv4 and IPv6: a client outside, the host by its
+/// address and by `127.0.0.1` and `::1`, the container itself, one on the same network, and one on
+/// another.
 struct Seen {
     outside: [&'static str; 2],
     host: [&'static str; 2],
@@ -19,7 +20,7 @@ struct Seen {
     stranger: [&'static str; 2],
 }
 
-/// Where the host's NAT sees both ways of all that comes.
+/// Addresses if the host's NAT sees both directions of all traffic.
 const ROUTED: Seen = Seen {
     outside: ["192.0.2.2", "2001:db8::2"],
     host: ["192.0.2.1", "2001:db8::1"],
@@ -29,17 +30,17 @@ const ROUTED: Seen = Seen {
     stranger: ["10.9.0.2", "fd00:9::2"],
 };
 
-/// A limit that no question reaches, in bits per second.
+/// A limit that no request reaches, in bits per second.
 const RATE: u64 = 100_000_000;
 
-/// When the container's neighbours come: before its ports, or after them.
+/// Order of the container's neighbours and its ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Others {
     Before,
     After,
 }
 
-/// Who is in the world that asks, and what is around.
+/// One setup of the host, its clients and its rules.
 #[derive(Debug, Clone, Copy)]
 struct Matrix {
     plugin: &'static str,
@@ -47,9 +48,9 @@ struct Matrix {
     bridge_nf: bool,
     others: Others,
     transports: &'static [Transport],
-    /// The container's rates are limited.
+    /// True if the container's rates are limited.
     limited: bool,
-    /// What the administrator and others did to the host before.
+    /// Commands that the administrator and other programs ran on the host before.
     around: &'static [&'static str],
 }
 
@@ -64,7 +65,7 @@ const PLAIN: Matrix = Matrix {
 };
 
 impl Matrix {
-    /// The container's network; where others would drop what is forwarded, with a firewall.
+    /// Returns the container's network, with a firewall if foreign rules drop forwarded packets.
     fn network(&self) -> Value {
         let mut network = network_by(self.plugin, self.backend);
         let plugins = network["plugins"].as_array_mut().unwrap();
@@ -112,7 +113,7 @@ impl Matrix {
         let result = call.add().result();
         let (sibling, stranger) = before.unwrap_or_else(come);
         if backend == "ebpf" && others == Others::Before {
-            // What comes in from elsewhere is eBPF's alone.
+            // Only eBPF redirects incoming packets.
             host.run("nft flush chain inet braid hostport-in");
         }
         for transport in transports {
@@ -151,7 +152,7 @@ impl Matrix {
                 .iter()
                 .any(|element| element.contains("net a "))
         );
-        // The neighbours' limits are theirs.
+        // Filters of the limits of the neighbours.
         let is_others = |filter: &String| self.limited && filter.ends_with("braid_shape");
         assert_eq!(
             state::filters(&host)
@@ -170,8 +171,8 @@ impl Matrix {
             .zip(seen.loopback)
         {
             if transport == Transport::Sctp && at.starts_with('[') {
-                // No route leads from ::1 to a container, and the kernel asks eBPF about no socket
-                // of SCTP.
+                // No route from ::1 reaches a container, and the kernel runs no cgroup program for
+                // SCTP sockets.
                 assert!(host.host().asks_in_vain(transport, at), "{self:?}");
             } else {
                 let found = host.host().ask(transport, at);
@@ -186,8 +187,8 @@ impl Matrix {
 }
 
 #[test]
-fn everybody_reaches_a_port_of_a_bridge() {
-    // What the bridge carries back passes no NAT, so neighbours are taken for the bridge.
+fn all_clients_reach_a_port_of_a_bridge() {
+    // Answers forwarded by the bridge bypass NAT, so neighbours are masqueraded as the bridge.
     let seen = Seen {
         sibling: ["10.1.0.1", "fd00:1::1"],
         ..ROUTED
@@ -196,7 +197,7 @@ fn everybody_reaches_a_port_of_a_bridge() {
 }
 
 #[test]
-fn everybody_reaches_a_port_of_a_ptp() {
+fn all_clients_reach_a_port_of_a_ptp() {
     Matrix {
         plugin: "ptp",
         ..PLAIN
@@ -204,14 +205,14 @@ fn everybody_reaches_a_port_of_a_ptp() {
     .assert(&ROUTED);
 }
 
-/// The container sees itself as the address that it asked for; all others keep their own.
+/// The container sees itself as the requested address. All others keep their own.
 const BY_EBPF: Seen = Seen {
     itself: ["192.0.2.1", "2001:db8::1"],
     ..ROUTED
 };
 
 #[test]
-fn everybody_reaches_a_port_of_a_bridge_by_ebpf() {
+fn all_clients_reach_a_port_of_a_bridge_by_ebpf() {
     Matrix {
         backend: "ebpf",
         others: Others::Before,
@@ -224,7 +225,7 @@ fn everybody_reaches_a_port_of_a_bridge_by_ebpf() {
 }
 
 #[test]
-fn everybody_reaches_a_port_of_a_ptp_by_ebpf() {
+fn all_clients_reach_a_port_of_a_ptp_by_ebpf() {
     Matrix {
         plugin: "ptp",
         backend: "ebpf",
@@ -238,7 +239,7 @@ fn everybody_reaches_a_port_of_a_ptp_by_ebpf() {
 }
 
 #[test]
-fn who_comes_later_reaches_a_port_as_well() {
+fn neighbours_attached_later_reach_a_port_by_ebpf() {
     for plugin in ["bridge", "ptp"] {
         Matrix {
             plugin,
@@ -250,8 +251,8 @@ fn who_comes_later_reaches_a_port_as_well() {
 }
 
 #[test]
-fn everybody_reaches_a_port_of_a_limited_container_by_ebpf() {
-    // What it sends to itself would pass its queue by, so nf_tables leads that.
+fn all_clients_reach_a_port_of_a_limited_container_by_ebpf() {
+    // Packets to itself would bypass its queue, so nf_tables redirects them.
     for plugin in ["bridge", "ptp"] {
         Matrix {
             plugin,
@@ -264,7 +265,7 @@ fn everybody_reaches_a_port_of_a_limited_container_by_ebpf() {
 }
 
 #[test]
-fn everybody_reaches_a_port_of_a_netkit() {
+fn all_clients_reach_a_port_of_a_netkit() {
     needs!(Netkit);
     for plugin in ["netkit", "netkit l2"] {
         Matrix { plugin, ..PLAIN }.assert(&ROUTED);
@@ -287,7 +288,7 @@ fn everybody_reaches_a_port_of_a_netkit() {
 }
 
 #[test]
-fn everybody_reaches_a_port_of_a_netkit_by_ebpf() {
+fn all_clients_reach_a_port_of_a_netkit_by_ebpf() {
     needs!(Netkit);
     let by_ebpf = Matrix {
         backend: "ebpf",
@@ -311,7 +312,7 @@ fn everybody_reaches_a_port_of_a_netkit_by_ebpf() {
 }
 
 #[test]
-fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries() {
+fn neighbours_keep_their_address_with_bridge_nf_call_iptables() {
     needs!(BridgeNf);
     Matrix {
         bridge_nf: true,
@@ -326,9 +327,9 @@ fn neighbours_keep_their_address_where_the_hosts_nat_sees_what_a_bridge_carries(
     .assert(&BY_EBPF);
 }
 
-/// Others who drop what they did not allow, what no connection explains, and what comes in where no
-/// answer would leave; and kube-proxy's rules.
-const AMONG_OTHERS: &[&str] = &[
+/// Foreign rules that drop by policy, drop packets with an invalid connection state, and filter by
+/// reverse path, and the rules of kube-proxy.
+const FOREIGN_RULES: &[&str] = &[
     "iptables -P FORWARD DROP",
     "ip6tables -P FORWARD DROP",
     "nft table inet own { chain f { type filter hook forward priority 0; ct state invalid drop; }; }",
@@ -341,13 +342,13 @@ const AMONG_OTHERS: &[&str] = &[
 ];
 
 #[test]
-fn everybody_reaches_a_port_among_others_rules() {
+fn all_clients_reach_a_port_among_foreign_rules() {
     let bridged = Seen {
         sibling: ["10.1.0.1", "fd00:1::1"],
         ..ROUTED
     };
     let around = Matrix {
-        around: AMONG_OTHERS,
+        around: FOREIGN_RULES,
         ..PLAIN
     };
     around.assert(&bridged);
@@ -359,10 +360,10 @@ fn everybody_reaches_a_port_among_others_rules() {
 }
 
 #[test]
-fn everybody_reaches_a_port_by_ebpf_among_others_rules() {
+fn all_clients_reach_a_port_by_ebpf_among_foreign_rules() {
     let around = Matrix {
         backend: "ebpf",
-        around: AMONG_OTHERS,
+        around: FOREIGN_RULES,
         ..PLAIN
     };
     for plugin in ["bridge", "ptp"] {
@@ -381,11 +382,11 @@ fn everybody_reaches_a_port_by_ebpf_among_others_rules() {
 }
 
 #[test]
-fn everybody_reaches_a_port_among_others_rules_where_they_see_what_a_bridge_carries() {
+fn all_clients_reach_a_port_among_foreign_rules_with_bridge_nf() {
     needs!(BridgeNf);
     let around = Matrix {
         bridge_nf: true,
-        around: AMONG_OTHERS,
+        around: FOREIGN_RULES,
         ..PLAIN
     };
     around.assert(&ROUTED);
@@ -397,7 +398,7 @@ fn everybody_reaches_a_port_among_others_rules_where_they_see_what_a_bridge_carr
 }
 
 #[test]
-fn everybody_reaches_a_port_of_sctp() {
+fn all_clients_reach_an_sctp_port() {
     needs!(Sctp);
     let sctp = Matrix {
         transports: &[Transport::Sctp],

@@ -1,4 +1,4 @@
-//! `portmap`: who reaches a container through a port of the host, and as whom.
+//! `portmap`: clients of a container's host ports, and their source addresses.
 
 mod conditions;
 mod flows;
@@ -14,13 +14,13 @@ use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json};
 use std::rc::Rc;
 
 const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
-/// Where the eBPF backend keeps what is the node's.
+/// Folder of the eBPF backend's pins.
 const PINS: &str = "/sys/fs/bpf/braid";
-/// The host's port, and the container's.
+/// Port of the host, and port of the container.
 const PORT: u16 = 8080;
 const SERVICE: u16 = 80;
 
-/// A network with both families; `of` is the third number of its subnets.
+/// Returns a dual-stack network. `of` is the third number of its subnets.
 fn network(plugin: &str, name: &str, of: u8) -> Value {
     let ipam = json!({"type": "host-local",
         "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
@@ -40,7 +40,7 @@ fn network(plugin: &str, name: &str, of: u8) -> Value {
         "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}]})
 }
 
-/// The same network in each test, whose host ports are led by `backend`.
+/// Returns the network of most tests, with host ports by `backend`.
 fn network_by(plugin: &str, backend: &str) -> Value {
     let mut network = network(plugin, "net", 1);
     network["plugins"][1]["backend"] = json!(backend);
@@ -60,14 +60,14 @@ fn tcp() -> Value {
     json!([mapping(Transport::Tcp)])
 }
 
-/// The same at one address of the host.
+/// Returns the TCP mapping for one address of the host.
 fn at_address(host_ip: &str) -> Value {
     let mut mapping = mapping(Transport::Tcp);
     mapping["hostIP"] = json!(host_ip);
     json!([mapping])
 }
 
-/// Whether what `client` sends there comes to `server`.
+/// True if a connection of `client` to `at` reaches `server`.
 fn reaches(client: &Ns, at: &str, server: &Ns) -> bool {
     let _service = Service::start(server, Transport::Tcp, SERVICE);
     client.ask(Transport::Tcp, at).is_ok()
@@ -84,7 +84,7 @@ fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
     pod
 }
 
-/// A world outside that knows the host alone, as `192.0.2.1` and `2001:db8::1`.
+/// Creates a machine outside that knows only the host, as `192.0.2.1` and `2001:db8::1`.
 fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     host.run("ip addr add 2001:db8::1/64 dev world nodad");

@@ -1,5 +1,5 @@
-//! Whose a port is: one attachment's, until it ends or is replaced; and what limits and rewrites
-//! who comes.
+//! Ownership of ports: one attachment owns a port until it ends or is replaced. Also host addresses
+//! that limit a mapping, and source addresses that it rewrites.
 
 use super::{
     BOTH, PINS, SERVICE, at_address, bridge_nf, mapped, mapping, network, network_by, outside,
@@ -29,7 +29,7 @@ fn assert_belongs_to_one(one: &Value, other: &Value) {
     let first = mapped(&host, &a, one.clone(), &tcp());
     let result = first.add().result();
     let second = mapped(&host, &b, other.clone(), &tcp());
-    // What the first one of the node made is noted now.
+    // STATUS records the tables and chains that the first attachment created.
     second.status().ok();
     let state = host.state().without_marks();
     second
@@ -46,11 +46,11 @@ fn assert_belongs_to_one(one: &Value, other: &Value) {
 }
 
 #[test]
-fn a_port_of_an_owner_without_record_is_taken_over_and_its_del_leaves_it_alone() {
+fn a_port_without_record_is_taken_over_and_survives_the_old_del() {
     of_each_backend(|network| assert_is_taken_over(&network));
 }
 
-/// Networks whose owners' texts are written whole, and by a digest where that is too long.
+/// Runs a test with owner names that fit, and with longer ones that are replaced by a digest.
 fn of_each_backend(assert: impl Fn(Value)) {
     for (backend, name) in [
         ("nftables", "net"),
@@ -85,7 +85,7 @@ fn assert_is_taken_over(network: &Value) {
 }
 
 #[test]
-fn the_port_of_a_container_that_died_is_the_next_ones_and_a_late_del_leaves_it_alone() {
+fn a_port_of_a_terminated_container_is_taken_over_and_survives_its_del() {
     of_each_backend(|network| assert_outlives(&network, &network));
     for (one, other) in [("ebpf", "nftables"), ("nftables", "ebpf")] {
         assert_outlives(&network_by("bridge", one), &network_by("bridge", other));
@@ -118,7 +118,7 @@ fn assert_outlives(one: &Value, other: &Value) {
 }
 
 #[test]
-fn a_port_of_a_container_that_vanished_does_not_lead_to_the_next_one_with_its_address() {
+fn a_port_of_a_vanished_container_does_not_reach_the_next_address_owner() {
     of_each_backend(assert_ends_with_the_lease);
 }
 
@@ -146,7 +146,7 @@ fn assert_ends_with_the_lease(mut network: Value) {
 }
 
 #[test]
-fn check_misses_a_port() {
+fn check_reports_a_missing_port() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network("bridge", "net", 1), &tcp());
@@ -166,14 +166,14 @@ fn check_misses_a_port() {
     call.check(&result)
         .refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
     call.clone().prev(&result).del().ok();
-    // Somebody else's stays, and is nobody's to take.
+    // A foreign element stays, and its port cannot be taken over.
     call.add().refused(999, &["0.0.0.0:8080/tcp is taken"]);
     host.run(gone);
     host.assert_nothing_left();
 }
 
 #[test]
-fn check_misses_a_port_a_filter_and_the_pins_of_ebpf() {
+fn check_reports_a_missing_ebpf_port_filter_or_pin() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "ebpf"), &tcp());
@@ -229,7 +229,7 @@ fn del_and_gc_find_ports_without_a_record() {
         );
         call.add().result();
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
-        // The runtime sends no mappings when it deletes.
+        // The runtime sends no mappings with DEL.
         let call = host.call("braid", &pod, network_by("bridge", "nftables"));
         if by_gc {
             call.gc(&[]).ok();
@@ -247,7 +247,7 @@ fn del_and_gc_find_ports_without_a_record() {
 }
 
 #[test]
-fn a_client_of_udp_follows_a_replaced_container_at_once() {
+fn a_udp_client_reaches_a_replaced_container_immediately() {
     for (one, other) in [
         ("nftables", "nftables"),
         ("ebpf", "ebpf"),
@@ -291,7 +291,7 @@ fn assert_is_followed(containers: [(&str, Value); 2]) {
 }
 
 #[test]
-fn a_host_address_limits_a_mapping_and_goes_before_all() {
+fn a_host_address_limits_a_mapping_and_precedes_any_address() {
     for backend in ["nftables", "ebpf"] {
         assert_host_address_limits(&network_by("bridge", backend));
     }
@@ -354,13 +354,13 @@ fn masq_all_rewrites_every_source_and_snat_none() {
 }
 
 #[test]
-fn a_plugin_of_its_own_maps_and_ends_it() {
+fn a_separate_portmap_creates_and_deletes_a_mapping() {
     for backend in ["nftables", "ebpf"] {
-        assert_maps_by_itself(backend);
+        assert_separate_portmap_works(backend);
     }
 }
 
-fn assert_maps_by_itself(backend: &str) {
+fn assert_separate_portmap_works(backend: &str) {
     let host = Sandbox::new();
     let outside = outside(&host);
     let pod = host.pod("a");
@@ -387,7 +387,7 @@ fn assert_maps_by_itself(backend: &str) {
 }
 
 #[test]
-fn a_second_family_is_added_where_the_first_has_its_subnet_already() {
+fn a_second_family_is_added_to_a_network_with_one() {
     let host = Sandbox::new();
     bridge_nf(&host, false);
     let (a, b) = (host.pod("a"), host.pod("b"));
@@ -413,7 +413,7 @@ fn a_second_family_is_added_where_the_first_has_its_subnet_already() {
 }
 
 #[test]
-fn of_many_that_ask_for_a_port_at_once_one_has_it_and_the_others_are_told() {
+fn of_parallel_adds_for_one_port_one_succeeds_and_others_are_refused() {
     for backend in ["nftables", "ebpf"] {
         assert_one_of_many_has_it(&network_by("bridge", backend));
     }
@@ -455,7 +455,7 @@ fn assert_one_of_many_has_it(network: &Value) {
 }
 
 #[test]
-fn the_first_port_by_ebpf_finds_any_number_of_links_and_the_last_leaves_others_filters() {
+fn ebpf_filters_cover_all_links_and_foreign_filters_are_kept() {
     const LINKS: usize = 150;
     let host = Sandbox::new();
     for number in 0..LINKS {

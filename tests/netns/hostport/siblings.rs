@@ -1,5 +1,4 @@
-//! A container on several networks that asks for the same ports on each of them: compose and podman
-//! do that.
+//! A container on several networks with the same ports on each of them, as in compose and podman.
 
 use super::loopback::AT;
 use super::{BOTH, SERVICE, mapped, mapping, network, outside, reaches};
@@ -14,7 +13,7 @@ const BACKENDS: [[&str; 2]; 4] = [
     ["nftables", "ebpf"],
 ];
 
-/// The second network of a container, without a default route.
+/// Returns the second network of a container, without a default route.
 fn other(name: &str, backend: &str) -> Value {
     let mut network = network("bridge", name, 2);
     network["plugins"][0]["ipam"]["routes"] = json!([]);
@@ -28,7 +27,7 @@ fn one(name: &str, backend: &str) -> Value {
     network
 }
 
-/// Calls for `eth0` and `eth1` of the container, both with all mappings.
+/// Returns calls for `eth0` and `eth1` of the container, both with all mappings.
 fn both(host: &Sandbox, pod: &Ns, backends: [&str; 2], names: [&str; 2]) -> [Call; 2] {
     let mappings = json!(BOTH.map(mapping));
     let second = mapped(host, pod, other(names[1], backends[1]), &mappings).ifname("eth1");
@@ -38,7 +37,7 @@ fn both(host: &Sandbox, pod: &Ns, backends: [&str; 2], names: [&str; 2]) -> [Cal
     ]
 }
 
-fn leads_to(host: &Sandbox, addr: &str) -> bool {
+fn forwards_to(host: &Sandbox, addr: &str) -> bool {
     let elements = state::elements(host);
     let ports = elements
         .iter()
@@ -47,7 +46,7 @@ fn leads_to(host: &Sandbox, addr: &str) -> bool {
 }
 
 #[test]
-fn the_first_one_leads_and_the_other_does_when_it_is_gone() {
+fn the_first_interface_owns_a_port_until_its_del() {
     for backends in BACKENDS {
         for first_to_go in [0, 1] {
             let host = Sandbox::new();
@@ -58,7 +57,7 @@ fn the_first_one_leads_and_the_other_does_when_it_is_gone() {
             for (call, result) in calls.iter().zip(&results) {
                 call.check(result).ok();
             }
-            assert!(leads_to(&host, "10.1.0.2"), "{backends:?}");
+            assert!(forwards_to(&host, "10.1.0.2"), "{backends:?}");
             assert!(reaches(&outside, "192.0.2.1:8080", &pod), "{backends:?}");
             calls[first_to_go]
                 .clone()
@@ -72,7 +71,7 @@ fn the_first_one_leads_and_the_other_does_when_it_is_gone() {
             }
             calls[left].check(&results[left]).ok();
             assert!(
-                leads_to(&host, ["10.1.0.2", "10.2.0.2"][left]),
+                forwards_to(&host, ["10.1.0.2", "10.2.0.2"][left]),
                 "{backends:?} {first_to_go}"
             );
             for at in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
@@ -94,7 +93,7 @@ fn the_first_one_leads_and_the_other_does_when_it_is_gone() {
 }
 
 #[test]
-fn another_container_has_none_of_its_ports_before_all_of_them_are_gone() {
+fn a_port_is_free_only_after_all_interfaces_with_it_are_detached() {
     for backends in BACKENDS {
         let host = Sandbox::new();
         let (a, b) = (host.pod("a"), host.pod("b"));
@@ -117,7 +116,7 @@ fn another_container_has_none_of_its_ports_before_all_of_them_are_gone() {
 }
 
 #[test]
-fn a_collection_and_a_del_without_a_record_leave_it_to_the_other_too() {
+fn gc_and_del_without_a_record_pass_the_port_to_the_other_interface() {
     for (by, names) in [
         ("GC", ["net", "other"]),
         ("DEL", ["net", "other"]),
@@ -136,7 +135,7 @@ fn a_collection_and_a_del_without_a_record_leave_it_to_the_other_too() {
             }
             calls[0].del().ok();
         }
-        assert!(leads_to(&host, "10.2.0.2"), "{by} {names:?}");
+        assert!(forwards_to(&host, "10.2.0.2"), "{by} {names:?}");
         calls[1].check(&result).ok();
         calls[1].clone().prev(&result).del().ok();
         host.assert_nothing_left();
@@ -144,7 +143,7 @@ fn a_collection_and_a_del_without_a_record_leave_it_to_the_other_too() {
 }
 
 #[test]
-fn a_client_of_udp_follows_from_one_to_the_other_at_once() {
+fn a_udp_client_follows_the_port_to_the_other_interface_immediately() {
     for backends in BACKENDS {
         let host = Sandbox::new();
         let outside = outside(&host);
