@@ -84,8 +84,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// Formats one line per direction, the busiest first. All columns except rate and limit are packets
-/// per second.
+/// Formats one line per direction, the busiest first. The counters are packets per second.
 fn frame(before: &Look, now: &Look) -> String {
     let seconds = (now.at - before.at).as_secs_f64();
     let mut rows: Vec<(u64, Vec<String>)> = Vec::new();

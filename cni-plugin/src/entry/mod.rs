@@ -2,7 +2,7 @@
 //! not depend on the process.
 //!
 //! ```text
-//!  start    ─ before anything else, and the end      heap   ─ memory that lives as long as the process
+//!  start    ─ before anything else, and the end      heap   ─ memory, freed with the process
 //!  priority ─ scheduling priority of a call          signal ─ Ctrl-C while cleaning up
 //! ```
 

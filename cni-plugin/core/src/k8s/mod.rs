@@ -105,7 +105,7 @@ pub struct IpamClaim {
     pub network: String,
     /// `spec.interface`.
     pub interface: String,
-    /// `metadata.resourceVersion`. The API refuses a write based on another version.
+    /// `metadata.resourceVersion`. The API refuses a write with an outdated one.
     pub version: String,
     /// `status.ips`, with prefix.
     pub ips: Vec<String>,

@@ -37,8 +37,8 @@ pub struct CachedAdd {
     pub result: Option<Json>,
 }
 
-/// Parses the file of a container. The first network has the runtime's interface, `ifname`. A
-/// network that can't be read is an error in its place of the list.
+/// Parses the file of a container. The first network has the runtime's interface, `ifname`. An
+/// unreadable network is an error in the list.
 pub fn delegates(bytes: &[u8], ifname: &str) -> Result<Vec<Result<Delegate, Error>>, Error> {
     let Json::Array(items) = Json::parse(bytes, "Multus' file of the container")? else {
         return Err(Error::decode(

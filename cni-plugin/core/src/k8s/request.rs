@@ -1,4 +1,4 @@
-//! A pod's requests to a network: the plugins that serve them, and how each request reaches a plugin.
+//! A pod's requests to a network: the plugins that serve them, and how each request gets there.
 //!
 //! ```text
 //!                  with the capability   without it

@@ -106,8 +106,8 @@ pub fn wanted(
 }
 
 /// Returns the networks of a pod of this namespace with the default interface `ifname`. Only the
-/// default network gets `runtime_config`, the runtime's. If `is_strict`, each request needs a
-/// plugin with the capability. Refuses impossible requests before any plugin runs.
+/// default network gets the runtime's `runtime_config`. If `is_strict`, each request needs a plugin
+/// with the capability. Refuses impossible requests before any plugin runs.
 pub fn networks(
     found: Vec<(Choice, Found)>,
     namespace: &str,

@@ -43,8 +43,7 @@ pub struct Settings {
     pub bin_dir: Option<PathBuf>,
     /// `readinessindicatorfile`: exists once the default network is ready.
     pub readiness_file: Option<PathBuf>,
-    /// `auxiliaryCNIChainName`: folder beside the default network's file with plugins that run
-    /// last.
+    /// `auxiliaryCNIChainName`: folder beside the default network's file. Its plugins run last.
     pub auxiliary_chain: Option<String>,
     /// `statusPrefixLength`, default false, as consumers expect: addresses include their prefix.
     /// `statusGateway`, default true: the status also has Multus' key `gateway`, which is not in

@@ -179,7 +179,7 @@ fn has(entries: &[Json], entry: &Json) -> bool {
     entries.iter().any(|one| is_equal(one, entry))
 }
 
-/// True if both values are equal, regardless of the order of keys, in which writers differ.
+/// True if both values are equal. The order of keys is ignored, because writers differ in it.
 fn is_equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Object(ours), Json::Object(theirs)) => {

@@ -137,8 +137,8 @@ impl Session {
         self.v6.iter_mut().for_each(|client| client.hold(now));
     }
 
-    /// Makes servers broadcast their answers to a client without an address, or send them to its
-    /// hardware address.
+    /// Sets whether servers broadcast their answers to a client without an address, or send them to
+    /// its hardware address.
     pub fn set_broadcast(&mut self, on: bool) {
         self.v4
             .iter_mut()
