@@ -1,4 +1,4 @@
-//! The program: how a call starts and ends, and the faces that it shows.
+//! The program: start and end of a call, the command line, and plugin calls.
 //!
 //! ```text
 //!  env+stdin ─► cni::Request ─► plugins::Config ─┐
@@ -7,7 +7,7 @@
 //!  store ─────► ipam::Lease ─────────────────────┘                      └─► record (DEL, CHECK, GC)
 //! ```
 //!
-//! braid-core decides, braid-node does. ARCHITECTURE.md has the rules.
+//! braid-core decides, braid-node applies. ARCHITECTURE.md has the rules.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 

@@ -1,8 +1,8 @@
-//! The one binary: which plugin or command it runs.
+//! Entry point of the only binary, which selects a plugin or a command.
 //!
-//! A call with `CNI_COMMAND` is a plugin call, and is looked for before anything else is touched.
-//! The name of the file that was started picks the plugin: a script `bridge` of one line,
-//! `#!/opt/cni/bin/braid`, or a link of this name.
+//! A call with `CNI_COMMAND` is a plugin call, which is checked first. The name of the started file
+//! selects the plugin: a script `bridge` of one line, `#!/opt/cni/bin/braid`, or a link of this
+//! name.
 
 #![no_main]
 
@@ -13,9 +13,9 @@ use std::ffi::OsString;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 
-/// Called by the C library itself: Rust's own start asks where the stack ends and prepares for its
-/// overflow, which takes 0.13 ms, a twentieth of an ADD. What a call needs of it,
-/// [`start::prepare`] does.
+/// Entry point for the C library. Rust's own startup finds the end of the stack and prepares for
+/// its overflow, which takes 0.13 ms, a twentieth of an ADD. [`start::prepare`] has the steps that
+/// a call needs.
 #[expect(
     unsafe_code,
     reason = "a symbol named `main` would be unsound if it were not the C library's entry"
@@ -24,7 +24,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 extern "C" fn main(count: libc::c_int, values: *const *const libc::c_char) -> libc::c_int {
     HEAP.populate();
     start::prepare();
-    // SAFETY: they are what the C library gave.
+    // SAFETY: the C library passed these values.
     let arguments = unsafe { start::arguments(count, values) };
     start::end(run(arguments))
 }

@@ -1,8 +1,8 @@
-//! The decisions: the CNI protocol, networks of Kubernetes, plugins, the pure part of their IPAM,
-//! and plans as values.
+//! Decisions without side effects: the CNI protocol, Kubernetes networks, plugins, IPAM, and plans.
 //!
-//! Nothing here reads or changes the host: no file, socket, process, thread or clock. So a plan can
-//! be printed, compared, recorded and undone without root. `clippy.toml` lists what is refused.
+//! This crate neither reads nor changes the host: no file, socket, process, thread or clock. So a
+//! plan can be printed, compared, recorded and undone without root. `clippy.toml` lists the refused
+//! calls.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -1,5 +1,5 @@
-//! The kernel's own words, which plans and system calls share: names of interfaces, hardware
-//! addresses, namespaces, hooks.
+//! Kernel names that plans and system calls share: interface names, hardware addresses, namespaces,
+//! hooks.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,12 +18,12 @@ impl TryFrom<String> for IfName {
     }
 }
 
-/// The reason why a string is no interface name.
+/// Reason why a string is not an interface name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfNameError {
-    /// No byte at all.
+    /// Empty.
     Empty,
-    /// More than 15 bytes (`IFNAMSIZ` less its NUL).
+    /// More than 15 bytes (`IFNAMSIZ` without the NUL).
     TooLong,
     /// `.` or `..`.
     Dots,
@@ -45,10 +45,10 @@ impl fmt::Display for IfNameError {
 impl std::error::Error for IfNameError {}
 
 impl IfName {
-    /// Longest name in bytes.
+    /// Maximum length in bytes.
     pub const MAX_LEN: usize = 15;
 
-    /// The first name of a link that can't be made under this name and is renamed at once.
+    /// Returns the temporary name of a link that can't be created with this name and is renamed.
     #[must_use]
     pub fn until_renamed(&self) -> Self {
         let mut name = self.0.clone();
@@ -58,7 +58,7 @@ impl IfName {
         Self(name + "~")
     }
 
-    /// Parses `name`, refusing what the kernel or the CNI specification refuses.
+    /// Parses `name`. Refuses names that the kernel or the CNI specification refuses.
     pub fn parse(name: &str) -> Result<Self, IfNameError> {
         match name {
             "" => Err(IfNameError::Empty),
@@ -74,23 +74,23 @@ impl IfName {
             .any(|c| c == '/' || c == ':' || c == '\0' || c.is_whitespace())
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Name by which a configuration finds a link: its name, or an alternative name of 1 to 127 bytes
-/// (`ALTIFNAMSIZ` less its NUL, Linux 5.5).
+/// Name that identifies a link in a configuration: its interface name, or an alternative name of 1
+/// to 127 bytes (`ALTIFNAMSIZ` without the NUL, Linux 5.5).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "IFLA_ALT_IFNAME")]
 pub struct LinkName(String);
 
 impl LinkName {
-    /// Longest name in bytes.
+    /// Maximum length in bytes.
     pub const MAX_LEN: usize = 127;
 
-    /// Parses `name`. Refuses a text that the kernel takes for neither kind of name.
+    /// Parses `name`. Refuses a text that the kernel accepts as neither kind of name.
     pub fn parse(name: &str) -> Result<Self, IfNameError> {
         if name.len() > Self::MAX_LEN {
             return Err(IfNameError::TooLong);
@@ -104,12 +104,12 @@ impl LinkName {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name, if it may be one that the kernel shows first: 15 bytes at most.
+    /// Returns the name if it can be an interface name: at most 15 bytes.
     pub fn short(&self) -> Option<IfName> {
         IfName::parse(&self.0).ok()
     }
@@ -132,8 +132,8 @@ impl fmt::Display for IfName {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Parses six bytes written `aa:bb:cc:dd:ee:ff`, `aa-bb-…` or `aabb.ccdd.eeff`; `None` for
-    /// anything else.
+    /// Parses six bytes in the form `aa:bb:cc:dd:ee:ff`, `aa-bb-…` or `aabb.ccdd.eeff`; `None` for
+    /// any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (separator, digits) = match text.as_bytes().get(2)? {
             b':' => (':', 2),
@@ -167,13 +167,13 @@ impl fmt::Display for Mac {
     }
 }
 
-/// The network namespace that a step acts in.
+/// Network namespace of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ns {
-    /// The plugin's own.
+    /// The plugin's own namespace.
     Host,
-    /// The container's.
+    /// The container's namespace.
     Pod,
 }
 
@@ -186,12 +186,12 @@ impl fmt::Display for Ns {
     }
 }
 
-/// The packets of a link that a program sees.
+/// Traffic direction in which a program runs on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// Those that come in.
+    /// Incoming packets.
     Ingress,
-    /// Those that leave, before they are queued.
+    /// Outgoing packets, before they are queued.
     Egress,
 }
 

@@ -13,10 +13,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Room for a usual configuration, so that it is read at once, in bytes.
+/// Buffer size in bytes, so that a typical configuration takes one read.
 const INPUT_LEN: usize = 4 * 1024;
 
-/// True once any of an answer is written: the runtime reads one document.
+/// True once a part of an answer is written, because the runtime reads one document.
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Answers the call that the environment describes.
@@ -32,7 +32,7 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes an error where the runtime reads it; to standard error where an answer has been begun, or
+/// Writes an error to the runtime's standard output. Uses standard error if an answer has begun, or
 /// none can be written.
 fn tell(error: &Error, version: Version) {
     if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
@@ -40,7 +40,7 @@ fn tell(error: &Error, version: Version) {
     }
 }
 
-/// The plugin that the program was called as.
+/// Returns the plugin name that the program was called by.
 pub fn plugin_name(arguments: &[OsString]) -> String {
     let path = arguments.first().map(Path::new);
     path.and_then(Path::file_name)
@@ -67,7 +67,7 @@ fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
     attach::answer(request, plugin_name, output::log(), &mut deliver).map(std::mem::forget)
 }
 
-/// The configuration: usually one read, and one that finds the end.
+/// Reads the configuration, usually in one read and another one that finds the end.
 fn read_input() -> nix::Result<Vec<u8>> {
     let (mut input, mut len) = (vec![0; INPUT_LEN], 0);
     loop {
@@ -89,8 +89,8 @@ fn deliver(text: &str) -> Result<(), Error> {
     write(text).map_err(|err| Error::io(format!("write the result to standard output: {err}")))
 }
 
-/// Writes the answer in one piece, so that the runtime is woken once. One that can't be written is
-/// nobody's answer.
+/// Writes the answer in one piece, so that the runtime wakes up once. The answer counts as begun
+/// once a part of it is written.
 fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
@@ -100,7 +100,7 @@ fn write(text: &str) -> nix::Result<()> {
                 left = &left[len..];
             }
             Err(Errno::EINTR) => {}
-            // A pipe that was made not to block, and is full: its reader wakes us, or its end does.
+            // The pipe is non-blocking and full. Waits until the reader reads or closes it.
             Err(Errno::EAGAIN) => {
                 let _ = poll(
                     &mut [PollFd::new(start::output(), PollFlags::POLLOUT)],
@@ -113,14 +113,14 @@ fn write(text: &str) -> nix::Result<()> {
     Ok(())
 }
 
-/// Answers the runtime although the process panics, unless it has an answer; the text goes to
-/// standard error as well.
+/// Answers the runtime after a panic, unless it has an answer already. The panic is also printed to
+/// standard error.
 fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         if runtime::is_starting() {
-            // The kernel refused tokio its pair of sockets, which is no bug.
+            // The kernel refused tokio's socket pair, which is not a bug.
             let why = panic.payload_as_str().unwrap_or("it panicked");
             tell(
                 &Error::because(format!("start tokio: socketpair: {why}"), true),
@@ -142,11 +142,11 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Set for the process that panics.
+    /// Environment variable of the process that panics.
     const CHILD: &str = "BRAID_TEST_PANICS";
 
     #[test]
-    fn a_panic_behind_the_answer_writes_no_second_document() {
+    fn panic_after_the_answer_writes_no_second_document() {
         for (when, msgs, results) in [("before", 1, 0), ("behind", 0, 1)] {
             let mut child = Command::new(std::env::current_exe().expect("this program"));
             child

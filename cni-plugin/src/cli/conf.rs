@@ -1,4 +1,4 @@
-//! A network configuration from a file, made into a call as a runtime would make it.
+//! Network configuration files, converted to the calls that a runtime would make.
 
 use super::output;
 use braid_core::cni::netconf_list::Injected;
@@ -12,14 +12,14 @@ use braid_node::source::files;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Folders in which foreign plugins are looked up unless `CNI_PATH` says otherwise.
+/// Default search path for external plugins, replaced by `CNI_PATH`.
 const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
 
-/// Folder in which runtimes have a node's configurations.
+/// Folder of a node's network configurations.
 pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// The plugins of the node's configurations, as far as these can be read; what is no file is
-/// reported.
+/// Returns the plugins of the node's configurations, without unreadable ones. A path that is not a
+/// file is reported.
 pub(super) fn of_node() -> Vec<NetConf> {
     let entries = std::fs::read_dir(CONF_DIR)
         .into_iter()
@@ -42,7 +42,7 @@ pub(super) fn of_node() -> Vec<NetConf> {
         .collect()
 }
 
-/// The folders that these have `host-local` keep leases in.
+/// Returns the folders in which these configurations keep `host-local` leases.
 pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
     let host_local = |conf: &NetConf| {
         let own = [conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local");
@@ -57,7 +57,7 @@ pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
     plugins.filter_map(|conf| host_local(&conf)).collect()
 }
 
-/// Those of type `braid` that attach pods.
+/// Returns the configurations of type `braid` that attach pods.
 pub(super) fn of_pods(confs: Vec<NetConf>) -> impl Iterator<Item = (NetConf, Settings)> {
     let braid = confs.into_iter().filter(|conf| conf.plugin == BRAID);
     braid.filter_map(|conf| {
@@ -68,7 +68,7 @@ pub(super) fn of_pods(confs: Vec<NetConf>) -> impl Iterator<Item = (NetConf, Set
     })
 }
 
-/// The plugins of a node's configuration, as a runtime calls them.
+/// Parses the plugins of a node's configuration, as a runtime calls them.
 fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
     let json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {
@@ -80,7 +80,7 @@ fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
         .collect()
 }
 
-/// The configurations that the plugins are called with.
+/// Returns the configuration for each plugin; expands a list of type `braid`.
 fn of_plugins(conf: NetConf) -> Result<Vec<NetConf>, Error> {
     match NetConfList::from_braid(&conf)? {
         Some(list) if conf.plugin == BRAID => (0..list.plugins.len())
@@ -105,8 +105,8 @@ pub(super) fn read(path: &Path) -> Result<NetConf, Error> {
     parse(&bytes).map_err(|err| err.context(path.display()))
 }
 
-/// A single plugin, or a list, which is taken as the list of type `braid`. A list of nothing but a
-/// `braid` plugin, as a node has it in `/etc/cni/net.d`, is that plugin.
+/// Parses a single plugin, or a list, which becomes a list of type `braid`. A list with only a
+/// `braid` plugin, as in a node's `/etc/cni/net.d`, becomes that plugin.
 fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     let mut json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {
@@ -124,8 +124,8 @@ fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     NetConf::from_json(json)
 }
 
-/// The call that attaches a container to the networks of some files; the interfaces behind the
-/// first are `net1` and so on.
+/// Returns the call that attaches a container to the networks of some files. The interfaces after
+/// the first are `net1` and so on.
 pub(super) fn call(files: &[PathBuf], attachment: &Attachment) -> Result<Invocation, Error> {
     let confs = files
         .iter()
@@ -171,7 +171,7 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
     Ok(call)
 }
 
-/// The folders in which foreign plugins are looked for.
+/// Returns the folders in which external plugins are searched.
 pub(super) fn plugin_path() -> Vec<PathBuf> {
     let folders = std::env::var_os("CNI_PATH").unwrap_or_else(|| PLUGIN_FOLDERS.into());
     std::env::split_paths(&folders)
@@ -179,7 +179,7 @@ pub(super) fn plugin_path() -> Vec<PathBuf> {
         .collect()
 }
 
-/// A container's interface; `args` is what `CNI_ARGS` would be.
+/// Returns a container's interface; `args` is the value of `CNI_ARGS`.
 pub(super) fn attachment(
     container_id: &str,
     ifname: &str,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_a_plugin_or_a_list_or_a_nodes_braid() {
+    fn file_holds_a_plugin_or_a_list_or_a_nodes_braid() {
         let plugins = r#""plugins":[{"type":"bridge"},{"type":"portmap-of-others"}]"#;
         let single = r#"{"name":"n","cniVersion":"1.0.0","type":"bridge"}"#;
         assert_eq!(types(single), ("n".to_owned(), "1.0.0".to_owned(), 1));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_attaches_pods_is_found_alone_and_with_others_chained_behind() {
+    fn configuration_that_attaches_pods_is_found_alone_and_with_chained_plugins() {
         let braid = r#"{"type":"braid","kubeconfig":"/k","clusterNetwork":"c"}"#;
         for (plugins, expected) in [
             (braid.to_owned(), 1),

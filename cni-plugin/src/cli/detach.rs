@@ -1,4 +1,4 @@
-//! `braid detach`: takes back all attachments of one container, and the sandbox that `braid try
+//! `braid detach`: deletes all attachments of one container, and the sandbox that `braid try
 //! --keep` left.
 
 use super::{Outcome, conf, gc, output, trial};
@@ -8,15 +8,15 @@ use braid_node::attach::orphans::records;
 use braid_node::store::record::Record;
 use clap::Args;
 
-/// Take back all attachments of one container
+/// Delete all attachments of one container
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The container's id
+    /// Container id
     container: String,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    // The id becomes a path below.
+    // The id becomes part of a path below.
     conf::attachment(&arguments.container, "eth0", None, "")?;
     let is_of = |record: &Record| record.key.owner.container_id == arguments.container;
     let records: Vec<Record> = records(&This::new(output::log()))?

@@ -1,5 +1,5 @@
-//! `braid dhcp daemon`, also reached as `dhcp daemon`: the daemon of the dhcp IPAM, with the
-//! reference's flags.
+//! `braid dhcp daemon`, also called as `dhcp daemon`: daemon of the dhcp IPAM, with the reference's
+//! flags.
 
 use super::{Outcome, SUCCESS, output};
 use braid_core::ipam::dhcp::config::SOCKET;
@@ -13,11 +13,11 @@ use std::time::Duration;
 const USAGE: &str = "dhcp daemon [-socketpath PATH] [-pidfile PATH] [-hostprefix PATH] [-broadcast] [-timeout 10s] \
                      [-resendmax 1m2s] [-resendtimeout 3m28s]";
 
-/// Get leases of DHCP servers for containers, and prolong them: `dhcp daemon`
+/// Acquire and renew DHCP leases for containers: `dhcp daemon`
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The word `daemon`, then flags as the reference has them: -socketpath, -pidfile,
-    /// -hostprefix, -broadcast, -timeout, -resendmax, -resendtimeout
+    /// The word `daemon`, then the reference's flags: -socketpath, -pidfile, -hostprefix,
+    /// -broadcast, -timeout, -resendmax, -resendtimeout
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     words: Vec<OsString>,
 }
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     called_so(&arguments.words).unwrap_or_else(|| Err(format!("dhcp: only as: {USAGE}").into()))
 }
 
-/// Runs the daemon if that is what these words ask for.
+/// Runs the daemon if the first word is `daemon`.
 pub(super) fn called_so(words: &[OsString]) -> Option<Outcome> {
     let (first, flags) = words.split_first()?;
     (first == "daemon").then(|| {
@@ -36,7 +36,7 @@ pub(super) fn called_so(words: &[OsString]) -> Option<Outcome> {
     })
 }
 
-/// Reads flags as Go does: one dash or two, a value behind `=` or in the next word.
+/// Parses flags like Go: one dash or two, with the value after `=` or in the next word.
 fn settings(words: &[String]) -> Result<Settings, String> {
     let mut settings = Settings {
         socket: SOCKET.into(),
@@ -105,7 +105,7 @@ fn truth(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A duration as Go writes it: numbers with units, as `1m2.5s`.
+/// Parses a duration in Go's format: numbers with units, as in `1m2.5s`.
 fn duration(name: &str, text: &str) -> Result<Duration, String> {
     let wrong = || format!("invalid value {text:?} for flag -{name}: no duration as 10s or 1m2s");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_as_go_reads_them() {
+    fn flags_are_parsed_like_go() {
         let none = read(&[]).expect("read");
         assert_eq!(
             (none.socket, none.broadcast),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn flags_that_go_refuses_are_refused() {
         let refused: [&[&str]; 8] = [
             &["daemon"],
             &["-unknown"],

@@ -1,5 +1,6 @@
-//! `braid gc`: takes back every attachment whose network namespace is gone, with its addresses, and
-//! every lease of the dead; also of pods that Multus attached before the node went to braid.
+//! `braid gc`: deletes every attachment without a network namespace, with its addresses, and every
+//! lease of a terminated container. This includes pods that Multus attached before the node changed
+//! to braid.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use braid_core::cni::{Error, NetConf, Owner};
@@ -18,10 +19,10 @@ use braid_node::store::root::NODE;
 use clap::Args;
 use std::collections::BTreeSet;
 
-/// Take back attachments whose network namespace is gone, and leases that a reboot left
+/// Delete attachments without a network namespace, and leases that a reboot left
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Only say what would be taken back
+    /// Only print the planned deletions
     #[arg(long)]
     dry_run: bool,
 }
@@ -85,11 +86,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(code)
 }
 
-/// Networks of a container whose namespace is gone.
+/// Networks of a container without a network namespace.
 enum Dead {
-    /// By its record.
+    /// Found in a record.
     Recorded(Box<Record>),
-    /// By Multus' notes.
+    /// Found in Multus' files.
     Noted(Box<(DelRequest, Settings)>),
 }
 
@@ -102,12 +103,12 @@ impl Dead {
     }
 }
 
-/// The dead pods that Multus noted in the folders that these configurations name.
+/// Returns the terminated pods in the Multus folders that these configurations name.
 fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
     let mut seen = BTreeSet::new();
     let mut dead = Vec::new();
     for (conf, settings) in conf::of_pods(confs) {
-        // Several configurations may name one folder.
+        // Several configurations may name the same folder.
         if seen.insert(settings.cni_dir.clone()) {
             let gone = multus::gone(&conf, &conf::plugin_path(), &settings, machine);
             dead.extend(
@@ -119,7 +120,7 @@ fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
     dead
 }
 
-/// One lease of the dead.
+/// Formats one lease of a terminated container.
 fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Vec<String> {
     let owner = owner_of(lease, network).unwrap_or_default();
     let done = if is_dry_run {
@@ -136,7 +137,7 @@ fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Ve
     ]
 }
 
-/// Goes through all of them whatever fails, and shows what became of each.
+/// Processes every item, even after a failure, and prints the outcome of each.
 pub(super) fn take_back<T>(
     all: &[T],
     key: impl Fn(&T) -> &Key,

@@ -1,5 +1,5 @@
-//! `braid lint`: what is wrong with NetworkAttachmentDefinitions and annotations, before a cluster
-//! has them.
+//! `braid lint`: faults of NetworkAttachmentDefinitions and annotations, found before they are in a
+//! cluster.
 
 use super::manifests::{File, Placed, Unreadable};
 use super::output::{self, Format};
@@ -13,16 +13,16 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Namespace of the networks that the annotation of the default network names.
+/// Default namespace of the network in the default network's annotation.
 const SYSTEM: &str = "kube-system";
 
-/// Say what is wrong with manifests of networks and pods; exit status 1 where a pod would not start
+/// Check manifests of networks and pods; exit status 1 if a pod would not start
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Manifests in YAML or JSON; `-` for standard input
     #[arg(short, long = "file", value_name = "FILE", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// How to show it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -33,9 +33,9 @@ struct LintReport {
     file: String,
     line: usize,
     level: String,
-    /// Kind and name of the object; none where the file can't be read.
+    /// Kind and name of the object; `None` if the file can't be read.
     object: Option<String>,
-    /// The key; empty where it is about the whole.
+    /// Key; empty if the finding is about the whole object.
     key: String,
     value: String,
     message: String,
@@ -91,7 +91,7 @@ fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> 
     }
 }
 
-/// `file:line: level: key: value: message`; what is empty is left out.
+/// Formats a finding as `file:line: level: key: value: message`, without empty parts.
 fn text(one: &LintReport) -> String {
     let words = [&one.key, &one.value, &one.message]
         .into_iter()
@@ -106,7 +106,8 @@ fn text(one: &LintReport) -> String {
     )
 }
 
-/// Findings in the order of files and lines. A pod is judged by the networks of all files.
+/// Returns the findings in the order of files and lines. A pod is checked against the networks in
+/// all files.
 fn of_files(files: &[File]) -> Vec<LintReport> {
     let nads: Vec<&Nad> = files
         .iter()
@@ -129,7 +130,7 @@ fn of_files(files: &[File]) -> Vec<LintReport> {
 
 fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
     let nad = &placed.object;
-    let of = |finding: Finding| {
+    let report = |finding: Finding| {
         let is_metadata =
             finding.key == "metadata.name" || nad.annotations.contains_key(&finding.key);
         let line = if is_metadata {
@@ -144,7 +145,7 @@ fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
             finding,
         )
     };
-    lint::nad(nad).into_iter().map(of).collect()
+    lint::nad(nad).into_iter().map(report).collect()
 }
 
 fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
@@ -175,8 +176,8 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
     all
 }
 
-/// What the network of a selection can't serve. Networks that are in no file are the cluster's
-/// business, unless there are files of networks.
+/// Returns the requests of a selection that its network can't serve. A network that is in none of
+/// the files is reported only if the files contain networks.
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
         let what = format!("network {} is in none of these files", selection.object);
@@ -190,7 +191,7 @@ fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> 
     let json = Json::parse(nad.config.as_bytes(), "spec.config");
     match json.and_then(|json| Definition::parse(json, &nad.name.name)) {
         Ok(definition) => lint::capabilities(text, selection, &definition),
-        // A finding of the network, or one of the node's files.
+        // The network has a finding itself, or its configuration is a file of the node.
         Err(_) => Vec::new(),
     }
 }
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_file_line_level_key_value_and_message() {
+    fn finding_has_file_line_level_key_value_and_message() {
         let text = r#"kind: NetworkAttachmentDefinition
 metadata:
   name: blue
@@ -239,7 +240,7 @@ f:18: warning: network default/red is in none of these files
     }
 
     #[test]
-    fn faults_of_metadata_are_where_that_is() {
+    fn metadata_faults_have_the_line_of_the_metadata() {
         let text = "kind: NetworkAttachmentDefinition\nmetadata:\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: vf\n  name: A_\n";
         let found = found(text);
         let starts: Vec<&str> = found.lines().map(|line| &line[..20]).collect();

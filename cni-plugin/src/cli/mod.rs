@@ -1,9 +1,9 @@
-//! The faces for people and for runtimes.
+//! Command line for users, and plugin calls for runtimes.
 //!
 //! ```text
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
-//!  install ─ drop-in names               doctor ─ what the node has   status, gc, detach ─ what is attached
-//!  top     ─ what passes shaped interfaces            lint   ─ faults of manifests
+//!  install ─ drop-in names               doctor ─ node features       status, gc, detach ─ attachments
+//!  top     ─ traffic of shaped interfaces             lint   ─ faults of manifests
 //!  dhcp    ─ the daemon of the dhcp IPAM
 //! ```
 
@@ -55,7 +55,7 @@ enum Command {
     Dhcp(dhcp::Arguments),
 }
 
-/// Runs the plugin or command that the command line asks for.
+/// Runs the plugin or the command of the command line.
 pub fn run(arguments: Vec<OsString>) -> u8 {
     let called_as = cni::plugin_name(&arguments);
     if called_as == "dhcp"
@@ -86,7 +86,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
     told(outcome)
 }
 
-/// The exit status, once an error is told.
+/// Returns the exit status, after an error is printed.
 fn told(outcome: Outcome) -> u8 {
     outcome.unwrap_or_else(|err| {
         output::tell(format_args!("braid: {err}"));

@@ -1,12 +1,12 @@
-//! The program's names.
+//! Names of the program.
 
 use braid_core::plugins;
 use braid_node::ipam;
 
-/// The program's own name.
+/// Own name of the program.
 pub(super) const PROGRAM: &str = "braid";
 
-/// The names of reference plugins whose place the program takes.
+/// Names of the reference plugins that the program replaces.
 pub(super) fn drop_in_names() -> impl Iterator<Item = &'static str> {
     plugins::TYPES.iter().chain(ipam::TYPES).copied()
 }

@@ -5,5 +5,5 @@ pub(super) const SUCCESS: u8 = 0;
 /// Exit status of a command that failed.
 pub(super) const FAILURE: u8 = 1;
 
-/// The exit status of a command; an error is one sentence for standard error.
+/// Exit status of a command. An error is one sentence for standard error.
 pub(super) type Outcome = Result<u8, Box<dyn std::error::Error>>;

@@ -9,22 +9,22 @@ use std::fmt::Arguments;
 use std::io::{ErrorKind, Write, stderr};
 use std::ops::ControlFlow;
 
-/// Format in which a list is shown.
+/// Output format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// Columns for people.
     Table,
-    /// An array of objects; keys are only ever added.
+    /// An array of objects; keys are never removed.
     Json,
 }
 
-/// Writes the last of what there is to say to standard output.
+/// Writes the last part of the output, and returns the exit code.
 pub(super) fn print(text: &str) -> u8 {
     print_more(text).break_value().unwrap_or(SUCCESS)
 }
 
-/// Writes to standard output; breaks with the exit code when nobody reads on. A reader that has
-/// seen enough (`| head`) is no failure.
+/// Writes to standard output. Breaks with the exit code if that fails. A reader that closes the
+/// pipe early (`| head`) is not a failure.
 pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
     let mut stdout = std::io::stdout().lock();
     match stdout
@@ -51,7 +51,7 @@ pub(super) fn log() -> Log {
     Log::new(tell)
 }
 
-/// Columns without borders, each as wide as its longest cell; no space at the end of a line.
+/// Formats columns without borders, each as wide as its longest cell, without trailing spaces.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table
@@ -66,7 +66,7 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         .fold(String::new(), |text, line| text + line.trim_end() + "\n")
 }
 
-/// Indented JSON with a newline at its end.
+/// Formats indented JSON with a newline at the end.
 pub(super) fn json(value: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(value).map(|text| text + "\n")
 }

@@ -1,5 +1,4 @@
-//! `braid plan`: what an attachment would do, as commands. Nothing is changed and no address is
-//! reserved.
+//! `braid plan`: the commands of an attachment. Nothing is changed and no address is reserved.
 
 use super::pod::Networks;
 use super::{Outcome, conf, output};
@@ -12,44 +11,44 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Show what an attachment would do, as commands; change nothing
+/// Show an attachment as commands; change nothing
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     networks: Networks,
-    /// The container's network namespace; an empty one where unset
+    /// Network namespace of the container; by default an empty one
     #[arg(long, value_name = "PATH")]
     netns: Option<PathBuf>,
-    /// The container's id, from which names follow
+    /// Container id, from which names are derived
     #[arg(long, value_name = "ID", default_value = "example")]
     container: String,
-    /// The interface in the container
+    /// Interface in the container
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     ifname: String,
     /// `CNI_ARGS` of the call
     #[arg(long, value_name = "K=V;…", default_value = "")]
     args: String,
-    /// How to show it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// One command a line, behind the namespace that it acts in.
+    /// One command per line, after its namespace
     Text,
-    /// An array of objects.
+    /// An array of objects
     Json,
 }
 
 /// A line of the plan as JSON.
 #[derive(Debug, Serialize)]
 struct PlanReport {
-    /// `host` or `pod`; none for a note.
+    /// `host` or `pod`; `None` for a note.
     ns: Option<String>,
     command: Option<String>,
     note: Option<String>,
-    /// The node has it already: the command would not be run.
+    /// True if the node has it already, so that the command would not run.
     held: bool,
 }
 
@@ -82,15 +81,15 @@ fn text(line: &Line) -> String {
 }
 
 fn shown(line: &Line) -> PlanReport {
-    let of = |step: &Step, held| PlanReport {
+    let report = |step: &Step, held| PlanReport {
         ns: Some(step.ns().to_string()),
         command: Some(command(step)),
         note: None,
         held,
     };
     match line {
-        Line::Step(step) => of(step, false),
-        Line::Held(step) => of(step, true),
+        Line::Step(step) => report(step, false),
+        Line::Held(step) => report(step, true),
         Line::Note(note) => PlanReport {
             ns: None,
             command: None,
@@ -100,7 +99,7 @@ fn shown(line: &Line) -> PlanReport {
     }
 }
 
-/// The step without the namespace in front.
+/// Returns the step without its namespace.
 fn command(step: &Step) -> String {
     let text = step.to_string();
     let ns = step.ns().to_string();

@@ -1,4 +1,4 @@
-//! A pod of manifest files, made into a call as runtime and cluster would make it.
+//! A pod in manifest files, converted to the call that runtime and cluster would make.
 
 use super::conf;
 use super::manifests;
@@ -14,22 +14,22 @@ use braid_node::source::manifests::Manifests;
 use clap::Args;
 use std::path::PathBuf;
 
-/// What is attached: the networks of some configurations, or those of a pod.
+/// Networks to attach: some configurations, or the networks of a pod.
 #[derive(Debug, Args)]
 pub(super) struct Networks {
-    /// A plugin's configuration or a list of plugins, of each network; with -f the default
-    /// network's alone, a bridge of its own where there is none; `-` for standard input
+    /// Configuration of a plugin or a list of plugins, one for each network; with -f only the
+    /// default network's, by default a separate bridge; `-` for standard input
     #[arg(required_unless_present = "files")]
     conf: Vec<PathBuf>,
     /// Manifests of a pod and its networks, in YAML or JSON
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The pod, where the manifests have several
+    /// The pod, if the manifests have several
     #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "files")]
     pod: Option<String>,
 }
 
-/// A pod in a cluster of manifests.
+/// A pod in a cluster made from manifests.
 #[derive(Debug)]
 pub(super) struct InCluster {
     publisher: Publisher,
@@ -37,7 +37,7 @@ pub(super) struct InCluster {
 }
 
 impl Networks {
-    /// The call, and the cluster that it is for, if any.
+    /// Returns the call, and its cluster, if any.
     pub(super) fn call(
         &self,
         attachment: &Attachment,
@@ -112,8 +112,8 @@ impl Networks {
     }
 }
 
-/// The configuration that attaches pods, whose default network is `conf` unless that is such a one
-/// itself.
+/// Returns a configuration that attaches pods. `conf` is its default network, unless `conf`
+/// attaches pods itself.
 fn of_pods(conf: &NetConf) -> Json {
     let mut json = (*conf.json).clone();
     if key_of_pods(&json).is_none() {
@@ -124,18 +124,18 @@ fn of_pods(conf: &NetConf) -> Json {
             ("delegates", vec![json].into()),
         ]);
     }
-    // Objects are asked for where there is one; nobody reads it here.
+    // Objects are read only with a kubeconfig. Its value is not used here.
     json.set("kubeconfig", "of the manifests");
     json
 }
 
-/// The bridge of the built-in default network of a container.
+/// Returns the bridge of a container's built-in default network.
 pub(super) fn bridge_of(container_id: &str) -> String {
     let word = container_id.rsplit('-').next().unwrap_or_default();
     format!("try-{}", word.get(..8).unwrap_or("0"))
 }
 
-/// A default network that changes nothing of the host but for a bridge, which no other pod is on.
+/// Returns a default network that only creates a bridge on the host, without other pods.
 fn built_in(container_id: &str) -> Result<NetConf, Error> {
     let bridge = bridge_of(container_id);
     let text = format!(
@@ -165,7 +165,7 @@ impl InCluster {
         Ok(())
     }
 
-    /// What the cluster was told.
+    /// Formats the published events and statuses.
     pub(super) fn shown(&self) -> String {
         let written = self.cluster.written();
         let events = written
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_has_the_word_of_its_sandbox() {
+    fn bridge_name_has_the_word_of_its_sandbox() {
         assert_eq!(bridge_of("braid-try-1a2b3c4d"), "try-1a2b3c4d");
         assert_eq!(bridge_of("x"), "try-0");
         assert!(built_in("braid-try-1a2b3c4d").is_ok());

@@ -1,4 +1,4 @@
-//! Shaping on this node: each direction of an attachment with its limit and its counters.
+//! Traffic shaping on this node: limit and counters of each direction of an attachment.
 
 use super::output;
 use braid_core::name::{Hook, Ns};
@@ -21,18 +21,18 @@ pub(super) struct Direction {
     /// `ingress` towards the container, `egress` from it, as in configurations.
     #[serde(rename = "direction")]
     pub toward: &'static str,
-    /// Bits per second.
+    /// Rate in bits per second.
     pub rate: u64,
-    /// Bits.
+    /// Burst in bits.
     pub burst: u64,
-    /// By what it is shaped.
+    /// Queue that shapes the traffic.
     pub queue: String,
-    /// Counters of its packets so far; none where the kernel could not be asked.
+    /// Packet counters; `None` if the kernel could not be queried.
     #[serde(flatten)]
     pub passed: Option<Traffic>,
 }
 
-/// The shaped directions of one attachment.
+/// Returns the shaped directions of one attachment.
 pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     let mut kernel = None;
     let mut directions = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     directions
 }
 
-/// The host and, where it is still there, the container.
+/// Opens the host and, if it still exists, the container.
 fn open(record: &Record) -> Option<Kernel> {
     let path = record
         .netns
@@ -76,7 +76,7 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
             .programs
             .iter()
             .find(|program| program.hook == Hook::Egress);
-        // What the program lets through may still find no room in the queue.
+        // Packets that the program passes may still be dropped by a full queue.
         let dropped = |passed: Traffic| passed.dropped + fact.passed.dropped;
         let program = program.map(|program| Traffic {
             dropped: dropped(program.passed),
@@ -97,7 +97,7 @@ fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     }
 }
 
-/// Number of packets that a guard beside the shaper refused.
+/// Returns the number of packets that a guard beside the shaper dropped.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let found = if let Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) = guard {
         let found = kernel
@@ -113,7 +113,7 @@ fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     found.ok().flatten().unwrap_or_default()
 }
 
-/// As configurations name it.
+/// Returns the name of the direction in configurations.
 fn toward(toward: Toward) -> &'static str {
     match toward {
         Toward::Pod => "ingress",
@@ -121,7 +121,7 @@ fn toward(toward: Toward) -> &'static str {
     }
 }
 
-/// A number of bits or bytes with a prefix of the decimal kind: `20M`, `1.5G`.
+/// Formats bits or bytes with a decimal prefix: `20M`, `1.5G`.
 pub(super) fn short(number: u64) -> String {
     const PREFIXES: [(u64, &str); 4] = [
         (1_000_000_000_000, "T"),
@@ -144,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_number_has_two_digits_at_least() {
+    fn short_number_has_at_least_two_digits() {
         let texts = [0, 999, 1_000, 1_550, 20_000_000, 12_345_678, 4_294_967_295].map(short);
         assert_eq!(texts, ["0", "999", "1k", "1.5k", "20M", "12M", "4.2G"]);
     }
 
     #[test]
-    fn json_keys_are_those_of_the_counters() {
+    fn json_keys_are_the_counters() {
         let direction = Direction {
             toward: "ingress",
             rate: 8_000,

@@ -1,4 +1,4 @@
-//! `braid status`: what is attached on this node, from the records.
+//! `braid status`: the attachments on this node, from the records.
 
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
@@ -19,42 +19,42 @@ use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// Show what is attached on this node
+/// Show the attachments on this node
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// How to show it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-/// Digits that people need to see of a runtime's container id, which has 64 hexadecimal ones; a
-/// shorter id is shown whole.
+/// Displayed digits of a runtime's container id, which has 64 hexadecimal digits. A shorter id is
+/// shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 
 /// One attachment.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct StatusReport {
-    /// `<namespace>/<name>` of the pod, where the runtime named one.
+    /// `<namespace>/<name>` of the pod, if the runtime passed it.
     pod: Option<String>,
     network: String,
-    /// The NetworkAttachmentDefinition that the network comes from, as `<namespace>/<name>`.
+    /// NetworkAttachmentDefinition of the network, as `<namespace>/<name>`.
     network_attachment_definition: Option<String>,
-    /// The plugin's type; those of a list joined by `+`.
+    /// Type of the plugin; the types of a list are joined by `+`.
     #[serde(rename = "type")]
     plugin: String,
     container_id: String,
     ifname: String,
-    /// Addresses with prefix, as put on the container's interface.
+    /// Addresses with prefix on the container's interface.
     addresses: Vec<String>,
-    /// The host's end of the veth, or the parent of a macvlan or ipvlan.
+    /// Host end of the veth, or parent of a macvlan or ipvlan.
     host_link: Option<String>,
     netns: Option<String>,
     /// `alive`, `gone` or `unknown`.
     netns_state: &'static str,
-    /// Since the record was last written.
+    /// Seconds since the record was last written.
     age_seconds: u64,
-    /// Its shaped directions.
+    /// Shaped directions.
     bandwidth: Vec<Direction>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     for sentence in full(&records, &NODE, &output::log()) {
         output::tell(format_args!("{sentence}"));
     }
-    // An error is left to `braid doctor`.
+    // `braid doctor` reports the error.
     if let Ok(Some(sentence)) = install::lost_names() {
         output::tell(format_args!("{sentence}"));
     }
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
-    let of = |attached: &Attached| StatusReport {
+    let report = |attached: &Attached| StatusReport {
         pod: PodRef::of(&attached.args)
             .ok()
             .flatten()
@@ -105,7 +105,7 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
         age_seconds: age.as_secs(),
         bandwidth: shaped::of(record, attached),
     };
-    record.attachments.iter().map(of).collect()
+    record.attachments.iter().map(report).collect()
 }
 
 fn addresses(attached: &Attached) -> Vec<String> {
@@ -122,7 +122,7 @@ fn addresses(attached: &Attached) -> Vec<String> {
         .collect()
 }
 
-/// The types of a list, or the attachment's own.
+/// Returns the types of a list, or the attachment's own.
 fn types(attached: &Attached) -> String {
     let list = || {
         NetConfList::from_braid(&NetConf::from_json(Json::clone(&attached.conf)).ok()?)
@@ -141,7 +141,8 @@ fn types(attached: &Attached) -> String {
     }
 }
 
-/// The host's end of a link that is made: of a veth or netkit its other end, of a child its parent.
+/// Returns the host end of a created link: the link itself if it is on the host, or the parent of a
+/// child.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else {
         return None;
@@ -162,7 +163,7 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
 }
 
 fn table(all: &[StatusReport]) -> String {
-    // Columns of Kubernetes only where there is any.
+    // The columns for Kubernetes appear only if there is a pod.
     let has_pods = all.iter().any(|one| one.pod.is_some());
     let row = |one: &StatusReport| {
         let short = short_id(&one.container_id);
@@ -235,7 +236,7 @@ fn limit_row(one: &StatusReport, direction: &Direction) -> Vec<String> {
         short(direction.burst),
         direction.queue.clone(),
     ]);
-    let of = |passed: Traffic| {
+    let cells = |passed: Traffic| {
         let Traffic {
             bytes,
             packets,
@@ -251,12 +252,12 @@ fn limit_row(one: &StatusReport, direction: &Direction) -> Vec<String> {
     row.extend(
         direction
             .passed
-            .map_or_else(|| [const { String::new() }; 7], of),
+            .map_or_else(|| [const { String::new() }; 7], cells),
     );
     row
 }
 
-/// A container id as people need to see it.
+/// Returns the displayed part of a container id.
 pub(super) fn short_id(id: &str) -> String {
     id.get(..SHORT_ID_LEN)
         .filter(|_| id.len() >= LONG_ID_LEN)
@@ -264,7 +265,7 @@ pub(super) fn short_id(id: &str) -> String {
         .to_owned()
 }
 
-/// The two largest units: `45s`, `3m5s`, `2h10m`, `9d4h`.
+/// Formats the two largest units: `45s`, `3m5s`, `2h10m`, `9d4h`.
 fn age_text(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_cuts_a_runtimes_container_ids_short() {
+    fn table_shortens_container_ids_of_runtimes() {
         let mut record = record();
         record.key.owner.container_id = "4f1c5d0e9a7b33aa".repeat(4);
         let text = table(&shown(&record, Duration::from_secs(3725), Netns::Gone));
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_and_its_definition_have_columns_where_there_is_one() {
+    fn pod_and_definition_have_columns_if_there_is_one() {
         let mut record = record();
         record.attachments[0].args =
             "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web".to_owned();
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_has_its_two_largest_units() {
+    fn age_has_its_two_largest_units() {
         let texts: Vec<String> = [0, 59, 61, 3600, 90_061]
             .into_iter()
             .map(age_text)

@@ -1,4 +1,4 @@
-//! `braid top`: what passes the shaped interfaces of this node, again and again.
+//! `braid top`: traffic of the shaped interfaces on this node, repeated at an interval.
 
 use super::output;
 use super::shaped::{self, Direction, short};
@@ -12,13 +12,13 @@ use std::ops::ControlFlow;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Show what passes the shaped interfaces of this node, until interrupted
+/// Show the traffic of the shaped interfaces on this node, until interrupted
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(short, long, default_value_t = 1.0, value_parser = interval)]
     delay: f64,
-    /// End after this many looks; without it, never
+    /// Number of samples; without it, no limit
     #[arg(short = 'n', long)]
     count: Option<u64>,
 }
@@ -35,7 +35,7 @@ fn interval(text: &str) -> Result<f64, String> {
 /// Container id, interface and direction.
 type Key = (String, String, &'static str);
 
-/// All directions at one time.
+/// Sample of all directions at one time.
 struct Look {
     at: Instant,
     directions: BTreeMap<Key, Direction>,
@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// One line a direction, the busiest first; all but rate and limit are packets a second.
+/// Formats one line per direction, the busiest first. The counters are packets per second.
 fn frame(before: &Look, now: &Look) -> String {
     let seconds = (now.at - before.at).as_secs_f64();
     let mut rows: Vec<(u64, Vec<String>)> = Vec::new();
@@ -93,7 +93,7 @@ fn frame(before: &Look, now: &Look) -> String {
             .directions
             .get(key)
             .and_then(|direction| direction.passed);
-        // What was not seen before says nothing of the time since.
+        // Counters without an earlier sample have no rate.
         let (Some(passed), Some(earlier)) = (direction.passed, earlier) else {
             continue;
         };
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_shows_what_passed_since_the_look_before() {
+    fn frame_shows_the_traffic_since_the_previous_sample() {
         let start = Instant::now();
         let text = frame(
             &look(start, 1_000_000, 10),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_limits_is_told_so() {
+    fn node_without_limits_gets_a_message() {
         let empty = || Look {
             at: Instant::now(),
             directions: BTreeMap::new(),

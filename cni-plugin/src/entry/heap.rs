@@ -1,8 +1,8 @@
-//! The program's memory. A call asks for some 500 pieces, 150 KiB together, and ends.
+//! Memory allocator of the program. A call allocates some 500 pieces, 150 KiB together, and ends.
 //!
-//! To keep a general allocator's accounts took a quarter of a call's own instructions. So pieces
-//! are laid one behind the other in a block that goes with the process, and none is ever given
-//! back. What does not fit any more comes from the C library.
+//! The bookkeeping of a general allocator took a quarter of a call's own instructions. So pieces
+//! are allocated one after the other in a static block and are never freed. Pieces that do not fit
+//! come from the C library.
 
 #![expect(unsafe_code, reason = "an allocator hands out raw memory")]
 
@@ -11,35 +11,36 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// In bytes, of either half: several times what an ADD of the full chain takes.
+/// Size of each half in bytes: several times the need of an ADD with the full chain.
 const HALF: usize = 512 * 1024;
-/// In bytes. Pieces from here on, buffers of which most is never touched, have a half of their own.
+/// Minimum size of a large piece in bytes. Large pieces are buffers with mostly untouched bytes,
+/// and have a separate half.
 const LARGE: usize = 4 * 1024;
-/// In bytes: what an ADD takes of small pieces, asked of the kernel at once instead of page by
+/// Bytes of small pieces that an ADD needs. They are populated in one request instead of page by
 /// page.
 const POPULATED: usize = 64 * 1024;
-/// In bytes: each piece takes a multiple of it, and is aligned to it.
+/// Allocation unit in bytes. Each piece takes a multiple of it, and is aligned to it.
 const UNIT: usize = 16;
 
-/// The block, aligned to the largest page of the architecture. What is written first lies in the
-/// pages that are asked for.
+/// The block, aligned to the largest page of the architecture. The first pieces are in the
+/// populated pages.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Heap {
-    /// Of each half, in bytes: the one of small pieces, and the one of large ones.
+    /// Allocated bytes of each half: small pieces, and large pieces.
     taken: [AtomicUsize; 2],
-    /// All zero at first, so that the program's file has no bytes of it.
+    /// Initially zero, so that the program's file contains none of it.
     memory: UnsafeCell<MaybeUninit<[u8; 2 * HALF]>>,
 }
 
 const _: () =
     assert!(std::mem::offset_of!(Heap, memory).is_multiple_of(UNIT) && HALF.is_multiple_of(UNIT));
 
-// SAFETY: who has raised `taken` has that part of the memory alone.
+// SAFETY: the thread that has raised `taken` is the only user of that part of the memory.
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// An empty one, which takes no room in the program's file.
+    /// Returns an empty heap, which takes no space in the program's file.
     #[expect(
         clippy::new_without_default,
         reason = "a static needs a constant function, and nothing else makes one"
@@ -51,7 +52,7 @@ impl Heap {
         }
     }
 
-    /// Asks for the first pages (Linux 5.14; without it they come one by one).
+    /// Populates the first pages (Linux 5.14). Older kernels populate them one by one on access.
     pub fn populate(&self) {
         let start = (&raw const *self).cast_mut().cast();
         // SAFETY: the range is the block's own and page-aligned, and its content is left as it is.
@@ -62,7 +63,7 @@ impl Heap {
         self.memory.get().cast()
     }
 
-    /// A piece behind all others. It is zero, since nobody has had it before.
+    /// Allocates a piece after all others. It is zero, because it was never used before.
     fn take(&self, layout: Layout) -> Option<*mut u8> {
         let (half, len) = (usize::from(layout.size() >= LARGE), length(layout.size()));
         if layout.align() > UNIT || len > HALF {
@@ -74,7 +75,7 @@ impl Heap {
         Some(unsafe { self.start().add(half * HALF + offset) })
     }
 
-    /// Offset at which a piece starts, if it is of the block.
+    /// Returns the offset of a piece, if it is in the block.
     fn place(&self, piece: *const u8) -> Option<usize> {
         piece
             .addr()
@@ -82,7 +83,7 @@ impl Heap {
             .filter(|offset| *offset < 2 * HALF)
     }
 
-    /// Makes the piece at `offset` longer where it is, if it is the last of its half.
+    /// Extends the piece at `offset` in place, if it is the last of its half.
     fn extend(&self, offset: usize, old: usize, new: usize) -> bool {
         let (half, start) = (offset / HALF, offset % HALF);
         let (end, new_end) = (start + length(old), start.saturating_add(length(new)));
@@ -93,16 +94,17 @@ impl Heap {
     }
 }
 
-/// Bytes that a piece of this size takes. No layout is longer than half of what can be addressed.
+/// Returns the bytes that a piece of this size takes. No layout is longer than half of the address
+/// space.
 const fn length(size: usize) -> usize {
     size.next_multiple_of(UNIT)
 }
 
-// SAFETY: pieces are disjoint, aligned as asked and live as long as the process; those that are not
-// of the block are the C library's, to which they go back.
+// SAFETY: pieces are disjoint, aligned as requested, and live as long as the process. Pieces
+// outside the block belong to the C library, which frees them.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise about `layout` is handed on.
+        // SAFETY: the caller's promise about `layout` is passed on.
         self.take(layout)
             .unwrap_or_else(|| unsafe { System.alloc(layout) })
     }
@@ -115,7 +117,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         if self.place(piece).is_none() {
-            // SAFETY: a piece from outside is the C library's.
+            // SAFETY: a piece outside the block belongs to the C library.
             unsafe { System.dealloc(piece, layout) }
         }
     }

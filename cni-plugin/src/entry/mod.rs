@@ -1,9 +1,9 @@
-//! The start and the end of the process, for the faces alone: the library below them does not know
-//! whose process it is in.
+//! Start and end of the process, for the command line and plugin calls only. The library below does
+//! not depend on the process.
 //!
 //! ```text
-//!  start    ─ before anything else, and the end      heap   ─ memory that goes with the process
-//!  priority ─ how soon the scheduler lets a call run signal ─ Ctrl-C while cleaning up
+//!  start    ─ before anything else, and the end      heap   ─ memory, freed with the process
+//!  priority ─ scheduling priority of a call          signal ─ Ctrl-C while cleaning up
 //! ```
 
 pub mod heap;

@@ -1,10 +1,10 @@
-//! Priority of a call: how soon the scheduler lets it run.
+//! Scheduling priority of a call.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
-/// `SCHED_FLAG_RESET_ON_FORK`: programs that this one starts are ordinary again.
+/// `SCHED_FLAG_RESET_ON_FORK`: child processes have the default priority again.
 const RESET_ON_FORK: u64 = 0x01;
-/// `SCHED_NORMAL`. To keep the caller's policy would keep its children's priority as well.
+/// `SCHED_NORMAL`. The caller's policy would also keep the priority of child processes.
 const NORMAL: u32 = 0;
 const MOST_URGENT: i32 = -20;
 /// `SCHED_ATTR_SIZE_VER0`, in bytes.
@@ -25,9 +25,9 @@ struct SchedAttr {
 
 const _: () = assert!(size_of::<SchedAttr>() == SIZE as usize);
 
-/// Puts the call before ordinary processes, as far as it may. It lives for two milliseconds and
-/// holds locks for which every change to any network of the node waits: losing the processor with
-/// one in hand stops them all.
+/// Raises the call above ordinary processes, if permitted. It lives for two milliseconds and holds
+/// locks that every change to any network of the node waits for. If it loses the processor while
+/// holding a lock, all of them stop.
 pub fn raise() {
     let attr = SchedAttr {
         size: SIZE,
@@ -39,8 +39,8 @@ pub fn raise() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads as many bytes as `size` says. A refusal changes nothing, and the
-    // call works without.
+    // SAFETY: the kernel reads `size` bytes. A refusal changes nothing, and the call works without
+    // it.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
@@ -60,7 +60,7 @@ mod tests {
                 Command::new("nice").output().expect("nice runs").stdout,
             )
         };
-        // Of a thread alone: niceness is each thread's own.
+        // Niceness belongs to a thread, so the test uses a separate one.
         let (own, child) = std::thread::spawn(nice).join().expect("no panic");
         assert_eq!((own, child), (MOST_URGENT, b"0\n".to_vec()));
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and its like, noted instead of obeyed while there is something to take back.
+//! Ctrl-C and similar signals, recorded instead of obeyed during cleanup.
 
 #![expect(
     unsafe_code,
@@ -14,8 +14,8 @@ extern "C" fn note(signal: libc::c_int) {
     CAUGHT.store(signal, Ordering::Relaxed);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are only noted. Programs started meanwhile get them as
-/// usual: `exec` takes a handler away, where it would pass on a blocked signal.
+/// Only records SIGINT, SIGTERM and SIGHUP from now on. Programs started meanwhile get them as
+/// usual, because `exec` resets a handler, while a blocked signal would stay blocked.
 pub fn note_instead() -> nix::Result<()> {
     let action = SigAction::new(
         SigHandler::Handler(note),
@@ -29,7 +29,7 @@ pub fn note_instead() -> nix::Result<()> {
     Ok(())
 }
 
-/// The number of the last signal noted.
+/// Returns the number of the last recorded signal.
 pub fn noted() -> Option<u8> {
     u8::try_from(CAUGHT.load(Ordering::Relaxed))
         .ok()

@@ -1,4 +1,5 @@
-//! Steps of Rust's start before `main` that a short-lived call needs as well, and the end.
+//! Steps of Rust's startup before `main` that a short-lived call needs as well, and the end of the
+//! process.
 
 #![expect(
     unsafe_code,
@@ -12,12 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Makes writing to a closed pipe an error instead of the end, and fills the places of standard
-/// descriptors that are not open: the next file opened would otherwise become standard output, and
-/// a result be written into it. What takes the place of standard output refuses to be written, so
-/// that nobody takes the result for delivered.
+/// Makes a write to a closed pipe an error instead of a fatal signal, and opens standard
+/// descriptors that are closed. Otherwise the next opened file would become standard output, and a
+/// result would be written to it. The replacement of standard output refuses writes, so that the
+/// result does not count as delivered.
 pub fn prepare() {
-    // SAFETY: no handler is installed, only the signal's being ignored.
+    // SAFETY: the signal is ignored, and no handler is installed.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut fds = STANDARD.map(|fd| libc::pollfd {
         fd,
@@ -32,38 +33,38 @@ pub fn prepare() {
         } else {
             libc::O_RDONLY
         };
-        // The lowest free number is taken, which is the gap's: those before it are filled.
-        // SAFETY: the path is a C string that lives for ever. The descriptor is meant to stay open.
+        // The lowest free number is used. It is this one, because the numbers before it are open.
+        // SAFETY: the path is a static C string. The descriptor is meant to stay open.
         unsafe { libc::open(c"/dev/null".as_ptr(), mode) };
     }
 }
 
-/// Standard input, without the buffer that Rust's own makes for it.
+/// Returns standard input, without the buffer of Rust's own.
 pub const fn input() -> BorrowedFd<'static> {
-    // SAFETY: [`prepare`] has seen to it that it is open, and nobody closes it.
+    // SAFETY: [`prepare`] ensures that it is open, and it is never closed.
     unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) }
 }
 
-/// Standard output, in the same way.
+/// Returns standard output, without the buffer of Rust's own.
 pub const fn output() -> BorrowedFd<'static> {
     // SAFETY: as above.
     unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }
 }
 
-/// Ends the process without the C library's end, which has nothing left to do: whoever writes
-/// flushes as well.
+/// Ends the process without the C library's exit handlers, which have nothing to do: every write is
+/// flushed.
 pub fn end(code: u8) -> ! {
     // SAFETY: no memory of this process is used after it.
     unsafe { libc::_exit(code.into()) }
 }
 
-/// The program's arguments, which not every C library tells to anybody but `main`. A script of one
-/// line, `#!` and the path of this program, is called as a link of the script's name would be: the
-/// kernel has put the interpreter before the script's path.
+/// Returns the program's arguments, which some C libraries pass only to `main`. A script of one
+/// line, `#!` and the path of this program, works like a link with the script's name. The kernel
+/// has put the interpreter before the script's path, and it is removed here.
 ///
 /// # Safety
 ///
-/// `count` and `values` are what `main` was called with.
+/// `count` and `values` are the arguments of `main`.
 pub unsafe fn arguments(count: libc::c_int, values: *const *const libc::c_char) -> Vec<OsString> {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: `values` has `count` entries.
@@ -78,7 +79,8 @@ pub unsafe fn arguments(count: libc::c_int, values: *const *const libc::c_char) 
         .collect()
 }
 
-/// The path that the process was started by: a script's own, if the kernel started its interpreter.
+/// Returns the path that the process was started by. This is the script's path if the kernel
+/// started its interpreter.
 fn started_path() -> Option<&'static CStr> {
     // SAFETY: it reads a value that the kernel put on the process's stack.
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_script_that_the_kernel_started_has_an_interpreter_in_front() {
+    fn only_a_script_that_the_kernel_started_has_a_leading_interpreter() {
         let program = c"/opt/cni/bin/braid";
         let script = c"/opt/cni/bin/dhcp";
         assert!(is_interpreter(&[program, script, c"daemon"], Some(script)));

@@ -1,15 +1,15 @@
-//! Addresses as Go reads them: no leading zeros, no zone, IPv4-mapped IPv6 is IPv4, host bits are
-//! kept.
+//! IP addresses parsed by Go's rules: no leading zeros and no zone. IPv4-mapped IPv6 becomes IPv4,
+//! and host bits are kept.
 
 use super::bounds::shortened;
 use super::{Error, Json};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// IPv4-mapped IPv6 addresses are `::ffff:0:0/96`.
+/// Prefix length of IPv4-mapped IPv6 addresses, `::ffff:0:0/96`.
 const MAPPED_PREFIX_LEN: u8 = 96;
 
-/// Parses an address without a prefix; code 6.
+/// Parses an address without a prefix; errors have code 6.
 pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
     let address = text.parse::<IpAddr>().ok();
     let address = address
@@ -17,7 +17,7 @@ pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
     Ok(address.to_canonical())
 }
 
-/// Parses `address/prefix length`, keeping the host's bits; code 6.
+/// Parses `address/prefix length` and keeps the host bits; errors have code 6.
 pub fn parse_cidr(text: &str) -> Result<IpNet, Error> {
     cidr(text).ok_or_else(|| Error::decode(format!("invalid CIDR address: {:?}", shortened(text))))
 }
@@ -43,14 +43,14 @@ fn cidr(text: &str) -> Option<IpNet> {
 }
 
 impl Json {
-    /// An address; `None` where absent or empty.
+    /// Returns an address; `None` if absent or empty.
     pub fn ip(&self, key: &str) -> Result<Option<IpAddr>, Error> {
         let text = self.str(key)?.filter(|text| !text.is_empty());
         text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}"))))
             .transpose()
     }
 
-    /// An address with its prefix; `None` where absent.
+    /// Returns an address with its prefix; `None` if absent.
     pub fn cidr(&self, key: &str) -> Result<Option<IpNet>, Error> {
         self.str(key)?
             .map(|text| parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}"))))
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_print_in_their_one_canonical_form() {
+    fn addresses_print_in_canonical_form() {
         for (text, canonical) in [
             ("10.0.0.1", "10.0.0.1"),
             ("::ffff:10.0.0.1", "10.0.0.1"),

@@ -4,13 +4,13 @@ use super::Error;
 
 const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 
-/// Arguments by name. Names are case-sensitive, and the last of several equal ones wins.
+/// Arguments by name. Names are case-sensitive, and the last of several equal names is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Parses as the reference plugins do (code 4): each pair has exactly one `=`, and a name
-    /// outside `known` is refused unless `IgnoreUnknown` is true.
+    /// Parses like the reference plugins; errors have code 4. Each pair has exactly one `=`, and a
+    /// name outside `known` is refused unless `IgnoreUnknown` is true.
     pub fn parse(text: &str, known: &[&str]) -> Result<Self, Error> {
         let mut pairs = Vec::new();
         let mut unknown = Vec::new();
@@ -33,7 +33,7 @@ impl CniArgs {
         Ok(Self(pairs))
     }
 
-    /// The value of `key`; `None` where absent or empty.
+    /// Returns the value of `key`; `None` if absent or empty.
     pub fn get(&self, key: &str) -> Option<&str> {
         let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
         Some(value.as_str()).filter(|value| !value.is_empty())
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_names_are_read_and_the_last_of_equal_ones_wins() {
+    fn known_names_are_read_and_the_last_duplicate_is_used() {
         let args = CniArgs::parse("MAC=aa;IP=10.0.0.1;MAC=bb", &["IP", "MAC"]).unwrap();
         assert_eq!(
             (args.get("MAC"), args.get("IP"), args.get("mac")),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_pass_only_where_they_are_to_be_ignored() {
+    fn unknown_names_are_accepted_only_with_ignore_unknown() {
         let error = CniArgs::parse("FOO=1;IP=x;bar=", &["IP"]).unwrap_err();
         assert_eq!(error.msg, r#"ARGS: unknown args ["FOO=1" "bar="]"#);
         for ignore in ["1", "true", "TRUE", "True"] {

@@ -1,14 +1,13 @@
-//! Texts in a message, cut to what somebody can read: strangers' words, long lists, the message
-//! itself.
+//! Length limits for text in messages: quoted input, lists, and the message itself.
 
-/// Longest piece of a stranger's text that a message repeats, in characters.
+/// Maximum length of quoted input in a message, in characters.
 const SHOWN_CHARS: usize = 60;
-/// Longest message, and longest details, in bytes.
+/// Maximum length of a message, and of its details, in bytes.
 const MOST_BYTES: usize = 2048;
-/// Longest list within a message, in bytes.
+/// Maximum length of a list within a message, in bytes.
 const LIST_BYTES: usize = 512;
 
-/// `text` for a message: whole, or its first 60 characters and `...`.
+/// Returns `text` for a message: unchanged, or the first 60 characters and `...`.
 pub fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -16,13 +15,12 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// The items behind each other, as far as half a kilobyte goes: `a; b; (400 more)`. A long one is
-/// cut as well.
+/// Joins items into at most 512 bytes: `a; b; (400 more)`. A long item is cut as well.
 pub fn listed<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
     listed_within(LIST_BYTES, items)
 }
 
-/// The same as a whole message.
+/// Joins items like [`listed`], but into the length of a message.
 pub fn sentences<T: AsRef<str>>(all: impl IntoIterator<Item = T>) -> String {
     listed_within(MOST_BYTES - LIST_BYTES, all)
 }
@@ -45,7 +43,7 @@ fn listed_within<T: AsRef<str>>(most: usize, items: impl IntoIterator<Item = T>)
     }
 }
 
-/// A whole message, or its beginning and its end, where the cause stands.
+/// Returns a message unchanged, or cut to its beginning and its end, which has the cause.
 pub fn bounded(text: String) -> String {
     if text.len() <= MOST_BYTES {
         text
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_keeps_both_ends_and_its_characters_whole() {
+    fn cut_text_keeps_both_ends_and_whole_characters() {
         let text = format!("begin {} the cause", "é".repeat(4000));
         let cut = bounded(text.clone());
         assert!(

@@ -1,4 +1,4 @@
-//! The error a runtime reads: code, message, details. The code is chosen here and nowhere else.
+//! The error that a runtime reads: code, message, details. No other module chooses the code.
 
 use super::bounds::{bounded, sentences};
 use super::{Json, Version};
@@ -6,38 +6,38 @@ use std::fmt;
 use std::io;
 
 /// Error codes of the CNI specification 1.1.0, section 5, and `8`, which only the reference code
-/// has.
+/// defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// The configuration's `cniVersion` is not supported.
     IncompatibleVersion,
-    /// A field is not supported; the message names key and value.
+    /// A field is not supported. The message contains key and value.
     UnsupportedField,
-    /// The container is not known; the runtime need not call DEL.
+    /// The container is not known. The runtime need not call DEL.
     UnknownContainer,
-    /// A `CNI_*` variable is missing or wrong.
+    /// A `CNI_*` variable is missing or invalid.
     InvalidEnv,
     /// Reading or writing failed.
     Io,
-    /// The input is not the JSON that was expected.
+    /// The input is not the expected JSON.
     Decode,
-    /// The configuration was understood, but is wrong.
+    /// The configuration was parsed, but is invalid.
     InvalidConfig,
-    /// `CNI_NETNS` is no network namespace, or the plugin's own.
+    /// `CNI_NETNS` is not a network namespace, or is the plugin's own.
     InvalidNetns,
-    /// A passing condition; the runtime should call again.
+    /// Temporary failure. The runtime should call again.
     TryAgain,
-    /// STATUS: no ADD can be served.
+    /// STATUS: an ADD can't succeed.
     NotAvailable,
-    /// STATUS: ADD can be served, with limited connectivity.
+    /// STATUS: an ADD can succeed, with limited connectivity.
     LimitedConnectivity,
-    /// Whatever else went wrong while working.
+    /// Any other failure.
     Internal,
-    /// A code received from a foreign plugin, kept as it came.
+    /// Code received from an external plugin, passed on unchanged.
     Foreign(u32),
 }
 
-/// Every code that has a name, with its number.
+/// Codes with a name, and their numbers.
 const NUMBERS: [(Code, u32); 12] = [
     (Code::IncompatibleVersion, 1),
     (Code::UnsupportedField, 2),
@@ -54,7 +54,7 @@ const NUMBERS: [(Code, u32); 12] = [
 ];
 
 impl Code {
-    /// The number on the wire.
+    /// Returns the number in the JSON document.
     pub fn number(self) -> u32 {
         if let Self::Foreign(number) = self {
             return number;
@@ -65,7 +65,7 @@ impl Code {
             .map_or(999, |(_, number)| *number)
     }
 
-    /// The code with this number; a number without a name becomes [`Code::Foreign`].
+    /// Returns the code with this number; [`Code::Foreign`] for a number without a name.
     pub fn from_number(number: u32) -> Self {
         NUMBERS
             .iter()
@@ -74,19 +74,19 @@ impl Code {
     }
 }
 
-/// The error that a failed verb returns.
+/// Error that a failed verb returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The kind of failure.
+    /// Kind of failure.
     pub code: Code,
-    /// One sentence that names the thing, the value and the cause.
+    /// One sentence with the object, the value and the cause.
     pub msg: String,
-    /// More text, often empty.
+    /// Further text, often empty.
     pub details: String,
 }
 
 impl Error {
-    /// An error of any code, without details.
+    /// Returns an error of any code, without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
         Self {
             code,
@@ -95,47 +95,47 @@ impl Error {
         }
     }
 
-    /// Code 1: the configuration's version is not supported.
+    /// Returns an error with code 1: the configuration's version is not supported.
     pub fn version(msg: impl Into<String>) -> Self {
         Self::new(Code::IncompatibleVersion, msg)
     }
 
-    /// Code 4: a `CNI_*` variable is missing or wrong.
+    /// Returns an error with code 4: a `CNI_*` variable is missing or invalid.
     pub fn env(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidEnv, msg)
     }
 
-    /// Code 5: reading or writing failed.
+    /// Returns an error with code 5: reading or writing failed.
     pub fn io(msg: impl Into<String>) -> Self {
         Self::new(Code::Io, msg)
     }
 
-    /// Code 6: the input is not the JSON that was expected.
+    /// Returns an error with code 6: the input is not the expected JSON.
     pub fn decode(msg: impl Into<String>) -> Self {
         Self::new(Code::Decode, msg)
     }
 
-    /// Code 7: the configuration was understood, but is wrong.
+    /// Returns an error with code 7: the configuration was parsed, but is invalid.
     pub fn config(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidConfig, msg)
     }
 
-    /// Code 8: the network namespace is none, or the plugin's own.
+    /// Returns an error with code 8: the path is not a network namespace, or is the plugin's own.
     pub fn netns(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidNetns, msg)
     }
 
-    /// Code 50: STATUS, no ADD can be served.
+    /// Returns an error with code 50: STATUS, an ADD can't succeed.
     pub fn not_available(msg: impl Into<String>) -> Self {
         Self::new(Code::NotAvailable, msg)
     }
 
-    /// Code 999: whatever else went wrong while working.
+    /// Returns an error with code 999: any other failure.
     pub fn internal(msg: impl Into<String>) -> Self {
         Self::new(Code::Internal, msg)
     }
 
-    /// Code 11 for what passes by itself, code 999 for what does not.
+    /// Returns an error with code 11 if the failure is temporary, else 999.
     pub fn because(msg: impl Into<String>, passes: bool) -> Self {
         Self::new(
             if passes {
@@ -147,22 +147,22 @@ impl Error {
         )
     }
 
-    /// The same error with `details`.
+    /// Sets `details`.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = bounded(details.into());
         self
     }
 
-    /// The same error said from further out: `outer: inner`. The code stays.
+    /// Prepends context to the message: `outer: inner`. The code stays.
     #[must_use]
     pub fn context(mut self, outer: impl fmt::Display) -> Self {
         self.msg = bounded(format!("{outer}: {}", self.msg));
         self
     }
 
-    /// One error of several: all sentences, each once. It passes by itself if all of them do, or
-    /// the code is the first that does not.
+    /// Joins several errors into one, without repeated sentences. The code is the first other than
+    /// [`Code::TryAgain`], so the result is temporary only if all errors are.
     pub fn joined(errors: &[Self]) -> Result<(), Self> {
         let lasting = errors.iter().find(|error| error.code != Code::TryAgain);
         let Some(Self { code, .. }) = lasting.or(errors.first()) else {
@@ -176,8 +176,8 @@ impl Error {
         Err(Self::new(*code, &msg).with_details(sentences(distinct(details))))
     }
 
-    /// The same error with what `left` says besides: `why; left behind until DEL or GC: left`. A
-    /// call of braid within this one may have said so of its own.
+    /// Appends the messages of `left`: `why; left behind until DEL or GC: left`. A nested call of
+    /// braid may have appended some of them already, which are not repeated.
     #[must_use]
     pub fn and_left_behind(mut self, left: &[Self]) -> Self {
         const LEFT: &str = "left behind until DEL or GC";
@@ -200,7 +200,7 @@ impl Error {
         self
     }
 
-    /// The same error with what went wrong while cleaning up after it, as details.
+    /// Appends the errors of the cleanup to the details.
     #[must_use]
     pub fn and_cleanup(self, cleanup: &[Self]) -> Self {
         let more = self.news(cleanup);
@@ -212,7 +212,7 @@ impl Error {
         self.with_details(details)
     }
 
-    /// The sentences of other errors that this one does not say.
+    /// Joins the sentences of other errors that this error does not contain.
     fn news(&self, others: &[Self]) -> String {
         let own = self.to_string();
         let all = others
@@ -221,8 +221,8 @@ impl Error {
         sentences(distinct(all.filter(|sentence| !says(&own, sentence))))
     }
 
-    /// The document for standard output; `version` is the configuration's, or the newest where that
-    /// is unknown.
+    /// Returns the document for standard output; `version` is the configuration's, or the newest if
+    /// that is unknown.
     pub fn to_json(&self, version: Version) -> Json {
         let mut json = Json::object_of([
             ("cniVersion", version.to_string().into()),
@@ -235,18 +235,19 @@ impl Error {
         json
     }
 
-    /// [`Self::to_json`] as it is printed.
+    /// Returns [`Self::to_json`] as printed.
     pub fn to_stdout(&self, version: Version) -> String {
         self.to_json(version).pretty()
     }
 
-    /// Reads the error that a foreign plugin printed. `Err` says why `stdout` is no such document.
+    /// Parses the error that an external plugin printed. `Err` says why `stdout` is not such a
+    /// document.
     pub fn from_stdout(stdout: &[u8]) -> Result<Self, Self> {
         let json = Json::parse(stdout, "the plugin's error")?;
         json.expect_object("the plugin's error")?;
         let code = json.u32("code")?.unwrap_or(0);
         let (msg, details) = (json.string("msg")?, json.string("details")?);
-        // One that says all of it in both says it once.
+        // Drops details that repeat the message.
         let details = if says(&msg, &details) {
             String::new()
         } else {
@@ -256,17 +257,17 @@ impl Error {
     }
 }
 
-/// True if a failure of this kind passes by itself.
+/// True if a failure of this kind is temporary.
 pub fn passes(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{ExecutableFileBusy, Interrupted, ResourceBusy, TimedOut, WouldBlock};
-    // The first is a program that is being installed.
+    // `ExecutableFileBusy`: the program is being installed.
     matches!(
         kind,
         ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock
     )
 }
 
-/// True if a text holds this sentence whole: by itself, among others, or behind a context.
+/// True if `text` contains this sentence whole: alone, in a list, or after a context.
 fn says(text: &str, sentence: &str) -> bool {
     let begins = |at: usize| {
         at == 0
@@ -279,7 +280,7 @@ fn says(text: &str, sentence: &str) -> bool {
         .any(|(at, _)| begins(at) && ends(at + sentence.len()))
 }
 
-/// The sentences, none of which repeats another one.
+/// Returns the sentences, except those that another sentence contains.
 fn distinct<'a>(sentences: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
     for sentence in sentences.filter(|sentence| !sentence.is_empty()) {
@@ -308,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_survives_its_number() {
+    fn every_code_round_trips_through_its_number() {
         for number in [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51, 100, 999, u32::MAX] {
             assert_eq!(Code::from_number(number).number(), number);
         }
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn several_errors_are_one_that_repeats_no_sentence() {
+    fn several_errors_become_one_without_repeated_sentences() {
         let [wait, lost] = [
             Error::new(Code::TryAgain, "lock x: held"),
             Error::internal("link a: EPERM").with_details("d"),
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_is_said_once() {
+    fn left_behind_objects_are_reported_once() {
         let error = Error::internal("spy failed").with_details("d");
         let left = error
             .clone()
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_is_longer_than_somebody_reads() {
+    fn error_length_is_bounded() {
         let long = "x".repeat(1 << 20);
         let read = |error: Error| error.to_stdout(Version::V1_1_0).len();
         assert!(read(Error::internal(&long).with_details(&long).context(&long)) < 5000);
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_details_only_when_there_are_some() {
+    fn document_has_details_only_if_set() {
         let error = Error::env("m");
         assert_eq!(
             error.to_stdout(Version::V1_0_0),
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_printed_error_is_read_back_as_it_was() {
+    fn printed_error_is_read_back_unchanged() {
         for error in [
             Error::new(Code::TryAgain, "wait").with_details("a bit"),
             Error::new(Code::Foreign(123), "own"),
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_no_error_document_is_said_to_be_none() {
+    fn output_that_is_not_an_error_document_is_refused() {
         for stdout in ["", "panic: oh", "[]", r#"{"code":"x"}"#, r#"{"code":-1}"#] {
             assert_eq!(
                 Error::from_stdout(stdout.as_bytes()).unwrap_err().code,

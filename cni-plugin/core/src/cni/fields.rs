@@ -1,24 +1,24 @@
-//! Typed fields of a JSON object, found and checked as Go's decoder does it.
+//! Typed fields of a JSON object, found and checked like Go's decoder.
 //!
-//! A key matches in any ASCII case; of several matches the last that is not `null` wins; `null`
-//! counts as absent. A value of the wrong type is an error of code 6 that names key, expected type
+//! A key matches in any ASCII case. Of several matches the last that is not `null` is used, and
+//! `null` counts as absent. A value of the wrong type is an error of code 6 with key, expected type
 //! and value.
 
 use super::bounds::shortened;
 use super::{Error, Json};
 
 impl Json {
-    /// The value of `key`; `None` where it is absent or `null`, or this is no object.
+    /// Returns the value of `key`; `None` if it is absent or `null`, or this is not an object.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.matches(key).find(|value| **value != Self::Null)
     }
 
-    /// True if `key` is there at all, `null` included.
+    /// True if `key` is present, even with `null`.
     pub fn has(&self, key: &str) -> bool {
         self.matches(key).next().is_some()
     }
 
-    /// The fields in the order written; none where this is no object.
+    /// Returns the fields in the order written; empty if this is not an object.
     pub fn fields(&self) -> &[(String, Self)] {
         if let Self::Object(fields) = self {
             fields
@@ -27,7 +27,7 @@ impl Json {
         }
     }
 
-    /// The text of a string.
+    /// Returns the text of a string.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::String(text) = self {
             Some(text)
@@ -36,7 +36,8 @@ impl Json {
         }
     }
 
-    /// Replaces every match of `key` by one field at the end; makes this an object if it was none.
+    /// Replaces every match of `key` by one field at the end. A value that is not an object becomes
+    /// one.
     pub fn set(&mut self, key: &str, value: impl Into<Self>) {
         self.remove(key);
         let field = (key.to_owned(), value.into());
@@ -54,7 +55,7 @@ impl Json {
         }
     }
 
-    /// Refuses everything but an object and `null`; `what` names the value.
+    /// Refuses any value except an object and `null`; `what` is its name in the error.
     pub fn expect_object(&self, what: &str) -> Result<(), Error> {
         let is_one = matches!(self, Self::Object(_) | Self::Null);
         if is_one {
@@ -64,22 +65,22 @@ impl Json {
         }
     }
 
-    /// A string.
+    /// Returns a string; `None` if absent.
     pub fn str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.typed(key, "a string", Self::as_str)
     }
 
-    /// A string, or `default`.
+    /// Returns a string, or `default`.
     pub fn str_or<'a>(&'a self, key: &str, default: &'a str) -> Result<&'a str, Error> {
         Ok(self.str(key)?.unwrap_or(default))
     }
 
-    /// A string, empty where absent.
+    /// Returns a string; empty if absent.
     pub fn string(&self, key: &str) -> Result<String, Error> {
         Ok(self.str_or(key, "")?.to_owned())
     }
 
-    /// A boolean.
+    /// Returns a boolean; `None` if absent.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", |value| {
             if let Self::Bool(b) = value {
@@ -90,32 +91,32 @@ impl Json {
         })
     }
 
-    /// A boolean, or `default`.
+    /// Returns a boolean, or `default`.
     pub fn bool_or(&self, key: &str, default: bool) -> Result<bool, Error> {
         Ok(self.bool(key)?.unwrap_or(default))
     }
 
-    /// A whole number; `1.5` and `1e3` are none.
+    /// Returns a whole number; `1.5` and `1e3` are refused.
     pub fn i64(&self, key: &str) -> Result<Option<i64>, Error> {
         self.integer(key, i64::MIN.into(), i64::MAX.into())
     }
 
-    /// A whole number that is not negative.
+    /// Returns a whole number of at least 0.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, Error> {
         self.integer(key, 0, u64::MAX.into())
     }
 
-    /// A whole number of at most 32 bits that is not negative.
+    /// Returns a whole number from 0 to 2^32 - 1.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
         self.integer(key, 0, u32::MAX.into())
     }
 
-    /// A whole number of at most 8 bits that is not negative.
+    /// Returns a whole number from 0 to 255.
     pub fn u8(&self, key: &str) -> Result<Option<u8>, Error> {
         self.integer(key, 0, u8::MAX.into())
     }
 
-    /// A list; `None` where absent.
+    /// Returns a list; `None` if absent.
     pub fn list(&self, key: &str) -> Result<Option<&[Self]>, Error> {
         self.typed(key, "a list", |value| {
             if let Self::Array(items) = value {
@@ -126,14 +127,14 @@ impl Json {
         })
     }
 
-    /// An object; `None` where absent.
+    /// Returns an object; `None` if absent.
     pub fn object(&self, key: &str) -> Result<Option<&Self>, Error> {
         self.typed(key, "an object", |value| {
             matches!(value, Self::Object(_)).then_some(value)
         })
     }
 
-    /// An object read by `read`, whose errors get `key` as their context.
+    /// Parses an object with `read`; errors get `key` as context.
     pub fn nested<'a, T>(
         &'a self,
         key: &str,
@@ -144,8 +145,7 @@ impl Json {
             .transpose()
     }
 
-    /// A list whose items are read by `read`, whose errors get `key[index]` as their context; empty
-    /// where absent.
+    /// Parses the items of a list with `read`; errors get `key[index]` as context. Empty if absent.
     pub fn each<'a, T>(
         &'a self,
         key: &str,
@@ -157,7 +157,7 @@ impl Json {
             .collect()
     }
 
-    /// A list of objects, read like [`Self::each`].
+    /// Parses a list of objects like [`Self::each`].
     pub fn each_object<'a, T>(
         &'a self,
         key: &str,
@@ -172,7 +172,7 @@ impl Json {
         })
     }
 
-    /// A list of strings, empty where absent.
+    /// Returns a list of strings; empty if absent.
     pub fn strings(&self, key: &str) -> Result<Vec<String>, Error> {
         self.each(key, |item| {
             item.as_str()
@@ -181,8 +181,8 @@ impl Json {
         })
     }
 
-    /// An object whose values are strings, in the order written and with its duplicates; empty
-    /// where absent. Its keys are data, so their case counts.
+    /// Returns an object of strings, in the order written and with duplicates; empty if absent.
+    /// Keys are data, so they are case-sensitive.
     pub fn string_map(&self, key: &str) -> Result<Vec<(String, String)>, Error> {
         self.map(key, "a string", |value| {
             let text = if let Self::Null = value {
@@ -194,7 +194,7 @@ impl Json {
         })
     }
 
-    /// An object whose values are booleans, like [`Self::string_map`].
+    /// Returns an object of booleans, like [`Self::string_map`].
     pub fn bool_map(&self, key: &str) -> Result<Vec<(String, bool)>, Error> {
         self.map(key, "true or false", |value| match value {
             Self::Null => Some(false),
@@ -203,8 +203,8 @@ impl Json {
         })
     }
 
-    /// The error (code 6) for a value that is not `expected`, such as `expected a number, got
-    /// "abc"`.
+    /// Returns the error (code 6) for a value that is not `expected`, such as `expected a number,
+    /// got "abc"`.
     pub fn mismatch(&self, expected: &str) -> Error {
         Error::decode(format!(
             "expected {expected}, got {}",
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_match_in_any_case_and_the_last_value_that_is_not_null_wins() {
+    fn keys_match_in_any_case_and_the_last_non_null_value_is_used() {
         let json = parse(r#"{"mtu":1,"RuntimeConfig":{},"MTU":2,"Mtu":null,"n":null}"#);
         assert_eq!(json.u32("mtu"), Ok(Some(2)));
         assert!(json.object("runtimeConfig").unwrap().is_some());

@@ -1,7 +1,7 @@
-//! JSON as Go's decoder reads it: keys match in any case, the last duplicate wins, `null` leaves
-//! the default.
+//! JSON parsed by Go's rules: keys match in any case, the last duplicate is used, `null` leaves the
+//! default.
 //!
-//! This file holds the value, its parsing and printing; `fields` reads typed fields out of it.
+//! This file has the value, parsing and printing; `fields` reads typed fields.
 
 use super::error::Error;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -10,10 +10,10 @@ use serde_json::ser::{self, PrettyFormatter};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// In bytes: most results are no longer.
+/// Initial capacity in bytes. Most results are not longer.
 const TYPICAL_LEN: usize = 1024;
 
-/// The key under which serde_json hands over a number that is no 64-bit integer, as text.
+/// Key under which serde_json passes a number that does not fit 64 bits, as text.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// A JSON value that keeps the order and the duplicates of its keys.
@@ -23,22 +23,22 @@ pub enum Json {
     Null,
     /// A boolean.
     Bool(bool),
-    /// A number, as it was written but for the form of its exponent.
+    /// A number as written, except for the form of its exponent.
     Number(serde_json::Number),
     /// A string.
     String(String),
     /// A list.
     Array(Vec<Json>),
-    /// An object, in the order written.
+    /// An object with its fields in the order written.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// The longest input that is parsed, in bytes. Kubernetes refuses objects above 1.5 MiB.
+    /// Maximum length of the input in bytes. Kubernetes refuses objects above 1.5 MiB.
     pub const MAX_BYTES: usize = 4 << 20;
 
-    /// Parses one document; `what` names it in the error (code 6). Deeper nesting than 128 is
-    /// refused.
+    /// Parses one document; `what` is its name in the error (code 6). Refuses more than 128 levels
+    /// of nesting.
     ///
     /// Objects under duplicate keys are joined, as Go decodes both into one struct:
     /// `{"ipam":{"a":1},"IPAM":{"b":2}}` has one `ipam` with `a` and `b`.
@@ -55,7 +55,7 @@ impl Json {
         Ok(json)
     }
 
-    /// An object of these fields.
+    /// Returns an object with these fields.
     pub fn object_of<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
         Self::Object(
             fields
@@ -65,23 +65,23 @@ impl Json {
         )
     }
 
-    /// The text with an indentation of 4 spaces and no newline at the end, as the reference plugins
-    /// print.
+    /// Formats with an indentation of 4 spaces and no newline at the end, like the reference
+    /// plugins.
     pub fn pretty(&self) -> String {
         let mut text = Vec::with_capacity(TYPICAL_LEN);
         let written = self.serialize(&mut ser::Serializer::with_formatter(
             &mut text,
             PrettyFormatter::with_indent(b"    "),
         ));
-        // Strings and numbers into memory: there is nothing to fail, and nothing is lost that
-        // `Display` would show.
+        // Writing strings and numbers to memory can't fail. `Display` is the fallback without the
+        // indentation.
         written
             .ok()
             .and_then(|()| String::from_utf8(text).ok())
             .unwrap_or_else(|| self.to_string())
     }
 
-    /// The same value with the keys of all objects in alphabetical order.
+    /// Sorts the keys of all objects alphabetically.
     #[must_use]
     pub fn sorted(self) -> Self {
         match self {
@@ -98,7 +98,7 @@ impl Json {
         }
     }
 
-    /// Top down, so each value is visited once however the input nests its duplicates.
+    /// Joins from the top down, so each value is visited once for any nesting of duplicates.
     fn join_duplicate_objects(&mut self) {
         match self {
             Self::Array(items) => items.iter_mut().for_each(Self::join_duplicate_objects),
@@ -113,7 +113,7 @@ impl Json {
     }
 }
 
-/// Appends an object's fields to those of an earlier object with the same key; the later ones win
+/// Appends an object's fields to an earlier object with the same key. The later fields are used
 /// when read.
 fn join_same_keys(fields: &mut Vec<(String, Json)>) {
     if fields
@@ -224,7 +224,7 @@ impl Serialize for Json {
     }
 }
 
-/// One line of JSON.
+/// Prints one line of JSON.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_error| fmt::Error)?)
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_number_is_no_way_to_break_the_parser() {
+    fn reserved_number_key_does_not_break_the_parser() {
         for (text, is_read) in [("1", true), ("x", false), ("1,2", false), ("", false)] {
             let text = format!(r#"{{"{NUMBER}":"{text}"}}"#);
             assert_eq!(
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn input_that_is_too_long_too_deep_or_no_json_is_refused_with_its_name() {
+    fn too_long_too_deep_or_invalid_input_is_refused_with_its_name() {
         let long = format!("\"{}\"", "x".repeat(Json::MAX_BYTES));
         let deep = "[".repeat(100_000);
         for text in [long.as_str(), &deep, "", "{", "{} {}", "\u{feff}{}", "'a'"] {

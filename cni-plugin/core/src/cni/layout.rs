@@ -1,12 +1,12 @@
-//! The JSON layouts of a result, one for each family of versions.
+//! JSON layouts of a result, one for each family of versions.
 //!
-//! Fields are in the order of the reference plugins' output, so that both print the same text.
+//! Fields have the order of the reference plugins' output, so both print the same text.
 
 use super::version::Family;
 use super::{AddResult, Dns, Error, Interface, IpConfig, Json, Route, Version};
 
 impl AddResult {
-    /// Checks that `version` can express this result: 0.1.0 and 0.2.0 can't without an address.
+    /// Checks that `version` can represent this result: 0.1.0 and 0.2.0 need an address.
     pub fn convertible(&self, version: Version) -> Result<(), Error> {
         if version.family() == Family::V02x && self.ips.is_empty() {
             return Err(Error::internal("cannot convert: no valid IP addresses")
@@ -15,7 +15,7 @@ impl AddResult {
         Ok(())
     }
 
-    /// The result as `version` writes it; what it can't say is left out.
+    /// Returns the result in the layout of `version`, without fields that it does not have.
     pub fn to_json(&self, version: Version) -> Result<Json, Error> {
         self.convertible(version)?;
         let mut json = Json::object_of([("cniVersion", version.as_str().into())]);
@@ -24,7 +24,7 @@ impl AddResult {
         } else {
             self.write_lists(&mut json, version.family());
         }
-        // The reference's 1.x types pass through a map, which Go prints sorted.
+        // The reference converts its 1.x types to a map, which Go prints sorted.
         Ok(if version.family() == Family::V10x {
             json.sorted()
         } else {
@@ -32,7 +32,7 @@ impl AddResult {
         })
     }
 
-    /// [`Self::to_json`] as it is printed: indented by 4 spaces, without a newline at the end.
+    /// Returns [`Self::to_json`] as printed: indented by 4 spaces, without a newline at the end.
     pub fn to_stdout(&self, version: Version) -> Result<String, Error> {
         Ok(self.to_json(version)?.pretty())
     }
@@ -127,7 +127,7 @@ impl IpConfig {
 }
 
 impl Route {
-    /// The route with the fields that are set.
+    /// Returns the route with the fields that are set.
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([("dst", self.dst.to_string().into())]);
         let set = |value: u32| (value != 0).then_some(value);
@@ -142,7 +142,7 @@ impl Route {
 }
 
 impl Dns {
-    /// The fields that are set.
+    /// Returns the fields that are set.
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([]);
         let texts = |list: &[String]| {
@@ -181,7 +181,7 @@ mod tests {
         Json::parse(text.as_bytes(), "test").unwrap()
     }
 
-    /// One of everything, as 1.1.0 writes it.
+    /// A result with every field, in the layout of 1.1.0.
     const FULL: &str = r#"{
         "cniVersion": "1.1.0",
         "dns": {"domain": "d.example", "nameservers": ["10.1.0.1"], "options": ["ndots:5"], "search": ["d.example"]},
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_read_back_as_far_as_its_version_can_say_it() {
+    fn result_is_read_back_with_the_fields_of_its_version() {
         for version in Version::ALL {
             let written = full().to_json(version).unwrap();
             let read = AddResult::parse(&written, Version::DEFAULT).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_result_is_its_version_and_dns_before_1_0_0() {
+    fn empty_result_has_dns_only_before_1_0_0() {
         let text = |version| {
             AddResult::default()
                 .to_json(version)

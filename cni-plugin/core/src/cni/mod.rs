@@ -1,4 +1,4 @@
-//! The CNI protocol in the specification's words, without side effects.
+//! The CNI protocol without side effects, with the names of the specification.
 //!
 //! ```text
 //!  environment ─► request::Request ◄─ netconf ◄─ json::Json (Go's rules) ◄─ stdin

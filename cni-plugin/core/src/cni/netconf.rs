@@ -1,53 +1,52 @@
-//! One plugin's configuration and the checks on the names in it.
+//! Configuration of one plugin, and checks of the names in it.
 
 use super::bounds::shortened;
 use super::result::result_version;
 use super::{AddResult, Dns, Error, Json, Owner, Version};
 use std::rc::Rc;
 
-/// One plugin's configuration as it arrived, with the keys that all plugins share already read.
+/// Configuration of one plugin as received, with the keys common to all plugins parsed.
 #[derive(Debug, Clone)]
 pub struct NetConf {
-    /// The whole object, for the plugin's own keys.
+    /// The whole object, with the plugin's own keys.
     pub json: Rc<Json>,
-    /// `cniVersion`; absent means 0.1.0.
+    /// `cniVersion`; 0.1.0 if absent.
     pub version: Version,
-    /// `name`: the network's name, checked.
+    /// `name`: the validated network name.
     pub name: String,
-    /// `type`: the plugin, never containing `/`; may be empty where the runtime left it out.
+    /// `type`: the plugin, without `/`; empty if the runtime omitted it.
     pub plugin: String,
-    /// `ipam.type`, empty without IPAM.
+    /// `ipam.type`; empty without IPAM.
     pub ipam: String,
-    /// `dns`; `None` where the key is absent or has no field.
+    /// `dns`; `None` if the key is absent or has no field.
     pub dns: Option<Dns>,
-    /// `prevResult`, converted up.
+    /// `prevResult`, converted to the newest version.
     pub prev_result: Option<AddResult>,
-    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC, in the network `name`; `None`
-    /// where neither is there, as when libcni's caller gives no list. libcni writes `null` for
-    /// an empty list: then no attachment is valid.
+    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC in the network `name`. `None`
+    /// if both are absent, as when libcni's caller passes no list. libcni writes `null` for an
+    /// empty list, which means that no attachment is valid.
     pub valid_attachments: Option<Vec<Owner>>,
 }
 
-/// The spelling of the specification's text at its tag 1.1.0, and the one of today; libcni sends
-/// both.
+/// Key in the specification's text at its tag 1.1.0, and the current key. libcni sends both.
 pub(super) const VALID_ATTACHMENTS: [&str; 2] =
     ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 impl NetConf {
-    /// Parses what arrives on standard input.
+    /// Parses standard input.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Self::from_json(Json::parse(bytes, "network config")?)
     }
 
-    /// Reads the shared keys: code 6 for a wrong type, 7 for a wrong name or type, 1 for an unknown
-    /// version.
+    /// Parses the common keys. Errors: code 6 for a wrong type, 7 for an invalid name or plugin
+    /// type, 1 for an unknown version.
     pub fn from_json(json: Json) -> Result<Self, Error> {
         let name = network_name(&json)?;
         let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)?;
         Self::with_name_and_version(json, name, version, prev_result)
     }
 
-    /// Reads what is left once name and version have been checked, the `prevResult` by `prev`.
+    /// Parses the remaining keys after name and version; `prev` parses `prevResult`.
     pub(super) fn with_name_and_version(
         json: Json,
         name: String,
@@ -76,8 +75,8 @@ impl NetConf {
     }
 }
 
-/// The network's name, checked: code 6 if it is no string, 7 if it is missing or has other
-/// characters than `[a-zA-Z0-9_.-]`, the first one alphanumeric.
+/// Returns the validated network name. Code 6 if it is not a string, 7 if it is missing, has
+/// characters outside `[a-zA-Z0-9_.-]` or does not begin with a letter or digit.
 pub(super) fn network_name(json: &Json) -> Result<String, Error> {
     json.expect_object("network config")?;
     let name = json.str_or("name", "")?;
@@ -90,7 +89,7 @@ pub(super) fn network_name(json: &Json) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-/// The characters of network names and container ids: `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`.
+/// True for a valid network name or container id: `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`.
 pub fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text
@@ -98,7 +97,7 @@ pub fn is_identifier(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-/// Refuses (code 7) a plugin type that is empty or could leave the folder it is looked up in.
+/// Refuses (code 7) a plugin type that is empty or could leave its search folder.
 pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
     if plugin.is_empty() {
         return Err(Error::config("no plugin name provided"));
@@ -112,8 +111,8 @@ pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Name resolution, if any field is there: a list counts though it is empty, as for the reference
-/// plugins.
+/// Returns the name resolution if any field is present. An empty list counts as present, as in the
+/// reference plugins.
 fn dns(json: &Json) -> Result<Option<Dns>, Error> {
     let has_list = ["nameservers", "search", "options"]
         .iter()
@@ -123,8 +122,8 @@ fn dns(json: &Json) -> Result<Option<Dns>, Error> {
 }
 
 impl NetConf {
-    /// Puts in the result of an earlier ADD, of whatever version; one of another family is
-    /// converted.
+    /// Sets `prevResult` to the result of an earlier ADD of any version. Converts a result of
+    /// another family.
     pub fn set_prev_result(&mut self, prev: &Json) -> Result<(), Error> {
         let is_same = result_version(prev, self.version)?.family() == self.version.family();
         let result = AddResult::parse(prev, self.version)?;
@@ -139,7 +138,7 @@ impl NetConf {
     }
 }
 
-/// A `prevResult` has the configuration's version, or another one of the same family.
+/// Parses `prevResult`, which must have a version of the configuration's family.
 pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error> {
     let read = |prev: &Json| {
         let version = result_version(prev, config)?;
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_decides_the_code() {
+    fn fault_decides_the_error_code() {
         for (text, code) in [
             ("", Code::Decode),
             ("[]", Code::Decode),
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prev_result_takes_the_versions_of_its_family() {
+    fn prev_result_has_a_version_of_the_same_family() {
         for config in Version::ALL {
             for prev in Version::ALL {
                 let text = format!(
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prev_result_without_version_has_the_configurations() {
+    fn prev_result_without_version_has_the_configurations_version() {
         let prev = r#"{"ip4":{"ip":"10.0.0.1/8"},"ips":[{"address":"::1/128"}]}"#;
         for (version, expected) in [
             ("0.2.0", "10.0.0.1/8"),

@@ -1,52 +1,54 @@
-//! A network's list of plugins, and the configuration that each of them is called with.
+//! List of a network's plugins, and the configuration for each call.
 
 use super::netconf::{VALID_ATTACHMENTS, check_plugin_type, network_name};
 use super::version::parse_numbers;
 use super::{AddResult, Error, Json, NetConf, Owner, Version};
 
-/// A network's list of plugins.
+/// List of a network's plugins.
 #[derive(Debug, Clone)]
 pub struct NetConfList {
-    /// The network's name.
+    /// Network name.
     pub name: String,
-    /// The version all plugins are called with.
+    /// Version that all plugins are called with.
     pub version: Version,
-    /// `disableCheck`: CHECK is answered without calling a plugin.
+    /// `disableCheck`: CHECK succeeds without calling a plugin.
     pub disable_check: bool,
-    /// `disableGC`: GC is answered without calling a plugin.
+    /// `disableGC`: GC succeeds without calling a plugin.
     pub disable_gc: bool,
-    /// The plugins' own objects, in order, not yet completed with name, version and runtimeConfig.
+    /// Objects of the plugins in order, without the added name, version and `runtimeConfig`.
     pub plugins: Vec<Json>,
 }
 
-/// The keys that a runtime adds to a plugin's configuration for one call.
+/// Keys that a runtime adds to a plugin's configuration for one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Injected<'a> {
-    /// All that the runtime offers; a plugin gets the keys that its `capabilities` ask for.
+    /// Configuration offered by the runtime. A plugin gets the keys in its `capabilities`.
     pub runtime_config: Option<&'a Json>,
-    /// The result so far (ADD) or the final one (CHECK, DEL).
+    /// Result so far (ADD) or final result (CHECK, DEL).
     pub prev_result: Option<&'a AddResult>,
-    /// For GC: the attachments to keep, whose network is the list's.
+    /// Attachments to keep in the list's network, for GC.
     pub valid_attachments: Option<&'a [Owner]>,
 }
 
 impl NetConfList {
-    /// Parses a conflist: code 6 for a wrong type, 7 for a wrong name, a wrong type or no plugin, 1
-    /// for a version.
+    /// Parses a conflist. Errors: code 6 for a wrong type, 7 for an invalid name, an invalid plugin
+    /// type or no plugin, 1 for a version.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Self::from_json(&Json::parse(bytes, "network config list")?)
     }
 
-    /// [`Self::parse`] for a conflist that is parsed already.
+    /// Parses like [`Self::parse`], from a JSON value.
     pub fn from_json(json: &Json) -> Result<Self, Error> {
         Self::read(json, network_name(json)?, list_version(json)?)
     }
 
-    /// The list inside a `braid` plugin's configuration: its `plugins`, or its `network`, which is
-    /// a conflist or a single plugin. `None` where it has neither. Name and version default to
-    /// those of `conf`. Its `bandwidth`, and what the runtime offers under that name, make a
-    /// plugin of that type at the end of a list that has none; the latter only where no
-    /// plugin has the capability.
+    /// Returns the list inside a `braid` plugin's configuration: `plugins`, or `network`, which is
+    /// a conflist or a single plugin. `None` if it has neither. Name and version default to those
+    /// in `conf`.
+    ///
+    /// `bandwidth` in the configuration appends a plugin of that type. `bandwidth` in
+    /// `runtimeConfig` does so if no plugin has the capability. A list with a `bandwidth` plugin
+    /// gets no second one.
     pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         let list = match (json.get("plugins"), json.object("network")?) {
@@ -69,7 +71,7 @@ impl NetConfList {
         }
     }
 
-    /// The index of the first plugin of this type.
+    /// Returns the index of the first plugin of this type.
     fn position(&self, plugin: &str) -> Option<usize> {
         self.plugins
             .iter()
@@ -156,11 +158,11 @@ impl NetConfList {
         })
     }
 
-    /// The configuration to call plugin `index` with: its own object with the network's name and
-    /// version, and `injected`.
+    /// Returns the configuration for a call of plugin `index`: its own object with the network's
+    /// name and version, and `injected`.
     ///
-    /// Keys that only a runtime may set are never taken from the list: a `prevResult` or a list of
-    /// valid attachments in it goes.
+    /// Keys that only a runtime may set are never taken from the list. A `prevResult` or a list of
+    /// valid attachments in it is removed.
     pub fn plugin_conf(&self, index: usize, injected: &Injected<'_>) -> Result<NetConf, Error> {
         let (name, count) = (&self.name, self.plugins.len());
         let own = self.plugins.get(index).ok_or_else(|| {
@@ -184,7 +186,7 @@ impl NetConfList {
     }
 }
 
-/// Puts the valid attachments into a plugin's configuration, under both of their names.
+/// Sets the valid attachments in a plugin's configuration, under both keys.
 pub fn set_valid_attachments(json: &mut Json, valid: Option<&[Owner]>) {
     for key in VALID_ATTACHMENTS {
         json.remove(key);
@@ -194,7 +196,7 @@ pub fn set_valid_attachments(json: &mut Json, valid: Option<&[Owner]>) {
     }
 }
 
-/// One item of `plugins`: an object with a valid `type`.
+/// Parses one item of `plugins`: an object with a valid `type`.
 fn plugin(json: &Json) -> Result<Json, Error> {
     if !matches!(json, Json::Object(_)) {
         return Err(json.mismatch("an object"));
@@ -216,8 +218,8 @@ fn attachment_json(
     ])
 }
 
-/// The keys of `offered` that the plugin's `capabilities` ask for; `None` where there are none, as
-/// in libcni.
+/// Returns the keys of `offered` in the plugin's `capabilities`; `None` if there are none, as in
+/// libcni.
 fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option<Json>, Error> {
     let capabilities = plugin.bool_map("capabilities")?;
     let offered = offered.map_or(&[][..], Json::fields).iter();
@@ -230,7 +232,7 @@ fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option
         .map(Json::Object))
 }
 
-/// True if a plugin's `capabilities` have this one; the last of several counts.
+/// True if a plugin's `capabilities` enable this one. The last of several is used.
 fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
     capabilities
         .iter()
@@ -239,8 +241,8 @@ fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
         .is_some_and(|(_, on)| *on)
 }
 
-/// The greatest of `cniVersions` and `cniVersion`, those above 1.1.0 left out; `cniVersion` as it
-/// is without the former.
+/// Returns the greatest of `cniVersions` and `cniVersion` up to 1.1.0. Without `cniVersions`,
+/// returns `cniVersion` unchanged.
 fn list_version(json: &Json) -> Result<Version, Error> {
     let own = json.str_or("cniVersion", "")?;
     let mut known = Vec::new();
@@ -262,12 +264,12 @@ fn list_version(json: &Json) -> Result<Version, Error> {
     Version::among(chosen, &Version::ALL)
 }
 
-/// `loadOnlyInlinedPlugins`: no plugin of the list lies in a file beside it.
+/// Returns `loadOnlyInlinedPlugins`: true if no plugin of the list is in a file beside it.
 pub fn only_inlined(json: &Json) -> Result<bool, Error> {
     flag(json, "loadOnlyInlinedPlugins")
 }
 
-/// A boolean that may also be written as a string, in any case.
+/// Returns a boolean that may also be a string, in any case.
 fn flag(json: &Json, key: &str) -> Result<bool, Error> {
     match json.get(key) {
         None => Ok(false),
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_gets_name_version_and_what_its_capabilities_ask_for() {
+    fn plugin_gets_name_version_and_the_keys_of_its_capabilities() {
         let list = NetConfList::from_json(&json(
             r#"{"name":"n","cniVersion":"0.4.0","plugins":[
                 {"type":"a","name":"own","prevResult":{"ips":[]},"cni.dev/attachments":[]},
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn braids_own_configuration_holds_a_list_in_three_ways() {
+    fn configuration_of_type_braid_holds_a_list_in_three_forms() {
         let types = |list: NetConfList| {
             let types = list
                 .plugins

@@ -1,15 +1,15 @@
-//! The owner of something on the host, and the texts that name it there: GC reads them where no
-//! record is left.
+//! Owner of an object on the host, and the texts that mark the object. GC parses them if no record
+//! is left.
 
 use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// One interface of a container in one network; container and interface are empty where a call is
-/// about none.
+/// Interface of a container in a network. Container and interface are empty for a call without an
+/// attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The network's name.
+    /// Network name.
     pub network: String,
     /// `CNI_CONTAINERID`.
     pub container_id: String,
@@ -18,14 +18,14 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Longest text where room is short, in bytes: a comment of `nft`
-    /// (`NFTNL_UDATA_COMMENT_MAXLEN`), and what our maps keep.
+    /// Maximum length in bytes of the short text. It fits an nft comment
+    /// (`NFTNL_UDATA_COMMENT_MAXLEN`) and braid's maps.
     pub const MAX_LEN: usize = 128;
 
-    /// Start of the alias of a host link; the owner's text stands behind it.
+    /// Prefix of a host link's alias, followed by the owner's text.
     pub const ALIAS_PREFIX: &str = "braid ";
 
-    /// An owner of these names.
+    /// Returns an owner with these names.
     pub fn new(network: &str, container_id: &str, ifname: &str) -> Self {
         let [network, container_id, ifname] = [network, container_id, ifname].map(str::to_owned);
         Self {
@@ -35,7 +35,7 @@ impl Owner {
         }
     }
 
-    /// Reads [`Owner::whole`]; `None` for any other text.
+    /// Parses [`Owner::whole`]; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let [network, container_id, ifname] = text.split(' ').collect::<Vec<_>>()[..] else {
             return None;
@@ -43,12 +43,12 @@ impl Owner {
         Some(Self::new(network, container_id, ifname))
     }
 
-    /// Network, container id and interface; none of them holds a space.
+    /// Returns network, container id and interface. They never contain a space.
     pub fn whole(&self) -> String {
         format!("{} {} {}", self.network, self.container_id, self.ifname)
     }
 
-    /// [`Owner::whole`], or what stands for it where it is longer than [`Owner::MAX_LEN`].
+    /// Returns [`Owner::whole`], or its digest if that is longer than [`Owner::MAX_LEN`].
     pub fn short(&self) -> String {
         let whole = self.whole();
         let digest = || prefix(&self.network) + &encode_string(&Sha256::digest(whole.as_bytes()));
@@ -59,15 +59,15 @@ impl Owner {
         }
     }
 
-    /// True if the text, whole or short, stands for something of this network.
+    /// True if the text, whole or digest, is of an owner in this network.
     pub fn is_of_network(text: &str, network: &str) -> bool {
         match text.split_once(' ') {
-            Some((of, _)) => of == network,
+            Some((own_network, _)) => own_network == network,
             None => text.starts_with(&prefix(network)),
         }
     }
 
-    /// True if the text is a digest that stands for a longer one.
+    /// True if the text is a digest.
     pub fn is_digest(text: &str) -> bool {
         text.starts_with(DIGEST) && !text.contains(' ')
     }
@@ -75,7 +75,7 @@ impl Owner {
 
 const DIGEST: &str = "sha256-";
 
-/// The beginning of each digest that stands for an owner of this network.
+/// Returns the prefix of all digests of owners in this network.
 fn prefix(network: &str) -> String {
     format!(
         "{DIGEST}{}-",
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_is_too_long_is_a_digest_that_names_nobody_else() {
+    fn long_text_becomes_a_digest_of_one_owner() {
         let short = |network, ifname| Owner::new(network, &"f".repeat(100), ifname).short();
         assert_eq!(
             short("net", "eth0"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_either_kind_is_of_one_network() {
+    fn text_of_either_form_belongs_to_one_network() {
         for network in ["net".to_owned(), "n".repeat(200)] {
             let text = Owner::new(&network, "c", "eth0").short();
             assert!(Owner::is_of_network(&text, &network), "{text}");

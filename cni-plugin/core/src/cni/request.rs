@@ -1,5 +1,4 @@
-//! One call of a plugin: its environment and its standard input, checked in the order that runtimes
-//! observe.
+//! One call of a plugin: environment and standard input, checked in the order that runtimes expect.
 
 use super::netconf::{is_identifier, network_name, prev_result};
 use super::version::{Gated, parse_numbers};
@@ -7,7 +6,7 @@ use super::{Error, Json, NetConf, Owner, Version};
 use crate::name::{IfName, IfNameError};
 use std::path::PathBuf;
 
-/// The verb of a call.
+/// Verb of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each arm is the verb it is named for")]
 pub enum Command {
@@ -19,47 +18,47 @@ pub enum Command {
     Version,
 }
 
-/// The interface and the container that a call is about.
+/// Interface and container of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// `CNI_CONTAINERID`.
     pub container_id: String,
     /// `CNI_IFNAME`.
     pub ifname: IfName,
-    /// `CNI_NETNS`; `None` where it is empty (allowed for DEL).
+    /// `CNI_NETNS`; `None` if empty (allowed for DEL).
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS` as written.
     pub args: String,
 }
 
 impl Attachment {
-    /// The owner of what it has in this network.
+    /// Returns the owner of the attachment's objects in this network.
     pub fn owner(&self, network: &str) -> Owner {
         Owner::new(network, &self.container_id, self.ifname.as_str())
     }
 }
 
-/// A checked call.
+/// A validated call.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// `CNI_COMMAND`.
     pub command: Command,
-    /// The container's interface; `None` for GC and STATUS.
+    /// Interface of the container; `None` for GC and STATUS.
     pub attachment: Option<Attachment>,
-    /// `CNI_PATH`, split: where foreign plugins are looked up.
+    /// `CNI_PATH`, split: search path for external plugins.
     pub path: Vec<PathBuf>,
-    /// `CNI_NETNS_OVERRIDE` is `1` or `true`: the container's namespace may be the plugin's own.
+    /// True if `CNI_NETNS_OVERRIDE` is `1` or `true`: the container's namespace may be the plugin's
+    /// own.
     pub netns_override: bool,
-    /// The configuration from standard input.
+    /// Configuration from standard input.
     pub conf: NetConf,
 }
 
-/// The checked environment of a call. It exists before standard input is read, because an error in
-/// the environment comes first and VERSION never reads.
+/// Validated environment of a call. It is parsed before standard input, because an error in the
+/// environment is reported first and VERSION reads no input.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// The verb; `Err` keeps one that nobody knows, which is reported only after the
-    /// configuration's own errors.
+    /// Verb; `Err` holds an unknown verb, which is reported only after errors in the configuration.
     verb: Result<Command, String>,
     attachment: Option<Attachment>,
     path: Vec<PathBuf>,
@@ -67,7 +66,7 @@ pub struct Environment {
 }
 
 impl Command {
-    /// All verbs, as `CNI_COMMAND` writes them.
+    /// Verbs as written in `CNI_COMMAND`.
     const NAMES: [(Self, &str); 6] = [
         (Self::Add, "ADD"),
         (Self::Del, "DEL"),
@@ -77,7 +76,7 @@ impl Command {
         (Self::Version, "VERSION"),
     ];
 
-    /// The verb in upper case; `None` for anything else.
+    /// Parses a verb in upper case; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::NAMES
             .iter()
@@ -85,7 +84,7 @@ impl Command {
             .map(|(command, _)| *command)
     }
 
-    /// The verb as `CNI_COMMAND` writes it.
+    /// Returns the verb as written in `CNI_COMMAND`.
     pub fn as_str(self) -> &'static str {
         Self::NAMES
             .iter()
@@ -104,9 +103,8 @@ impl Command {
 }
 
 impl Environment {
-    /// Reads and checks the `CNI_*` variables through `env`; code 4. `None` without a
-    /// `CNI_COMMAND`: this is no CNI call, the plugin tells on standard error what it is and
-    /// succeeds.
+    /// Parses the `CNI_*` variables from `env`; errors have code 4. `None` without `CNI_COMMAND`:
+    /// this is not a CNI call, and the plugin prints its versions to standard error and succeeds.
     pub fn parse(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
         let var = |key: &str| env(key).unwrap_or_default();
         let command = var("CNI_COMMAND");
@@ -135,7 +133,7 @@ impl Environment {
         Ok(Some(Self {
             verb,
             attachment,
-            // An empty element would be the working directory.
+            // An empty element would mean the working directory.
             path: path
                 .split(':')
                 .filter(|folder| !folder.is_empty())
@@ -145,19 +143,19 @@ impl Environment {
         }))
     }
 
-    /// The verb; `None` for one that nobody knows, which [`Self::request`] reports.
+    /// Returns the verb; `None` for an unknown one, which [`Self::request`] reports.
     pub fn command(&self) -> Option<Command> {
         self.verb.as_ref().ok().copied()
     }
 
-    /// `CNI_PATH`, split.
+    /// Returns `CNI_PATH`, split.
     pub fn path(&self) -> &[PathBuf] {
         &self.path
     }
 
-    /// Checks the configuration in `stdin` against this call. Errors come in the reference's order:
-    /// JSON (6), name (7), verb (4), the verb's first version and the plugin's `supported`
-    /// versions (1), then the other shared keys.
+    /// Validates the configuration in `stdin` for this call. Errors have the reference's order:
+    /// JSON (6), name (7), verb (4), the verb's first version and the plugin's `supported` versions
+    /// (1), then the other common keys.
     pub fn request(self, stdin: &[u8], supported: &[Version]) -> Result<Request, Error> {
         let conf = match self.verb {
             Ok(Command::Version) => empty_conf(),
@@ -186,7 +184,7 @@ impl Environment {
         let version = json.str_or("cniVersion", "")?;
         check_gate(command, version)?;
         let version = Version::among(version, supported)?;
-        // A result that can't be read must not keep a container from going.
+        // An unreadable result must not prevent the deletion of a container.
         let prev = |json: &Json, version| match prev_result(json, version) {
             Err(_) if command == Command::Del => Ok(None),
             read => read,
@@ -196,7 +194,7 @@ impl Environment {
 }
 
 impl Request {
-    /// [`Environment::parse`] and [`Environment::request`] in one; a missing `CNI_COMMAND` is an
+    /// Calls [`Environment::parse`] and [`Environment::request`]. A missing `CNI_COMMAND` is an
     /// error here (code 4).
     pub fn parse(
         env: &dyn Fn(&str) -> Option<String>,
@@ -210,8 +208,8 @@ impl Request {
     }
 }
 
-/// Adds the names of missing variables to `missing`; a variable of wrong form is an error at once.
-/// `None` if any is missing.
+/// Parses the attachment. Adds the names of missing variables to `missing` and then returns `None`;
+/// a malformed variable is an error immediately.
 fn attachment(
     var: &dyn Fn(&str) -> String,
     verb: Command,
@@ -264,8 +262,8 @@ fn unknown_command(command: &str) -> Error {
     Error::env(format!("unknown CNI_COMMAND: {command}"))
 }
 
-/// Refuses a verb that the configuration's version does not have yet (code 1). The version is
-/// compared by its numbers and need not be one that exists.
+/// Refuses a verb that is newer than the configuration's version (code 1). Versions are compared by
+/// number, and the version need not exist.
 fn check_gate(command: Command, version: &str) -> Result<(), Error> {
     let Some(verb) = command.gate() else {
         return Ok(());
@@ -283,7 +281,7 @@ fn check_gate(command: Command, version: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The configuration of VERSION: empty.
+/// Returns the configuration of VERSION, which is empty.
 fn empty_conf() -> NetConf {
     NetConf {
         json: Json::object_of([]).into(),
@@ -312,7 +310,7 @@ mod tests {
     ];
     const CONF: &str = r#"{"cniVersion":"1.1.0","name":"n","type":"bridge"}"#;
 
-    /// A good ADD with these variables changed.
+    /// Parses a valid ADD with these variables changed.
     fn call(changes: &[(&str, &str)], stdin: &str) -> Result<Request, Error> {
         let env = |key: &str| {
             let all = GOOD.iter().chain(changes);
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_call_is_read_whole() {
+    fn valid_call_is_parsed_completely() {
         let request = call(&[], CONF).unwrap();
         assert_eq!(request.command, Command::Add);
         let attachment = request.attachment.unwrap();
@@ -382,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_form_is_told_before_what_is_missing() {
+    fn malformed_variable_is_reported_before_missing_ones() {
         for (key, value, message, details) in [
             (
                 "CNI_CONTAINERID",
@@ -453,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_verb_is_told_after_the_configurations_errors() {
+    fn unknown_verb_is_reported_after_errors_of_the_configuration() {
         for command in ["add", "UPDATE"] {
             let unknown = [
                 ("CNI_COMMAND", command),
@@ -471,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn no_verb_at_all_is_no_call() {
+    fn call_without_a_verb_is_not_a_cni_call() {
         assert!(Environment::parse(&|_| None).unwrap().is_none());
         assert_eq!(
             failure(&[("CNI_COMMAND", "")], CONF),
@@ -480,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_are_gated_by_the_configurations_version() {
+    fn verbs_require_a_version_that_has_them() {
         for version in Version::ALL {
             for command in [
                 Command::Add,
@@ -502,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_compared_by_number_for_the_gate_and_by_text_for_support() {
+    fn version_is_compared_by_number_for_the_verb_and_by_text_for_support() {
         let check = |version: &str| {
             failure(
                 &[("CNI_COMMAND", "CHECK")],

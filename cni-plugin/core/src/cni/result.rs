@@ -1,4 +1,4 @@
-//! The result of ADD and how its three JSON layouts are read; `layout` writes them.
+//! Result of an ADD, parsed from its three JSON layouts; `layout` writes them.
 
 use super::bounds::shortened;
 use super::version::Family;
@@ -6,12 +6,12 @@ use super::{Error, Json, Version};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// The result of an ADD, in the newest version's terms.
+/// Result of an ADD, with the fields of the newest version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddResult {
-    /// Interfaces made or used, host and container side.
+    /// Interfaces that were created or used, on the host and in the container.
     pub interfaces: Vec<Interface>,
-    /// Addresses given out.
+    /// Assigned addresses.
     pub ips: Vec<IpConfig>,
     /// Routes added in the container.
     pub routes: Vec<Route>,
@@ -24,15 +24,15 @@ pub struct AddResult {
 pub struct Interface {
     /// Name of the interface.
     pub name: String,
-    /// Hardware address, empty where it has none.
+    /// Hardware address; empty if the interface has none.
     pub mac: String,
-    /// MTU in bytes; since 1.1.0.
+    /// MTU in bytes, since 1.1.0.
     pub mtu: Option<u32>,
     /// Path of the network namespace; empty on the host.
     pub sandbox: String,
-    /// Path of a socket file for the interface; since 1.1.0.
+    /// Path of a socket file for the interface, since 1.1.0.
     pub socket_path: String,
-    /// PCI address of the device; since 1.1.0.
+    /// PCI address of the device, since 1.1.0.
     pub pci_id: String,
 }
 
@@ -52,17 +52,17 @@ pub struct IpConfig {
 pub struct Route {
     /// Destination; host bits are kept.
     pub dst: IpNet,
-    /// Next hop; unset means the gateway of the address.
+    /// Next hop; if unset, the gateway of the address.
     pub gw: Option<IpAddr>,
     /// MTU along the path in bytes; 0 means unset.
     pub mtu: u32,
     /// Maximal segment size to advertise in bytes; 0 means unset.
     pub advmss: u32,
-    /// Route metric, lower wins; 0 means unset.
+    /// Route metric, where the lowest is preferred; 0 means unset.
     pub priority: u32,
-    /// Routing table; unset means main (254).
+    /// Routing table; if unset, main (254).
     pub table: Option<u32>,
-    /// Route scope as the kernel numbers it: 0 universe, 200 site, 253 link, 254 host.
+    /// Kernel number of the route scope: 0 universe, 200 site, 253 link, 254 host.
     pub scope: Option<u8>,
 }
 
@@ -75,13 +75,13 @@ pub struct Dns {
     pub domain: String,
     /// Search domains in priority order.
     pub search: Vec<String>,
-    /// Options of the resolver.
+    /// Resolver options.
     pub options: Vec<String>,
 }
 
 impl AddResult {
-    /// Reads a result of any version and converts it up. Without a `cniVersion` of its own it has
-    /// version `default`; `null` is an empty result. Code 6 for a wrong type, code 1 for an
+    /// Parses a result of any version and converts it to the newest. A result without `cniVersion`
+    /// has version `default`, and `null` is an empty result. Code 6 for a wrong type, code 1 for an
     /// unknown version.
     pub fn parse(json: &Json, default: Version) -> Result<Self, Error> {
         json.expect_object("result")?;
@@ -124,7 +124,7 @@ impl AddResult {
     }
 }
 
-/// The version a result has: its own, or `default`.
+/// Returns the result's own version, or `default`.
 pub(super) fn result_version(json: &Json, default: Version) -> Result<Version, Error> {
     let text = json.str_or("cniVersion", "")?;
     match Version::parse(text) {
@@ -163,7 +163,7 @@ impl IpConfig {
         let address = json
             .cidr(address_key)?
             .ok_or_else(|| Error::decode(format!("{address_key:?} is missing")))?;
-        // Below 0 it stands for none.
+        // A negative index means no interface.
         let interface = json
             .i64("interface")?
             .and_then(|index| usize::try_from(index).ok());
@@ -176,7 +176,7 @@ impl IpConfig {
 }
 
 impl Route {
-    /// A route to `dst` with nothing else set.
+    /// Returns a route to `dst` with no other field set.
     pub fn to(dst: IpNet) -> Self {
         Self {
             dst,
@@ -189,13 +189,13 @@ impl Route {
         }
     }
 
-    /// The next hop that it names; one of all zeros is none, as DHCP's daemons say what is on the
-    /// link.
+    /// Returns the next hop, if any. An address of all zeros is not a next hop: DHCP servers use it
+    /// for on-link routes.
     pub fn next_hop(&self) -> Option<IpAddr> {
         self.gw.filter(|gw| !gw.is_unspecified())
     }
 
-    /// Reads one route of a result or of an IPAM configuration; code 6.
+    /// Parses one route of a result or of an IPAM configuration; errors have code 6.
     pub fn parse(json: &Json) -> Result<Self, Error> {
         json.expect_object("route")?;
         Ok(Self {
@@ -213,7 +213,7 @@ impl Route {
 }
 
 impl Dns {
-    /// Reads `nameservers`, `domain`, `search` and `options`; code 6.
+    /// Parses `nameservers`, `domain`, `search` and `options`; errors have code 6.
     pub fn parse(json: &Json) -> Result<Self, Error> {
         Ok(Self {
             nameservers: json.strings("nameservers")?,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_version_beats_the_default_and_an_unknown_one_is_refused() {
+    fn own_version_overrides_the_default_and_an_unknown_one_is_refused() {
         let result =
             parse(r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"},"ips":"not read"}"#).unwrap();
         assert_eq!(result.ips.len(), 1);

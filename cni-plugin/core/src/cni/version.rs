@@ -1,4 +1,4 @@
-//! The versions of the CNI specification that braid speaks.
+//! Versions of the CNI specification that braid supports.
 
 use super::bounds::shortened;
 use super::{Error, Json};
@@ -17,7 +17,7 @@ pub enum Version {
     V1_1_0,
 }
 
-/// Versions whose results share one JSON layout.
+/// Versions that share one JSON layout of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// 0.1.0 and 0.2.0: one `ip4` and one `ip6` object.
@@ -28,7 +28,7 @@ pub enum Family {
     V10x,
 }
 
-/// The verbs that not every version has.
+/// Verbs that not every version has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gated {
     /// Since 0.4.0.
@@ -54,10 +54,10 @@ impl Version {
     /// The newest version.
     pub const NEWEST: Self = Self::V1_1_0;
 
-    /// The version that an absent or empty `cniVersion` means.
+    /// Version for an absent or empty `cniVersion`.
     pub const DEFAULT: Self = Self::V0_1_0;
 
-    /// The version written exactly as the specification writes it; the empty string is
+    /// Parses a version exactly as the specification writes it. An empty string means
     /// [`Self::DEFAULT`].
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
@@ -68,7 +68,7 @@ impl Version {
             .find(|version| version.as_str() == text)
     }
 
-    /// [`Self::parse`], refusing with code 1 what is not in `supported`.
+    /// Parses like [`Self::parse`], and refuses versions outside `supported` with code 1.
     pub fn among(text: &str, supported: &[Self]) -> Result<Self, Error> {
         Self::parse(text)
             .filter(|version| supported.contains(version))
@@ -87,7 +87,7 @@ impl Version {
             })
     }
 
-    /// The version as text.
+    /// Returns the version as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V0_1_0 => "0.1.0",
@@ -100,7 +100,7 @@ impl Version {
         }
     }
 
-    /// Major, minor and patch number.
+    /// Returns major, minor and patch number.
     pub fn numbers(self) -> [u32; 3] {
         match self {
             Self::V0_1_0 => [0, 1, 0],
@@ -113,7 +113,7 @@ impl Version {
         }
     }
 
-    /// The layout that this version's results have.
+    /// Returns the layout of this version's results.
     pub fn family(self) -> Family {
         match self {
             Self::V0_1_0 | Self::V0_2_0 => Family::V02x,
@@ -130,7 +130,7 @@ impl fmt::Display for Version {
 }
 
 impl Family {
-    /// The family's versions, oldest first.
+    /// Returns the family's versions, oldest first.
     pub fn versions(self) -> impl Iterator<Item = Version> {
         Version::ALL
             .into_iter()
@@ -139,7 +139,7 @@ impl Family {
 }
 
 impl Gated {
-    /// The first version that has the verb.
+    /// Returns the first version that has the verb.
     pub fn since(self) -> Version {
         match self {
             Self::Check => Version::V0_4_0,
@@ -158,8 +158,8 @@ impl fmt::Display for Gated {
     }
 }
 
-/// The answer to VERSION: one line with its newline. It tells the newest version whatever the
-/// configuration has, because VERSION does not read one.
+/// Returns the answer to VERSION: one line with its newline. It always has the newest version,
+/// because VERSION reads no configuration.
 pub fn version_reply(supported: &[Version]) -> String {
     let supported: Vec<Json> = supported
         .iter()
@@ -172,8 +172,8 @@ pub fn version_reply(supported: &[Version]) -> String {
     format!("{reply}\n")
 }
 
-/// The text that a plugin called without `CNI_COMMAND` writes to standard error: two lines with
-/// their newlines.
+/// Returns the text that a plugin prints to standard error without `CNI_COMMAND`: two lines with
+/// newlines.
 pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
     let supported: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
     format!(
@@ -182,8 +182,8 @@ pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
     )
 }
 
-/// Reads one to three numbers separated by dots, missing ones being 0, as libcni compares versions;
-/// code 6 for anything else. The version need not be one of [`Version::ALL`].
+/// Parses one to three numbers separated by dots, as libcni compares versions. Missing numbers are
+/// 0; errors have code 6. The version need not be in [`Version::ALL`].
 pub fn parse_numbers(text: &str) -> Result<[u32; 3], Error> {
     let mut numbers = [0; 3];
     let parts: Vec<&str> = text.split('.').collect();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_outside_the_supported_ones_names_both_sides() {
+    fn unsupported_version_error_has_both_versions() {
         let error = Version::among("1.0", &[Version::V0_4_0, Version::V1_0_0]).unwrap_err();
         assert_eq!(error.code.number(), 1);
         assert_eq!(error.msg, "incompatible CNI versions");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn check_is_known_since_0_4_0_and_gc_and_status_since_1_1_0() {
+    fn check_exists_since_0_4_0_and_gc_and_status_since_1_1_0() {
         let knows = |verb: Gated| {
             Version::ALL
                 .into_iter()
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_tells_its_versions_on_both_channels() {
+    fn plugin_reports_its_versions_on_both_channels() {
         let supported = [Version::V0_4_0, Version::V1_1_0];
         assert_eq!(
             version_reply(&supported),

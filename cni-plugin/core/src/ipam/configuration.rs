@@ -1,22 +1,23 @@
-//! The configuration of each IPAM that braid does itself.
+//! Configurations of the built-in IPAMs.
 
 use crate::cni::{Error, NetConf};
 use crate::ipam::{dhcp, host_local, static_ip};
 
-/// Makes the registry of a line for each type.
+/// Creates the registry from one line for each type.
 macro_rules! types {
     ($($kind:literal => $name:ident($config:ty),)*) => {
-        /// The types that are done in this process.
+        /// Types that run in this process.
         pub const TYPES: &[&str] = &[$($kind),*];
 
-        /// A configuration.
+        /// Configuration of a built-in IPAM.
         #[derive(Debug)]
         pub enum Configuration {
             $(#[doc = concat!("`", $kind, "`.")] $name($config),)*
         }
 
         impl Configuration {
-            /// Reads what an IPAM of this `type` is told; `None` if the type is not one of ours.
+            /// Parses the configuration of an IPAM of this `type`; `None` if the type is not built
+            /// in.
             pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Self>, Error> {
                 Ok(match kind {
                     $($kind => Some(Self::$name(<$config>::parse(conf, cni_args)?)),)*
@@ -24,7 +25,8 @@ macro_rules! types {
                 })
             }
 
-            /// [`Configuration::parse`] for DEL: only what is needed to give back.
+            /// Parses like [`Configuration::parse`], for DEL: only the keys needed to release
+            /// addresses.
             pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Self>, Error> {
                 Ok(match kind {
                     $($kind => Some(Self::$name(<$config>::parse_for_release(conf)?)),)*

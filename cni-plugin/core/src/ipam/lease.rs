@@ -1,4 +1,4 @@
-//! The lease that an IPAM gives an attachment.
+//! Lease that an IPAM gives an attachment.
 
 use crate::cni::{AddResult, Dns, IpConfig, Route};
 use std::net::IpAddr;
@@ -14,13 +14,13 @@ pub struct Lease {
     pub dns: Dns,
 }
 
-/// On whose behalf an attachment gets addresses: somebody who outlives containers, and holds them
-/// meanwhile.
+/// Owner of an attachment's addresses that outlives containers and keeps the addresses between
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The holder of them, in the place of a container's id.
+    /// Owner of the addresses, in place of a container id.
     pub owner: String,
-    /// Those that it has; none where it takes what it is given.
+    /// Addresses of the owner; empty if any address will do.
     pub addresses: Vec<IpAddr>,
 }
 

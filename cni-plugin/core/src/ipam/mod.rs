@@ -1,9 +1,9 @@
-//! Addresses: which ones an attachment may get. The verbs of each IPAM, and who keeps a lease, are
-//! in braid-node.
+//! Address assignment: the addresses that an attachment may get. The verbs of each IPAM and the
+//! storage of leases are in braid-node.
 //!
 //! ```text
-//!  configuration ─► host_local: range::RangeSet ─► allocator: which address next ─┐
-//!                └► static_ip ──────────────────────────────────────────────────────┴─► lease::Lease
+//!  configuration ─► host_local: range::RangeSet ─► allocator: order of addresses ──┐
+//!                └► static_ip ───────────────────────────────────────────────────┴─► lease::Lease
 //! ```
 
 pub mod configuration;

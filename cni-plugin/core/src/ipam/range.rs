@@ -1,27 +1,26 @@
-//! Ranges of addresses and sets of ranges, checked: the only thing an allocator is given.
+//! Validated ranges of addresses and sets of ranges, the input of the allocator.
 
 use crate::cni::{Error, Json};
 use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One range as it was written; what is absent gets a default in [`Range::new`].
+/// A range as written. [`Range::new`] sets defaults for absent fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSpec {
-    /// `subnet`, with the host bits as typed.
+    /// `subnet`, with the host bits as written.
     pub subnet: Option<IpNet>,
-    /// `rangeStart`, inclusive; default the first address after the network's own.
+    /// `rangeStart`, inclusive; default the first address after the network address.
     pub range_start: Option<IpAddr>,
-    /// `rangeEnd`, inclusive; default the last address, in IPv4 the one before broadcast.
+    /// `rangeEnd`, inclusive; default the last address, or in IPv4 the one before broadcast.
     pub range_end: Option<IpAddr>,
-    /// `gateway`, which need not lie in the subnet; default the first address after the network's
-    /// own. The two addresses of a /31 (RFC 3021) and a /127 (RFC 6164) are hosts', and
-    /// neither is the gateway by default.
+    /// `gateway`, which may be outside the subnet; default the first address after the network
+    /// address. A /31 (RFC 3021) or /127 (RFC 6164) has two host addresses and no default gateway.
     pub gateway: Option<IpAddr>,
 }
 
 impl RangeSpec {
-    /// Reads `subnet`, `rangeStart`, `rangeEnd` and `gateway` of `json`; code 6.
+    /// Parses `subnet`, `rangeStart`, `rangeEnd` and `gateway` of `json`; errors have code 6.
     pub fn parse(json: &Json) -> Result<Self, Error> {
         json.expect_object("range")?;
         Ok(Self {
@@ -32,8 +31,8 @@ impl RangeSpec {
         })
     }
 
-    /// Makes one of two addresses the gateway, where there are no more and none is: the first one
-    /// that leaves the other to give out.
+    /// Makes one address of a two-address subnet the gateway, unless it has one. Uses the first
+    /// address, or the last if the range contains only the first.
     #[must_use]
     pub fn with_gateway(mut self) -> Self {
         if let Some(subnet) = self.subnet.filter(is_pair)
@@ -49,8 +48,8 @@ impl RangeSpec {
         self
     }
 
-    /// Reads the list of lists of ranges under `key`: one list for each address. Not checked yet;
-    /// code 6.
+    /// Parses the list of lists of ranges under `key`, one list for each address, without
+    /// validation. Errors have code 6.
     pub fn parse_sets(json: &Json, key: &str) -> Result<Vec<Vec<Self>>, Error> {
         json.each(key, |set| match set {
             Json::Null => Ok(Vec::new()),
@@ -62,7 +61,7 @@ impl RangeSpec {
     }
 }
 
-/// A run of addresses of one subnet; start and end lie in it, the gateway is never given out.
+/// Consecutive addresses of one subnet. The gateway is never assigned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     subnet: IpNet,
@@ -71,12 +70,12 @@ pub struct Range {
     gateway: Option<IpAddr>,
 }
 
-/// Ranges of one family that do not overlap; an attachment gets one address of it.
+/// Ranges of one family without overlaps. An attachment gets one address from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// The reason why ranges are refused. The sentences are the reference plugin's, with the value
-/// where it leaves it out.
+/// Reason for refusing ranges. The sentences are the reference plugin's, with the value added if it
+/// omits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each arm's sentence is in Display")]
 pub enum RangeError {
@@ -119,7 +118,7 @@ impl fmt::Display for RangeError {
 impl std::error::Error for RangeError {}
 
 impl Range {
-    /// Fills in the defaults and refuses what no address can be given out of.
+    /// Sets the defaults. Refuses a range that can't give an address.
     pub fn new(spec: &RangeSpec) -> Result<Self, RangeError> {
         let subnet = spec.subnet.ok_or(RangeError::NoSubnet)?;
         if subnet.prefix_len() == subnet.max_prefix_len() {
@@ -153,8 +152,7 @@ impl Range {
             });
         }
         if range_start > range_end {
-            // Only a start at the broadcast address comes here; the reference would then walk out
-            // of the subnet.
+            // Only for a start at the broadcast address. The reference would then leave the subnet.
             return Err(RangeError::StartAfterEnd {
                 start: range_start,
                 end: range_end,
@@ -172,22 +170,22 @@ impl Range {
         })
     }
 
-    /// First address, inclusive.
+    /// Returns the first address, inclusive.
     pub fn range_start(&self) -> IpAddr {
         self.start
     }
 
-    /// Last address, inclusive.
+    /// Returns the last address, inclusive.
     pub fn range_end(&self) -> IpAddr {
         self.end
     }
 
-    /// The gateway, never given out; `None` where both addresses of a subnet of two are hosts'.
+    /// Returns the gateway, which is never assigned; `None` if a two-address subnet has none.
     pub fn gateway(&self) -> Option<IpAddr> {
         self.gateway
     }
 
-    /// True if `ip` lies between start and end.
+    /// True if `ip` is between start and end.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.start.is_ipv4() && (self.start..=self.end).contains(&ip)
     }
@@ -197,7 +195,7 @@ impl Range {
         self.contains(other.start) || other.contains(self.start)
     }
 
-    /// `ip` with the subnet's prefix length.
+    /// Returns `ip` with the subnet's prefix length.
     pub fn with_prefix(&self, ip: IpAddr) -> IpNet {
         IpNet::new(ip, self.subnet.prefix_len()).unwrap_or_else(|_| IpNet::from(ip))
     }
@@ -210,7 +208,7 @@ impl fmt::Display for Range {
 }
 
 impl RangeSet {
-    /// Checks each range and that all are of one family and apart from each other.
+    /// Validates each range, and refuses mixed families and overlaps.
     pub fn new(specs: &[RangeSpec]) -> Result<Self, RangeError> {
         let mut ranges: Vec<Range> = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -237,7 +235,7 @@ impl RangeSet {
         }
     }
 
-    /// The ranges in the order written, at least one.
+    /// Returns the ranges in the order written, at least one.
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
@@ -247,7 +245,7 @@ impl RangeSet {
         self.0[0].start.is_ipv4()
     }
 
-    /// The range that `ip` lies in.
+    /// Returns the range that contains `ip`.
     pub fn range_for(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|r| r.contains(ip))
     }
@@ -267,7 +265,7 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// The address as a number: 32 or 128 bits.
+/// Returns the address as a number of 32 or 128 bits.
 pub fn to_bits(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => u128::from(ip.to_bits()),
@@ -275,7 +273,7 @@ pub fn to_bits(ip: IpAddr) -> u128 {
     }
 }
 
-/// The address with this number; for IPv4 the low 32 bits count.
+/// Returns the address with this number. For IPv4 only the low 32 bits are used.
 pub fn from_bits(bits: u128, is_ipv4: bool) -> IpAddr {
     let [.., a, b, c, d] = bits.to_be_bytes();
     if is_ipv4 {
@@ -289,12 +287,12 @@ fn offset(ip: IpAddr, by: u128) -> IpAddr {
     from_bits(to_bits(ip).wrapping_add(by), ip.is_ipv4())
 }
 
-/// True if the subnet has two addresses, both of them hosts'.
+/// True if the subnet has two addresses, both for hosts.
 fn is_pair(subnet: &IpNet) -> bool {
     subnet.prefix_len() + 1 == subnet.max_prefix_len()
 }
 
-/// IPv4 leaves the broadcast address out; IPv6 has none.
+/// Returns the last usable address: in IPv4 the one before broadcast, in IPv6 the last one.
 fn last_usable(subnet: IpNet) -> IpAddr {
     match subnet {
         IpNet::V4(net) if !is_pair(&subnet) => {
@@ -325,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_first_address_as_gateway_and_the_last_usable_one_as_end() {
+    fn defaults_are_the_first_address_as_gateway_and_the_last_usable_as_end() {
         let range = Range::new(&spec("10.1.0.0/24", "", "", "")).unwrap();
         assert_eq!(
             range,
@@ -342,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_of_two_addresses_gives_out_both_unless_one_is_the_gateway() {
+    fn two_address_subnet_gives_both_unless_one_is_the_gateway() {
         for (subnet, first, last) in [
             ("10.1.0.0/31", "10.1.0.0", "10.1.0.1"),
             ("fd00::2/127", "fd00::2", "fd00::3"),
@@ -383,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_address_can_be_given_out_of_is_refused_in_the_reference_plugins_words() {
+    fn unusable_ranges_are_refused_with_the_reference_plugins_messages() {
         for (spec, sentence) in [
             (
                 RangeSpec::default(),
@@ -432,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_of_one_family_and_its_ranges_lie_apart() {
+    fn set_has_one_family_and_no_overlaps() {
         let (a, b) = (
             spec("10.1.0.0/24", "", "10.1.0.9", ""),
             spec("10.1.0.0/24", "10.1.0.9", "", ""),

@@ -1,5 +1,4 @@
-//! The `static` IPAM: the addresses that the configuration or the runtime names. Nothing is
-//! remembered.
+//! The `static` IPAM: addresses from the configuration or the runtime. It stores nothing.
 
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
@@ -7,20 +6,20 @@ use crate::ipam::Lease;
 use crate::ipam::host_local::config::{args_ips, one_per_family};
 use ipnet::IpNet;
 
-/// A checked configuration.
+/// A validated configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
-    /// The addresses in order; may be none. Host bits are kept, `interface` is unset.
+    /// Addresses in order, possibly none. Host bits are kept, and `interface` is unset.
     pub addresses: Vec<IpConfig>,
-    /// `routes`, as they go into the result.
+    /// `routes`, copied into the result.
     pub routes: Vec<Route>,
     /// `dns`.
     pub dns: Dns,
 }
 
 impl Config {
-    /// Reads `ipam` and what overrides it: `CNI_ARGS` adds addresses, then `args.cni.ips` replaces
-    /// all, then `runtimeConfig.ips` does.
+    /// Parses `ipam` and its overrides. `CNI_ARGS` adds addresses. `args.cni.ips` replaces all of
+    /// them, and `runtimeConfig.ips` replaces those as well.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let ipam = conf
             .json
@@ -54,12 +53,12 @@ impl Config {
         })
     }
 
-    /// For DEL, which has nothing to give back.
+    /// Returns an empty configuration, because DEL has nothing to release.
     pub fn parse_for_release(_conf: &NetConf) -> Result<Self, Error> {
         Ok(Self::default())
     }
 
-    /// The lease that each attachment gets.
+    /// Returns the lease, which is the same for each attachment.
     pub fn lease(&self) -> Lease {
         Lease {
             ips: self.addresses.clone(),
@@ -68,8 +67,8 @@ impl Config {
         }
     }
 
-    /// Checks that `prev_result` has the configured gateway for each configured address that it
-    /// has.
+    /// Checks the gateways in `prev_result` against the configuration, for each configured address
+    /// in it.
     pub fn check_gateways(
         &self,
         prev_result: Option<&AddResult>,
@@ -105,8 +104,8 @@ fn configured(item: &Json) -> Result<IpConfig, Error> {
     })
 }
 
-/// `IP` and `GATEWAY`, each a list with commas. A gateway belongs to every address of `IP` whose
-/// subnet it lies in.
+/// Parses `IP` and `GATEWAY`, lists separated by commas. A gateway applies to every address in `IP`
+/// with a subnet that contains it.
 fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
     let args = CniArgs::parse(cni_args, &["IP", "GATEWAY"])?;
     let items = |key| {
@@ -132,7 +131,7 @@ fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
     Ok(addresses)
 }
 
-/// An address with its prefix; the error is `<what> in CIDR notation, got: '<text>'`.
+/// Parses an address with its prefix. The error is `<what> in CIDR notation, got: '<text>'`.
 fn cidr(what: &str, text: &str) -> Result<IpConfig, Error> {
     let address: IpNet = parse_cidr(text).map_err(|e| {
         Error::config(format!("{what} in CIDR notation, got: '{text}'")).with_details(e.msg)
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_of_cni_args_goes_to_the_addresses_of_cni_args_in_its_subnet() {
+    fn gateway_of_cni_args_applies_to_addresses_of_cni_args_in_its_subnet() {
         let args = "IP=10.10.0.1/24,11.11.0.1/24;GATEWAY=10.10.0.254";
         let config = parse(
             r#"{"name":"n","cniVersion":"0.3.1","ipam":{"addresses":[{"address":"10.10.0.9/24"}]}}"#,
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn args_replace_cni_args_and_the_runtime_replaces_both() {
+    fn args_replace_cni_args_and_runtime_config_replaces_both() {
         let config = |runtime: &str| {
             format!(
                 r#"{{"name":"n","cniVersion":"1.0.0","args":{{"cni":{{"ips":["10.2.0.1/24"]}}}},{runtime}
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_in_the_reference_plugins_words() {
+    fn invalid_addresses_are_refused_with_the_reference_plugins_messages() {
         let base = r#"{"name":"n","ipam":{}}"#;
         let refused = |config: &str, args: &str| parse(config, args).unwrap_err().msg;
         assert_eq!(
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn check_compares_the_gateways_of_the_addresses_that_are_there() {
+    fn check_compares_the_gateways_of_present_addresses() {
         let config = parse(TWO, "").unwrap();
         let prev = |ips: Vec<IpConfig>| AddResult {
             ips,

@@ -1,4 +1,4 @@
-//! The annotations that select networks, in both of their formats, checked before anything runs.
+//! Pod annotations that select networks, in both formats, validated before any plugin runs.
 
 use super::selection::{Item, Selection, interface_name};
 use super::{DEFAULT_NETWORK, NETWORKS, ObjectName, names};
@@ -6,9 +6,9 @@ use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
 use std::fmt;
 
-/// Longest annotation in bytes. Kubernetes refuses one of 256 KiB.
+/// Maximum length of an annotation in bytes. Kubernetes refuses one of 256 KiB.
 const MAX_BYTES: usize = 1 << 20;
-/// Most networks of a pod.
+/// Maximum number of networks of a pod.
 pub const MAX_ITEMS: usize = 64;
 
 /// The reason why an annotation is invalid as a whole.
@@ -16,11 +16,11 @@ pub const MAX_ITEMS: usize = 64;
 pub struct Invalid {
     /// The annotation's key.
     pub annotation: &'static str,
-    /// The number of the item, from 1; 0 where it is about no single one.
+    /// Number of the item, from 1; 0 if the fault is not in a single item.
     pub item: usize,
-    /// The key of the item; empty where it is about no single one.
+    /// Key within the item; empty if the fault is not in a single key.
     pub key: String,
-    /// The value as it was written, shortened.
+    /// Value as written, shortened.
     pub value: String,
     /// The fault.
     pub why: String,
@@ -47,7 +47,7 @@ impl From<Invalid> for Error {
     }
 }
 
-/// The networks of a pod in `namespace`, by [`NETWORKS`]; none where the annotation is blank.
+/// Parses [`NETWORKS`] of a pod in `namespace`; empty if the annotation is blank.
 pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> {
     let selections = selections(NETWORKS, text, namespace)?;
     let mut routed = selections
@@ -71,8 +71,8 @@ pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> 
     }
 }
 
-/// The default network of a pod by [`DEFAULT_NETWORK`], which names exactly one; `None` where the
-/// annotation is blank. `namespace` is the one of a network without any.
+/// Parses [`DEFAULT_NETWORK`], which must name exactly one network; `None` if the annotation is
+/// blank. `namespace` is the default namespace of the network.
 pub fn default_network(text: &str, namespace: &str) -> Result<Option<Selection>, Invalid> {
     let mut selections = selections(DEFAULT_NETWORK, text, namespace)?;
     match (selections.pop(), selections.len()) {
@@ -135,7 +135,8 @@ fn json_list(
         .collect()
 }
 
-/// `[<namespace>/]<name>[@<interface>]`, separated by commas, with blanks around anything.
+/// Parses `[<namespace>/]<name>[@<interface>]` items separated by commas. Blanks around any part
+/// are ignored.
 fn comma_separated(
     annotation: &'static str,
     text: &str,

@@ -1,4 +1,4 @@
-//! The network that has the pod's default routes: the selections decide, for each family by itself.
+//! Default routes of a pod, moved per address family to the network selected with `default-route`.
 
 use crate::cni::{AddResult, Route};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// The main routing table.
 const MAIN: u32 = 254;
 
-/// Families of addresses.
+/// Address families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Families {
     /// IPv4.
@@ -25,7 +25,7 @@ impl Families {
         }
     }
 
-    /// True if the address is of one of them.
+    /// True if the family of `address` is in the set.
     pub fn has(self, address: &IpAddr) -> bool {
         if address.is_ipv4() { self.v4 } else { self.v6 }
     }
@@ -34,26 +34,27 @@ impl Families {
 /// A gateway of a default route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gateway {
-    /// Its address.
+    /// Gateway address.
     pub address: IpAddr,
-    /// The route's metric; 0 leaves it to the kernel.
+    /// Metric of the route; 0 leaves the choice to the kernel.
     pub metric: u32,
 }
 
-/// The change to the default routes of one network.
+/// Change to the default routes of one network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultRoutes {
-    /// They stay as its own configuration has them.
+    /// Keeps the default routes of the network's own configuration.
     Keep,
-    /// Those of these families go.
+    /// Deletes the default routes of these families.
     Clear(Families),
-    /// They go through these gateways instead, in the families that there are gateways of.
+    /// Replaces the default routes by routes through these gateways, in the gateways' families.
     Via(Vec<Gateway>),
 }
 
-/// Decides for each network of a pod. `asked` has its `default-route`, `own` the families of the
-/// default routes that its own configuration brings. The other networks lose those of the families
-/// that the chosen one has; all of them where it has none and names no gateway.
+/// Returns the change for each network of a pod. `asked` is `default-route` of each network, `own`
+/// the families of the default routes in its own configuration. The other networks lose the default
+/// routes of the families that the chosen network has. If it has none and names no gateway, they
+/// lose both families.
 pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoutes> {
     let Some((chosen, gateways)) = asked
         .iter()
@@ -69,15 +70,15 @@ pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoute
     if moved == Families::default() {
         moved = Families { v4: true, v6: true };
     }
-    let of = |at| match () {
+    let change = |at| match () {
         () if at != chosen => DefaultRoutes::Clear(moved),
         () if gateways.is_empty() => DefaultRoutes::Keep,
         () => DefaultRoutes::Via(with_metrics(gateways)),
     };
-    (0..asked.len()).map(of).collect()
+    (0..asked.len()).map(change).collect()
 }
 
-/// The first gateway is preferred. One alone needs no metric.
+/// Gives the first gateway the lowest metric. A single gateway needs no metric.
 fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
     let are_several = gateways.len() > 1;
     let numbered = (1..).zip(gateways);
@@ -90,7 +91,7 @@ fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
 }
 
 impl DefaultRoutes {
-    /// The families of which the network's own default routes go.
+    /// Families in which the network's own default routes are deleted.
     pub fn families(&self) -> Families {
         match self {
             Self::Keep => Families::default(),
@@ -102,7 +103,7 @@ impl DefaultRoutes {
         }
     }
 
-    /// Makes a network's result say the same.
+    /// Applies the change to the routes in a network's result.
     pub fn apply(&self, result: &mut AddResult) {
         let gateways = match self {
             Self::Keep => return,
@@ -134,7 +135,7 @@ fn is_default(route: &Route) -> bool {
     route.dst.prefix_len() == 0 && route.table.is_none_or(|table| table == MAIN)
 }
 
-/// The families of the default routes in a result.
+/// Returns the families of the default routes in a result.
 pub fn families(result: &AddResult) -> Families {
     let all: Vec<IpAddr> = result
         .routes
@@ -145,8 +146,8 @@ pub fn families(result: &AddResult) -> Families {
     Families::of(&all)
 }
 
-/// The gateways of the default routes in a result, by metric. A route without one has that of the
-/// first address of its family.
+/// Returns the gateways of the default routes in a result, by metric. A route without a gateway
+/// uses the gateway of the first address of its family.
 pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
     let mut routes: Vec<&Route> = result
         .routes
@@ -216,8 +217,9 @@ mod tests {
         .unwrap()
     }
 
+    // Conformance: S26, S27, S28, S29
     #[test]
-    fn s26_s27_s28_s29_the_default_routes_move_to_the_network_that_asks() {
+    fn default_routes_move_to_the_selected_network() {
         use DefaultRoutes::{Clear, Keep};
         for (gateways, own, chosen, others) in [
             (vec!["10.1.0.1"], NONE, via(&[("10.1.0.1", 0)]), Clear(V4)),
@@ -244,8 +246,9 @@ mod tests {
         }
     }
 
+    // Conformance: C2
     #[test]
-    fn c2_nothing_moves_where_nobody_asks() {
+    fn default_routes_stay_without_a_selected_network() {
         assert_eq!(
             decide(&[None, None], &[V4, V6]),
             [DefaultRoutes::Keep, DefaultRoutes::Keep]
@@ -257,8 +260,9 @@ mod tests {
         );
     }
 
+    // Conformance: S26, S27
     #[test]
-    fn s26_s27_a_result_says_what_was_decided() {
+    fn result_has_the_decided_default_routes() {
         let own = concat!(
             r#"{"dst":"0.0.0.0/0","gw":"10.0.0.1"},{"dst":"10.9.0.0/16"},{"dst":"::/0"},"#,
             r#"{"dst":"0.0.0.0/0","gw":"10.0.0.9","table":100}"#
@@ -267,8 +271,13 @@ mod tests {
             let mut result = result(own);
             decided.apply(&mut result);
             let gw = |route: &Route| route.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            let one = |route: &Route| format!("{}{} {}", route.dst, gw(route), route.priority);
-            result.routes.iter().map(one).collect::<Vec<_>>().join(", ")
+            let shown = |route: &Route| format!("{}{} {}", route.dst, gw(route), route.priority);
+            result
+                .routes
+                .iter()
+                .map(shown)
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let all = "0.0.0.0/0 via 10.0.0.1 0, 10.9.0.0/16 0, ::/0 0, 0.0.0.0/0 via 10.0.0.9 0";
         assert_eq!(routes(&DefaultRoutes::Keep), all);
@@ -285,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_are_those_of_the_routes_by_metric() {
+    fn gateways_are_ordered_by_metric() {
         for (routes, expected, has) in [
             ("", vec![], NONE),
             (r#"{"dst":"10.9.0.0/16","gw":"10.0.0.1"}"#, vec![], NONE),

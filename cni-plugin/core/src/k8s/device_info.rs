@@ -1,20 +1,20 @@
-//! Device information (specification 1.1.0): what is in the files, how they are called, and who
-//! gets which device.
+//! Device information (specification 1.1.0): content and names of the files, and the assignment of
+//! devices to networks.
 
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
 use std::collections::BTreeMap;
 
-/// Folder of all files.
+/// Folder of all device information files.
 pub const DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo";
-/// Folder in it of the files of device plugins.
+/// Subfolder for files of device plugins.
 pub const DP: &str = "dp";
-/// Folder in it of the files of attachments.
+/// Subfolder for files of attachments.
 pub const CNI: &str = "cni";
-/// Longest name of a file (`NAME_MAX`).
+/// Maximum length of a file name in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
-/// Device types, each with the keys that its object must have.
+/// Device types, each with the required keys of its object.
 const TYPES: [(&str, &[&str]); 4] = [
     ("pci", &["pci-address"]),
     ("vdpa", &["parent-device", "driver", "path"]),
@@ -22,7 +22,7 @@ const TYPES: [(&str, &[&str]); 4] = [
     ("memif", &["role", "path", "mode"]),
 ];
 
-/// Keys with few values. The client library of Multus writes `punt`.
+/// Keys with a fixed set of values. The client library of Multus writes `punt`.
 const VALUES: [(&str, &str, &[&str]); 4] = [
     ("vdpa", "driver", &["vhost", "virtio"]),
     ("vhost-user", "mode", &["client", "server"]),
@@ -30,7 +30,8 @@ const VALUES: [(&str, &str, &[&str]); 4] = [
     ("memif", "mode", &["ethernet", "ip", "inject-punt", "punt"]),
 ];
 
-/// Reads device information, unknown keys included; code 6 for what is none, with what is wrong.
+/// Parses device information and keeps unknown keys. Invalid content fails with code 6 and the
+/// reason.
 pub fn parse(bytes: &[u8]) -> Result<Json, Error> {
     const WHAT: &str = "device information";
     let json = Json::parse(bytes, WHAT)?;
@@ -57,11 +58,11 @@ fn check(json: &Json) -> Result<(), Error> {
             shortened(version)
         )));
     }
-    let of = json
+    let object = json
         .object(kind)?
         .ok_or_else(|| Error::decode(format!("{kind:?} is missing")))?;
     for key in *required {
-        if of
+        if object
             .str_or(key, "")
             .map_err(|error| error.context(kind))?
             .is_empty()
@@ -70,7 +71,7 @@ fn check(json: &Json) -> Result<(), Error> {
         }
     }
     for (_, key, known) in VALUES.iter().filter(|(name, ..)| name == kind) {
-        let value = of.str_or(key, "")?;
+        let value = object.str_or(key, "")?;
         if !known.contains(&value) {
             return Err(Error::decode(format!(
                 "{kind}: {key:?}: {:?} is none of {}",
@@ -79,7 +80,7 @@ fn check(json: &Json) -> Result<(), Error> {
             )));
         }
     }
-    match (*kind, of.str_or("pci-address", "")?) {
+    match (*kind, object.str_or("pci-address", "")?) {
         ("pci", address) if !is_pci_address(address) => Err(Error::decode(format!(
             "pci: \"pci-address\": {:?} is not like 0000:18:02.5",
             shortened(address)
@@ -96,7 +97,7 @@ fn is_version(text: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// `dddd:BB:DD.f`; the domain of a volume management device has more digits.
+/// Checks for `dddd:BB:DD.f`. The domain of a volume management device has up to 8 digits.
 fn is_pci_address(text: &str) -> bool {
     let digits = |part: &str, least: usize, most: usize| {
         (least..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -108,7 +109,7 @@ fn is_pci_address(text: &str) -> bool {
         [domain, bus, device] if digits(domain, 4, 8) && digits(bus, 2, 2) && digits(device, 2, 2)))
 }
 
-/// The name of a device plugin's file in [`DP`].
+/// Returns the name of a device plugin's file in [`DP`].
 pub fn dp_file(resource: &str, device: &str) -> Result<String, Error> {
     file_name(format!(
         "{}-{device}-device.json",
@@ -123,8 +124,8 @@ pub fn dp_file(resource: &str, device: &str) -> Result<String, Error> {
     })
 }
 
-/// The name of an attachment's file in [`CNI`]. Neither part can hold the `:` between them, so no
-/// two have the same.
+/// Returns the name of an attachment's file in [`CNI`]. Neither part can contain the `:` between
+/// them, so the names are unique.
 pub fn cni_file(container_id: &str, ifname: &str) -> Result<String, Error> {
     file_name(format!("{container_id}:{ifname}-device.json"))
 }
@@ -139,10 +140,10 @@ fn file_name(name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-/// Gives each network its device: those of one resource by their ids in alphabetical order, to the
-/// networks in their order. `asked` has the resource of each network; `devices` what the kubelet
-/// gave the pod, by resource. A resource that the kubelet knows no device of has none to give: some
-/// are there for the scheduler alone. Fewer devices than networks are an error.
+/// Assigns a device to each network. The devices of a resource are sorted by id and assigned to its
+/// networks in order. `asked` has the resource of each network, `devices` the ids that the kubelet
+/// gave the pod, by resource. A resource without an entry in `devices` assigns no device, because
+/// some resources exist only for the scheduler. Fewer devices than networks are an error.
 pub fn assign(
     asked: &[Option<&str>],
     devices: &BTreeMap<String, Vec<String>>,
@@ -180,8 +181,9 @@ mod tests {
     use super::*;
     use crate::cni::Code;
 
+    // Conformance: D1, D2, D3, D4, D5, D6
     #[test]
-    fn d1_d2_d3_d4_d5_d6_each_type_has_its_keys_and_others_stay() {
+    fn each_type_requires_its_keys_and_unknown_keys_are_kept() {
         let pci = r#""pci-address":"0000:18:02.5","vhost-net":"/dev/v","rdma-device":"r","pf-pci-address":"0000:18:00.0","#;
         for text in [
             format!(r#"{{"type":"pci","version":"1.1.0","pci":{{{pci}"representor-device":"eth3","new":1e+400}}}}"#),
@@ -196,8 +198,9 @@ mod tests {
         }
     }
 
+    // Conformance: D1
     #[test]
-    fn d1_what_is_no_device_information_says_why() {
+    fn invalid_device_information_is_refused_with_the_reason() {
         for (text, why) in [
             ("", "invalid JSON"),
             ("[]", "expected an object, got []"),
@@ -258,8 +261,9 @@ mod tests {
         }
     }
 
+    // Conformance: D7
     #[test]
-    fn d7_the_file_of_a_device_plugin_is_named_after_resource_and_device() {
+    fn device_plugin_file_is_named_after_resource_and_device() {
         assert_eq!(
             dp_file("a.b/c", "0000:01:02.3").unwrap(),
             "a.b-c-0000:01:02.3-device.json"
@@ -279,8 +283,9 @@ mod tests {
         assert_eq!(dp_file("..", "..").unwrap(), "..-..-device.json");
     }
 
+    // Conformance: D8
     #[test]
-    fn d8_the_file_of_an_attachment_is_its_own() {
+    fn attachment_file_name_is_unique() {
         let names = [
             ("c1", "net1"),
             ("c1", "net2"),
@@ -298,16 +303,17 @@ mod tests {
         assert!(cni_file(&"c".repeat(300), "net1").is_err());
     }
 
+    // Conformance: D9
     #[test]
-    fn d9_the_devices_of_a_resource_go_to_its_networks_in_order() {
-        let of = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+    fn devices_of_a_resource_are_assigned_to_its_networks_in_order() {
+        let id_list = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
         let devices = BTreeMap::from([
             (
                 "a/vf".to_owned(),
-                of(&["0000:02.2", "0000:02.1", "0000:02.1", "0000:02.9"]),
+                id_list(&["0000:02.2", "0000:02.1", "0000:02.1", "0000:02.9"]),
             ),
-            ("b/vf".to_owned(), of(&["x"])),
-            ("c/none".to_owned(), of(&[])),
+            ("b/vf".to_owned(), id_list(&["x"])),
+            ("c/none".to_owned(), id_list(&[])),
         ]);
         let assign = |asked: &[&str]| {
             let asked: Vec<Option<&str>> = asked

@@ -1,55 +1,55 @@
-//! Dynamic resource allocation: which devices of a pod's resource claims are for networks, and
-//! under which resource.
+//! Dynamic resource allocation: the network devices among a pod's resource claims, and the resource
+//! of each device.
 //!
-//! The kubelet says which devices a pod has, by driver, pool and name. Its driver says in
-//! ResourceSlices what they are: a device with both attributes below is one for networks, as it is
-//! to Multus 4.3.
+//! The kubelet reports the devices of a pod by driver, pool and name. The driver publishes their
+//! attributes in ResourceSlices. A device with both attributes below is a network device, as in
+//! Multus 4.3.
 
 use std::collections::BTreeMap;
 
-/// The attribute with the device's id, as plugins take it.
+/// Attribute with the device id that plugins take.
 pub const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
-/// The attribute with the resource that NetworkAttachmentDefinitions name.
+/// Attribute with the resource that NetworkAttachmentDefinitions name.
 pub const RESOURCE: &str = "k8s.cni.cncf.io/resourceName";
 
-/// A device that a claim of the pod has.
+/// A device allocated to a claim of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocated {
-    /// The driver.
+    /// Driver name.
     pub driver: String,
-    /// The driver's pool.
+    /// Pool of the driver.
     pub pool: String,
-    /// The device's name in the pool.
+    /// Device name in the pool.
     pub device: String,
 }
 
 /// Devices that the kubelet gave a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Ids of device plugins' devices, by resource.
+    /// Ids of the devices from device plugins, by resource.
     pub by_resource: BTreeMap<String, Vec<String>>,
-    /// Devices of its resource claims.
+    /// Devices of the pod's resource claims.
     pub allocated: Vec<Allocated>,
 }
 
 /// A device of a ResourceSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offered {
-    /// The pool.
+    /// Pool of the driver.
     pub pool: String,
-    /// The pool's generation: slices of older ones are void.
+    /// Generation of the pool. Slices of older generations are void.
     pub generation: i64,
-    /// The device's name in the pool.
+    /// Device name in the pool.
     pub device: String,
-    /// Its id; empty where it is none for networks.
+    /// Device id; empty if it is not a network device.
     pub id: String,
-    /// Its resource; empty where it is none for networks.
+    /// Resource of the device; empty if it is not a network device.
     pub resource: String,
 }
 
 impl Given {
-    /// The drivers to ask where the devices of device plugins are fewer than `asked`, the resource
-    /// of each network.
+    /// Returns the drivers to query. Empty if device plugins gave enough devices for `asked`, the
+    /// resource of each network.
     pub fn drivers(&self, asked: &[Option<&str>]) -> Vec<String> {
         let wanted = |name: &str| asked.iter().filter(|other| **other == Some(name)).count();
         let has = |name: &str| self.by_resource.get(name).map_or(0, Vec::len);
@@ -66,7 +66,7 @@ impl Given {
         drivers
     }
 
-    /// Takes over those of the claims' devices that `driver` offers for networks.
+    /// Adds the claims' devices that `driver` offers as network devices.
     pub fn learn(&mut self, driver: &str, offered: &[Offered]) {
         let newest = |pool: &str| {
             offered
@@ -84,7 +84,7 @@ impl Given {
             let is_it = |one: &&Offered| {
                 one.pool == *pool && one.device == *device && Some(one.generation) == generation
             };
-            // A graphics card has a claim as well.
+            // Claims also allocate other devices, such as graphics cards.
             let found = offered
                 .iter()
                 .find(is_it)
@@ -123,8 +123,9 @@ mod tests {
         }
     }
 
+    // Conformance: D9
     #[test]
-    fn d9_the_devices_of_claims_are_told_by_the_resource_that_their_driver_says() {
+    fn devices_of_claims_are_found_by_the_resource_in_their_slice() {
         let mut given = Given {
             by_resource: BTreeMap::from([("a/vf".to_owned(), vec!["0".to_owned()])]),
             allocated: [
@@ -149,15 +150,16 @@ mod tests {
                 offered("card", 2, "", ""),
             ],
         );
-        let all = |resource: &str| given.by_resource[resource].join(" ");
+        let ids = |resource: &str| given.by_resource[resource].join(" ");
         assert_eq!(
-            (all("a/vf"), all("b/vf"), given.by_resource.len()),
+            (ids("a/vf"), ids("b/vf"), given.by_resource.len()),
             ("0 1".to_owned(), "2".to_owned(), 2)
         );
     }
 
+    // Conformance: D9
     #[test]
-    fn d9_drivers_are_asked_only_where_device_plugins_gave_too_few() {
+    fn drivers_are_queried_only_if_device_plugins_gave_too_few() {
         let given = Given {
             by_resource: BTreeMap::from([("a/vf".to_owned(), vec!["0".to_owned()])]),
             allocated: ["nic/p/d1", "nic/p/d2", "gpu/p/d1"].map(allocated).to_vec(),

@@ -1,4 +1,4 @@
-//! IPAMClaims: which addresses a network gets from one, and what is written to it.
+//! IPAMClaims: the addresses that a network gets from a claim, and the status written to the claim.
 
 use super::network::Network;
 use super::{IpamClaim, Pod};
@@ -8,11 +8,10 @@ use crate::cni::{AddResult, Code, Error, Json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Most addresses of a claim.
+/// Maximum number of addresses of a claim.
 const MAX_ADDRESSES: usize = 64;
 
-/// The addresses of a claim that is for this network; none where it has no addresses yet. Refuses a
-/// claim for another network.
+/// Returns the addresses of a claim; empty if it has none yet. Refuses a claim for another network.
 pub fn addresses(claim: &IpamClaim, network: &Network) -> Result<Vec<IpAddr>, Error> {
     refuse_other_network(claim, network)?;
     if claim.ips.len() > MAX_ADDRESSES {
@@ -31,8 +30,8 @@ pub fn addresses(claim: &IpamClaim, network: &Network) -> Result<Vec<IpAddr>, Er
     claim.ips.iter().map(address).collect()
 }
 
-/// A claim names its network by the configuration's name, or by that of the
-/// NetworkAttachmentDefinition.
+/// Refuses a claim for another network. A claim names its network by the name of the configuration
+/// or of the NetworkAttachmentDefinition.
 fn refuse_other_network(claim: &IpamClaim, network: &Network) -> Result<(), Error> {
     let asked = claim.network.as_str();
     let is_object = network
@@ -50,16 +49,16 @@ fn refuse_other_network(claim: &IpamClaim, network: &Network) -> Result<(), Erro
     )))
 }
 
-/// The condition of a claim that has its addresses, and its reason: the words of others who serve
-/// claims.
+/// Condition of a claim that has its addresses, and the reason, as other implementations write
+/// them.
 const ALLOCATED: [&str; 2] = ["IPsAllocated", "SuccessfulAllocation"];
-/// Annotations by which KubeVirt marks the pod that a virtual machine migrates to, and each pod of
-/// a machine.
+/// KubeVirt annotation on the target pod of a migration.
 const MIGRATION: &str = "kubevirt.io/migrationJobName";
+/// KubeVirt annotation on each pod of a virtual machine.
 const MACHINE: &str = "kubevirt.io/domain";
 
-/// The claim as it is to be written: with the pod that has it, and where it has no addresses with
-/// those of the result. None where it says all that already.
+/// Returns the claim to write, with the pod as its owner. A claim without addresses gets the
+/// addresses of the result. `None` if nothing changes or there are no addresses.
 pub fn filled(claim: &IpamClaim, result: &AddResult, pod: &Pod, now: &str) -> Option<IpamClaim> {
     let mut filled = claim.clone();
     if claim.ips.is_empty() {
@@ -72,16 +71,17 @@ pub fn filled(claim: &IpamClaim, result: &AddResult, pod: &Pod, now: &str) -> Op
     (!filled.ips.is_empty() && filled != *claim).then_some(filled)
 }
 
-/// Others' conditions stay, and a transition has the time of the first time.
+/// Sets the condition that the addresses are allocated. Other conditions stay, and a condition that
+/// is already true keeps its transition time.
 fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
     let [kind, reason] = ALLOCATED;
-    let of = |condition: &Json, key: &str, text: &str| {
+    let has = |condition: &Json, key: &str, text: &str| {
         condition.get(key).and_then(Json::as_str) == Some(text)
     };
-    let is_own = |condition: &Json| of(condition, "type", kind);
+    let is_own = |condition: &Json| has(condition, "type", kind);
     if conditions
         .iter()
-        .any(|condition| is_own(condition) && of(condition, "status", "True"))
+        .any(|condition| is_own(condition) && has(condition, "status", "True"))
     {
         return;
     }
@@ -98,7 +98,8 @@ fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
     ]));
 }
 
-/// The pod, another one than `pod`, that had the claim last; while it lives, the claim is its own.
+/// Returns the last owner of the claim if it is another pod than `pod`. The claim belongs to it
+/// while it runs.
 pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
     claim
         .owner_pod
@@ -106,8 +107,7 @@ pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
         .filter(|owner| !owner.is_empty() && *owner != pod.name.name)
 }
 
-/// Refuses a claim that `owner` has, unless its virtual machine is about to move from there to
-/// `pod`.
+/// Refuses a claim that `owner` uses, unless its virtual machine is about to migrate to `pod`.
 pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Error> {
     let machine = pod.annotations.get(MACHINE);
     let migrates = pod.annotations.contains_key(MIGRATION) && machine.is_some();
@@ -120,8 +120,8 @@ pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Er
     ))
 }
 
-/// The owner of a claim's addresses, in the place of a container's id. It outlives every pod, and
-/// another claim of the same name has another uid.
+/// Returns the owner of a claim's addresses, used in place of a container id. It outlives every
+/// pod, and a new claim of the same name has another uid.
 pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
     let is_uid = !claim.uid.is_empty()
         && claim
@@ -140,15 +140,15 @@ pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
 
 const OWNER_PREFIX: &str = "ipamclaim-";
 
-/// The uid of the claim that owns an address, if a claim does.
+/// Returns the uid of the claim if the owner of an address is a claim.
 pub fn uid_of_owner(owner: &str) -> Option<&str> {
     owner
         .strip_prefix(OWNER_PREFIX)
         .filter(|uid| !uid.is_empty())
 }
 
-/// True if an address of this owner may be released: never before its claim is deleted. `uids` are
-/// those of all claims.
+/// True if the addresses of this owner may be released: only after its claim is deleted. `uids` are
+/// the uids of all claims.
 pub fn is_released(owner: &str, uids: &BTreeSet<String>) -> bool {
     uid_of_owner(owner).is_some_and(|uid| !uids.contains(uid))
 }
@@ -223,8 +223,9 @@ mod tests {
         .unwrap()
     }
 
+    // Conformance: S33, I5
     #[test]
-    fn s33_i5_the_addresses_are_those_of_the_claim() {
+    fn claim_addresses_are_used() {
         for (ips, expected) in [
             (&[][..], &[][..]),
             (&["10.0.0.9/24", "fd10::8/64"], &["10.0.0.9", "fd10::8"]),
@@ -247,8 +248,9 @@ mod tests {
         assert!(addresses(&claim("tenantred", &["10.0.0.9"; 65]), &network()).is_err());
     }
 
+    // Conformance: I3
     #[test]
-    fn i3_a_claim_is_for_one_network() {
+    fn claim_is_refused_for_another_network() {
         for (asked, is_its) in [
             ("tenantred", true),
             ("red", true),
@@ -269,8 +271,9 @@ mod tests {
         );
     }
 
+    // Conformance: I3, I6, I7
     #[test]
-    fn i3_i6_i7_a_claim_gets_addresses_once_and_the_pod_that_has_them() {
+    fn claim_gets_addresses_once_and_the_pod_that_uses_them() {
         let both = result(r#"{"address":"10.0.0.9/24"},{"address":"fd10::8/64"}"#);
         let web = pod("web", &[]);
         let before = IpamClaim {
@@ -310,8 +313,9 @@ mod tests {
         assert_eq!(filled(&claim("red", &[]), &result(""), &web, "t1"), None);
     }
 
+    // Conformance: I7
     #[test]
-    fn i7_a_claim_is_one_living_pods_unless_its_machine_migrates() {
+    fn claim_belongs_to_one_running_pod_unless_its_machine_migrates() {
         let owned = |owner: &str| IpamClaim {
             owner_pod: Some(owner.to_owned()),
             ..claim("red", &[])
@@ -354,19 +358,20 @@ mod tests {
         );
     }
 
+    // Conformance: I1
     #[test]
-    fn i1_addresses_stay_until_the_claim_is_deleted() {
+    fn addresses_stay_until_the_claim_is_deleted() {
         let own = owner(&claim("red", &[])).unwrap();
         assert_eq!(
             (own.as_str(), uid_of_owner(&own)),
             ("ipamclaim-0a-1", Some("0a-1"))
         );
         assert!(crate::cni::netconf::is_identifier(&own));
-        let all = |uids: &[&str]| uids.iter().map(ToString::to_string).collect();
-        assert!(!is_released(&own, &all(&["0a-1", "x"])));
-        assert!(is_released(&own, &all(&["x"])));
+        let uid_set = |uids: &[&str]| uids.iter().map(ToString::to_string).collect();
+        assert!(!is_released(&own, &uid_set(&["0a-1", "x"])));
+        assert!(is_released(&own, &uid_set(&["x"])));
         assert!(
-            !is_released("0a-1", &all(&[])),
+            !is_released("0a-1", &uid_set(&[])),
             "a container's are the container's business"
         );
         for uid in ["", "../x", "a\nb"] {

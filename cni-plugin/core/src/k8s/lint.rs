@@ -1,4 +1,4 @@
-//! Faults of NetworkAttachmentDefinitions and annotations, found before a pod meets them.
+//! Linter for NetworkAttachmentDefinitions and network annotations.
 
 mod place;
 
@@ -14,7 +14,7 @@ use crate::plugins::{self, Addresses};
 use place::{Step, line_of, named};
 use std::fmt;
 
-/// Capabilities that runtimes and annotations know.
+/// Capabilities that runtimes and annotations provide.
 const CAPABILITIES: [&str; 11] = [
     "portMappings",
     "bandwidth",
@@ -28,32 +28,32 @@ const CAPABILITIES: [&str; 11] = [
     "deviceID",
     "io.kubernetes.cri.pod-annotations",
 ];
-/// Types that are of no use without what the runtime says, each with its capability and keys that
-/// make up for it.
+/// Types that do nothing without runtime configuration, each with its capability and the keys that
+/// replace it.
 const IDLE: [(&str, &str, &[&str]); 2] = [
     ("portmap", "portMappings", &[]),
     ("bandwidth", "bandwidth", &["ingressRate", "egressRate"]),
 ];
 
-/// The severity of a fault.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// It works, though maybe not as meant.
+    /// Works, but maybe not as intended.
     Warning,
     /// Pods that use it do not start.
     Error,
 }
 
-/// A fault.
+/// A fault in a definition or annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Its severity.
+    /// Severity.
     pub level: Level,
-    /// The line of the annotation or of `spec.config`, from 1.
+    /// Line in the annotation or in `spec.config`, from 1.
     pub line: usize,
-    /// The key; empty where it is about the whole.
+    /// Key; empty if the finding is about the whole text.
     pub key: String,
-    /// The value, shortened.
+    /// Value, shortened.
     pub value: String,
     /// The fault.
     pub what: String,
@@ -68,7 +68,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// Without the line, of which only the caller knows the file.
+/// Formats a finding without its line, because only the caller knows the file.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.level)?;
@@ -82,7 +82,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A text that is judged, and what was found in it.
+/// A text under examination, and its findings.
 struct Judge<'a> {
     text: &'a str,
     json: &'a Json,
@@ -90,7 +90,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Notes a fault of the value at `path`.
+    /// Adds a finding about the value at `path`.
     fn note(&mut self, level: Level, path: &[Step], what: impl Into<String>) {
         let value = path.iter().try_fold(self.json, |json, step| match step {
             Step::Key(key) => json.get(key),
@@ -115,7 +115,7 @@ impl Judge<'_> {
         });
     }
 
-    /// Notes an error about something within the value at `path`.
+    /// Adds an error about a value inside the value at `path`.
     fn note_error(&mut self, path: &[Step], value: &Json, error: &Error) {
         let (inner, _) = named(value, &error.msg);
         let path: Vec<Step> = path.iter().cloned().chain(inner).collect();
@@ -137,7 +137,7 @@ fn key(key: &str) -> Step {
     Step::Key(key.to_owned())
 }
 
-/// A fault of the whole text. A message of the JSON parser has the line.
+/// Returns a finding about the whole text. A message of the JSON parser contains the line.
 fn of_whole(level: Level, key: &str, what: String) -> Finding {
     let line = what
         .rsplit_once(" at line ")
@@ -152,7 +152,7 @@ fn of_whole(level: Level, key: &str, what: String) -> Finding {
     }
 }
 
-/// Faults of a NetworkAttachmentDefinition.
+/// Returns the faults of a NetworkAttachmentDefinition.
 pub fn nad(nad: &Nad) -> Vec<Finding> {
     const CONFIG: &str = "spec.config";
     let mut findings = of_metadata(nad);
@@ -251,7 +251,7 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
 }
 
 fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plugin: &Json) {
-    let at = |more: &[&str]| {
+    let path_to = |more: &[&str]| {
         path.iter()
             .cloned()
             .chain(more.iter().map(|word| key(word)))
@@ -269,7 +269,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
     if configuration::TYPES.contains(&kind) {
         return judge.note(
             Level::Error,
-            &at(&["type"]),
+            &path_to(&["type"]),
             "it gives addresses, and is no plugin of a network",
         );
     }
@@ -278,7 +278,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
         Ok(None) => {
             judge.note(
                 Level::Warning,
-                &at(&["type"]),
+                &path_to(&["type"]),
                 "no type of braid's: each node needs a program of that name",
             );
         }
@@ -286,11 +286,11 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
             (Addresses::Never, _) | (Addresses::Optional, "") => {}
             (Addresses::Required, "") => judge.note(
                 Level::Error,
-                &at(&["type"]),
+                &path_to(&["type"]),
                 "it needs an \"ipam\" with a type",
             ),
             (Addresses::Optional | Addresses::Required, ipam) => {
-                of_ipam(judge, &at(&["ipam", "type"]), path, ipam, &conf);
+                of_ipam(judge, &path_to(&["ipam", "type"]), path, ipam, &conf);
             }
         },
     }
@@ -301,7 +301,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
         if !is_on && !keys.iter().any(|key| plugin.get(key).is_some()) {
             judge.note(
                 Level::Warning,
-                &at(&["type"]),
+                &path_to(&["type"]),
                 format!("it does nothing without the capability {capability:?}"),
             );
         }
@@ -346,12 +346,12 @@ fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: 
     }
 }
 
-/// Faults of the annotation [`NETWORKS`] of a pod in this namespace.
+/// Returns the faults of the annotation [`NETWORKS`] of a pod in this namespace.
 pub fn networks(text: &str, namespace: &str) -> Vec<Finding> {
     judged(NETWORKS, text, annotation::networks(text, namespace))
 }
 
-/// Faults of the annotation [`DEFAULT_NETWORK`]; `namespace` is the one of a network without any.
+/// Returns the faults of the annotation [`DEFAULT_NETWORK`]; `namespace` is the default namespace.
 pub fn default_network(text: &str, namespace: &str) -> Vec<Finding> {
     judged(
         DEFAULT_NETWORK,
@@ -399,13 +399,13 @@ fn of_invalid(text: &str, invalid: Invalid) -> Finding {
     }
 }
 
-/// The line of an item's key in either format.
+/// Returns the line of an item's key in either format.
 fn line_of_item(text: &str, item: usize, name: &str) -> usize {
     let index = item.saturating_sub(1);
     if text.trim_start().starts_with('[') {
         let item = [Step::Index(index)];
         let line = line_of(text, &[&item[..], &[key(name)]].concat());
-        // A key that is missing has the line of its item.
+        // A missing key has the line of its item.
         return line.max(line_of(text, &item));
     }
     let before: usize = text.split(',').take(index).map(|part| part.len() + 1).sum();
@@ -420,11 +420,11 @@ fn line_of_item(text: &str, item: usize, name: &str) -> usize {
 }
 
 fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
-    let at = |name: &str| vec![Step::Index(selection.item.saturating_sub(1)), key(name)];
+    let path_to = |name: &str| vec![Step::Index(selection.item.saturating_sub(1)), key(name)];
     for name in &selection.unknown {
         judge.note(
             Level::Warning,
-            &at(name),
+            &path_to(name),
             "no key of a network; keys of one's own have a dot, as in example.com/key",
         );
     }
@@ -435,27 +435,27 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
     if item.get("interfaceRequest").is_some() {
         judge.note(
             Level::Warning,
-            &at("interfaceRequest"),
+            &path_to("interfaceRequest"),
             "an old name of \"interface\"",
         );
     }
     if selection.mac.is_some_and(|mac| mac.0[0] & 1 == 1) {
         judge.note(
             Level::Error,
-            &at("mac"),
+            &path_to("mac"),
             "the address of a group: no interface can have it",
         );
     }
     if selection.ipam_claim.is_some() && !selection.ips.is_empty() {
         judge.note(
             Level::Error,
-            &at("ips"),
+            &path_to("ips"),
             "\"ips\" and \"ipam-claim-reference\" exclude each other",
         );
     }
 }
 
-/// A finding about an item of the annotation `text`.
+/// Returns a finding about an item of the annotation `text`.
 pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) -> Finding {
     Finding {
         line: line_of_item(text, selection.item, ""),
@@ -463,7 +463,7 @@ pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) ->
     }
 }
 
-/// Keys of a selection that its network can't serve; `text` is the annotation.
+/// Returns the keys of a selection that its network can't serve; `text` is the annotation.
 pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), NETWORKS).unwrap_or(Json::Null);
     let mut judge = Judge {
@@ -492,7 +492,7 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
     judge.findings
 }
 
-/// A value, shortened; empty for objects, whose other keys may be secrets.
+/// Shortens a value; empty for objects, which may contain secrets.
 fn told(value: &str) -> String {
     if value.starts_with('{') || value.starts_with("[{") {
         String::new()

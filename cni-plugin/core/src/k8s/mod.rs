@@ -1,11 +1,10 @@
-//! Kubernetes' side of a pod's networks, as values: what its annotation asks for, what became of
-//! it.
+//! Pod networks of Kubernetes, as values: the selections of the annotation, and the status.
 //!
 //! ```text
 //!  pod ─► annotation: selections ─┐
-//!  NADs, files on disk ───────────┴─► select ─► networks: configuration, interface, what only this pod asked for
+//!  NADs, files on disk ───────────┴─► select ─► networks: configuration, interface, requests
 //!  results ─► status ─► k8s.v1.cni.cncf.io/network-status
-//!  source ─ where pods and NADs come from: the API, files
+//!  source ─ pods and NADs from the API or from files
 //! ```
 
 pub mod annotation;
@@ -33,13 +32,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Annotation of a pod that selects networks.
+/// Pod annotation that selects networks.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// Annotation of a pod that says what it was attached to.
+/// Pod annotation with the networks that the pod is attached to.
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-/// Annotation of a pod that replaces the default network.
+/// Pod annotation that replaces the default network.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
-/// Annotation of a NetworkAttachmentDefinition that names a resource of device plugins.
+/// NetworkAttachmentDefinition annotation that names a resource of device plugins.
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 
 /// A namespaced object, written `<namespace>/<name>`.
@@ -57,7 +56,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A pod, as far as its networks depend on it.
+/// A pod, with the fields that its networks depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// Namespace and name.
@@ -66,17 +65,17 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// Names of the resource claims of the pod, generated ones included, in its namespace.
+    /// Names of the pod's resource claims in its namespace, including generated ones.
     pub resource_claims: Vec<String>,
     /// `spec.nodeName`.
     pub node: String,
-    /// True if all its containers have ended for good.
+    /// True if all containers have terminated for good.
     pub is_over: bool,
 }
 
 impl Pod {
-    /// True if the pod comes from a file or URL of the kubelet: its mirror has another uid than the
-    /// kubelet says.
+    /// True if the kubelet read the pod from a file or URL. Its mirror pod in the API has another
+    /// uid than the kubelet reports.
     pub fn is_static(&self) -> bool {
         self.annotations
             .get("kubernetes.io/config.source")
@@ -89,7 +88,7 @@ impl Pod {
 pub struct Nad {
     /// Namespace and name.
     pub name: ObjectName,
-    /// `spec.config`; empty where the network is one of the node's files.
+    /// `spec.config`; empty if the configuration is a file of the node.
     pub config: String,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
@@ -106,11 +105,11 @@ pub struct IpamClaim {
     pub network: String,
     /// `spec.interface`.
     pub interface: String,
-    /// `metadata.resourceVersion`: a write to another version of it is refused.
+    /// `metadata.resourceVersion`. The API refuses a write with an outdated one.
     pub version: String,
     /// `status.ips`, with prefix.
     pub ips: Vec<String>,
-    /// `status.ownerPod`: the pod that has the addresses, or had them last.
+    /// `status.ownerPod`: the pod that uses the addresses, or used them last.
     pub owner_pod: Option<String>,
     /// `status.conditions`.
     pub conditions: Vec<Json>,

@@ -1,4 +1,4 @@
-//! Notes of Multus about a container that it attached, in its `cniDir`.
+//! Files that Multus keeps in its `cniDir` about each container it attached.
 //!
 //! ```text
 //!  <cniDir>/<container>                            the networks in order, with their configurations (`DelegateNetConf`)
@@ -12,13 +12,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::PathBuf;
 
-/// Most networks of a container that are read.
+/// Maximum number of networks of a container.
 const MAX_NETWORKS: usize = 128;
 
 /// A network that Multus attached.
 #[derive(Debug, Clone)]
 pub struct Delegate {
-    /// The network.
+    /// Network definition.
     pub definition: Definition,
     /// Interface in the container.
     pub ifname: String,
@@ -37,8 +37,8 @@ pub struct CachedAdd {
     pub result: Option<Json>,
 }
 
-/// Reads the file of a container. The first network has the runtime's interface, `ifname`. Each
-/// that can't be read is an error of its own.
+/// Parses the file of a container. The first network has the runtime's interface, `ifname`. An
+/// unreadable network is an error in the list.
 pub fn delegates(bytes: &[u8], ifname: &str) -> Result<Vec<Result<Delegate, Error>>, Error> {
     let Json::Array(items) = Json::parse(bytes, "Multus' file of the container")? else {
         return Err(Error::decode(
@@ -79,21 +79,21 @@ fn delegate(item: &Json, at: usize, ifname: &str) -> Result<Delegate, Error> {
     Ok(Delegate { definition, ifname })
 }
 
-/// The JSON in a value that Go wrote as bytes.
+/// Decodes JSON that Go wrote as base64 bytes.
 fn decoded(item: &Json, key: &str) -> Result<Json, Error> {
     let bytes = STANDARD.decode(item.str_or(key, "")?);
     let bytes = bytes.map_err(|err| Error::decode(format!("{key:?}: {err}")))?;
     Json::parse(&bytes, key)
 }
 
-/// Name of the file in which libcni caches an ADD; `None` for names that would lead elsewhere.
+/// Returns the name of libcni's cache file of an ADD; `None` for names that would be another path.
 pub fn cache_name(network: &str, container_id: &str, ifname: &str) -> Option<String> {
     let name = format!("{network}-{container_id}-{ifname}");
     (!name.contains(['/', '\0'])).then_some(name)
 }
 
-/// Reads libcni's cache of an ADD; `None` if it is about another one. `a-b` + `c` and `a` + `b-c`
-/// share a file name, so the names inside decide.
+/// Parses libcni's cache of an ADD; `None` if it is for another ADD. `a-b` + `c` and `a` + `b-c`
+/// share a file name, so the names in the content decide.
 pub fn cached_add(
     bytes: &[u8],
     network: &str,
@@ -136,20 +136,20 @@ pub fn cached_add(
     }))
 }
 
-/// Container and interface that libcni's cache of an ADD is about; `None` if that can't be read.
+/// Returns the container and interface in libcni's cache of an ADD; `None` if they can't be read.
 pub fn cached_of(bytes: &[u8]) -> Option<(String, String)> {
     let json = Json::parse(bytes, "libcni's cache").ok()?;
     let text = |key: &str| json.get(key).and_then(Json::as_str).map(str::to_owned);
     Some((text("containerId")?, text("ifName")?))
 }
 
-/// The network of an ADD that libcni cached, if that was one of this container: where Multus' own
-/// file is damaged.
+/// Returns the network of a cached ADD if it is for this container. Used when Multus' own file is
+/// damaged.
 pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
-    let (of, ifname) = cached_of(bytes)?;
+    let (container, ifname) = cached_of(bytes)?;
     let json = Json::parse(bytes, "libcni's cache")
         .ok()
-        .filter(|_| of == container_id)?;
+        .filter(|_| container == container_id)?;
     let network = json.get("networkName").and_then(Json::as_str)?;
     let definition = Definition::parse(decoded(&json, "config").ok()?, network).ok()?;
     Some(Delegate { definition, ifname })
@@ -159,7 +159,7 @@ pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
 mod tests {
     use super::*;
 
-    /// As Multus 4.3 writes it, without the keys that it does not read back.
+    /// Returns a file as Multus 4.3 writes it, without keys that it does not read back.
     fn file(entries: &[(&str, &str, &str)]) -> Vec<u8> {
         let item = |(name, ifname, config): &(&str, &str, &str)| {
             let requested = if ifname.is_empty() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_network_is_an_error_of_its_own_and_a_damaged_file_one_of_all() {
+    fn damaged_network_fails_alone_and_damaged_file_fails_all() {
         let bytes = file(&[("", "", "{"), ("a/b", "", r#"{"type":"ptp"}"#)]);
         let read = delegates(&bytes, "eth0").unwrap();
         assert!(read[0].is_err() && read[1].is_ok());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_add_is_read_if_it_is_about_this_one() {
+    fn cached_add_is_read_only_for_its_own_names() {
         let text = r#"{"kind":"cniCacheV1","containerId":"c","config":"e30=","ifName":"net1","networkName":"n",
             "netns":"/run/netns/c","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAME","web"]],
             "capabilityArgs":{"mac":"02:00:00:00:00:01"},"result":{"cniVersion":"1.0.0"}}"#;

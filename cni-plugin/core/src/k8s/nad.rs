@@ -1,5 +1,5 @@
-//! A network's definition: the configuration that a NetworkAttachmentDefinition, a file or another
-//! configuration holds.
+//! Network definitions: the configuration from a NetworkAttachmentDefinition, a file or another
+//! configuration.
 
 use super::settings::key_of_pods;
 use super::{Nad, ObjectName, RESOURCE_NAME};
@@ -7,34 +7,34 @@ use crate::cni::netconf::check_plugin_type;
 use crate::cni::{Error, Injected, Json, NetConf, NetConfList, Version};
 use std::rc::Rc;
 
-/// The program's own type: a list in one configuration.
+/// braid's own type, which holds a list in one configuration.
 const BRAID: &str = "braid";
-/// Most plugins of a network. Each may be a program.
+/// Maximum number of plugins of a network. Each may be an external program.
 const MAX_PLUGINS: usize = 64;
-/// Keys of `args` for all plugins.
+/// Key of `args` with the arguments for all plugins.
 const CNI: &str = "cni";
 
-/// The configuration of a network: one plugin, or a list.
+/// Configuration of a network: one plugin, or a list.
 #[derive(Debug, Clone)]
 pub struct Definition {
     list: NetConfList,
     is_list: bool,
 }
 
-/// A network that was found.
+/// Result of looking up a network.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Its configuration.
+    /// Configuration.
     pub definition: Definition,
-    /// The NetworkAttachmentDefinition that it comes from.
+    /// NetworkAttachmentDefinition of the network, if any.
     pub object: Option<ObjectName>,
-    /// The resource whose devices it takes.
+    /// Resource of the network's devices, if any.
     pub resource: Option<String>,
 }
 
 impl Found {
-    /// The network of a NetworkAttachmentDefinition: its own configuration, else the one that
-    /// `on_disk` finds by its name.
+    /// Returns the network of a NetworkAttachmentDefinition. Its configuration is `spec.config`, or
+    /// else the one that `on_disk` finds by its name.
     pub fn of_nad(
         nad: &Nad,
         on_disk: impl FnOnce(&str) -> Result<Definition, Error>,
@@ -59,7 +59,7 @@ impl Found {
         })
     }
 
-    /// A network without a NetworkAttachmentDefinition.
+    /// Returns a network without a NetworkAttachmentDefinition.
     pub fn of(definition: Definition) -> Self {
         Self {
             definition,
@@ -69,16 +69,16 @@ impl Found {
     }
 }
 
-/// True if the network of a NetworkAttachmentDefinition is one of the node's files.
+/// True if the configuration of a NetworkAttachmentDefinition is a file of the node.
 pub fn is_on_disk(nad: &Nad) -> bool {
     nad.config.trim().is_empty()
 }
 
 impl Definition {
-    /// Reads a plugin's configuration or a list; its name is `name` where it has none. Codes as of
-    /// a configuration.
+    /// Parses a plugin's configuration or a list; `name` is used if it has no name. Errors have the
+    /// codes of a configuration error.
     pub fn parse(mut json: Json, name: &str) -> Result<Self, Error> {
-        // Whatever else it is, a secret may be in it.
+        // The message does not quote the value, which may contain a secret.
         if json.expect_object("network config").is_err() {
             return Err(Error::decode("network config: expected an object"));
         }
@@ -118,26 +118,26 @@ impl Definition {
         if definition.types().any(|plugin| plugin == BRAID) {
             return Err(Error::config("\"braid\" can't be a plugin of a list"));
         }
-        // Refuses those that can't be read.
+        // Refuses capabilities that can't be read.
         definition.list.has_capability("").map(|_| definition)
     }
 
-    /// The network's name.
+    /// Name of the network.
     pub fn name(&self) -> &str {
         &self.list.name
     }
 
-    /// The version its plugins are called with.
+    /// Version that the plugins are called with.
     pub fn version(&self) -> Version {
         self.list.version
     }
 
-    /// Its plugins.
+    /// Plugins of the network.
     pub fn plugins(&self) -> &[Json] {
         &self.list.plugins
     }
 
-    /// The types of its plugins.
+    /// Types of the plugins.
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.list
             .plugins
@@ -150,7 +150,8 @@ impl Definition {
         self.list.has_capability(capability).is_ok_and(|has| has)
     }
 
-    /// Joins these arguments into `args.cni` of each plugin; they win over those of the same name.
+    /// Merges these arguments into `args.cni` of each plugin. They replace arguments of the same
+    /// name.
     pub fn merge_args(&mut self, more: &[(String, Json)]) -> Result<(), Error> {
         for plugin in self.list.plugins.iter_mut().filter(|_| !more.is_empty()) {
             let mut args = plugin
@@ -166,7 +167,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Passes the runtime's value of this capability to these plugins.
+    /// Enables this capability for these plugins, so that they get the runtime's value.
     pub fn grant(&mut self, plugins: &[usize], capability: &str) -> Result<(), Error> {
         for at in plugins {
             let Some(plugin) = self.list.plugins.get_mut(*at) else {
@@ -182,7 +183,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Adds a plugin of this type with a capability behind the others.
+    /// Appends a plugin of this type with a capability.
     pub fn append(&mut self, kind: &str, capability: &str) -> Result<(), Error> {
         self.list
             .plugins
@@ -191,7 +192,7 @@ impl Definition {
         self.grant(&[self.list.plugins.len() - 1], capability)
     }
 
-    /// Tells each plugin the device that it is to use.
+    /// Sets the device in the configuration of every plugin.
     pub fn set_device(&mut self, device: &str) {
         for plugin in &mut self.list.plugins {
             plugin.set("deviceID", device);
@@ -199,9 +200,9 @@ impl Definition {
         }
     }
 
-    /// The configuration that braid's chain is called with: the plugin, or the list inside a
-    /// configuration of type `braid`. Plugins get the keys of `runtime_config` that they
-    /// declare a capability for.
+    /// Returns the configuration for a call of braid's chain: the plugin, or the list inside a
+    /// configuration of type `braid`. Plugins get the keys of `runtime_config` that they declare a
+    /// capability for.
     pub fn conf(&self, runtime_config: &Json) -> Result<Json, Error> {
         let list = &self.list;
         if !self.is_list {
@@ -232,7 +233,8 @@ impl Definition {
     }
 }
 
-/// A list in one configuration. One that attaches pods would start this program again, for ever.
+/// Parses a list inside one configuration. Refuses a list that attaches pods, because it would
+/// start braid again without end.
 fn of_braid(json: Json) -> Result<NetConfList, Error> {
     if let Some(key) = key_of_pods(&json) {
         return Err(Error::config(format!(

@@ -1,21 +1,21 @@
-//! Names of Kubernetes objects (RFC 1123), as far as they become parts of paths and requests.
+//! Names of Kubernetes objects (RFC 1123), checked before they become parts of paths and requests.
 
-/// Longest name of an object in bytes.
+/// Maximum length of an object name in bytes.
 const MAX_NAME: usize = 253;
-/// Longest name of a namespace in bytes.
+/// Maximum length of a namespace name in bytes.
 const MAX_LABEL: usize = 63;
 
-/// A namespace's name: one label of at most 63 bytes.
+/// True for a namespace name: one label of at most 63 bytes.
 pub fn is_namespace(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_label(text)
 }
 
-/// An object's name: labels separated by dots, 253 bytes at most.
+/// True for an object name: labels separated by dots, at most 253 bytes.
 pub fn is_object(text: &str) -> bool {
     text.len() <= MAX_NAME && text.split('.').all(is_label)
 }
 
-/// `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+/// True if `text` matches `[a-z0-9]([-a-z0-9]*[a-z0-9])?`.
 fn is_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
@@ -25,8 +25,9 @@ fn is_label(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    // Conformance: N4
     #[test]
-    fn n4_names_are_units_of_dns_1123_labels() {
+    fn names_are_dns_1123_labels() {
         let (long, longer) = ("a".repeat(63), "a".repeat(64));
         for (name, namespace, object) in [
             ("net-a", true, true),

@@ -1,5 +1,5 @@
-//! One network of a pod, ready to be attached: its configuration, its interface and what only this
-//! pod asks of it.
+//! One network of a pod, ready to be attached: configuration, interface, and the requests of this
+//! pod.
 
 use super::nad::Definition;
 use super::{ObjectName, request};
@@ -7,62 +7,62 @@ use crate::cni::{AddResult, Error, Json};
 use crate::name::{IfName, Mac};
 use std::net::IpAddr;
 
-/// The capability by which a plugin gets the path of the file with its device.
+/// Capability of plugins that take the path of the device information file.
 const DEVICE_INFO_FILE: &str = "CNIDeviceInfoFile";
 
-/// The capability by which a plugin gets its device.
+/// Capability of plugins that take a device id.
 const DEVICE_ID: &str = "deviceID";
 
 /// A network of a pod.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// True if it is the default network.
+    /// True for the default network.
     pub is_default: bool,
-    /// The NetworkAttachmentDefinition that it comes from.
+    /// NetworkAttachmentDefinition of the network, if any.
     pub object: Option<ObjectName>,
     /// `CNI_IFNAME`.
     pub ifname: IfName,
-    /// Its configuration, with the arguments of this pod.
+    /// Configuration, with the arguments of this pod.
     pub definition: Definition,
-    /// `runtimeConfig` of this network alone.
+    /// `runtimeConfig` of this network only.
     pub runtime_config: Json,
-    /// Keys of `runtime_config` that the pod itself asks for.
+    /// Keys of `runtime_config` that the pod requests.
     pub asked: Vec<&'static str>,
-    /// Pairs that its plugins get in `CNI_ARGS`, behind the runtime's own.
+    /// Pairs that the plugins get in `CNI_ARGS` after the runtime's.
     pub cni_args: Vec<(&'static str, String)>,
-    /// Gateways of the pod's default route; empty where the network's own is to be used, `None`
-    /// where it has none.
+    /// Gateways of the pod's default route. Empty selects the network's own gateway; `None` if the
+    /// pod does not request its default route here.
     pub default_route: Option<Vec<IpAddr>>,
-    /// The claim whose addresses it gets.
+    /// IPAMClaim with the addresses.
     pub ipam_claim: Option<ObjectName>,
-    /// The resource whose devices it takes.
+    /// Resource of the network's devices.
     pub resource: Option<String>,
-    /// The device that the pod asks for.
+    /// Device that the pod requests.
     pub device: Option<String>,
 }
 
 impl Network {
-    /// The name for people and for the status: of the NetworkAttachmentDefinition, or the network's
-    /// own.
+    /// Returns the name for messages and the status: the NetworkAttachmentDefinition, or the
+    /// network's own name.
     pub fn name(&self) -> String {
         self.object
             .as_ref()
             .map_or_else(|| self.definition.name().to_owned(), ToString::to_string)
     }
 
-    /// The configuration that braid's chain is called with.
+    /// Returns the configuration for a call of braid's chain.
     pub fn conf(&self) -> Result<Json, Error> {
         self.definition
             .conf(&self.runtime_config)
             .map_err(|error| error.context(format_args!("network {}", self.name())))
     }
 
-    /// `CNI_ARGS` of its plugins, where the runtime's are these.
+    /// Returns `CNI_ARGS` for the plugins; `runtime` is the runtime's value.
     pub fn args(&self, runtime: &str) -> String {
         request::args(runtime, &self.cni_args)
     }
 
-    /// Hands over a device.
+    /// Sets the device for the plugins.
     pub fn set_device(&mut self, device: &str) {
         self.definition.set_device(device);
         if self.definition.has(DEVICE_ID) {
@@ -70,7 +70,7 @@ impl Network {
         }
     }
 
-    /// Hands over the path of the device information file, if any plugin has use for it.
+    /// Sets the path of the device information file. False if no plugin has the capability for it.
     pub fn set_device_info_file(&mut self, path: &str) -> bool {
         let is_wanted = self.definition.has(DEVICE_INFO_FILE);
         if is_wanted {
@@ -79,14 +79,14 @@ impl Network {
         is_wanted
     }
 
-    /// True if the pod requests something of this network that a result shows.
+    /// True if the pod requests a property that can be verified in the result.
     pub fn is_to_verify(&self) -> bool {
         ["ips", "mac"].iter().any(|key| self.asked.contains(key))
     }
 
     /// Checks that the result has the addresses that the pod requests, which a plugin may have
-    /// ignored. `seen` is the hardware address of the interface, for a result without one. An
-    /// interface that is no link of the kernel may have neither.
+    /// ignored. `seen` is the hardware address of the interface, used if the result has none. An
+    /// interface that is not a kernel link may have neither.
     pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(

@@ -1,5 +1,5 @@
-//! Networks among the node's files. Plugins of a list may lie in files of their own, in a folder
-//! beside it (CNI 1.1).
+//! Networks in files of the node. Plugins of a list can be in separate files, in a folder beside it
+//! (CNI 1.1).
 //!
 //! ```text
 //!  /etc/cni/net.d/10-flannel.conflist   {"name": "cbr0", "plugins": […]}   ─┐
@@ -12,28 +12,28 @@ use crate::cni::netconf::is_identifier;
 use crate::cni::netconf_list::only_inlined;
 use crate::cni::{Error, Json, NetConf, Version};
 
-/// A file of the folder of networks.
+/// A file in a folder of networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFile {
-    /// Its name without the folder.
+    /// File name without the folder.
     pub name: String,
-    /// All of it.
+    /// Content.
     pub bytes: Vec<u8>,
 }
 
-/// A network that was found in a file; further plugins may lie beside it.
+/// A network found in a file. Further plugins may be in the folder beside it.
 #[derive(Debug)]
 pub struct OnDisk<'f> {
     json: Json,
-    /// The name of a network without any.
+    /// Name used if the network has none.
     name: &'f str,
     file: &'f str,
 }
 
 impl OnDisk<'_> {
-    /// The folder beside the file whose plugins belong to the list, which is the network's name;
-    /// `None` of a single plugin, of a list that has all of its plugins, and of a name that
-    /// could be the path of another place.
+    /// Returns the folder beside the file with further plugins of the list; its name is the
+    /// network's name. `None` for a single plugin, for a list that contains all of its plugins, and
+    /// for a name that could be another path.
     pub fn folder(&self) -> Result<Option<&str>, Error> {
         if rank(self.file) != Some(LIST)
             || only_inlined(&self.json).map_err(|err| err.context(self.file))?
@@ -47,7 +47,7 @@ impl OnDisk<'_> {
             .filter(|name| is_identifier(name)))
     }
 
-    /// The network with the plugins of its folder.
+    /// Returns the network with the plugins of its folder.
     pub fn definition(mut self, folder: &[DiskFile]) -> Result<Definition, Error> {
         let context = |error: Error| error.context(self.file);
         let mut plugins = plugins_of(folder).map_err(context)?;
@@ -63,8 +63,9 @@ impl OnDisk<'_> {
     }
 }
 
-/// The network of this name among the files of a folder: lists before single plugins, each in the
-/// order of file names. A file that can't be read is passed over: it may be another network's.
+/// Finds the network of this name among the files of a folder: lists before single plugins, each in
+/// the order of file names. Skips a file that can't be read, because it may belong to another
+/// network.
 pub fn of_disk<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, Error> {
     let mut unreadable = Vec::new();
     for file in in_order(files) {
@@ -92,7 +93,7 @@ pub fn of_disk<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, E
     )))
 }
 
-/// The first network of a folder by file name; its name is `name` where it has none.
+/// Returns the first network of a folder by file name; `name` is used if it has none.
 pub fn first_of_folder<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, Error> {
     let known = files.iter().filter(|file| rank(&file.name).is_some());
     let first = known.min_by(|a, b| a.name.cmp(&b.name)).ok_or_else(|| {
@@ -104,7 +105,7 @@ pub fn first_of_folder<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDis
     of_file(name, first)
 }
 
-/// The network of one file; its name is `name` where it has none.
+/// Returns the network of one file; `name` is used if it has none.
 pub fn of_file<'f>(name: &'f str, file: &'f DiskFile) -> Result<OnDisk<'f>, Error> {
     Ok(OnDisk {
         json: Json::parse(&file.bytes, &file.name)?,
@@ -113,7 +114,8 @@ pub fn of_file<'f>(name: &'f str, file: &'f DiskFile) -> Result<OnDisk<'f>, Erro
     })
 }
 
-/// All plugins of a folder as one network, in the order of file names; `None` where it has none.
+/// Returns all plugins of a folder as one network, in the order of file names; `None` if there are
+/// none.
 pub fn chain_of_folder(
     name: &str,
     version: Version,
@@ -131,9 +133,9 @@ pub fn chain_of_folder(
     Definition::parse(Json::object_of(list), name).map(Some)
 }
 
-/// True if the runtime itself runs the plugins of a folder behind the call with this configuration:
-/// its own list, which has the folder's name, is among these files beside that folder. A runtime by
-/// an older library runs them for no list.
+/// True if the runtime itself runs the plugins of `folder` after this call. The runtime's list must
+/// be in one of these files, have the folder's name and contain the called plugin. A runtime with
+/// an older libcni runs them for no list.
 pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bool {
     let is_own = |file: &DiskFile| {
         let Ok(json) = Json::parse(&file.bytes, &file.name) else {
@@ -154,7 +156,7 @@ pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bo
     call.name == folder && lists.into_iter().any(is_own)
 }
 
-/// The plugins of these files by file name, each an object with a type.
+/// Returns the plugins of these files by file name. Each must be an object with a type.
 fn plugins_of(files: &[DiskFile]) -> Result<Vec<Json>, Error> {
     let mut sorted: Vec<&DiskFile> = files
         .iter()
@@ -183,7 +185,7 @@ fn has_name(json: &Json, name: &str) -> bool {
     json.get("name").and_then(Json::as_str) == Some(name)
 }
 
-/// Lists first.
+/// Returns the files in search order, lists first.
 fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
     let mut ranked: Vec<(u8, &DiskFile)> = files
         .iter()
@@ -193,7 +195,7 @@ fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
     ranked.into_iter().map(|(_, file)| file).collect()
 }
 
-/// End of the name of a file with one plugin of a list.
+/// Suffix of a file with one plugin of a list.
 pub const PLUGIN: &str = ".conf";
 /// Rank of a list.
 const LIST: u8 = 0;
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugins_of_a_lists_folder_are_its_last_ones_by_file_name() {
+    fn plugins_of_the_folder_follow_the_list_by_file_name() {
         let list = |rest: &str| {
             file(
                 "10-x.conflist",
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_of_the_folder_fails_the_network() {
+    fn invalid_file_of_the_folder_fails_the_network() {
         let list = file("x.conflist", r#"{"name":"x","plugins":[{"type":"a"}]}"#);
         for text in [
             "{",
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_never_another_place() {
+    fn folder_name_is_never_another_path() {
         let text = |name: &str| {
             format!(
                 r#"{{"name":{},"plugins":[{{"type":"a"}}]}}"#,

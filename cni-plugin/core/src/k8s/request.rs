@@ -1,16 +1,16 @@
-//! A pod's request to one of its networks: the plugins that get it, and the way it reaches them.
+//! A pod's requests to a network: the plugins that serve them, and how each request gets there.
 //!
 //! ```text
 //!                  with the capability   without it
 //!  ips             runtimeConfig.ips     static, host-local: as if they had it; else CNI_ARGS IP=
-//!  mac             runtimeConfig.mac     the interface's type: as if it had it, or a `tuning` behind; else CNI_ARGS MAC=
-//!  bandwidth       runtimeConfig         `bandwidth`: as if it had it; else one behind
+//!  mac             runtimeConfig.mac     the interface's type: as if it had it, or an appended `tuning`; else CNI_ARGS MAC=
+//!  bandwidth       runtimeConfig         `bandwidth`: as if it had it; else one is appended
 //!  portMappings    runtimeConfig         `portmap` of the list: as if it had it; else refused
 //!  infiniband-guid runtimeConfig         refused
 //! ```
 //!
-//! Multus passes `IP=` and `MAC=` to all plugins, so foreign ones get both beside a capability too.
-//! The result is verified, so that a request which reaches no plugin fails the pod.
+//! Multus passes `IP=` and `MAC=` to all plugins, so external plugins get both in addition to a
+//! capability. The result is verified, so that a request which reaches no plugin fails the pod.
 
 use super::nad::Definition;
 use super::selection::Selection;
@@ -18,31 +18,31 @@ use crate::cni::{Error, Json};
 use crate::ipam::configuration;
 use crate::plugins;
 
-/// Types that take `runtimeConfig.mac` for the interface that they make or change.
+/// Types that apply `runtimeConfig.mac` to the interface that they create or change.
 const TAKE_MAC: [&str; 6] = ["bridge", "macvlan", "netkit", "tap", "tuning", "flannel"];
-/// Types that get another hardware address by a `tuning` behind them. An ipvlan has its parent's.
+/// Types that need an appended `tuning` for another hardware address. An ipvlan has its parent's.
 const TUNABLE: [&str; 5] = ["ptp", "veth", "vlan", "dummy", "host-device"];
-/// IPAMs that give exactly the addresses of `runtimeConfig.ips`.
+/// IPAMs that assign exactly the addresses of `runtimeConfig.ips`.
 const TAKE_IPS: [&str; 2] = ["static", "host-local"];
-/// Keys of a limit in a network's own configuration, which outdo those of the runtime.
+/// Keys of a limit in a network's own configuration, which override the runtime's.
 const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
-/// The way in which a request without a capability is served.
+/// Handling of a request without a capability.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Handling {
-    /// These plugins of the list get it as if they had the capability.
+    /// Passes it to these plugins of the list as if they had the capability.
     Grant(Vec<usize>),
-    /// A further plugin at the end of the list does it.
+    /// Appends a plugin of this type to the list.
     Append(&'static str),
-    /// Foreign plugins get it in `CNI_ARGS`.
+    /// Passes it to external plugins in `CNI_ARGS`.
     Args,
-    /// It can't be served.
+    /// Refuses it.
     Refuse,
 }
 
-/// Gives a pod's request to the plugins of its network; returns what each foreign one gets in
-/// `CNI_ARGS`. If `is_strict`, a plugin without the capability gets nothing, in the words of the
-/// specification.
+/// Passes a pod's requests to the plugins of its network. Returns the pairs that external plugins
+/// get in `CNI_ARGS`. If `is_strict`, a request without a capability fails, as the specification
+/// says.
 pub fn serve(
     selection: &Selection,
     definition: &mut Definition,
@@ -73,31 +73,31 @@ pub fn serve(
     Ok(args)
 }
 
-/// A request for which no plugin of the network has the capability.
+/// A request without a plugin that has the capability.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Missing {
-    /// The key of the annotation.
+    /// Key of the annotation.
     pub key: &'static str,
-    /// The capability.
+    /// Capability.
     pub capability: &'static str,
-    /// The way in which it is served.
+    /// Handling of the request.
     pub handling: Handling,
 }
 
-/// The requests of a selection for which no plugin has the capability.
+/// Returns the requests of a selection for which no plugin has the capability.
 pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
     let asked = selection
         .runtime_config()
         .into_iter()
         .map(|(capability, key, _)| (capability, key));
-    let of = |(capability, key)| Missing {
+    let to_missing = |(capability, key)| Missing {
         key,
         capability,
         handling: handling(capability, definition),
     };
     asked
         .filter(|(capability, _)| !definition.has(capability))
-        .map(of)
+        .map(to_missing)
         .collect()
 }
 
@@ -168,7 +168,7 @@ fn is_ours(plugin: &Json) -> bool {
     plugins::TYPES.contains(&kind(plugin))
 }
 
-/// True if a plugin or an IPAM of the list is another program.
+/// True if a plugin or an IPAM of the list is an external program.
 fn has_foreign(definition: &Definition) -> bool {
     let is_foreign_ipam = |kind: &str| !configuration::TYPES.contains(&kind);
     definition
@@ -177,7 +177,8 @@ fn has_foreign(definition: &Definition) -> bool {
         .any(|plugin| !is_ours(plugin) || ipam(plugin).is_some_and(is_foreign_ipam))
 }
 
-/// True if the limit of the plugin at `at` is the network's own, which no pod changes.
+/// True if the network's own configuration has the limit of the plugin at `at`. A pod can't change
+/// it.
 fn has_limit(definition: &Definition, at: usize) -> bool {
     definition
         .plugins()
@@ -191,7 +192,8 @@ fn refused(key: &str, capability: &str) -> Error {
     ))
 }
 
-/// `CNI_ARGS` of the runtime with further pairs. A plugin ignores pairs that it does not know.
+/// Appends pairs to the runtime's `CNI_ARGS`. `IgnoreUnknown` makes plugins ignore pairs that they
+/// do not know.
 pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
     if more.is_empty() {
         return runtime.to_owned();
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_of_its_own_becomes_a_list_where_another_one_serves_the_pod() {
+    fn single_plugin_becomes_a_list_if_another_is_appended() {
         let mut single = Definition::parse(
             json(r#"{"name":"n","type":"vlan","cniVersion":"1.0.0"}"#),
             "n",
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_plugins_get_the_request_in_cni_args_beside_a_capability_too() {
+    fn external_plugins_get_the_request_in_cni_args_beside_a_capability() {
         let both = selection(&format!("{IPS},{MAC}"));
         for (plugins, is_strict, expected) in [
             (
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_arguments_stay_before_those_of_the_pod() {
+    fn runtime_arguments_precede_the_arguments_of_the_pod() {
         let more = [("MAC", "m".to_owned()), ("IP", "a,b".to_owned())];
         for (runtime, expected) in [
             ("", "IgnoreUnknown=1;MAC=m;IP=a,b"),

@@ -1,4 +1,4 @@
-//! The networks that a pod asks for by its annotations, and what becomes of invalid ones.
+//! Networks that a pod requests in its annotations, and the handling of invalid annotations.
 
 use super::annotation::{Invalid, default_network, networks};
 use super::selection::Selection;
@@ -7,19 +7,19 @@ use super::source::{Event, Severity};
 use super::{DEFAULT_NETWORK, NETWORKS, Pod};
 use crate::cni::Error;
 
-/// The networks that a pod asks for.
+/// Networks that a pod requests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestedNetworks {
-    /// The network in place of the cluster's default one.
+    /// Network that replaces the cluster's default network.
     pub default: Option<Selection>,
     /// Further networks, in order.
     pub networks: Vec<Selection>,
-    /// Annotations that are invalid, and count as if they were not there.
+    /// Invalid annotations, treated as absent.
     pub invalid: Vec<Invalid>,
 }
 
 impl RequestedNetworks {
-    /// Reads both annotations.
+    /// Parses both annotations.
     pub fn of(pod: &Pod, settings: &Settings) -> Self {
         let mut asked = Self::default();
         if let Some(text) = pod.annotations.get(DEFAULT_NETWORK) {
@@ -37,7 +37,7 @@ impl RequestedNetworks {
         asked
     }
 
-    /// The events to tell of, whether the pod starts or not.
+    /// Returns the events to report, even if the pod does not start.
     pub fn events(&self) -> impl Iterator<Item = Event> {
         self.invalid.iter().map(|invalid| Event {
             severity: Severity::Warning,
@@ -46,7 +46,7 @@ impl RequestedNetworks {
         })
     }
 
-    /// Fails where a pod with an invalid annotation is not to start.
+    /// Fails if a pod with an invalid annotation must not start.
     pub fn refuse_invalid(&self, settings: &Settings) -> Result<(), Error> {
         match (settings.invalid_annotation, self.invalid.first()) {
             (InvalidAnnotation::Fail, Some(invalid)) => Err(invalid.clone().into()),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_annotations_asks_for_nothing() {
+    fn pod_without_annotations_requests_nothing() {
         assert_eq!(
             RequestedNetworks::of(&pod(&[("other", "x")]), &settings("")),
             RequestedNetworks::default()
@@ -100,8 +100,9 @@ mod tests {
         );
     }
 
+    // Conformance: S2
     #[test]
-    fn s2_names_without_namespace_are_of_the_pods_namespace_or_of_multus() {
+    fn names_without_namespace_use_the_pods_or_multus_namespace() {
         let asked = RequestedNetworks::of(
             &pod(&[(NETWORKS, "a"), (DEFAULT_NETWORK, "d")]),
             &settings(r#","multusNamespace":"m""#),
@@ -110,8 +111,9 @@ mod tests {
         assert_eq!(asked.default.unwrap().object.to_string(), "m/d");
     }
 
+    // Conformance: S8
     #[test]
-    fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_as_a_whole() {
+    fn an_invalid_annotation_fails_the_pod_or_is_ignored_as_a_whole() {
         let bad = pod(&[
             (NETWORKS, r#"[{"name":"good"},{"name":"a","mac":"zz"}]"#),
             (DEFAULT_NETWORK, "d"),
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_no_longer_than_kubernetes_takes() {
+    fn event_fits_the_limit_of_kubernetes() {
         let long = "é".repeat(200_000);
         let keys = [
             "name",

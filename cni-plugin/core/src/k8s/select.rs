@@ -1,4 +1,4 @@
-//! The networks of a pod, in the order they are attached: decided from settings, selections and
+//! Networks of a pod in the order they are attached, decided from settings, selections and
 //! definitions.
 
 use super::nad::Found;
@@ -10,19 +10,19 @@ use crate::cni::{Error, Json};
 use crate::name::IfName;
 use std::collections::BTreeSet;
 
-/// A network that the pod is to have, before its configuration is known.
+/// A network to attach, before its configuration is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// True if it is the default network.
+    /// True for the default network.
     pub is_default: bool,
-    /// The source of its configuration.
+    /// Source of the configuration.
     pub origin: Origin,
-    /// The pod's selection of it; `None` where the pod did not ask for it.
+    /// The pod's selection; `None` if the pod did not select the network.
     pub selection: Option<Selection>,
 }
 
 impl Choice {
-    /// A network that all pods get.
+    /// Returns a network that all pods get.
     pub fn of_all(origin: Origin) -> Self {
         Self {
             is_default: false,
@@ -31,7 +31,7 @@ impl Choice {
         }
     }
 
-    /// The NetworkAttachmentDefinition it may come from.
+    /// Returns the NetworkAttachmentDefinition that may define the network.
     pub fn object(&self, settings: &Settings) -> Option<ObjectName> {
         match &self.origin {
             Origin::Nad(object) => Some(object.clone()),
@@ -43,7 +43,7 @@ impl Choice {
         }
     }
 
-    /// The name for people.
+    /// Returns the name for messages.
     fn name(&self) -> String {
         let network = match &self.origin {
             Origin::Inline(json) => json
@@ -64,8 +64,8 @@ impl Choice {
     }
 }
 
-/// The networks to find for a pod of this namespace: the default network, then those of all pods,
-/// then those it asks for. Fails for one reason only: the pod may not use a network.
+/// Returns the networks to look up for a pod of this namespace: the default network, the networks
+/// of all pods, then the selected networks. Fails only if the pod may not use a network.
 pub fn wanted(
     settings: &Settings,
     namespace: &str,
@@ -105,9 +105,9 @@ pub fn wanted(
     Ok(all)
 }
 
-/// The networks of a pod of this namespace whose default interface is `ifname`. `runtime_config` is
-/// what the runtime offers, which only the default network gets. If `is_strict`, plugins need a
-/// capability for each request. Refuses what can't work before anything is run.
+/// Returns the networks of a pod of this namespace with the default interface `ifname`. Only the
+/// default network gets the runtime's `runtime_config`. If `is_strict`, each request needs a plugin
+/// with the capability. Refuses impossible requests before any plugin runs.
 pub fn networks(
     found: Vec<(Choice, Found)>,
     namespace: &str,
@@ -126,7 +126,8 @@ pub fn networks(
         .collect()
 }
 
-/// The networks of a pod that is attached already. An error of one network stops no other.
+/// Returns the networks of a pod that is attached already. An error of one network does not stop
+/// the others.
 pub fn attached(
     found: Vec<(Choice, Result<Found, Error>)>,
     namespace: &str,
@@ -210,7 +211,7 @@ fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Err
     Ok(())
 }
 
-/// Both annotations together have the default route once.
+/// Refuses two default routes across both annotations.
 fn refuse_two_routes(wanted: &[&Choice]) -> Result<(), Error> {
     let has_route = |wanted: &&&Choice| {
         wanted
@@ -229,8 +230,8 @@ fn refuse_two_routes(wanted: &[&Choice]) -> Result<(), Error> {
     }
 }
 
-/// The interface of each network: the one asked for, else `net` and its number, or the least number
-/// that is free.
+/// Returns the interface of each network: the requested one, else `net<number>` by its position,
+/// else the lowest free number.
 fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error> {
     let mut taken: BTreeSet<&str> = BTreeSet::from(["lo"]);
     let mut names: Vec<Option<IfName>> = Vec::new();
@@ -277,7 +278,7 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
     Ok(names.into_iter().flatten().collect())
 }
 
-/// `net` and this number, unless it is taken.
+/// Returns `net<number>`, unless it is taken.
 fn take(taken: &mut BTreeSet<String>, number: usize) -> Result<Option<IfName>, Error> {
     let name = format!("net{number}");
     let ifname =

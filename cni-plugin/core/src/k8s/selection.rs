@@ -1,4 +1,4 @@
-//! A selection: one network that a pod asks for, with what only this pod asks of it.
+//! A selection: one network that a pod requests, with the requests of this pod to it.
 
 use super::annotation::Invalid;
 use super::{ObjectName, names};
@@ -9,15 +9,15 @@ use crate::name::{IfName, Mac};
 use std::fmt::Display;
 use std::net::IpAddr;
 
-/// Most addresses, and most gateways, of one item.
+/// Maximum number of addresses, and of gateways, of one item.
 const MAX_ADDRESSES: usize = 64;
-/// The burst where none is given: so many milliseconds of the rate.
+/// Default burst, in milliseconds at the rate.
 const BURST_MS: u64 = 10;
-/// The burst where none is given has at least this many bits.
+/// Minimum of the default burst, in bits.
 const LEAST_BURST: u64 = 8 * 64 * 1024;
-/// The reference plugin takes no burst of 4 GiB or more, in bits.
+/// Maximum of the default burst, in bits. The reference plugin refuses a burst of 4 GiB or more.
 const MOST_BURST: u64 = 8 * (u32::MAX as u64 - 2);
-/// Keys of an item; others without a dot are reserved by the specification.
+/// Keys of an item. The specification reserves all others without a dot.
 const KEYS: [&str; 13] = [
     "name",
     "namespace",
@@ -37,13 +37,13 @@ const KEYS: [&str; 13] = [
 /// One item of an annotation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
-    /// Its number in the annotation, from 1.
+    /// Number of the item in the annotation, from 1.
     pub item: usize,
-    /// The NetworkAttachmentDefinition.
+    /// NetworkAttachmentDefinition.
     pub object: ObjectName,
     /// `interface`.
     pub interface: Option<IfName>,
-    /// `ips`, as they were written: addresses with or without prefix.
+    /// `ips` as written: addresses with or without prefix.
     pub ips: Vec<String>,
     /// `mac`.
     pub mac: Option<Mac>,
@@ -53,19 +53,19 @@ pub struct Selection {
     pub port_mappings: Vec<PortMapping>,
     /// `bandwidth`.
     pub bandwidth: Option<Bandwidth>,
-    /// `default-route`: gateways in order; empty where the network's own gateway is to be used.
+    /// `default-route`: gateways in order; empty selects the network's own gateway.
     pub default_route: Option<Vec<IpAddr>>,
     /// `infiniband-guid`, with colons.
     pub infiniband_guid: Option<String>,
     /// `ipam-claim-reference`: a claim in the pod's namespace.
     pub ipam_claim: Option<String>,
-    /// `deviceID`, which only Multus has.
+    /// `deviceID`, a key of Multus only.
     pub device: Option<String>,
-    /// Keys that mean nothing, though the specification reserves them.
+    /// Unknown keys that the specification reserves.
     pub unknown: Vec<String>,
 }
 
-/// A port of the node that leads to one of the pod's.
+/// A port of the node that is forwarded to a port of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortMapping {
     /// Port of the node.
@@ -74,11 +74,11 @@ pub struct PortMapping {
     pub container_port: u16,
     /// `tcp`, `udp` or `sctp`.
     pub protocol: &'static str,
-    /// Address of the node; any where absent.
+    /// Address of the node; any address if absent.
     pub host_ip: Option<IpAddr>,
 }
 
-/// Limits by direction, seen from the pod.
+/// Rate limits by direction, seen from the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bandwidth {
     /// Towards the pod.
@@ -90,14 +90,14 @@ pub struct Bandwidth {
 /// A rate and its burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// In bits per second, not 0.
+    /// Rate in bits per second, not 0.
     pub rate: u64,
-    /// In bits, not 0.
+    /// Burst in bits, not 0.
     pub burst: Option<u64>,
 }
 
 impl Limit {
-    /// The burst, or a sane one.
+    /// Returns the burst, or a default derived from the rate.
     pub fn burst_or_default(self) -> u64 {
         self.burst
             .unwrap_or_else(|| (self.rate / 1000 * BURST_MS).clamp(LEAST_BURST, MOST_BURST))
@@ -105,7 +105,7 @@ impl Limit {
 }
 
 impl Selection {
-    /// A network asked for by its name alone.
+    /// Returns a selection by name only.
     pub fn of(item: usize, object: ObjectName) -> Self {
         Self {
             item,
@@ -124,7 +124,7 @@ impl Selection {
         }
     }
 
-    /// Reads an item of the JSON format. `namespace` is the one of an object without any.
+    /// Parses an item of the JSON format. `namespace` is the default namespace of the object.
     pub fn parse(item: &Item<'_>, namespace: &str) -> Result<Self, Invalid> {
         let Json::Object(fields) = item.json else {
             return Err(item.wrong("", "not an object"));
@@ -165,8 +165,8 @@ impl Selection {
         })
     }
 
-    /// The keys of `runtimeConfig` that the pod asks of this network's plugins, each with the
-    /// annotation's key and the value.
+    /// Returns the keys of `runtimeConfig` that the pod requests, each with the annotation's key
+    /// and the value.
     pub fn runtime_config(&self) -> Vec<(&'static str, &'static str, Json)> {
         let mut asked = Vec::new();
         if !self.ips.is_empty() {
@@ -212,7 +212,7 @@ impl PortMapping {
 
 impl Bandwidth {
     fn to_json(&self) -> Json {
-        let of = |limit: Option<Limit>, rate, burst| {
+        let fields = |limit: Option<Limit>, rate, burst| {
             limit.into_iter().flat_map(move |limit| {
                 [
                     (rate, limit.rate.into()),
@@ -220,24 +220,24 @@ impl Bandwidth {
                 ]
             })
         };
-        let ingress = of(self.ingress, "ingressRate", "ingressBurst");
-        Json::object_of(ingress.chain(of(self.egress, "egressRate", "egressBurst")))
+        let ingress = fields(self.ingress, "ingressRate", "ingressBurst");
+        Json::object_of(ingress.chain(fields(self.egress, "egressRate", "egressBurst")))
     }
 }
 
-/// An item of the JSON format as it was written.
+/// An item of the JSON format as written.
 #[derive(Debug)]
 pub struct Item<'a> {
     /// The annotation's key.
     pub annotation: &'static str,
-    /// Its number, from 1.
+    /// Number of the item, from 1.
     pub number: usize,
-    /// The item.
+    /// Content of the item.
     pub json: &'a Json,
 }
 
 impl<'a> Item<'a> {
-    /// The error about a key; about all of the item where that is empty.
+    /// Returns an error about a key, or about the whole item if `key` is empty.
     pub fn wrong(&self, key: &str, why: impl Display) -> Invalid {
         let value = if key.is_empty() {
             Some(self.json)
@@ -277,7 +277,7 @@ impl<'a> Item<'a> {
         parse(text).map(Some).ok_or_else(|| self.wrong(key, why))
     }
 
-    /// The items of a list; `None` where there is none.
+    /// Returns the items of a list; `None` if the key is absent.
     fn list(&self, key: &str) -> Result<Option<&'a [Json]>, Invalid> {
         match self.json.get(key) {
             None => Ok(None),
@@ -286,7 +286,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The strings of a list of addresses.
+    /// Returns the strings of a list of addresses.
     fn addresses(&self, key: &str) -> Result<Option<Vec<&'a str>>, Invalid> {
         let Some(items) = self.list(key)? else {
             return Ok(None);
@@ -432,13 +432,13 @@ impl<'a> Item<'a> {
     }
 }
 
-/// An interface's name that a pod may ask for.
+/// Parses the name of an interface that a pod may request.
 pub fn interface_name(text: &str) -> Result<IfName, String> {
     let name = IfName::parse(text).map_err(|error| error.to_string())?;
     match text {
-        // The kernel would take it for a pattern and choose a number.
+        // The kernel would treat it as a pattern and pick a number.
         _ if text.contains('%') => Err("interface name contains %".to_owned()),
-        // Their sysctls mean all interfaces, and new ones.
+        // Sysctls of these names apply to all interfaces and to new ones.
         "all" | "default" => Err("interface name is reserved by the kernel".to_owned()),
         _ => Ok(name),
     }
@@ -486,7 +486,7 @@ fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Limit>, 
     }
 }
 
-/// Eight bytes in hexadecimal digits, in groups like those of a hardware address.
+/// Parses eight hexadecimal bytes, grouped like a hardware address.
 fn guid(text: &str) -> Option<String> {
     let (separator, digits) = match text.as_bytes().get(2)? {
         b':' => (':', 2),

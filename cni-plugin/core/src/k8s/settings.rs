@@ -1,4 +1,4 @@
-//! The keys of a configuration of type `braid` that attaches pods to networks: Multus' and a few
+//! Settings for attaching pods: the keys of a configuration of type `braid`, from Multus and a few
 //! more.
 
 use super::status::Form;
@@ -7,78 +7,79 @@ use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
 use std::path::PathBuf;
 
-/// Folder of networks on disk, as for Multus.
+/// Folder of networks on disk, as in Multus.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
-/// Folder of Multus' notes about the pods that it attached.
+/// Folder of Multus' files about the pods that it attached.
 const CNI_DIR: &str = "/var/lib/cni/multus";
-/// Namespace of the cluster's own pods and of its networks.
+/// Namespace of the cluster's own pods and networks.
 const SYSTEM: &str = "kube-system";
 
-/// The settings by which pods are attached.
+/// Settings for attaching pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `kubeconfig`: the file with address and credentials of the API. Without it there is nothing
-    /// but inline networks.
+    /// `kubeconfig`: file with address and credentials of the API. Without it, only inline networks
+    /// are available.
     pub kubeconfig: Option<PathBuf>,
     /// `invalidAnnotation`: `fail` (default) or `ignore`.
     pub invalid_annotation: InvalidAnnotation,
-    /// `clusterNetwork`, the first of `delegates`, or braid's own `plugins` or `network`.
+    /// Default network: `clusterNetwork`, the first of `delegates`, or braid's own `plugins` or
+    /// `network`.
     pub default_network: Origin,
-    /// Networks of each pod beside the default one: further `delegates`.
+    /// Further networks of each pod: the other `delegates`.
     pub more_networks: Vec<Origin>,
     /// Networks of each pod outside the system namespaces: `defaultNetworks`.
     pub default_networks: Vec<Origin>,
     /// `systemNamespaces`, default `["kube-system"]`.
     pub system_namespaces: Vec<String>,
-    /// `multusNamespace`, default `kube-system`: where networks are that a configuration names.
+    /// `multusNamespace`, default `kube-system`: namespace of the networks that a configuration
+    /// names.
     pub multus_namespace: String,
     /// `confDir`, default `/etc/cni/multus/net.d`.
     pub conf_dir: PathBuf,
-    /// `cniDir`, default `/var/lib/cni/multus`: where Multus noted the networks of pods that it
-    /// attached.
+    /// `cniDir`, default `/var/lib/cni/multus`: folder in which Multus recorded the networks of the
+    /// pods that it attached.
     pub cni_dir: PathBuf,
-    /// `binDir`: where plugins are looked for before `CNI_PATH`.
+    /// `binDir`: folder searched for plugins before `CNI_PATH`.
     pub bin_dir: Option<PathBuf>,
     /// `readinessindicatorfile`: exists once the default network is ready.
     pub readiness_file: Option<PathBuf>,
-    /// `auxiliaryCNIChainName`: a folder beside the default network's file whose plugins run last.
+    /// `auxiliaryCNIChainName`: folder beside the default network's file. Its plugins run last.
     pub auxiliary_chain: Option<String>,
-    /// `statusPrefixLength`: addresses have their prefix; default false, as consumers expect.
-    /// `statusGateway`: there is also the key `gateway` of Multus, which is none of the
-    /// specification; default true, for its readers.
+    /// `statusPrefixLength`, default false, as consumers expect: addresses include their prefix.
+    /// `statusGateway`, default true: the status also has Multus' key `gateway`, which is not in
+    /// the specification.
     pub status: Form,
     /// `requireCapabilities`, default false: a request of a pod fails unless a plugin of the
     /// network has the capability for it.
     pub require_capabilities: bool,
-    /// Namespaces whose networks all pods may use: `globalNamespaces`, default `default`; `None`
-    /// without `namespaceIsolation`.
+    /// `globalNamespaces`, default `default`: namespaces with networks that all pods may use.
+    /// `None` without `namespaceIsolation`.
     isolation: Option<Vec<String>>,
 }
 
-/// The treatment of a pod with an invalid annotation.
+/// Treatment of a pod with an invalid annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidAnnotation {
-    /// It does not start.
+    /// The pod does not start.
     Fail,
-    /// It gets the default network alone.
+    /// The pod gets only the default network.
     Ignore,
 }
 
-/// The source of a network's configuration.
+/// Source of a network's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
-    /// It is here.
+    /// The configuration itself.
     Inline(Json),
-    /// The first that there is: a NetworkAttachmentDefinition of `multusNamespace`, a network of
-    /// `confDir`, a folder, a file.
+    /// Name of a network. The first match is used: a NetworkAttachmentDefinition of
+    /// `multusNamespace`, a network of `confDir`, a folder, a file.
     Named(String),
     /// A NetworkAttachmentDefinition.
     Nad(ObjectName),
 }
 
 impl Settings {
-    /// Reads the keys; `None` where the configuration is one of a network, for no pods of
-    /// Kubernetes in particular.
+    /// Parses the keys; `None` if the configuration is a plain network that does not attach pods.
     pub fn of(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         if key_of_pods(json).is_none() {
@@ -117,8 +118,8 @@ impl Settings {
         }))
     }
 
-    /// Refuses a network that pods of this namespace may not use. A pod's default network may be
-    /// one of the cluster as well: the administrator has put it in `multusNamespace` for that.
+    /// Refuses a network that pods of this namespace may not use. A pod's default network may also
+    /// be in `multusNamespace`, where an administrator put it for this purpose.
     pub fn allow(
         &self,
         namespace: &str,
@@ -143,12 +144,12 @@ impl Settings {
         )))
     }
 
-    /// `binDir` and then `CNI_PATH`.
+    /// Returns `binDir`, then `CNI_PATH`.
     pub fn path(&self, cni_path: Vec<PathBuf>) -> Vec<PathBuf> {
         self.bin_dir.iter().cloned().chain(cni_path).collect()
     }
 
-    /// True if pods of this namespace go without `defaultNetworks`.
+    /// True if pods of this namespace do not get `defaultNetworks`.
     pub fn is_system(&self, namespace: &str) -> bool {
         self.system_namespaces
             .iter()
@@ -156,14 +157,14 @@ impl Settings {
     }
 }
 
-/// The key by which a configuration is one that attaches pods.
+/// Returns the key that makes the configuration attach pods, if any.
 pub fn key_of_pods(json: &Json) -> Option<&'static str> {
     ["kubeconfig", "clusterNetwork", "delegates"]
         .into_iter()
         .find(|key| json.get(key).is_some())
 }
 
-/// The default network, and the further ones of `delegates`.
+/// Returns the default network, and the other `delegates`.
 fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
     let own = ["plugins", "network"]
         .iter()
@@ -187,7 +188,7 @@ fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
     }
 }
 
-/// The configuration less what makes it one of pods.
+/// Returns the configuration without the keys for attaching pods.
 fn own_network(json: &Json) -> Json {
     const OURS: [&str; 21] = [
         "kubeconfig",
@@ -263,7 +264,7 @@ fn invalid_annotation(json: &Json) -> Result<InvalidAnnotation, Error> {
     }
 }
 
-/// Names separated by commas, as Multus has them, or a list.
+/// Parses names separated by commas, as in Multus, or a list.
 fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     const KEY: &str = "globalNamespaces";
     let all = match json.get(KEY) {
@@ -282,20 +283,20 @@ fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     })
 }
 
-/// The pod that a call is for, by `CNI_ARGS`.
+/// The pod of a call, from `CNI_ARGS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodRef {
     /// `K8S_POD_NAMESPACE` and `K8S_POD_NAME`.
     pub name: ObjectName,
-    /// `K8S_POD_UID`, which old runtimes leave out.
+    /// `K8S_POD_UID`, which old runtimes omit.
     pub uid: Option<String>,
-    /// `K8S_POD_INFRA_CONTAINER_ID`; empty where the runtime leaves it out.
+    /// `K8S_POD_INFRA_CONTAINER_ID`; empty if the runtime omits it.
     pub infra_container: String,
 }
 
 impl PodRef {
-    /// Reads `K=V` pairs separated by `;`; `None` without namespace and name. A value may hold `=`,
-    /// of several equal names the last one wins. Code 4 for names that no pod has.
+    /// Parses `K=V` pairs separated by `;`; `None` without namespace and name. A value may contain
+    /// `=`, and the last of several equal keys is used. Invalid names fail with code 4.
     pub fn of(cni_args: &str) -> Result<Option<Self>, Error> {
         let pairs: Vec<(&str, &str)> = cni_args
             .split(';')
@@ -339,8 +340,8 @@ impl PodRef {
         }))
     }
 
-    /// Refuses a pod that has the name, but is another one than the call is for. The API shows a
-    /// static pod under another uid than the kubelet.
+    /// Refuses a pod with the right name but another uid than in the call. The API shows a static
+    /// pod under another uid than the kubelet.
     pub fn refuse_other(&self, pod: &Pod) -> Result<(), Error> {
         match &self.uid {
             Some(uid) if *uid != pod.uid && !pod.is_static() => {
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_of_multus_is_read_as_it_is() {
+    fn multus_configuration_is_accepted_unchanged() {
         let thin = r#","kubeconfig":"/etc/k","confDir":"/c","cniDir":"/x","binDir":"/b","logFile":"/l","logLevel":"debug",
             "logToStderr":true,"logOptions":{"maxAge":5},"readinessindicatorfile":"/r","namespaceIsolation":true,
             "globalNamespaces":"a, b","systemNamespaces":["s"],"multusNamespace":"m","clusterNetwork":"c",
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_network_is_one_of_four() {
+    fn default_network_has_one_of_four_sources() {
         let text = |keys: &str| match settings(keys).default_network {
             Origin::Inline(json) => json.to_string(),
             Origin::Named(name) => name,
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named() {
+    fn invalid_value_is_named_in_the_error() {
         for (keys, message) in [
             (
                 r#","invalidAnnotation":"skip""#,
@@ -508,8 +509,9 @@ mod tests {
         assert_eq!(ignore.invalid_annotation, InvalidAnnotation::Ignore);
     }
 
+    // Conformance: R7
     #[test]
-    fn r7_isolation_lets_pods_use_networks_of_their_own_and_of_global_namespaces() {
+    fn isolation_lets_pods_use_networks_of_their_own_and_of_global_namespaces() {
         let base = r#","clusterNetwork":"c""#;
         for (keys, network, is_allowed) in [
             ("", "other/n", true),
@@ -557,16 +559,16 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_is_read_from_cni_args_whatever_else_is_there() {
-        let of = |args: &str| PodRef::of(args).unwrap();
+    fn pod_is_read_from_cni_args_among_other_keys() {
+        let parsed = |args: &str| PodRef::of(args).unwrap();
         let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=u=1;X=a=b;";
-        let pod = of(args).unwrap();
+        let pod = parsed(args).unwrap();
         assert_eq!(
             (pod.name.to_string().as_str(), pod.infra_container.as_str()),
             ("ns/web-0", "abc")
         );
         assert_eq!(pod.uid.as_deref(), Some("u=1"));
-        let least = of("K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns;K8S_POD_UID=;;none").unwrap();
+        let least = parsed("K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns;K8S_POD_UID=;;none").unwrap();
         assert_eq!((least.uid, least.infra_container.as_str()), (None, ""));
         for args in [
             "",
@@ -575,7 +577,7 @@ mod tests {
             "K8S_POD_NAME=p",
             "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=",
         ] {
-            assert_eq!(of(args), None, "{args}");
+            assert_eq!(parsed(args), None, "{args}");
         }
         for args in [
             "K8S_POD_NAMESPACE=../x;K8S_POD_NAME=p",

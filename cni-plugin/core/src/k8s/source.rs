@@ -1,27 +1,26 @@
-//! A source of pods, NetworkAttachmentDefinitions and claims, and the place where their status
-//! goes.
+//! Source of pods, NetworkAttachmentDefinitions and claims, and destination of their status.
 
 use super::dynamic::Offered;
 use super::{IpamClaim, Nad, ObjectName, Pod};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The reason why an object could not be read or written.
+/// Error of reading or writing an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceError {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound {
-        /// Its kind and name.
+        /// Kind and name of the object.
         what: String,
     },
-    /// It will pass: no connection, a timeout, 409, 429, 5xx. The caller may try again later.
+    /// Temporary: no connection, a timeout, 409, 429, 5xx. The caller may try again later.
     Passing {
-        /// The request, and what went wrong.
+        /// The request and its error.
         why: String,
     },
-    /// It stays until somebody mends it: no rights, no credentials, an object that can't be read.
+    /// Permanent until fixed: no rights, no credentials, an object that can't be read.
     Lasting {
-        /// The request, and what went wrong.
+        /// The request and its error.
         why: String,
     },
 }
@@ -35,33 +34,33 @@ impl fmt::Display for SourceError {
     }
 }
 
-/// The severity of an event.
+/// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// It is as it should be.
+    /// Normal operation.
     Normal,
-    /// Somebody should look.
+    /// Needs attention.
     Warning,
 }
 
 /// An event about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its severity.
+    /// Severity.
     pub severity: Severity,
-    /// A word in CamelCase, such as `InvalidAnnotation`.
+    /// Reason in CamelCase, such as `InvalidAnnotation`.
     pub reason: &'static str,
-    /// A sentence, 1,024 bytes at most.
+    /// Message of at most 1,024 bytes.
     pub message: String,
 }
 
-/// A change of one annotation, made from the value that is there at that moment.
+/// A change to one annotation, computed from its current value.
 pub struct Edit<'a> {
-    /// The annotation's key.
+    /// Key of the annotation.
     pub key: &'a str,
-    /// All annotations of the pod as they were read; `None` where they are to be read first.
+    /// All annotations of the pod as last read; `None` to read them first.
     pub seen: Option<&'a BTreeMap<String, String>>,
-    /// Makes the new value from the present one; `None` leaves the annotation as it is. It may be
+    /// Returns the new value for the current one; `None` leaves the annotation unchanged. May be
     /// called several times.
     pub value: &'a dyn Fn(Option<&str>) -> Option<String>,
 }
@@ -75,38 +74,39 @@ impl fmt::Debug for Edit<'_> {
     }
 }
 
-/// A source of objects. Each call is one round trip where that can be, retries within a bounded
-/// time, and never waits longer.
+/// Source of objects. Each call is one round trip if possible. It retries within a bounded time and
+/// never waits longer.
 pub trait Source {
-    /// The pod, and at the same time those NADs of which the caller knows the names already; one
-    /// that does not exist is left out.
+    /// Reads the pod and, in parallel, the NADs with names known in advance. Omits NADs that do not
+    /// exist.
     fn pod(
         &mut self,
         pod: &ObjectName,
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError>;
 
-    /// Those of these NADs that exist, all at once, in the order asked.
+    /// Reads these NADs in parallel. Omits missing ones and keeps the given order.
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
 
-    /// Changes one annotation of the pod with this uid and touches nothing else. A value that
-    /// another writer has changed since `edit.seen` is read again and never overwritten unread.
+    /// Changes one annotation of the pod with this uid and nothing else. A value that another
+    /// writer has changed since `edit.seen` is read again and never overwritten unread.
     fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>)
     -> Result<(), SourceError>;
 
-    /// Tells of the pod. Best effort: an event that can't be written is no failure of the caller's.
+    /// Writes an event about the pod. Best effort: the caller does not fail if the event can't be
+    /// written.
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;
 
-    /// The claim.
+    /// Reads a claim.
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError>;
 
-    /// The uids of all claims of the cluster, as they are now.
+    /// Reads the current uids of all claims in the cluster.
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError>;
 
-    /// Writes addresses, pod and conditions of a claim to its status, by `/status` alone. A claim
-    /// that somebody else has changed since it was read stays as it is, and will pass.
+    /// Writes addresses, pod and conditions of a claim, only through `/status`. If another writer
+    /// has changed the claim since it was read, it stays as it is and the error is temporary.
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError>;
 
-    /// The devices that a driver offers on a node to resource claims.
+    /// Reads the devices that a driver offers to resource claims on a node.
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError>;
 }

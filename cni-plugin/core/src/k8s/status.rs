@@ -1,5 +1,5 @@
-//! The annotation `k8s.v1.cni.cncf.io/network-status`: what a pod was attached to, from the results
-//! of its networks.
+//! The annotation `k8s.v1.cni.cncf.io/network-status`: the networks of a pod, described from their
+//! results.
 
 use super::default_route::gateways;
 use crate::cni::{AddResult, Dns, Interface, Json};
@@ -8,37 +8,37 @@ use std::net::IpAddr;
 /// Key of braid's own entries: the container that the entry was written for.
 const CONTAINER: &str = "io.braid/container";
 
-/// One network of a pod, attached.
+/// An attached network of a pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Attached<'a> {
     /// Name of the NetworkAttachmentDefinition with its namespace, or of the network.
     pub name: &'a str,
     /// `CNI_IFNAME`.
     pub ifname: &'a str,
-    /// True if it is the default network.
+    /// True for the default network.
     pub is_default: bool,
-    /// The result; `None` where the plugins gave none.
+    /// The result; `None` if the plugins returned none.
     pub result: Option<&'a AddResult>,
-    /// MTU of the interface as the kernel says, for results without one.
+    /// MTU that the kernel reports for the interface, for results without one.
     pub mtu: Option<u32>,
-    /// True if the pod asked for the default route on it.
+    /// True if the pod requested its default route on this network.
     pub has_default_route: bool,
-    /// Its device information.
+    /// Device information, if any.
     pub device_info: Option<&'a Json>,
     /// `CNI_CONTAINERID`.
     pub container_id: &'a str,
 }
 
-/// The form of a status.
+/// Format of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
-    /// Addresses have their prefix.
+    /// True if addresses include their prefix.
     pub with_prefix: bool,
-    /// Default routes are also in the key `gateway` of Multus.
+    /// True if default routes are also in Multus' key `gateway`.
     pub with_gateway: bool,
 }
 
-/// The entry of one network.
+/// Returns the entry of one network.
 pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     let mut entry = Json::object_of([("name", attached.name.into())]);
     if let Some(result) = attached
@@ -55,7 +55,7 @@ pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     entry
 }
 
-/// The first interface in the sandbox, and its index.
+/// Returns the first interface in the sandbox, and its index.
 pub fn interface(result: &AddResult) -> Option<(usize, &Interface)> {
     result
         .interfaces
@@ -68,7 +68,7 @@ fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, form:
     let (sandbox, interface) = interface(result).unzip();
     let ifname = interface.map_or(attached.ifname, |interface| &interface.name);
     entry.set("interface", ifname);
-    // Without an interface in the sandbox, those that belong to none are the pod's.
+    // Without an interface in the sandbox, addresses without an interface are the pod's.
     let own = result.ips.iter().filter(|ip| ip.interface == sandbox);
     let text = |net: ipnet::IpNet| {
         if form.with_prefix {
@@ -125,9 +125,9 @@ fn set_list(json: &mut Json, key: &str, items: Vec<Json>) {
     }
 }
 
-/// The annotation's new value: these entries, and of the present value what other writers have
-/// added since ADD read `seen`: entries of other interfaces, and keys with a dot. All else
-/// describes an earlier sandbox and goes.
+/// Returns the annotation's new value: these entries, and the additions that other writers made
+/// since ADD read `seen`. Additions are entries of other interfaces, and keys with a dot.
+/// Everything else describes an earlier sandbox and is deleted.
 pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) -> String {
     let mut added = list(now);
     if !added.is_empty() {
@@ -153,9 +153,9 @@ pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) ->
     Json::Array(entries).pretty()
 }
 
-/// The annotation's value without the entries of this container, whose ADD failed: `seen`, which
-/// ADD has replaced, and what other writers have added since. `None` if nothing in `now` is of this
-/// container.
+/// Returns the annotation's value after a failed ADD, without the entries of this container. It is
+/// `seen`, which ADD has replaced, and later additions of other writers. `None` if `now` has no
+/// entry of this container.
 pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> Option<String> {
     let is_own = |entry: &Json| text(entry, CONTAINER) == Some(container_id);
     let (mut added, mut before) = (list(now), list(seen));
@@ -167,7 +167,7 @@ pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> O
     Some(Json::Array(before).pretty())
 }
 
-/// The entries of a value; none of one that is not a list.
+/// Returns the entries of a value; empty if it is not a list.
 pub fn list(value: Option<&str>) -> Vec<Json> {
     match value.and_then(|text| Json::parse(text.as_bytes(), "network-status").ok()) {
         Some(Json::Array(entries)) => entries,
@@ -179,7 +179,7 @@ fn has(entries: &[Json], entry: &Json) -> bool {
     entries.iter().any(|one| is_equal(one, entry))
 }
 
-/// True if both are the same value. Writers differ in the order of keys.
+/// True if both values are equal. The order of keys is ignored, because writers differ in it.
 fn is_equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Object(ours), Json::Object(theirs)) => {
@@ -215,8 +215,7 @@ fn is_same(a: &Json, b: &Json) -> bool {
         .all(|key| text(a, key) == text(b, key))
 }
 
-/// True if a new entry can't stand beside it: another default network, or another network of that
-/// interface.
+/// True if a new entry replaces it: it is a default network, or has the interface of a new entry.
 fn is_replaced(before: &Json, entries: &[Json]) -> bool {
     let interface = text(before, "interface");
     before.get("default") == Some(&Json::Bool(true))

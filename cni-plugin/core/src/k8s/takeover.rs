@@ -1,19 +1,19 @@
-//! The list by which a node's runtime has pods attached to networks, made of the configuration that
-//! the node has.
+//! The list that makes a node's runtime attach pods with braid, built from the node's present
+//! configuration.
 //!
 //! ```text
 //!  first file of the folder ─┬─ a network ───────► named as the default network
-//!                            └─ Multus, braid ───► its keys, its default network, the plugins chained before and behind
-//!  the list of before ───────► entries that others put into it, where they were
+//!                            └─ Multus, braid ───► its keys, its default network, the plugins chained before and after
+//!  the former list ──────────► entries that others added, in their place
 //! ```
 
 use super::settings::key_of_pods;
 use crate::cni::{Error, Json};
 use std::collections::BTreeMap;
 
-/// The program's own type.
+/// braid's own type.
 const BRAID: &str = "braid";
-/// The types of Multus: the plugin, and the client of its daemon.
+/// Types of Multus: the plugin, and the client of its daemon.
 pub const MULTUS: [&str; 2] = ["multus", "multus-shim"];
 /// Keys that hold a path, or may hold one.
 const PATHS: [&str; 5] = [
@@ -23,7 +23,7 @@ const PATHS: [&str; 5] = [
     "cniDir",
     "readinessindicatorfile",
 ];
-/// Keys of the default network, in the order in which they count.
+/// Keys of the default network, in order of precedence.
 const ORIGINS: [&str; 4] = ["clusterNetwork", "delegates", "plugins", "network"];
 /// Keys of Multus' daemon that its client's configuration may lack.
 const OF_DAEMON: [&str; 10] = [
@@ -38,45 +38,46 @@ const OF_DAEMON: [&str; 10] = [
     "cniDir",
     "readinessindicatorfile",
 ];
-/// Keys of the program's entry that are made anew.
+/// Keys of braid's entry that are generated.
 const OF_ENTRY: [&str; 5] = ["type", "name", "cniVersion", "kubeconfig", "capabilities"];
-/// Keys of a list that are made anew.
+/// Keys of a list that are generated.
 const OF_LIST: [&str; 4] = ["cniVersion", "name", "plugins", ONLY_INLINED];
-/// With it, a runtime does not append the plugins of the folder with the list's name (CNI 1.1).
+/// Key that stops a runtime from appending the plugins of the folder with the list's name (CNI
+/// 1.1).
 const ONLY_INLINED: &str = "loadOnlyInlinedPlugins";
 
 /// A configuration in the runtime's folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conf {
-    /// Its path on the node.
+    /// Path on the node.
     pub path: String,
-    /// Its content.
+    /// Content.
     pub json: Json,
 }
 
-/// All that the list depends on.
+/// Inputs of the list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
-    /// The path of the list.
+    /// Path of the list.
     pub own: String,
-    /// The path of the kubeconfig that it names.
+    /// Path of the kubeconfig that the list names.
     pub kubeconfig: String,
-    /// The configuration that the runtime would use without the list.
+    /// Configuration that the runtime would use without the list.
     pub first: Conf,
-    /// The configurations behind it, in the order of their names.
+    /// Configurations after it, in the order of their names.
     pub others: Vec<Conf>,
-    /// The list as it is now.
+    /// The current list, if any.
     pub former: Option<Json>,
-    /// The configuration of Multus' daemon.
+    /// Configuration of Multus' daemon, if any.
     pub daemon: Option<Json>,
-    /// The node's paths, by those that [`paths`] lists.
+    /// Paths on the node, by the paths that [`paths`] returns.
     pub paths: BTreeMap<String, String>,
-    /// The content of the network that the node has under a path or a name of `clusterNetwork`, by
-    /// that text.
+    /// Content of the node's network for a value of `clusterNetwork`, which is a path or a name, by
+    /// that value.
     pub named: BTreeMap<String, Json>,
 }
 
-/// The plugins of a configuration or a list.
+/// Returns the plugins of a configuration or a list.
 pub fn plugins_of(found: &Json) -> &[Json] {
     match found.get("plugins") {
         Some(Json::Array(plugins)) if found.get("type").is_none() => plugins,
@@ -84,15 +85,15 @@ pub fn plugins_of(found: &Json) -> &[Json] {
     }
 }
 
-/// The absolute paths in a configuration, or in the daemon's. Paths of Multus' daemon belong to its
-/// container.
+/// Returns the absolute paths in a configuration and in the daemon's. Paths of Multus' daemon are
+/// valid in its container.
 pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
     let all = plugins_of(first).iter().chain(daemon);
     let values = all.flat_map(|plugin| PATHS.iter().filter_map(|key| plugin.get(key)?.as_str()));
     values.filter(|text| text.starts_with('/')).collect()
 }
 
-/// The texts by which a configuration names its default network.
+/// Returns the texts that name the default network in a configuration.
 pub fn names(first: &Json) -> Vec<&str> {
     let values = plugins_of(first)
         .iter()
@@ -109,12 +110,12 @@ fn attaches_pods(plugin: &Json) -> bool {
         || key_of_pods(plugin).is_some()
 }
 
-/// True if this program takes over the plugin's keys.
+/// True if braid takes over the plugin's keys.
 fn is_taken_over(plugin: &Json) -> bool {
     attaches_pods(plugin) || plugin.get("type").and_then(Json::as_str) == Some(BRAID)
 }
 
-/// The list that attaches pods.
+/// Returns the list that attaches pods.
 pub fn list(known: &Known) -> Result<Json, Error> {
     let found = &known.first.json;
     let plugins = plugins_of(found);
@@ -172,7 +173,7 @@ pub fn list(known: &Known) -> Result<Json, Error> {
     Ok(list)
 }
 
-/// The plugin's entry for a network that it names as the default one.
+/// Returns braid's entry with this network as the default one.
 fn naming(network: &Conf) -> Json {
     let mut own = Json::object_of([
         ("capabilities", Json::object_of([])),
@@ -182,8 +183,8 @@ fn naming(network: &Conf) -> Json {
     own
 }
 
-/// Adds keys from the program's entry of the former list: settings that an operator has added. If
-/// Multus' keys are taken over, settings belong into Multus' file instead.
+/// Adds the keys of braid's entry in the former list, which are settings of an operator. If Multus'
+/// keys are taken over, settings belong in Multus' file instead.
 fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
     let is_own = |plugin: &&Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
     let entry = former.and_then(|list| plugins_of(list).iter().find(is_own));
@@ -216,8 +217,8 @@ fn add_capabilities(own: &mut Json, network: &Json) {
     }
 }
 
-/// The keys of a plugin that attaches pods, with the node's paths. A default network that is this
-/// program again, or Multus, is replaced.
+/// Returns the keys of a plugin that attaches pods, with the node's paths. Replaces a default
+/// network that is braid again, or Multus.
 fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     let mut own = plugin.clone();
     let is_client = plugin.get("type").and_then(Json::as_str) == Some(MULTUS[1]);
@@ -262,8 +263,8 @@ fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     Ok(own)
 }
 
-/// Replaces the default network by the next configuration of the folder that is a network, else by
-/// the inline network that `circle`, which attaches pods itself, has.
+/// Replaces the default network with the next configuration of the folder that is a network.
+/// Without one, uses the inline network of `circle`, which attaches pods itself.
 fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     let is_network = |conf: &&Conf| !plugins_of(&conf.json).iter().any(is_taken_over);
     let inner = plugins_of(circle)
@@ -303,7 +304,7 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if one of the networks of an inline value attaches pods.
+/// True if a network of an inline value attaches pods.
 fn is_circle(value: &Json) -> bool {
     let all = match value {
         Json::Array(all) => all.as_slice(),
@@ -314,9 +315,9 @@ fn is_circle(value: &Json) -> bool {
     all.iter().flat_map(plugins_of).any(attaches_pods)
 }
 
-/// True if a runtime must not append the plugins of the folder with the list's name. They run with
-/// the network that `clusterNetwork` names if that is a file beside the list, of the same name. A
-/// single plugin has no such folder.
+/// True if a runtime must not append the plugins of the folder with the list's name. If
+/// `clusterNetwork` names a file beside the list with the same network name, the plugins run with
+/// that network. A single plugin has no such folder.
 fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool {
     let is_list = found.get("plugins").is_some() && found.get("type").is_none();
     let is_forbidden = found.get(ONLY_INLINED) == Some(&Json::Bool(true));
@@ -330,7 +331,7 @@ fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool 
     is_forbidden || !is_list || has_same_name
 }
 
-/// The entries of a list before this program's own, and behind it.
+/// Returns the entries of a list before and after braid's own.
 fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     let plugins = plugins_of(list);
     let is_own = |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
@@ -347,8 +348,8 @@ fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     [others(&plugins[..at]), others(&plugins[at + 1..])]
 }
 
-/// The entries of before, each that the configuration found has too as it has it, and its others
-/// behind them.
+/// Merges entries of the former list with the found ones. A found entry replaces a former one of
+/// its type, and the other found entries are appended.
 fn joined(mut former: Vec<Json>, found: &[Json]) -> Vec<Json> {
     let mut unmatched: Vec<usize> = (0..former.len()).collect();
     for plugin in found {

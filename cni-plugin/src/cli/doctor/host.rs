@@ -1,5 +1,4 @@
-//! Checks of mounts, switches, installed programs and writable folders. Only looked at: nothing is
-//! made.
+//! Checks of mounts, sysctls, installed programs and writable folders. They change nothing.
 
 use super::{Check, State};
 use crate::cli::install;
@@ -14,7 +13,7 @@ use braid_node::sys::{cgroup, free_space, sysctl};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;
 
-/// Everything about the host that is no feature of the kernel.
+/// Checks everything on the host except kernel features.
 pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<Check> {
     let Folders {
         plugins,
@@ -94,7 +93,7 @@ fn mounted(
     }
 }
 
-/// Wherever it is: beside the hierarchies of cgroup1 it has a folder of its own.
+/// Checks for cgroup2 at any mount point. Beside cgroup1 hierarchies it has a separate folder.
 fn cgroup2() -> Check {
     let (state, detail) = match cgroup::root() {
         Ok(_) => (State::Ok, String::new()),
@@ -108,7 +107,7 @@ fn cgroup2() -> Check {
     }
 }
 
-/// Checks that `path`, or the folder that it would be made in, can be written.
+/// Checks that `path`, or the folder that would contain it, can be written.
 fn writable(what: &str, path: &str) -> Check {
     let path = Path::new(path);
     let existing = path
@@ -145,7 +144,7 @@ fn folder(what: &str, path: &Path, why: &str) -> Check {
     }
 }
 
-/// Under which names runtimes find this program.
+/// Checks the names under which runtimes find this program.
 fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     let entry = |name: &str| bin.entry(name).unwrap_or(Entry::None);
     let has_program = bin.has_program();
@@ -175,7 +174,7 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     }
 }
 
-/// Names that another installer has taken since.
+/// Checks for names that another installer has taken since the installation.
 fn lost() -> Check {
     let (state, detail) = match install::lost_names() {
         Ok(None) => (State::Ok, String::new()),
@@ -190,8 +189,8 @@ fn lost() -> Check {
     }
 }
 
-/// Configurations that Cilium has renamed: with `cni.exclusive`, its default, it does so with every
-/// other one.
+/// Checks for configurations that Cilium has renamed. With `cni.exclusive`, its default, it renames
+/// all others.
 fn set_aside(folder: &Path) -> Check {
     const END: &str = ".cilium_bak";
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -228,7 +227,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn names_of_braid_and_of_others_are_told_apart() {
+    fn names_of_braid_and_of_others_are_distinguished() {
         let dir = tempfile::tempdir().expect("a folder");
         for name in [PROGRAM, "ptp"] {
             std::fs::write(dir.path().join(name), name).expect("a file");
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_that_cilium_renamed_are_named() {
+    fn configurations_renamed_by_cilium_are_listed() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("05-cilium.conflist"), "").expect("a file");
         assert_eq!(set_aside(dir.path()).state, State::Ok);

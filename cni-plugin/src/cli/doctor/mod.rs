@@ -1,4 +1,4 @@
-//! `braid doctor`: what this node has, and what a user does without where it lacks something.
+//! `braid doctor`: the features of this node, and the cost of missing ones.
 
 mod host;
 
@@ -14,15 +14,15 @@ use braid_node::sys::release::release;
 use clap::Args;
 use serde::Serialize;
 
-/// Show what this node has and lacks; fails where bridge, ptp or macvlan can't work
+/// Show available and missing features of this node; fails if bridge, ptp or macvlan can't work
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// How to show it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-/// Features that bridge, ptp and macvlan can't do without.
+/// Features that bridge, ptp and macvlan require.
 const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvlan];
 
 /// Outcome of one check.
@@ -31,25 +31,25 @@ const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvla
 enum State {
     Ok,
     Missing,
-    /// It could not be tried.
+    /// The check itself failed.
     Unknown,
-    /// Neither good nor bad.
+    /// Information only.
     Note,
 }
 
-/// One line of the answer.
+/// One line of the output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
     name: String,
     state: State,
-    /// True if attachments by bridge, ptp or macvlan need it.
+    /// True if attachments with bridge, ptp or macvlan need it.
     essential: bool,
-    /// First kernel that has it.
+    /// First kernel version with the feature.
     since: &'static str,
     needed_by: &'static str,
-    /// Loss to a user without it.
+    /// Cost to a user without it.
     without_it: &'static str,
-    /// Finding of the check, or the kernel's answer.
+    /// Result of the check, or the kernel's answer.
     detail: String,
 }
 
@@ -71,7 +71,7 @@ fn is_fatal(check: &Check) -> bool {
     check.essential && matches!(check.state, State::Missing | State::Unknown)
 }
 
-/// The kernel and its features.
+/// Checks the kernel and its features.
 fn kernel() -> Vec<Check> {
     let none = Check {
         name: String::new(),
@@ -113,7 +113,7 @@ fn kernel() -> Vec<Check> {
     checks
 }
 
-/// By what a kernel with these features shapes.
+/// Checks the queue that shapes traffic on a kernel with these features.
 fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
     let queue = Queue::best(has);
     let why = |queue: Queue| {
@@ -168,7 +168,7 @@ fn table(checks: &[Check]) -> String {
         } else {
             format!("Linux {}", check.since)
         };
-        // A user who has it need not read what it would cost to lack it.
+        // The cost matters only if the feature is missing.
         let mut cost = if matches!(check.state, State::Missing) {
             check.without_it
         } else {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_bridge_ptp_and_macvlan_need_is_fatal() {
+    fn only_requirements_of_bridge_ptp_and_macvlan_are_fatal() {
         let missing = checks(&Finding::Missing("no".to_owned()));
         let fatal: Vec<&str> = missing
             .iter()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_a_missing_feature_costs() {
+    fn table_has_the_cost_of_a_missing_feature() {
         let [veth, ..] = PROBES else {
             panic!("no probe")
         };

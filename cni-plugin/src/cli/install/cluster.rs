@@ -1,4 +1,4 @@
-//! The node's files by which braid attaches pods: a kubeconfig of the service account, and a
+//! Files on the node with which braid attaches pods: a kubeconfig for the service account, and a
 //! conflist.
 
 use super::PROGRAM;
@@ -19,51 +19,50 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Only root reads them: the API server's address and the path of a token are nobody else's
-/// business.
+/// Mode of the files. Only root may read the API server's address and the path of a token.
 const MODE: u32 = 0o600;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Files {
-    /// Also write this kubeconfig, with which the plugin asks the API server; `auto` is
+    /// Also write this kubeconfig, with which the plugin queries the API server; `auto` is
     /// braid.d/kubeconfig beside the conflist
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
-    /// The folder with `token` and `ca.crt` of a service account, as the node sees it; both are
-    /// read anew at each call
+    /// Folder with `token` and `ca.crt` of a service account, as a path on the node; both are read
+    /// again at each call
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     credentials: Option<PathBuf>,
-    /// The API server; in a pod, as the kubelet says
+    /// API server; in a pod, by default the one from the kubelet
     #[arg(long, value_name = "URL", requires = "kubeconfig")]
     server: Option<String>,
     /// Also write this conflist, which attaches pods to the networks of their annotations; the
-    /// first other configuration of its folder is the default network, so its name must sort
-    /// before; `auto` is 00-braid.conflist in the runtime's folder
+    /// first other configuration of its folder is the default network, so its name must sort first;
+    /// `auto` is 00-braid.conflist in the runtime's folder
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     conflist: Option<PathBuf>,
-    /// The folder of the node's `/`: --kubeconfig, --conflist and --program are the node's paths
+    /// Folder with the node's `/`; --kubeconfig, --conflist and --program are paths on the node
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
 }
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
 
-/// The files as they are to be written, in this order.
+/// Files to write, in this order.
 pub(super) struct Planned {
     files: Vec<(PathBuf, String)>,
-    /// Conditions that still have to pass before pods start.
+    /// Conditions that must become true before pods start.
     pub(super) remarks: Vec<String>,
-    /// The text of the conflist.
+    /// Text of the conflist.
     pub(super) list: Option<String>,
-    /// The conflist waits for this.
+    /// Condition that the conflist waits for.
     pub(super) waits: Option<String>,
 }
 
-/// Value of a path that the runtime's configuration decides.
+/// Path value that selects the runtime's folder.
 const AUTO: &str = "auto";
 
 impl Files {
-    /// The same with the paths that the runtime's folder decides.
+    /// Returns the same files with paths in the runtime's folder in place of `auto`.
     pub(super) fn chosen(&self, networks: &Path) -> Self {
         let path = |given: &Option<PathBuf>, usual: &str| {
             let given = given.clone()?;
@@ -80,7 +79,7 @@ impl Files {
         }
     }
 
-    /// True if the runtime's folder decides a path.
+    /// True if a path is `auto`.
     pub(super) fn is_chosen(&self) -> bool {
         [&self.kubeconfig, &self.conflist]
             .into_iter()
@@ -88,8 +87,8 @@ impl Files {
             .any(|path| path == Path::new(AUTO))
     }
 
-    /// Makes their texts, and changes nothing; an error does not pass by itself. The kubeconfig
-    /// comes first, which the conflist names.
+    /// Generates the texts, and changes nothing. An error is permanent. The kubeconfig comes first,
+    /// because the conflist names it.
     pub(super) fn plan(&self, bin: &Bin, names: &[&str]) -> Result<Planned, String> {
         let mut planned = Planned {
             files: Vec::new(),
@@ -132,7 +131,7 @@ impl Files {
         Ok(planned)
     }
 
-    /// Writes them. Returns a line for each file that was, or would be, written.
+    /// Writes the files. Returns a line for each file that was, or would be, written.
     pub(super) fn write(planned: &Planned, is_dry_run: bool) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
         for (path, text) in &planned.files {
@@ -147,8 +146,8 @@ impl Files {
         Ok(done)
     }
 
-    /// Removes them, the conflist first: no configuration names a file that is gone. A conflist of
-    /// others is refused.
+    /// Deletes the files, the conflist first, so that no configuration names a missing file.
+    /// Refuses a conflist of another program.
     pub(super) fn remove(&self, is_dry_run: bool) -> Outcome {
         if let (Some(list), Some(kubeconfig)) = (&self.conflist, &self.kubeconfig) {
             let list = self.seen(list);
@@ -180,15 +179,15 @@ impl Files {
             }
         }
         if let Some(folder) = self.own_folder().filter(|_| !is_dry_run) {
-            // One with other files stays.
+            // A folder with other files stays.
             let _ = fs::remove_dir(folder);
         }
         Ok(done)
     }
 
-    /// Refuses to remove the program while a configuration that stays has it started by its own
-    /// name: no pod of that network could be attached or detached. `networks` is the runtime's
-    /// folder of configurations.
+    /// Refuses to remove the program while a remaining configuration has a plugin of type `braid`.
+    /// No pod of that network could be attached or detached. `networks` is the runtime's folder of
+    /// configurations.
     pub(super) fn refuse_in_use(&self, networks: &Path) -> Result<(), String> {
         let folders: BTreeSet<&Path> = self
             .conflist
@@ -223,7 +222,7 @@ impl Files {
         Ok(())
     }
 
-    /// The node's file system, which must be there.
+    /// Returns the node's file system, which must exist.
     pub(super) fn root(&self) -> Result<Root, String> {
         let failed = |err: io::Error| format!("--root {}: {err}", self.root.display());
         let meta = fs::metadata(&self.root).map_err(failed)?;
@@ -235,7 +234,7 @@ impl Files {
         is_folder.map(|()| Root::new(&self.root)).map_err(failed)
     }
 
-    /// The folder of the kubeconfig, where it is not the one of all configurations.
+    /// Returns the folder of the kubeconfig, unless it is the folder of configurations.
     fn own_folder(&self) -> Option<PathBuf> {
         let [own, all] = [
             self.kubeconfig.as_ref()?.parent()?,
@@ -244,7 +243,7 @@ impl Files {
         (own != all).then(|| self.seen(own))
     }
 
-    /// The node's path as this process sees it.
+    /// Returns the node's path as this process sees it.
     fn seen(&self, path: &Path) -> PathBuf {
         Root::new(&self.root).seen(path)
     }
@@ -276,7 +275,7 @@ impl Files {
     }
 }
 
-/// Refuses a file that is not the list which names this kubeconfig; none is fine.
+/// Refuses a file that is not the list with this kubeconfig. A missing file is accepted.
 fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
     if fs::symlink_metadata(list).is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
         return Ok(());
@@ -298,7 +297,7 @@ fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
     )))
 }
 
-/// True if a plugin anywhere in a configuration is this program by its own name.
+/// True if a plugin anywhere in a configuration has the type `braid`.
 fn has_own_type(json: &Json) -> bool {
     match json {
         Json::Object(fields) => {
@@ -310,7 +309,8 @@ fn has_own_type(json: &Json) -> bool {
     }
 }
 
-/// Says which plugins of others the list has: without it the runtime does not run them.
+/// Returns a message about the list's other plugins, which the runtime does not run without the
+/// list.
 fn lost_entries(list: &Path) -> Option<String> {
     let json = Json::parse(&files::bytes(list).ok()?, "the list").ok()?;
     let kinds = takeover::plugins_of(&json)
@@ -327,12 +327,12 @@ fn is_written(path: &Path, text: &str) -> bool {
         && files::bytes(path).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 
-/// A call that reads it finds the old one or the new one, whole.
+/// Writes a file atomically, so that a concurrent call reads the old or the new content.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     let temp = folder.join(format!(".{PROGRAM}.{}.tmp", std::process::id()));
-    // An earlier container of this process id may have been killed.
+    // An earlier container with this process id may have been killed.
     let _ = fs::remove_file(&temp);
     let written = || {
         let mut file = OpenOptions::new()

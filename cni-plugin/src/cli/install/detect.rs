@@ -1,4 +1,4 @@
-//! The folders of the node's container runtime: as its configuration says, else known ones.
+//! Folders of the node's container runtime, from its configuration or else well-known ones.
 
 use super::root::{Presence, Root};
 use crate::cli::conf::CONF_DIR;
@@ -6,28 +6,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Folder in which runtimes look for plugins.
+/// Default plugin folder of runtimes.
 const DEFAULT_BIN_DIR: &str = "/opt/cni/bin";
 
-/// Folders of a runtime, as the node has them.
+/// Folders of a runtime, as paths on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Folders {
     pub(in crate::cli) plugins: PathBuf,
     pub(in crate::cli) networks: PathBuf,
-    /// Reason of the choice, as a sentence.
+    /// Reason for the choice, as a sentence.
     pub(in crate::cli) why: String,
 }
 
 /// A runtime and its configuration.
 struct Runtime {
     name: &'static str,
-    /// Of several, the last one counts, as for CRI-O. A distribution may have the same settings
+    /// The last of several takes precedence, as in CRI-O. A distribution may have the same settings
     /// twice.
     configurations: &'static [&'static str],
-    /// It is there while the runtime runs.
+    /// Exists while the runtime runs.
     socket: &'static str,
     read: fn(&Table) -> Option<Found>,
-    /// Folders that it uses unless its configuration names others.
+    /// Default folders of the runtime.
     plugins: &'static str,
     networks: &'static str,
 }
@@ -39,7 +39,8 @@ struct Found {
     networks: Option<String>,
 }
 
-/// Distributions before the runtimes that they bring: a node may have an unused one beside.
+/// Distributions precede the runtimes that they include, because a node may have an unused runtime
+/// as well.
 const RUNTIMES: [Runtime; 6] = [
     Runtime {
         name: "k3s",
@@ -94,8 +95,8 @@ const RUNTIMES: [Runtime; 6] = [
     },
 ];
 
-/// Chooses the folders of the runtime that runs, of several the first one; without a configuration
-/// known folders.
+/// Returns the folders of the running runtime, the first of several. Without a configuration,
+/// returns well-known folders.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
     if let Some((runtime, file, found)) = configured(root).into_iter().next() {
         let or = |found: Option<String>, usual: &str| {
@@ -116,7 +117,7 @@ pub(in crate::cli) fn folders(root: &Root) -> Folders {
             why,
         };
     }
-    let of = |plugins: &str, networks: &str, why: String| Folders {
+    let chosen = |plugins: &str, networks: &str, why: String| Folders {
         plugins: plugins.into(),
         networks: networks.into(),
         why,
@@ -126,14 +127,14 @@ pub(in crate::cli) fn folders(root: &Root) -> Folders {
         .find(|runtime| runtime.plugins != DEFAULT_BIN_DIR && is_here(root, runtime.plugins));
     known.map_or_else(
         || {
-            of(
+            chosen(
                 DEFAULT_BIN_DIR,
                 CONF_DIR,
                 "no configuration of a runtime was found".to_owned(),
             )
         },
         |runtime| {
-            of(
+            chosen(
                 runtime.plugins,
                 runtime.networks,
                 format!("{} has this folder", runtime.name),
@@ -142,8 +143,8 @@ pub(in crate::cli) fn folders(root: &Root) -> Folders {
     )
 }
 
-/// The folders of network configurations that the runtimes of the node name, each with the reason;
-/// none where no runtime's configuration is seen.
+/// Returns the folders of network configurations that the node's runtimes name, each with the
+/// reason. Empty if no runtime's configuration is visible.
 pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
     let folder = |(runtime, file, found): (&Runtime, &str, Found)| {
         let folder = found
@@ -157,7 +158,7 @@ pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
     configured(root).into_iter().map(folder).collect()
 }
 
-/// The runtimes that have a configuration, those that run first.
+/// Returns the runtimes with a configuration, the running ones first.
 fn configured(root: &Root) -> Vec<(&'static Runtime, &'static str, Found)> {
     let mut all: Vec<_> = RUNTIMES
         .iter()
@@ -171,7 +172,7 @@ fn is_here(root: &Root, path: &str) -> bool {
     root.presence(Path::new(path)) == Presence::Here
 }
 
-/// Reads a runtime's configuration; `None` where it has none, or does not serve pods.
+/// Reads a runtime's configuration; `None` if it has none, or does not serve pods.
 fn found<'a>(runtime: &'a Runtime, root: &Root) -> Option<(&'a Runtime, &'a str, Found)> {
     let mut result = None;
     let mut source = None;
@@ -201,7 +202,7 @@ fn found<'a>(runtime: &'a Runtime, root: &Root) -> Option<(&'a Runtime, &'a str,
 }
 
 fn read(root: &Root, path: &Path) -> Option<Table> {
-    // Values of a template that only its own program knows are text.
+    // Template values that only their own program expands are text.
     fs::read_to_string(root.seen(path))
         .ok()?
         .replace("${SNAP_DATA}", "/var/snap/microk8s/current")
@@ -209,7 +210,7 @@ fn read(root: &Root, path: &Path) -> Option<Table> {
         .ok()
 }
 
-/// The files of a folder, in the order of their names.
+/// Parses the files of a folder, in the order of their names.
 fn of_folder(root: &Root, folder: &Path) -> Vec<Table> {
     let entries = fs::read_dir(root.seen(folder))
         .into_iter()
@@ -223,7 +224,7 @@ fn of_folder(root: &Root, folder: &Path) -> Vec<Table> {
         .collect()
 }
 
-/// The configurations that one of containerd's imports: files, or all of a folder that end with
+/// Parses the imports of a containerd configuration: files, or all files of a folder that end with
 /// `.toml`.
 fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
     let patterns = table
@@ -240,7 +241,7 @@ fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
     patterns.flat_map(of_pattern).collect()
 }
 
-/// Versions 1 to 3 of containerd's configuration; `None` where its CRI plugin is disabled.
+/// Parses versions 1 to 3 of containerd's configuration; `None` if its CRI plugin is disabled.
 fn containerd(table: &Table) -> Option<Found> {
     const RUNTIME: [&str; 3] = [
         "io.containerd.cri.v1.runtime",
@@ -282,7 +283,7 @@ fn containerd(table: &Table) -> Option<Found> {
     })
 }
 
-/// The part of CRI-O's configuration that names folders.
+/// Returns the folders in CRI-O's configuration.
 fn crio(table: &Table) -> Found {
     let network = table.get("crio").and_then(|crio| crio.get("network"));
     let folder = || {
@@ -306,7 +307,7 @@ fn crio(table: &Table) -> Found {
 mod tests {
     use super::*;
 
-    /// A node with these files.
+    /// Creates a node with these files.
     fn node(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         for (path, text) in files {
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn crios_configuration_has_parts_and_the_last_one_counts() {
+    fn crio_configuration_has_parts_and_the_last_one_is_used() {
         let main =
             "[crio]\n[crio.network]\nnetwork_dir = \"/n\"\nplugin_dirs = [\n  \"/old\",\n]\n";
         let part = "[crio.network]\nplugin_dirs = [\"/p\", \"/opt/cni/bin\"]\n";
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_that_runs_is_chosen_and_without_any_the_usual_folders_are() {
+    fn running_runtime_is_chosen_and_without_one_the_default_folders() {
         let part = "[crio.network]\nplugin_dirs = [\"/p\"]\n";
         let both = [(CRIO, part), (CONTAINERD, "version = 2\n")];
         let by = |name: &str, file: &str| format!("{name} says so in {file}");

@@ -1,4 +1,4 @@
-//! A plugin folder: reading it, and carrying out one change of it.
+//! A plugin folder: its content, and the changes to it.
 
 use super::PROGRAM;
 use super::plan::{self, Action, Entry, Folder};
@@ -15,15 +15,15 @@ const MODE: u32 = 0o755;
 
 /// A folder of plugins and the program in it.
 pub(in crate::cli) struct Bin {
-    /// As this process sees it.
+    /// Folder as this process sees it.
     pub(super) dir: PathBuf,
-    /// The program's path on the node, which scripts name.
+    /// Path of the program on the node, which scripts name.
     pub(super) program: PathBuf,
     pub(super) root: Root,
 }
 
 impl Bin {
-    /// Reads the entries under the names that matter.
+    /// Reads the entries with relevant names.
     pub(super) fn look(&self, known: &[&str]) -> io::Result<Folder> {
         let mut entries = BTreeMap::new();
         let stale = self.stale(known)?;
@@ -50,7 +50,7 @@ impl Bin {
         })
     }
 
-    /// The node's own folder `dir`.
+    /// Returns the node's own folder `dir`.
     pub(in crate::cli) fn of_node(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -64,8 +64,8 @@ impl Bin {
         fs::symlink_metadata(self.at(PROGRAM)).is_ok()
     }
 
-    /// Names that this program took, by its list or by a plugin that it keeps, and that do not
-    /// start it any more.
+    /// Returns the names that braid took, by its list or by a kept plugin, and that do not start it
+    /// any more.
     pub(in crate::cli) fn lost(&self, known: &[&str]) -> io::Result<Vec<String>> {
         let listed = self.listed()?.unwrap_or_default();
         let mut lost = Vec::new();
@@ -83,7 +83,7 @@ impl Bin {
         self.dir.join(name)
     }
 
-    /// Names in the folder that start this program, which does not know them.
+    /// Returns the names in the folder that start this program but are unknown to it.
     fn stale(&self, known: &[&str]) -> io::Result<Vec<String>> {
         let mut stale = Vec::new();
         let entries = match fs::read_dir(&self.dir) {
@@ -103,7 +103,7 @@ impl Bin {
         Ok(stale)
     }
 
-    /// The names that were taken before, without repetition.
+    /// Returns the names that were taken before, without duplicates.
     pub(in crate::cli) fn listed(&self) -> io::Result<Option<Vec<String>>> {
         let text = match fs::read_to_string(self.at(plan::LIST)) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -132,7 +132,7 @@ impl Bin {
             });
         }
         let script = executable::script(&self.program).unwrap_or_default();
-        // Only files of this length are read whole: this program is long.
+        // Only files of this length are read whole, because this program is long.
         if found.len() == script.len() as u64 && fs::read(&path)? == script {
             let is_executable = found.mode() & 0o7777 == MODE;
             return Ok(if is_executable {
@@ -142,7 +142,7 @@ impl Bin {
             });
         }
         let starts = match executable::interpreter_of(&path) {
-            // Its owner's alone, and without capabilities root is not its owner.
+            // Only the owner may read it, and root without capabilities is not the owner.
             Err(err) if err.kind() == io::ErrorKind::PermissionDenied => return Ok(Entry::Other),
             starts => starts?,
         };
@@ -153,7 +153,7 @@ impl Bin {
         Ok(if is_own { Entry::Former } else { Entry::Other })
     }
 
-    /// A link: of an earlier version, or of a distribution.
+    /// Classifies a link, which may be from an earlier version or from a distribution.
     fn link(&self, name: &str, target: &Path) -> io::Result<Entry> {
         let Some(file) = target.file_name().and_then(|name| name.to_str()) else {
             return Ok(Entry::Other);
@@ -179,13 +179,13 @@ impl Bin {
         })
     }
 
-    /// True if the link's target is certainly not there.
+    /// True if the link's target certainly does not exist.
     fn is_gone(&self, target: &Path) -> bool {
         let on_node = self.program.parent().unwrap_or(Path::new("/")).join(target);
         self.root.presence(&on_node) == Presence::Missing
     }
 
-    /// True if a file has the same bytes as the program that is installed.
+    /// True if a file has the same content as the installed program.
     fn is_copy(&self, path: &Path, len: u64) -> io::Result<bool> {
         let program = self.at(PROGRAM);
         let is_as_long =
@@ -193,11 +193,11 @@ impl Bin {
         Ok(is_as_long && fs::read(path)? == fs::read(program)?)
     }
 
-    /// Each action leaves the name with its old or its new meaning, never without any. `staged` is
-    /// the copy of the program.
+    /// Carries out an action. The name always has its old or its new meaning. `staged` is the copy
+    /// of the program.
     pub(super) fn carry_out(&self, action: &Action, staged: Option<&Path>) -> io::Result<()> {
         let temp = self.at(&format!(".{PROGRAM}.{}.tmp", std::process::id()));
-        // An earlier container of this process id may have been killed.
+        // An earlier container with this process id may have been killed.
         let _ = fs::remove_file(&temp);
         let script =
             || executable::script(&self.program).ok_or(io::ErrorKind::InvalidFilename.into());
@@ -229,14 +229,14 @@ impl Bin {
     }
 }
 
-/// A whole copy of this program on disk: a program that runs keeps the file it was started from.
+/// Copies this program to disk. A running program keeps the file that it was started from.
 pub(super) fn copy(to: &Path) -> io::Result<()> {
     fs::copy(OWN, to)?;
     fs::set_permissions(to, Permissions::from_mode(MODE))?;
     File::open(to)?.sync_all()
 }
 
-/// Writes a new file. It is on disk before it gets its name.
+/// Writes a new file, which is on disk before it is renamed.
 fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text)?;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_plugin_is_kept_and_comes_back() {
+    fn replaced_plugin_is_kept_and_restored() {
         let dir = tempfile::tempdir().expect("a folder");
         let bin = dir.path().join("bin");
         fs::create_dir(&bin).expect("a folder");
@@ -323,7 +323,7 @@ mod tests {
         fs::write(dir.path().join("bridge"), "first").expect("a file");
         apply(dir.path(), plan::install);
         let program = fs::read(dir.path().join(PROGRAM)).expect("the program");
-        // As `cp` and Go's os.WriteFile do it.
+        // `cp` and Go's `os.WriteFile` write the same way.
         fs::write(dir.path().join("bridge"), "second").expect("written");
         assert!(fs::read(dir.path().join(PROGRAM)).expect("the program") == program);
         assert!(bin(dir.path()).entry("ptp").expect("read") == Entry::Ours);
@@ -346,12 +346,12 @@ mod tests {
     fn every_form_of_this_program_is_recognised() {
         let dir = tempfile::tempdir().expect("a folder");
         apply(dir.path(), plan::install);
-        let at = |name: &str| dir.path().join(name);
-        symlink(PROGRAM, at("link")).expect("a link");
-        symlink("/other/folder/braid", at("far-link")).expect("a link");
-        fs::copy(at(PROGRAM), at("copy")).expect("a copy");
-        fs::write(at("script"), "#!/other/folder/braid\n").expect("a script");
-        fs::write(at("sh"), "#!/bin/sh\n").expect("a script");
+        let path_of = |name: &str| dir.path().join(name);
+        symlink(PROGRAM, path_of("link")).expect("a link");
+        symlink("/other/folder/braid", path_of("far-link")).expect("a link");
+        fs::copy(path_of(PROGRAM), path_of("copy")).expect("a copy");
+        fs::write(path_of("script"), "#!/other/folder/braid\n").expect("a script");
+        fs::write(path_of("sh"), "#!/bin/sh\n").expect("a script");
         let entry = |name: &str| bin(dir.path()).entry(name).expect(name);
         let own = ["bridge", "link", "far-link", "copy", "script"];
         let expected = [
@@ -363,36 +363,36 @@ mod tests {
         ];
         assert_eq!(own.map(entry), expected);
         assert_eq!(["sh", "nothing"].map(entry), [Entry::Other, Entry::None]);
-        fs::set_permissions(at("ptp"), Permissions::from_mode(0o644)).expect("a mode");
+        fs::set_permissions(path_of("ptp"), Permissions::from_mode(0o644)).expect("a mode");
         assert_eq!(entry("ptp"), Entry::Former, "not executable any more");
     }
 
     #[test]
     fn links_of_a_distribution_are_followed_to_its_present_program() {
         let dir = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| dir.path().join(name);
-        fs::create_dir(at("new")).expect("a folder");
-        fs::write(at("new/cni"), "").expect("a file");
+        let path_of = |name: &str| dir.path().join(name);
+        fs::create_dir(path_of("new")).expect("a folder");
+        fs::write(path_of("new/cni"), "").expect("a file");
         for (name, target) in [
             ("bridge", "old/cni"),
             ("ptp", "new/cni"),
             ("sbr", "new/sbr"),
             ("vlan", "cni"),
         ] {
-            symlink(at(target), at(name)).expect("a link");
+            symlink(path_of(target), path_of(name)).expect("a link");
         }
         let entry = |name: &str| bin(dir.path()).entry(name).expect(name);
         assert_eq!(
             ["bridge", "ptp", "sbr"].map(entry),
             [Entry::Dangling, Entry::Other, Entry::Dangling]
         );
-        symlink(at("new/cni"), at("cni")).expect("a link");
+        symlink(path_of("new/cni"), path_of("cni")).expect("a link");
         let alias = Entry::Alias("cni".to_owned());
         assert_eq!(["bridge", "ptp"].map(entry), [alias.clone(), alias]);
         assert_eq!(["sbr", "cni"].map(entry), [Entry::Dangling, Entry::Other]);
         for (name, target) in [("tap", "new/dummy"), ("dummy", "new/tap")] {
-            fs::write(at(target), "").expect("a file");
-            symlink(at(target), at(name)).expect("a link");
+            fs::write(path_of(target), "").expect("a file");
+            symlink(path_of(target), path_of(name)).expect("a link");
         }
         assert_eq!(
             ["tap", "dummy"].map(entry),

@@ -1,4 +1,4 @@
-//! The lock by which installs and removals at one plugin folder follow one another.
+//! Lock that serializes installations and removals in one plugin folder.
 
 use braid_node::sys::lock;
 use std::fs::{self, File};
@@ -6,20 +6,20 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Seconds to wait for another install or removal.
+/// Timeout in seconds for another installation or removal.
 const PATIENCE_S: u32 = 60;
 
-/// The plugin folder, locked by flock(2) on the folder itself: no file is left behind, and the lock
-/// ends with the process. A container that has the folder mounted locks the node's folder.
+/// The plugin folder, locked by flock(2) on the folder itself. It leaves no lock file behind, and
+/// the lock ends with the process. A container with the folder mounted locks the node's folder.
 pub(super) struct Lock {
     folder: Option<File>,
-    /// Folders that were made to be locked, the innermost first.
+    /// Folders that were created for the lock, the innermost first.
     created: Vec<PathBuf>,
 }
 
-/// Waits for others at `dir`, and keeps them out until the value is dropped. A folder that is
-/// missing is created, and removed again if it is still empty then. Where it can't be created, a
-/// removal needs no lock: no install can create it either.
+/// Waits for other processes at `dir`, and locks it until the value is dropped. Creates a missing
+/// folder, which is removed on drop if it is still empty. If it can't be created, a removal needs
+/// no lock, because no installation can create it either.
 pub(super) fn hold(dir: &Path, is_removal: bool) -> Result<Lock, String> {
     let mut held = Lock {
         folder: None,
@@ -46,7 +46,7 @@ pub(super) fn hold(dir: &Path, is_removal: bool) -> Result<Lock, String> {
             .map_err(|err| format!("read {}: {err}", dir.display()))?
             .ino();
         lock::wait_for(&file, PATIENCE_S).map_err(|err| refusal(dir, inode, &err))?;
-        // Who held it may have removed the folder that it had made.
+        // The previous holder may have removed the folder that it had created.
         if fs::metadata(dir).is_ok_and(|meta| meta.ino() == inode) {
             held.folder = Some(file);
             return Ok(held);
@@ -64,7 +64,8 @@ fn refusal(dir: &Path, inode: u64, err: &io::Error) -> String {
     format!("lock {}: {sentence}", dir.display())
 }
 
-/// The process that has locked the file, by `/proc/locks`; `None` for one of another container.
+/// Returns the process that has locked the file, from `/proc/locks`; `None` for one in another
+/// container.
 fn holder(locks: &str, inode: u64) -> Option<u32> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -79,7 +80,7 @@ fn holder(locks: &str, inode: u64) -> Option<u32> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Before the lock ends. One with files stays.
+        // This happens before the lock ends. A folder with files stays.
         for folder in &self.created {
             let _ = fs::remove_dir(folder);
         }
@@ -93,7 +94,7 @@ mod tests {
     use std::fs::TryLockError;
 
     #[test]
-    fn a_folder_is_locked_until_the_value_is_dropped_and_one_that_was_missing_goes_if_empty() {
+    fn folder_is_locked_until_drop_and_removed_if_created_and_empty() {
         let dir = tempfile::tempdir().expect("a folder");
         let bin = dir.path().join("opt/bin");
         let held = hold(&bin, false).expect("held");

@@ -1,5 +1,5 @@
-//! `braid install`: this program and the names of the reference plugins in a runtime's plugin
-//! folder.
+//! `braid install`: puts this program into a runtime's plugin folder, under the names of the
+//! reference plugins.
 
 mod cluster;
 pub(super) mod detect;
@@ -23,27 +23,27 @@ use stage::Stage;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Names that a plugin of others has, which its `DaemonSet` copies there whenever it starts.
+/// Names of other projects' plugins, which a `DaemonSet` copies there whenever it starts.
 const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The runtime's plugin folder; by default the one of the runtime's configuration, else a
-    /// known one
+    /// Plugin folder of the runtime; by default the one in the runtime's configuration, else a
+    /// well-known one
     #[arg(long, value_name = "PATH")]
     bin_dir: Option<PathBuf>,
-    /// The program's path on the node, which the names start; by default `braid` in --bin-dir,
+    /// Path of the program on the node, which the names start; by default `braid` in --bin-dir,
     /// without --root
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Take only these names
+    /// Use only these names
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     names: Vec<String>,
-    /// Take the names back, and put back the plugins that had them
+    /// Remove the names, and restore the plugins that had them
     #[arg(long)]
     remove: bool,
-    /// Only say what would be done
+    /// Only print the planned changes
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -87,8 +87,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     } else {
         plan::install(&folder, &names)
     };
-    // A configuration that can never work is refused before anything changes, as is a directory in
-    // the way.
+    // A configuration that can never work is refused before anything changes, and so is a directory
+    // in place of a name.
     let planned = if arguments.remove {
         None
     } else {
@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         .into());
     }
     let mut stage = None;
-    // No configuration names a program that is not there.
+    // The configurations are removed before the program that they name.
     if arguments.remove {
         if actions
             .iter()
@@ -154,7 +154,7 @@ fn change(
     Ok(code)
 }
 
-/// Says which folders were chosen, and why.
+/// Returns the chosen folders, with the reasons.
 fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
     let chosen = [
         (arguments.bin_dir.is_none(), "plugins", &folders.plugins),
@@ -170,7 +170,7 @@ fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
         .collect()
 }
 
-/// Says which names of this program do not start it any more.
+/// Returns a message about names that no longer start this program.
 pub(super) fn lost_names() -> std::io::Result<Option<String>> {
     let folder = detect::folders(&Root::new(Path::new("/"))).plugins;
     let lost = Bin::of_node(&folder).lost(&drop_in_names().collect::<Vec<_>>())?;
@@ -199,8 +199,8 @@ fn wants(arguments: &Arguments, name: &str) -> bool {
         || arguments.names.is_empty() && (arguments.remove || !WRITTEN_BY_OTHERS.contains(&name))
 }
 
-/// The plugin folder, with the program's path on the node. A path at which the node would not find
-/// the program is refused.
+/// Returns the plugin folder, with the program's path on the node. Refuses a path at which the node
+/// would not find the program.
 fn bin(arguments: &Arguments, chosen: &Path, root: Root) -> Result<Bin, String> {
     let dir = arguments
         .bin_dir
@@ -249,7 +249,7 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     let seen = bin.root.seen(folder);
     let is_there = match bin.root.presence(folder) {
         Presence::Here => identity(&seen) == identity(&bin.dir),
-        // It is created with the first install.
+        // The first installation creates it.
         Presence::Missing | Presence::Unseen => seen == bin.dir,
     };
     if name != PROGRAM || !is_there {
@@ -261,8 +261,8 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a folder that a container has mounted at another path than the node's. Through `--root`
-/// alone it looks right.
+/// Refuses a folder that a container has mounted at another path than the node's. The path through
+/// `--root` alone looks correct.
 fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
     let folder = bin.program.parent().unwrap_or(Path::new("/"));
     let Some(mount) = mounts::of(&bin.dir) else {

@@ -1,24 +1,24 @@
-//! The folder of the node that a container has mounted, as the kernel shows it.
+//! Source of a mounted folder on the node, as reported by the kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The mount that a folder is in.
+/// Mount of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// The folder's path in the file system that it belongs to.
+    /// Path of the folder in its file system.
     pub(super) source: PathBuf,
-    /// Only a part of the file system is mounted, as in a container.
+    /// True if only a part of the file system is mounted, as in a container.
     is_part: bool,
 }
 
-/// The mount that `folder` is in; `None` where /proc does not show it.
+/// Returns the mount of `folder`; `None` if /proc does not show it.
 pub(super) fn of(folder: &Path) -> Option<Mount> {
     let folder = folder.canonicalize().ok()?;
     find(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder)
 }
 
-/// Looks for the mount that `folder` is in; of several at one place the last one counts (`man 5
+/// Finds the mount of `folder`. Of several mounts at one place the last one is visible (`man 5
 /// proc_pid_mountinfo`).
 fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let of_line = |line: &str| {
@@ -42,7 +42,7 @@ fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
     })
 }
 
-/// A blank, a tab, a line's end and a backslash are octal numbers there.
+/// Decodes the octal escapes for space, tab, newline and backslash.
 fn unescaped(field: &str) -> PathBuf {
     let mut text = field.to_owned();
     for (code, byte) in [
@@ -57,8 +57,8 @@ fn unescaped(field: &str) -> PathBuf {
 }
 
 impl Mount {
-    /// True unless this can't be the node's `folder`: where that is below a mount or a link, only
-    /// the last two names are the same.
+    /// True unless this can't be the node's `folder`. Compares at most the last two names, because
+    /// a mount or a link can change the names before them.
     pub(super) fn is_probably(&self, folder: &Path) -> bool {
         let names = |path: &Path| path.components().skip(1).count();
         let (ours, theirs) = (folder.components().rev(), self.source.components().rev());
@@ -69,8 +69,8 @@ impl Mount {
         same >= names(&self.source).min(names(folder)).min(2)
     }
 
-    /// True if `folder` is this with names before it, as of a container that has a part of the node
-    /// below a folder.
+    /// True if `folder` is this path below another folder, as in a container with a part of the
+    /// node mounted there.
     pub(super) fn is_below(&self, folder: &Path) -> bool {
         let names = self.source.strip_prefix("/").unwrap_or(&self.source);
         self.is_part && folder != self.source && folder.ends_with(names)
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_behind_a_mount_is_found() {
+    fn source_of_a_mounted_folder_is_found() {
         let mounts = "22 1 0:21 / / rw - overlay overlay rw\n\
                       30 22 8:1 /opt/cni/bin /host/opt/cni/bin rw,relatime - ext4 /dev/sda1 rw\n\
                       31 22 8:2 /lib/a\\040b /host/var rw - ext4 /dev/sdb1 rw\n";
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_folder_that_cannot_be_meant_is_another_one() {
+    fn only_an_impossible_folder_is_refused() {
         let mount = |source: &str, is_part| Mount {
             source: source.into(),
             is_part,

@@ -1,5 +1,5 @@
-//! The conflist that attaches pods: reads the files that it depends on through `--root`, and
-//! refuses a list that can never work.
+//! The conflist that attaches pods. Its input files are read through `--root`, and a list that can
+//! never work is refused.
 
 use super::detect;
 use super::folder::Bin;
@@ -21,32 +21,32 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Folder of networks on disk where `confDir` names none.
+/// Default of `confDir`, the folder of networks on disk.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
 /// Configuration of Multus' daemon, beside the conflist.
 const DAEMON: &str = "multus.d/daemon-config.json";
-/// Folders at which Multus' manifests mount the node's files in its containers.
+/// Mount points of the node's files in the containers of Multus' manifests.
 const MOUNTS: [&str; 2] = ["/hostroot", "/host"];
 
-/// The conflist as it can be written now.
+/// Conflist that can be written now, or the reason to wait.
 pub(super) enum Made {
-    /// Its text, and conditions that still have to pass before pods start.
+    /// Text, and conditions that must become true before pods start.
     Text(String, Vec<String>),
-    /// It must wait for this.
+    /// Condition that it must wait for.
     NotYet(String),
 }
 
-/// The place of the conflist.
+/// Location of the conflist.
 pub(super) struct Site<'a> {
     pub(super) bin: &'a Bin,
-    /// The names that this program has after the installation.
+    /// Names that start this program after the installation.
     pub(super) names: &'a [&'a str],
     pub(super) conflist: &'a Path,
     pub(super) kubeconfig: &'a Path,
 }
 
 impl Site<'_> {
-    /// Makes the list and judges it; an error is one that does not pass by itself.
+    /// Generates and checks the list. An error is permanent.
     pub(super) fn list(&self) -> Result<Made, String> {
         let mut remarks = Vec::new();
         let known = match self.known(&mut remarks)? {
@@ -68,7 +68,7 @@ impl Site<'_> {
         ))
     }
 
-    /// Reads all that the list depends on; the inner error is one that passes.
+    /// Reads the inputs of the list. The inner error is temporary.
     fn known(&self, remarks: &mut Vec<String>) -> Result<Result<Known, String>, String> {
         place::check_path(self.conflist)?;
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
@@ -87,7 +87,7 @@ impl Site<'_> {
         };
         remarks
             .extend(elsewhere.map(|why| format!("--conflist {}: {why}", self.conflist.display())));
-        // It may be half written.
+        // The file may be half written.
         let first = match self
             .conf(&path)
             .map_err(|err| format!("read {}: {err}", path.display()))?
@@ -130,9 +130,9 @@ impl Site<'_> {
         }))
     }
 
-    /// Why no runtime of the node may read this folder: those whose configuration is seen name
-    /// others or, if none is seen, only the usual folder has networks. Not an error, because
-    /// the node's runtime may be another one.
+    /// Returns the reason if no runtime of the node may read this folder. The visible
+    /// configurations of runtimes name other folders, or none is visible and only the default
+    /// folder has networks. This is not an error, because the node may have another runtime.
     fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
         let root = &self.bin.root;
         let is_same = |other: &Path| {
@@ -155,7 +155,8 @@ impl Site<'_> {
             .then(|| format!("{} has some", usual.display()))
     }
 
-    /// The names of the other configurations of the folder, in the order in which runtimes choose.
+    /// Returns the names of the folder's other configurations, in the order in which runtimes
+    /// choose.
     fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.bin.root.seen(folder))? {
@@ -163,7 +164,7 @@ impl Site<'_> {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // Runtimes pass over folders.
+            // Runtimes skip folders.
             if entry.file_type()?.is_dir() {
                 continue;
             }
@@ -184,8 +185,8 @@ impl Site<'_> {
         parsed(path, files::bytes(&self.bin.root.seen(path)))
     }
 
-    /// Reads a configuration of the folder. The outer error is that of a path which is not a file,
-    /// or of a file that is too large; the inner one may pass.
+    /// Reads a configuration of the folder. The outer error is for a path that is not a file, or a
+    /// file that is too large. The inner error is temporary.
     fn conf(&self, path: &Path) -> io::Result<Result<Conf, String>> {
         match files::bytes(&self.bin.root.seen(path)) {
             Err(err) if err.kind() == io::ErrorKind::InvalidInput => Err(err),
@@ -196,9 +197,9 @@ impl Site<'_> {
         }
     }
 
-    /// The node's own path of one that a container of Multus has: as it is, or without the place of
-    /// its mount. The folder of configurations may be mounted at another path than the node's,
-    /// as on k3s.
+    /// Returns the node's path for a path in a container of Multus: unchanged, or without the mount
+    /// point. The folder of configurations may be mounted at another path than the node's, as on
+    /// k3s.
     fn of_node(&self, text: &str) -> String {
         let stripped = MOUNTS
             .iter()
@@ -218,8 +219,8 @@ impl Site<'_> {
         }
     }
 
-    /// The configuration at a path, of a folder the first one, or the one of this name in
-    /// `conf_dir`.
+    /// Reads the configuration at a path, which is the first one for a folder, or the one with this
+    /// name in `conf_dir`.
     fn network(&self, text: &str, conf_dir: &Path) -> Option<Json> {
         if text.starts_with('/') {
             let path = Path::new(text);
@@ -242,7 +243,7 @@ impl Site<'_> {
             .find(|json| json.get("name").and_then(Json::as_str) == Some(text))
     }
 
-    /// The files of a folder; none of any other path.
+    /// Reads the files of a folder; empty for any other path.
     fn files(&self, folder: &Path) -> Vec<DiskFile> {
         let seen = self.bin.root.seen(folder);
         let entries = fs::read_dir(seen).into_iter().flatten().flatten();
@@ -281,7 +282,7 @@ impl Site<'_> {
         Ok(waits)
     }
 
-    /// Judges the entry of braid. Adds the types of its networks to `types`.
+    /// Checks braid's entry. Adds the types of its networks to `types`.
     fn judge_own(
         &self,
         conf: Json,
@@ -312,7 +313,8 @@ impl Site<'_> {
         Ok(waits.map(|file| format!("readinessindicatorfile {} is not there yet", file.display())))
     }
 
-    /// The network; `None` where only the API, or a folder that is not mounted here, knows it.
+    /// Returns the network; `None` if it is only in the API, or in a folder that is not mounted
+    /// here.
     fn definition(
         &self,
         origin: &Origin,
@@ -354,7 +356,7 @@ impl Site<'_> {
                         .and_then(|network| self.with_beside(network, folder))
                 }
             }
-            // An object of the API comes before a file.
+            // An object in the API takes precedence over a file.
             Origin::Named(name) => match self.network(name, &settings.conf_dir) {
                 Some(json) => Definition::parse(json, name),
                 None => return Ok(None),
@@ -363,7 +365,7 @@ impl Site<'_> {
         found.map(Some).map_err(text)
     }
 
-    /// A network of a file in `folder`, with the plugins of the folder beside it.
+    /// Returns a network from a file in `folder`, with the plugins of the folder beside it.
     fn with_beside(
         &self,
         network: OnDisk<'_>,
@@ -375,8 +377,8 @@ impl Site<'_> {
         network.definition(&files)
     }
 
-    /// Refuses a plugin, its IPAM or its delegate that no program of the node does. `is_native`:
-    /// this program does its own types itself.
+    /// Refuses a plugin, an IPAM or a delegate without a program on the node. If `is_native`, braid
+    /// runs its own types itself.
     fn judge_plugin(
         &self,
         plugin: &Json,
@@ -417,7 +419,7 @@ impl Site<'_> {
             let file = NetConf::from_json(json)
                 .and_then(|conf| subnet_file(&conf))
                 .map_err(|err| err.to_string())?;
-            // On the node itself STATUS says so.
+            // On the node itself, STATUS reports it.
             if !self.bin.root.is_node()
                 && self.bin.root.presence(Path::new(&file)) == Presence::Missing
             {
@@ -429,7 +431,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Refuses a type without a program. In a folder that is not mounted here there may be one.
+    /// Refuses a type without a program. A folder that is not mounted here may contain one.
     fn judge_program(&self, kind: &str, bin_dir: Option<&Path>) -> Result<(), String> {
         braid_core::cni::netconf::check_plugin_type(kind)
             .map_err(|err| format!("type {kind:?}: {err}"))?;
@@ -459,7 +461,7 @@ impl Site<'_> {
         ))
     }
 
-    /// The node's path of the plugin folder.
+    /// Returns the plugin folder's path on the node.
     fn folder(&self) -> &Path {
         self.bin.program.parent().unwrap_or(Path::new("/"))
     }

@@ -1,14 +1,13 @@
-//! The place of the conflist: its path must be one that runtimes read, before all other
-//! configurations of the folder.
+//! Path of the conflist: runtimes must read it, before all other configurations of the folder.
 
 use std::path::{Component, Path};
 
-/// End of the names from which runtimes read a list; in any other file they expect a single plugin.
+/// Suffix of files that runtimes read a list from. In any other file they expect a single plugin.
 const END: &str = ".conflist";
-/// The usual name.
+/// Default file name.
 pub(super) const NAME: &str = "00-braid.conflist";
 
-/// Refuses a path that is not the node's own, or of a file that runtimes don't read a list from.
+/// Refuses a path that is not absolute on the node, or a file that runtimes don't read a list from.
 pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
     let failed = |why: &str| Err(format!("--conflist {}: {why}", conflist.display()));
     if !conflist.is_absolute()
@@ -26,8 +25,8 @@ pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
     }
 }
 
-/// Refuses a name that does not come before the `first` of the other configurations: runtimes take
-/// the first by name.
+/// Refuses a name that does not sort before `first`, the first of the other configurations.
+/// Runtimes use the first one by name.
 pub(super) fn check_order(conflist: &Path, first: Option<&str>) -> Result<(), String> {
     let (Some(first), Some(name)) = (first, conflist.file_name().and_then(|name| name.to_str()))
     else {
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_behind_another_configuration_is_refused() {
+    fn name_after_another_configuration_is_refused() {
         let check = |name: &str, first| check_order(&Path::new("/n").join(name), first);
         assert_eq!(check(NAME, None), Ok(()));
         assert_eq!(check(NAME, Some("00-multus.conf")), Ok(()));

@@ -1,31 +1,31 @@
-//! Plan of changes to a plugin folder, from what is in it.
+//! Plan of changes to a plugin folder, from its content.
 
 use super::PROGRAM;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// End of the names under which replaced plugins are kept.
+/// Suffix of the names under which replaced plugins are kept.
 const BACKUP: &str = ".before-braid";
-/// File in the folder that lists the names which this program took.
+/// File in the folder with the names that this program took.
 pub(in crate::cli) const LIST: &str = ".braid.names";
 
 /// Kind of file under a name in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) enum Entry {
-    /// Nothing.
+    /// No file.
     None,
-    /// The script that starts this program.
+    /// Script that starts this program.
     Ours,
-    /// This program in another form: a link of an earlier version, a copy, a script with another
+    /// This program in another form: a link of an earlier version, a copy, or a script with another
     /// path.
     Former,
     /// Another plugin.
     Other,
-    /// No plugin, and in the way of one.
+    /// A directory, which blocks the name.
     Directory,
-    /// A link to a program of many names, which the folder has under this name now.
+    /// Link to a multi-call program with this name in the folder.
     Alias(String),
-    /// A link of others to a file that is gone.
+    /// Link of another installer to a missing file.
     Dangling,
 }
 
@@ -36,16 +36,16 @@ impl Entry {
     }
 }
 
-/// The folder, as far as it matters.
+/// Relevant content of the folder.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
-    /// The program is there.
+    /// True if the folder has the program.
     pub(super) has_program: bool,
-    /// Byte for byte the one that runs.
+    /// True if it is identical to the running program.
     pub(super) is_current: bool,
-    /// By name; those of kept plugins as well.
+    /// Entries by name, including kept plugins.
     pub(super) entries: BTreeMap<String, Entry>,
-    /// Names that start the program and are none of its own: another version of it had them.
+    /// Names that start the program but are unknown to it, left by another version.
     pub(super) stale: Vec<String>,
     /// Names in [`LIST`]; `None` without this file.
     pub(super) listed: Option<Vec<String>>,
@@ -54,15 +54,15 @@ pub(super) struct Folder {
 /// One change of the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Copy the running program there.
+    /// Copy the running program to the folder.
     Copy,
-    /// Keep the plugin of this name under another one, in place of one that was kept before.
+    /// Keep the plugin of this name under another name, in place of an earlier kept one.
     Keep(String),
-    /// Make the name a script that starts the program.
+    /// Replace the name by a script that starts the program.
     Script(String),
-    /// Give the name back to the plugin that was kept.
+    /// Restore the kept plugin to this name.
     PutBack(String),
-    /// Make the name a link to another program in the folder.
+    /// Replace the name by a link to another program in the folder.
     Link(String, String),
     /// Remove a file.
     Remove(String),
@@ -84,7 +84,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// Name under which a replaced plugin is kept.
+/// Returns the name under which a replaced plugin is kept.
 pub(in crate::cli) fn backup_of(name: &str) -> String {
     format!("{name}{BACKUP}")
 }
@@ -94,7 +94,7 @@ impl Folder {
         self.entries.get(name).unwrap_or(&Entry::None)
     }
 
-    /// Gives a name back to the plugin that the node would have without this program.
+    /// Restores the plugin that the node would have under this name without this program.
     fn free(&self, name: &str) -> Vec<Action> {
         let (name, backup) = (name.to_owned(), backup_of(name));
         match self.entry(&backup) {
@@ -106,7 +106,7 @@ impl Folder {
     }
 }
 
-/// The directory that is in the way of a name, or of the plugin that is kept for it.
+/// Returns the directory that blocks a name, or the kept plugin of a name.
 pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     let of_name = |name: &&str| match folder.entry(name) {
         Entry::Directory => Some((*name).to_owned()),
@@ -118,8 +118,9 @@ pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     names.iter().find_map(of_name)
 }
 
-/// The program first, so that every name can be started at any time. The plugin that is kept is the
-/// last one that another installer put there: without this program the node would have it.
+/// Plans an installation. The program comes first, so that every name can be started at any time.
+/// The kept plugin is the last one from another installer, which the node would have without this
+/// program.
 pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
     if !folder.is_current {
@@ -133,7 +134,7 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
         }
         actions.push(Action::Script((*name).to_owned()));
     }
-    // A call by such a name is refused.
+    // This program refuses a call by such a name.
     actions.extend(folder.stale.iter().flat_map(|name| folder.free(name)));
     let mut listed: Vec<String> = folder.listed.iter().flatten().cloned().collect();
     listed.retain(|name| !folder.stale.contains(name));
@@ -146,13 +147,14 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     actions
 }
 
-/// The program goes last, once no name starts it. Plugins of others stay as they are.
+/// Plans a removal. The program is removed last, when no name starts it. Plugins of others stay as
+/// they are.
 pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let is_own = |name: &str| folder.entry(name).is_own();
     let ours = names.iter().copied().filter(|name| is_own(name));
     let all = ours.chain(folder.stale.iter().map(String::as_str));
     let mut actions: Vec<Action> = all.flat_map(|name| folder.free(name)).collect();
-    // Another installer has taken this name since: the plugin that was kept is older.
+    // Another installer has taken this name since, so the kept plugin is older.
     let lost = names
         .iter()
         .filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_that_was_put_there_last_is_the_one_kept() {
+    fn last_plugin_of_another_installer_is_kept() {
         let kept = [
             ("bridge", Entry::Other),
             ("bridge.before-braid", Entry::Other),
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_another_version_had_goes_back_to_the_plugin_that_had_it_before() {
+    fn stale_name_is_restored_to_its_previous_plugin() {
         let mut folder = folder(&[("bridge", Entry::Ours), ("sbr.before-braid", Entry::Other)]);
         folder.stale = ["sbr", "vlan"].map(str::to_owned).to_vec();
         let freed = ["put sbr.before-braid back as sbr", "remove vlan"];
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_goes_with_its_last_name() {
+    fn program_is_removed_with_its_last_name() {
         let two = folder(&[
             ("bridge", Entry::Ours),
             ("bridge.before-braid", Entry::Other),
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_gets_the_distributions_present_program_and_never_a_link_to_nothing() {
+    fn name_gets_the_distributions_current_program_and_never_a_dangling_link() {
         let cni = Entry::Alias("cni".to_owned());
         let k3s = folder(&[
             ("bridge", Entry::Ours),
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_installer_has_taken_stays_and_nothing_is_left_beside_it() {
+    fn name_of_another_installer_stays_and_no_kept_plugin_is_left() {
         let other = Folder {
             has_program: false,
             listed: None,
@@ -342,7 +344,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_directory_in_the_way_is_found_and_a_removal_leaves_it() {
+    fn blocking_directory_is_found_and_kept_by_a_removal() {
         let two = [
             ("bridge", Entry::Directory),
             ("ptp", Entry::Ours),

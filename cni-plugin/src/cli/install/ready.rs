@@ -1,5 +1,4 @@
-//! The answer of STATUS to the list that was installed: conditions that still have to pass before
-//! pods start.
+//! STATUS of the installed list: conditions that must become true before pods start.
 
 use super::PROGRAM;
 use super::folder::Bin;
@@ -8,8 +7,8 @@ use braid_node::attach::chain::BRAID;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// Asks the program in the plugin folder, on the node itself: a container does not see the files
-/// that STATUS reads.
+/// Runs STATUS with the program in the plugin folder, only on the node itself. A container does not
+/// see the files that STATUS reads.
 pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
     let list = Json::parse(list.as_bytes(), "the list")
         .ok()

@@ -6,19 +6,19 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Most links that the kernel follows in one path.
+/// Maximum number of links that the kernel follows in one path.
 const MAX_LINKS: usize = 40;
 
-/// Knowledge of a path of the node.
+/// Presence of a path on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Presence {
     Here,
     Missing,
-    /// Its folder is not mounted here.
+    /// Unknown, because its folder is not mounted here.
     Unseen,
 }
 
-/// The folder in which this process sees the node's `/`.
+/// Folder in which this process sees the node's `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Root(PathBuf);
 
@@ -31,13 +31,13 @@ impl Root {
         self.0 == Path::new("/")
     }
 
-    /// The node's path of a path that this process sees.
+    /// Returns the node's path for a path of this process.
     pub(super) fn of_node(&self, seen: &Path) -> PathBuf {
         seen.strip_prefix(&self.0)
             .map_or_else(|_| seen.to_owned(), |below| Path::new("/").join(below))
     }
 
-    /// The node's path as this process sees it. Links lead where they lead on the node.
+    /// Returns the path of this process for a node's path. Links resolve as on the node.
     pub(in crate::cli) fn seen(&self, path: &Path) -> PathBuf {
         if self.is_node() {
             path.to_owned()
@@ -57,7 +57,7 @@ impl Root {
     }
 }
 
-/// The path below `root` without links.
+/// Returns the path below `root` with all links resolved.
 fn resolved(root: &Path, path: &Path) -> PathBuf {
     let parts = |path: &Path| -> Vec<OsString> {
         let names = path
@@ -94,21 +94,24 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_link_of_the_node_is_followed_within_the_nodes_files() {
+    fn link_of_the_node_is_resolved_within_the_nodes_files() {
         let dir = tempfile::tempdir().expect("a folder");
-        let at = |path: &str| dir.path().join(path);
-        fs::create_dir_all(at("var/opt/bin")).expect("a folder");
-        symlink("/var/opt", at("opt")).expect("a link");
-        symlink("../bin", at("var/opt/bin/same")).expect("a link");
-        symlink("/data/1/cni", at("var/opt/bin/gone")).expect("a link");
-        symlink("loop", at("var/opt/bin/loop")).expect("a link");
-        fs::write(at("var/opt/bin/braid"), "").expect("a file");
+        let path_of = |path: &str| dir.path().join(path);
+        fs::create_dir_all(path_of("var/opt/bin")).expect("a folder");
+        symlink("/var/opt", path_of("opt")).expect("a link");
+        symlink("../bin", path_of("var/opt/bin/same")).expect("a link");
+        symlink("/data/1/cni", path_of("var/opt/bin/gone")).expect("a link");
+        symlink("loop", path_of("var/opt/bin/loop")).expect("a link");
+        fs::write(path_of("var/opt/bin/braid"), "").expect("a file");
         let root = Root::new(dir.path());
         assert_eq!(
             root.seen(Path::new("/opt/bin/same/braid")),
-            at("var/opt/bin/braid")
+            path_of("var/opt/bin/braid")
         );
-        assert_eq!(root.seen(Path::new("/../opt/./bin")), at("var/opt/bin"));
+        assert_eq!(
+            root.seen(Path::new("/../opt/./bin")),
+            path_of("var/opt/bin")
+        );
         let presence = |path: &str| root.presence(Path::new(path));
         assert_eq!(presence("/opt/bin/same/braid"), Presence::Here);
         assert_eq!(presence("/opt/bin/none"), Presence::Missing);
@@ -119,10 +122,10 @@ mod tests {
         );
         assert_eq!(presence("/opt/bin/loop"), Presence::Missing);
         assert_eq!(
-            Root::new(Path::new("/")).presence(&at("data/1/cni")),
+            Root::new(Path::new("/")).presence(&path_of("data/1/cni")),
             Presence::Missing
         );
-        assert_eq!(root.of_node(&at("opt/bin")), Path::new("/opt/bin"));
+        assert_eq!(root.of_node(&path_of("opt/bin")), Path::new("/opt/bin"));
         assert_eq!(root.of_node(Path::new("/plugins")), Path::new("/plugins"));
     }
 }

@@ -1,4 +1,4 @@
-//! A trial before any name changes: this program is started by a script under each name, in a
+//! Trial before any name changes: a script under each name starts this program, in a separate
 //! folder beside the names.
 
 use super::PROGRAM;
@@ -11,25 +11,25 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Name of the folder: always the same, so that a trial removes the folder of one that was killed.
+/// Name of the folder. It is always the same, so that a trial removes the folder of a killed one.
 const FOLDER: &str = ".braid.trial";
 
-/// Removes the folder that a killed trial has left.
+/// Removes the folder of a killed trial.
 pub(super) fn clean(bin: &Bin) {
-    // Only names that braid has made are in it.
+    // It contains only names that braid has created.
     let _ = fs::remove_dir_all(bin.at(FOLDER));
 }
 
-/// The folder, which goes with the value.
+/// The folder, which is removed on drop.
 pub(super) struct Stage {
     folder: PathBuf,
-    /// The copy of this program, which takes its place by a rename.
+    /// Copy of this program, which is renamed to its final path.
     pub(super) copy: Option<PathBuf>,
 }
 
 impl Stage {
-    /// Makes the folder, with a copy of the program unless the one in `bin` `is_current`. Then
-    /// starts it under each name.
+    /// Creates the folder, with a copy of the program unless the one in `bin` `is_current`. Then
+    /// starts the program under each name.
     pub(super) fn try_names(bin: &Bin, is_current: bool, names: &[&str]) -> Result<Self, String> {
         let folder = bin.at(FOLDER);
         let failed = |what: &str, err: io::Error| format!("{what} {}: {err}", folder.display());
@@ -50,8 +50,8 @@ impl Stage {
             folder::copy(&program).map_err(|err| failed("copy this program to", err))?;
             stage.copy = Some(program.clone());
         }
-        // In a container the node's path is another one: the script names the path by which this
-        // process sees the program.
+        // In a container the node's path is different, so the script has the program's path in this
+        // process.
         let script = executable::script(&program)
             .ok_or_else(|| format!("{}: {UNREADABLE}", program.display()))?;
         let mode = Permissions::from_mode(0o755);
@@ -78,7 +78,7 @@ impl Drop for Stage {
 pub(super) const UNREADABLE: &str =
     "a script can only start an absolute path of 253 bytes at most, without blanks";
 
-/// Starts a plugin and has it answer VERSION, and say the name that it was called by.
+/// Starts a plugin and checks that it answers VERSION and prints its name.
 fn answers(path: &Path, name: &str) -> Result<(), String> {
     let start = |command: Option<&str>| {
         let mut process = Command::new(path);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_does_not_answer_as_the_name_is_refused() {
+    fn plugin_that_does_not_answer_by_its_name_is_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let version = "[ $CNI_COMMAND ] && echo '{\"supportedVersions\":[]}' && exit";
         for (text, expected) in [

@@ -1,4 +1,4 @@
-//! One object as a manifest has it: of each kind only what a pod's networks depend on.
+//! One object of a manifest, with the fields that a pod's networks depend on.
 
 use super::Placed;
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
-/// Where an object without a namespace goes.
+/// Namespace of an object without one.
 const DEFAULT: &str = "default";
 
 /// An object, or a list of objects.
@@ -29,19 +29,19 @@ struct Meta {
     annotations: Option<BTreeMap<String, Spanned<String>>>,
 }
 
-/// Keys of all kinds at once.
+/// Keys of all kinds together.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    /// Of a NetworkAttachmentDefinition; of other kinds it may be anything.
+    /// Key of a NetworkAttachmentDefinition. Other kinds may have any value.
     config: Option<Text>,
-    /// Of an IPAMClaim.
+    /// Key of an IPAMClaim.
     network: Option<Text>,
-    /// Of an IPAMClaim.
+    /// Key of an IPAMClaim.
     interface: Option<Text>,
-    /// Of a Deployment and its like.
+    /// Key of a Deployment and similar kinds.
     template: Option<Template>,
-    /// Of a `CronJob`.
+    /// Key of a `CronJob`.
     job_template: Option<Box<Document>>,
 }
 
@@ -60,7 +60,7 @@ struct Status {
 type Text = Spanned<String>;
 
 impl Document {
-    /// All documents of a text; else the line of what is wrong, and what it is.
+    /// Parses all documents of a text. The error has the line and the fault.
     pub(super) fn all(text: &str) -> Result<Vec<Self>, (usize, String)> {
         let documents = serde_saphyr::from_multiple::<Option<Self>>(text).map_err(|err| {
             let line = err
@@ -113,7 +113,7 @@ impl Document {
         }
     }
 
-    /// The pod, or one by the template of what makes pods; `None` where it is neither.
+    /// Returns the pod, or the pod of an object's template; `None` if it has neither.
     pub(super) fn pod(self) -> Option<Placed<Pod>> {
         let (name, mut places) = self.metadata.name();
         let uid = self.metadata.uid.clone().unwrap_or_default();
@@ -145,7 +145,7 @@ impl Spec {
 }
 
 impl Meta {
-    /// The name, and its place.
+    /// Returns the name, and its lines by key.
     fn name(&self) -> (ObjectName, BTreeMap<String, usize>) {
         let namespace = self
             .namespace

@@ -1,5 +1,4 @@
-//! Manifest files: the objects that concern a pod's networks, and the lines on which their texts
-//! stand.
+//! Manifest files: the objects that a pod's networks depend on, and the lines of their texts.
 
 mod document;
 
@@ -11,10 +10,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// A file that was read.
+/// A parsed file.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) path: PathBuf,
@@ -24,14 +23,14 @@ pub(super) struct File {
     claims: Vec<IpamClaim>,
 }
 
-/// An object with the line on which each of its texts begins, by key; `""` is for all else.
+/// An object with the first line of each of its texts, by key. `""` is for all other keys.
 #[derive(Debug)]
 pub(super) struct Placed<T> {
     pub(super) object: T,
     places: BTreeMap<String, usize>,
 }
 
-/// Why a file can't be read.
+/// Error of reading a file.
 #[derive(Debug)]
 pub(super) struct Unreadable {
     pub(super) path: PathBuf,
@@ -46,8 +45,7 @@ impl From<Unreadable> for Error {
 }
 
 impl File {
-    /// Reads all documents of a file; `-` is standard input. Objects of other kinds are passed
-    /// over.
+    /// Reads all documents of a file; `-` is standard input. Skips objects of other kinds.
     pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
         let mut text = String::new();
         let mut read = |from: &mut dyn Read| from.take(MAX_BYTES).read_to_string(&mut text);
@@ -96,8 +94,8 @@ impl File {
         }
     }
 
-    /// The line of the file on which line `inner` of a text stands, from 1. A text in quotes has
-    /// one line for all of its own.
+    /// Returns the file's line for line `inner` of a text, from 1. A text in quotes has a single
+    /// line.
     pub(super) fn line(&self, first: usize, text: &str, inner: usize) -> usize {
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
         let line = (first + inner).saturating_sub(blank + 1);
@@ -112,7 +110,7 @@ impl File {
 }
 
 impl<T> Placed<T> {
-    /// The line on which the text of this key begins.
+    /// Returns the first line of this key's text.
     pub(super) fn place(&self, key: &str) -> usize {
         self.places
             .get(key)
@@ -122,7 +120,7 @@ impl<T> Placed<T> {
     }
 }
 
-/// The cluster of some files.
+/// Returns a cluster with the objects of these files.
 pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
     let mut objects = Objects::default();
     for path in paths {
@@ -202,7 +200,7 @@ items:
     }
 
     #[test]
-    fn a_line_of_a_text_is_one_of_the_file() {
+    fn line_of_a_text_is_a_line_of_the_file() {
         let file = read(TEXT);
         let pod = &file.pods[0];
         let line =
@@ -227,7 +225,7 @@ items:
     }
 
     #[test]
-    fn a_file_that_can_not_be_read_says_on_which_line() {
+    fn error_of_an_unreadable_file_has_the_line() {
         for (text, line) in [
             ("kind: Pod\nmetadata: [", 2),
             ("kind: Pod\nmetadata:\n  annotations: 5\n", 3),

@@ -1,4 +1,4 @@
-//! State of a sandbox and of the host's side of it, as the kernel shows it.
+//! State of a sandbox and of its host side in the kernel.
 
 use crate::cli::status::host_link;
 use braid_core::cni::AddResult;
@@ -12,7 +12,7 @@ use braid_node::kernel::Kernel;
 use braid_node::kernel::link;
 use std::collections::BTreeSet;
 
-/// One link and its addresses.
+/// A link and its addresses.
 #[derive(Debug)]
 pub(super) struct LinkView {
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct Sides {
     pub(super) pod: Vec<LinkView>,
     /// All unicast routes of the sandbox.
     pub(super) routes: Vec<RouteFact>,
-    /// The host's links that the attachment made or uses.
+    /// Host links that the attachment created or uses.
     pub(super) host: Vec<LinkView>,
 }
 
@@ -64,10 +64,10 @@ pub(super) fn look(
 fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<LinkView>, Cause> {
     let links = link::list(kernel.route(ns)?)?;
     let addrs = addr::list(kernel.route(ns)?, 0)?;
-    let of = |index| {
+    let addrs_of = |index| {
         addrs
             .iter()
-            .filter(move |(of, _)| *of == index)
+            .filter(move |(link, _)| *link == index)
             .map(|(_, addr)| addr.clone())
             .collect()
     };
@@ -75,7 +75,7 @@ fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<LinkView>, Cause> {
         .into_iter()
         .map(|(name, link)| LinkView {
             name,
-            addrs: of(link.index),
+            addrs: addrs_of(link.index),
             link,
         })
         .collect())

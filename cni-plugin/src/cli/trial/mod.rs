@@ -1,5 +1,4 @@
-//! `braid try`: attaches a sandbox for real, shows what came of it and how long each step took, and
-//! takes it back.
+//! `braid try`: attaches a sandbox, shows the result and the time of each step, and detaches it.
 
 mod look;
 mod show;
@@ -23,28 +22,28 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Folder in which `ip netns` keeps namespaces.
+/// Folder of the namespaces of `ip netns`.
 const NETNS_DIR: &str = "/run/netns";
 /// Prefix of the container ids of sandboxes.
 const PREFIX: &str = "braid-try-";
 
-/// Attach a sandbox, show its interfaces and timings, and take it back
+/// Attach a sandbox, show its interfaces and timings, and detach it
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     networks: Networks,
-    /// The interface in the sandbox
+    /// Interface in the sandbox
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     ifname: String,
     /// `CNI_ARGS` of the call
     #[arg(long, value_name = "K=V;…", default_value = "")]
     args: String,
-    /// Leave the sandbox attached
+    /// Keep the sandbox attached
     #[arg(long)]
     keep: bool,
 }
 
-/// The namespace of a sandbox; `None` for a container that is none.
+/// Returns the namespace of a sandbox; `None` if the container is not a sandbox.
 pub(super) fn sandbox_of(container_id: &str) -> Option<PathBuf> {
     container_id
         .starts_with(PREFIX)
@@ -83,11 +82,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     };
     removed?;
     attached?;
-    // As a shell shows a program that a signal ended.
+    // Shells use the same status for a program that a signal ended.
     Ok(signal::noted().map_or(SUCCESS, |signal| 128 + signal))
 }
 
-/// ADD, and everything that there is to say about it.
+/// Runs ADD, and describes its result.
 fn attach(
     call: &Invocation,
     mut cluster: Option<&mut InCluster>,
@@ -116,8 +115,7 @@ fn attach(
     Ok(show::attached(path, &seen, &timings, took) + &told)
 }
 
-/// Removes a sandbox that nothing is attached to any more, and the bridge of its own, if it had
-/// one.
+/// Removes a sandbox without attachments, and its separate bridge, if it has one.
 pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("remove the sandbox: {err}"));
     NetNs::remove_at(path).map_err(|err| fail(&err))?;
@@ -130,13 +128,13 @@ pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     Error::joined(&errors.into_iter().map(Error::from).collect::<Vec<_>>())
 }
 
-/// DEL, also after an ADD that failed, as a runtime does it.
+/// Runs DEL, also after a failed ADD, like a runtime.
 fn detach(call: &Invocation) -> Result<Duration, Error> {
     let start = Instant::now();
     del::detach(&call.leaving(), &This::new(output::log())).map(|()| start.elapsed())
 }
 
-/// Eight hexadecimal digits.
+/// Returns eight hexadecimal digits.
 fn random_word() -> std::io::Result<String> {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(uuid.chars().take_while(char::is_ascii_hexdigit).collect())
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_have_names_of_their_own() {
+    fn sandboxes_have_unique_names() {
         let (one, other) = (
             random_word().expect("a word"),
             random_word().expect("a word"),

@@ -1,4 +1,4 @@
-//! A sandbox, the host's side of it and the time it took, as tables.
+//! Tables of a sandbox, its host side, and the duration of the steps.
 
 use super::look::{LinkView, Sides};
 use crate::cli::output::table;
@@ -8,7 +8,7 @@ use braid_node::apply::executor::Timing;
 use std::path::Path;
 use std::time::Duration;
 
-/// Local and broadcast addresses, which nobody configured.
+/// Table of local and broadcast routes, which the kernel adds by itself.
 const TABLE_LOCAL: u32 = 255;
 const TABLE_MAIN: u32 = 254;
 
@@ -78,7 +78,7 @@ fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
     ]
 }
 
-/// The steps that went to the kernel in one send stand under its time.
+/// Formats the durations. Steps that were sent to the kernel together have one duration.
 fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (steps, timing) in timings {
@@ -101,7 +101,7 @@ fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>
     rows
 }
 
-/// With microseconds behind the point.
+/// Formats milliseconds with three decimals.
 pub(super) fn milliseconds(time: Duration) -> String {
     let micros = time.as_micros();
     format!("{}.{:03} ms", micros / 1000, micros % 1000)
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_route_is_called_so() {
+    fn default_route_is_named_default() {
         let route = RouteFact {
             dst: "0.0.0.0/0".parse().expect("a net"),
             gw: "10.1.0.1".parse().ok(),

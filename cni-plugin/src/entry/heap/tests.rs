@@ -10,7 +10,7 @@ fn layout(size: usize, align: usize) -> Layout {
 }
 
 #[test]
-fn pieces_lie_one_behind_the_other_and_large_ones_elsewhere() {
+fn small_pieces_are_consecutive_and_large_ones_separate() {
     static HEAP: Heap = Heap::new();
     // SAFETY: no piece is used.
     let pieces = [(3, 1), (LARGE, 8), (17, 1), (8, 16), (LARGE, 1)]
@@ -22,7 +22,7 @@ fn pieces_lie_one_behind_the_other_and_large_ones_elsewhere() {
 }
 
 #[test]
-fn the_last_piece_grows_where_it_is_and_another_takes_its_content_along() {
+fn last_piece_grows_in_place_and_others_are_copied() {
     static HEAP: Heap = Heap::new();
     // SAFETY: each piece is used with the layout it has, and within its length.
     unsafe {
@@ -44,7 +44,7 @@ fn the_last_piece_grows_where_it_is_and_another_takes_its_content_along() {
 }
 
 #[test]
-fn a_piece_is_zero_whatever_was_given_back() {
+fn piece_is_zero_after_others_were_freed() {
     static HEAP: Heap = Heap::new();
     // SAFETY: as above.
     unsafe {
@@ -57,7 +57,7 @@ fn a_piece_is_zero_whatever_was_given_back() {
 }
 
 #[test]
-fn beyond_the_block_the_c_library_answers() {
+fn pieces_beyond_the_block_come_from_the_c_library() {
     static HEAP: Heap = Heap::new();
     // SAFETY: as above.
     unsafe {
@@ -84,7 +84,7 @@ fn beyond_the_block_the_c_library_answers() {
 }
 
 #[test]
-fn no_piece_is_two_threads() {
+fn no_piece_is_shared_by_two_threads() {
     static HEAP: Heap = Heap::new();
     HEAP.populate();
     let take = |mark: u8| {

@@ -1,97 +1,97 @@
-//! The states of a client, which both protocols have (RFC 2131 §4.4, RFC 8415 §18.2): time, random
-//! numbers and messages in, packets and events out. Each protocol says its packets and reads its
+//! Client state machine of both protocols (RFC 2131 §4.4, RFC 8415 §18.2). Time, random numbers and
+//! messages go in, packets and events come out. Each protocol builds its packets and parses its
 //! answers.
 
 use super::timing::{Dice, Limits, Terms, backoff, number};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A protocol, with the client's identity in it.
+/// A protocol, with the client's identity.
 pub trait Protocol: Debug + Clone {
-    /// A lease.
+    /// Lease of the protocol.
     type Lease: Leased;
-    /// A packet or a message to be sent.
+    /// Packet or message to send.
     type Packet: Debug + Clone + PartialEq;
 
-    /// What the client sends in its phase; `None` where that is nothing.
+    /// Returns the packet for the client's phase; `None` if the phase has none.
     fn packet(&self, state: &State<Self::Lease>, now: Duration) -> Option<Self::Packet>;
 }
 
 /// A lease of either protocol.
 pub trait Leased: Debug + Clone + PartialEq {
-    /// An address.
+    /// Address of a lease.
     type Address: Debug + Copy + PartialEq;
 
-    /// The address.
+    /// Returns the address.
     fn address(&self) -> Self::Address;
 
-    /// Its times.
+    /// Returns the times of the lease.
     fn terms(&self) -> Terms;
 }
 
-/// News of a client.
+/// Event of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<P, L> {
-    /// Something to be sent.
+    /// A packet to send.
     Send(P),
-    /// There is a lease: a new one, or the old one for longer.
+    /// A lease was acquired or renewed.
     Bound,
-    /// The lease is void, and why; the client looks for another one.
+    /// The lease is void, with the reason. The client requests another one.
     Lost(L, &'static str),
-    /// There was no lease in time.
+    /// No lease until the timeout.
     GaveUp,
 }
 
-/// A phase.
+/// Phase of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase<L> {
-    /// Servers are asked for an offer.
+    /// Discovering servers.
     Selecting,
-    /// An offer is to be confirmed, until then.
+    /// Requesting an offered lease.
     Requesting {
         /// The offer.
         offer: L,
-        /// The time at which another one is looked for.
+        /// Time at which the client drops the offer.
         until: Duration,
     },
-    /// There is a lease.
+    /// Holding a lease.
     Bound,
-    /// Its server is asked to prolong it.
+    /// Asking the server of the lease to renew it.
     Renewing,
-    /// Any server is.
+    /// Asking any server to renew the lease.
     Rebinding,
-    /// The client has ended.
+    /// Ended.
     Over,
 }
 
-/// State that a packet depends on.
+/// State that packets depend on.
 #[derive(Debug, Clone)]
 pub struct State<L: Leased> {
-    /// The phase.
+    /// Phase of the client.
     pub phase: Phase<L>,
-    /// The lease that is held.
+    /// The current lease.
     pub lease: Option<L>,
-    /// An address to ask for.
+    /// Address to request.
     pub wish: Option<L::Address>,
-    /// The number of the exchange.
+    /// Transaction id of the exchange.
     pub xid: u32,
-    /// The begin of the exchange.
+    /// Start of the exchange.
     pub since: Duration,
 }
 
 /// A client.
 #[derive(Debug, Clone)]
 pub struct Client<P: Protocol> {
-    /// The protocol, with the client's identity in it.
+    /// The protocol, with the client's identity.
     pub protocol: P,
-    /// State that its packets depend on.
+    /// State that packets depend on.
     pub state: State<P::Lease>,
     limits: Limits,
-    /// When it stops to look for a lease; `None` once it had one.
+    /// Timeout for acquiring a lease; `None` once the client has had one.
     until: Option<Duration>,
-    /// Number of packets in a row without success.
+    /// Number of packets in a row without an answer.
     sent: u32,
-    /// When it has something to do.
+    /// Time of the next action.
     next: Duration,
 }
 
@@ -100,7 +100,7 @@ pub type Events<P> = Vec<Event<<P as Protocol>::Packet, <P as Protocol>::Lease>>
 type Address<P> = <<P as Protocol>::Lease as Leased>::Address;
 
 impl<P: Protocol> Client<P> {
-    /// A client that looks for a lease from now on, if it can with this address.
+    /// Returns a client that acquires a lease from now on, with the address `wish` if possible.
     pub fn new(
         protocol: P,
         limits: Limits,
@@ -126,7 +126,7 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// A client that holds a lease already.
+    /// Returns a client that holds a lease already.
     pub fn resume(protocol: P, limits: Limits, lease: P::Lease) -> Self {
         let Terms { got, renew, .. } = lease.terms();
         let wish = Some(lease.address());
@@ -147,28 +147,28 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// The lease that is held.
+    /// Returns the current lease.
     pub fn lease(&self) -> Option<&P::Lease> {
         self.state.lease.as_ref()
     }
 
-    /// When it has something to do; `None` where it has ended.
+    /// Returns the time of the next action; `None` if the client has ended.
     pub fn next(&self) -> Option<Duration> {
         Some(self.next).filter(|_| self.state.phase != Phase::Over)
     }
 
-    /// True if an answer may come.
+    /// True if an answer may arrive.
     pub fn listens(&self) -> bool {
         !matches!(self.state.phase, Phase::Bound | Phase::Over)
     }
 
-    /// Tries again in a moment: the last packet could not be sent, as before the link's own address
-    /// is usable.
+    /// Schedules the last packet again in 100 ms. It could not be sent, for example because the
+    /// link's own address is not usable yet.
     pub fn hold(&mut self, now: Duration) {
         (self.next, self.sent) = (self.next.min(now + Duration::from_millis(100)), 0);
     }
 
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         let mut events = Vec::new();
         if now < self.next || self.state.phase == Phase::Over {
@@ -187,7 +187,7 @@ impl<P: Protocol> Client<P> {
         events
     }
 
-    /// Goes on to the phase that the time is for.
+    /// Changes to the phase that is due.
     fn pass(&mut self, now: Duration, rng: Dice<'_>, events: &mut Events<P>) {
         if let Phase::Requesting { until, .. } = self.state.phase
             && until <= now
@@ -231,7 +231,7 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// Gives a lease up and begins anew.
+    /// Drops the lease and starts over.
     fn lose(
         &mut self,
         why: &'static str,
@@ -244,8 +244,8 @@ impl<P: Protocol> Client<P> {
         lost.map(|lease| Event::Lost(lease, why))
     }
 
-    /// Asks for an offer, at once. The exchange goes on where the protocol has one number for all
-    /// of it.
+    /// Requests an offered lease immediately. Keeps the transaction id, which DHCPv4 uses for
+    /// discovery and request.
     pub fn accept(&mut self, offer: P::Lease, now: Duration, rng: Dice<'_>) -> Events<P> {
         self.state.phase = Phase::Requesting {
             offer,
@@ -255,8 +255,8 @@ impl<P: Protocol> Client<P> {
         self.tick(now, rng)
     }
 
-    /// Has what was asked for refused: another offer is looked for, but not in a loop without a
-    /// pause, since the server may refuse whatever it offers.
+    /// Handles a refused request: waits for another offer. There is a pause, because the server may
+    /// refuse everything it offers.
     pub fn refuse_offer(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         (self.state.phase, self.state.wish) = (Phase::Selecting, None);
         self.sent += 1;
@@ -264,14 +264,14 @@ impl<P: Protocol> Client<P> {
         Vec::new()
     }
 
-    /// Has the lease refused: it is void, and another one is looked for at once.
+    /// Handles a refused lease: it is void, and the client starts over immediately.
     pub fn refuse_lease(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         let lost = self.lose("the server refused it", now, rng);
         self.state.wish = None;
         lost.into_iter().chain(self.tick(now, rng)).collect()
     }
 
-    /// Takes a lease in the place of one that may be held.
+    /// Stores a lease, which may replace the current one.
     pub fn bind(&mut self, lease: P::Lease) -> Events<P> {
         let other = self
             .state
@@ -285,8 +285,8 @@ impl<P: Protocol> Client<P> {
         lost.into_iter().chain([Event::Bound]).collect()
     }
 
-    /// Ends. Returns what is to be given back: the lease, or what was asked for, which the server
-    /// may have given meanwhile.
+    /// Ends the client. Returns the lease to release: the current one, or the requested one, which
+    /// the server may have assigned meanwhile.
     pub fn end(&mut self) -> Option<P::Lease> {
         let asked = match std::mem::replace(&mut self.state.phase, Phase::Over) {
             Phase::Requesting { offer, .. } => Some(offer),

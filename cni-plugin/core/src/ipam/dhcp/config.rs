@@ -6,39 +6,39 @@ use crate::name::Mac;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The daemon's socket where the configuration names none.
+/// Default of `daemonSocketPath`.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// A checked configuration.
+/// A validated configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `daemonSocketPath`.
     pub socket: PathBuf,
-    /// `ipFamilies`: `IPv4`, where the key is absent, `IPv6`, or both.
+    /// `ipFamilies`: `IPv4` (default), `IPv6`, or both.
     pub families: Families,
-    /// `priority`: the metric of all routes; 0 means unset.
+    /// `priority`: metric of all routes; 0 means unset.
     pub priority: u32,
-    /// `provide`: options of DHCPv4 that are sent, in order; a later one replaces an earlier one
-    /// of its code.
+    /// `provide`: DHCPv4 options to send, in order. A later option replaces an earlier one with the
+    /// same code.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// The options of DHCPv4 that are asked for: of `request`, and the usual ones unless an item
-    /// has `skipDefault`.
+    /// Codes of the requested DHCPv4 options: `request`, and the default ones unless an item has
+    /// `skipDefault`.
     pub request: Vec<u8>,
-    /// The configuration as it came, for the daemon.
+    /// The configuration as received, for the daemon.
     pub json: Rc<Json>,
 }
 
-/// Families of addresses.
+/// Address families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Families {
-    /// By DHCPv4.
+    /// IPv4, through DHCPv4.
     pub v4: bool,
-    /// By DHCPv6.
+    /// IPv6, through DHCPv6.
     pub v6: bool,
 }
 
 impl Families {
-    /// IPv4 alone, as the reference has it.
+    /// IPv4 only, the default in the reference.
     pub const V4: Self = Self {
         v4: true,
         v6: false,
@@ -69,7 +69,7 @@ impl Families {
 }
 
 impl Config {
-    /// Reads `ipam`; `fromArg` takes values of `CNI_ARGS`.
+    /// Parses `ipam`; `fromArg` takes values from `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let ipam = conf
             .json
@@ -93,7 +93,7 @@ impl Config {
         })
     }
 
-    /// For DEL: only the daemon matters.
+    /// Parses the configuration for DEL, which only needs the daemon's socket.
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         let socket = conf
             .json
@@ -112,7 +112,7 @@ impl Config {
         })
     }
 
-    /// The same for IPv4 alone; `None` where nothing is left.
+    /// Returns the configuration for IPv4 only; `None` if it has no IPv4.
     pub fn without_ipv6(&self) -> Option<Self> {
         let mut json = Json::clone(&self.json);
         let mut ipam = json.get("ipam").cloned().unwrap_or(Json::Null);
@@ -125,7 +125,7 @@ impl Config {
         })
     }
 
-    /// The client that an owner's link is for a server of DHCPv4.
+    /// Returns the DHCPv4 client identity of an owner's link.
     pub fn v4(&self, owner: &Owner, mac: Mac, broadcast: bool) -> v4::Identity {
         let id = client_id(owner).into_bytes();
         let mut options = vec![(v4::CLIENT_ID, [vec![0], id].concat())];
@@ -141,13 +141,14 @@ impl Config {
         }
     }
 
-    /// The client that an owner's link is for a server of DHCPv6.
+    /// Returns the DHCPv6 client identity of an owner's link.
     pub fn v6(owner: &Owner) -> v6::Identity {
         v6::Identity::of(&client_id(owner))
     }
 }
 
-/// The text by which a server knows an owner, as the reference makes it: at most 254 bytes.
+/// Returns the client id that identifies an owner to a server, as in the reference: at most 254
+/// bytes.
 pub fn client_id(owner: &Owner) -> String {
     let mut id = format!("{}/{}/{}", owner.container_id, owner.network, owner.ifname);
     while id.len() > 254 {
@@ -156,7 +157,7 @@ pub fn client_id(owner: &Owner) -> String {
     id
 }
 
-/// An option by its name in `dhcp-options(5)`, or by its number.
+/// Parses an option: its name in `dhcp-options(5)`, or its number.
 fn code(option: &str) -> Result<u8, Error> {
     Ok(match option {
         "dhcp-client-identifier" => v4::CLIENT_ID,
@@ -180,8 +181,8 @@ fn provided(ipam: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error> {
             item.str_or("fromArg", "")?,
         );
         let code = code(option)?;
-        // As lenient as the reference: an item without `=` is passed over, and the last of a name
-        // wins.
+        // As lenient as the reference: an item without `=` is skipped, and the last of several
+        // equal names is used.
         let pairs = cni_args.split(';').filter_map(|pair| pair.split_once('='));
         let from_arg = pairs
             .filter(|(name, _)| *name == arg)
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_add_to_the_usual_ones_unless_these_are_skipped() {
+    fn requests_are_added_to_the_defaults_unless_skipped() {
         let request = |items: &str| {
             parse(&format!(r#""request":[{items}]"#), "").map(|config| config.request)
         };

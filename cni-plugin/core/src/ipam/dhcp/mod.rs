@@ -1,13 +1,13 @@
-//! `dhcp`: addresses from a DHCP server, asked for through the container's own link.
+//! `dhcp`: addresses from a DHCP server, requested through the container's own link.
 //!
 //! ```text
-//!  config ─► session ─┬─ v4: machine, message, frame ─┬─► packets, and what became of the lease
-//!                     └─ v6: machine, message ────────┴─ client: the states of both
+//!  config ─► session ─┬─ v4: machine, message, frame ─┬─► packets, events of the lease
+//!                     └─ v6: machine, message ────────┴─ client: the state machine of both
 //!  rpc ─► the reference daemon's protocol
 //! ```
 //!
-//! The machines are values: time since boot, random numbers and messages in, packets and events
-//! out.
+//! The machines are values. Time since boot, random numbers and messages go in, packets and events
+//! come out.
 
 pub mod client;
 pub mod config;

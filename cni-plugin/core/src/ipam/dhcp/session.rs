@@ -1,4 +1,4 @@
-//! All leases of one link: a client of each family that its configuration asks for.
+//! All leases of one link, with a client for each configured family.
 
 use super::timing::{Dice, Limits};
 use super::{Config, v4, v6};
@@ -9,49 +9,49 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Something for the daemon to do.
+/// Action for the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Send a packet of IPv4.
+    /// Send an IPv4 packet.
     Send4(v4::Packet),
-    /// Send a message to all servers of DHCPv6 on the link.
+    /// Send a message to all DHCPv6 servers on the link.
     Send6(Vec<u8>),
-    /// A lease was got or prolonged.
+    /// A lease was acquired or renewed.
     Bound,
-    /// A lease is void: its address must go from the link.
+    /// A lease is void. Its address must be deleted from the link.
     Lost {
-        /// The address; `None` where its server gave no mask, so that it never was on the link.
+        /// Address; `None` if the server sent no mask, so the address never was on the link.
         ip: Option<IpConfig>,
-        /// Its routes.
+        /// Routes of the lease.
         routes: Vec<Route>,
-        /// The reason.
+        /// Reason.
         why: &'static str,
     },
-    /// There was no lease in time.
+    /// No lease until the timeout.
     GaveUp,
 }
 
-/// The leases of a session, to be kept.
+/// Leases of a session, to be stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// By DHCPv4.
+    /// From DHCPv4.
     pub v4: Option<v4::LeaseV4>,
-    /// By DHCPv6.
+    /// From DHCPv6.
     pub v6: Option<v6::LeaseV6>,
 }
 
-/// The link and its owner, as servers get to know them.
+/// The link and its owner, as presented to servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// The owner.
+    /// Owner.
     pub owner: &'a Owner,
-    /// The link's hardware address.
+    /// Hardware address of the link.
     pub mac: Mac,
-    /// Answers are to be broadcast.
+    /// True if servers must broadcast their answers.
     pub broadcast: bool,
 }
 
-/// The clients of one link.
+/// Clients of one link.
 #[derive(Debug, Clone)]
 pub struct Session {
     v4: Option<v4::Client>,
@@ -60,7 +60,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Goes on with the leases that are held, and looks for those that are not.
+    /// Continues with the leases in `held`, and acquires the missing ones.
     pub fn new(
         config: &Config,
         link: Link<'_>,
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// The leases that are held.
+    /// Returns the current leases.
     pub fn held(&self) -> Held {
         let v4 = self.v4.as_ref().and_then(v4::Client::lease).cloned();
         Held {
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// True if there is a lease of each family.
+    /// True if each family has a lease.
     pub fn is_bound(&self) -> bool {
         self.v4
             .as_ref()
@@ -109,7 +109,7 @@ impl Session {
                 .is_none_or(|client| client.lease().is_some())
     }
 
-    /// When there is something to do.
+    /// Returns the time of the next action.
     pub fn next(&self) -> Option<Duration> {
         let v4 = self.v4.as_ref().and_then(v4::Client::next);
         v4.into_iter()
@@ -117,35 +117,35 @@ impl Session {
             .min()
     }
 
-    /// True if answers of DHCPv4 may come.
+    /// True if DHCPv4 answers may arrive.
     pub fn listens4(&self) -> bool {
         self.v4.as_ref().is_some_and(v4::Client::listens)
     }
 
-    /// True if answers of DHCPv6 may come.
+    /// True if DHCPv6 answers may arrive.
     pub fn listens6(&self) -> bool {
         self.v6.as_ref().is_some_and(v6::Client::listens)
     }
 
-    /// Tries a packet of IPv4 again in a moment.
+    /// Schedules an IPv4 packet again shortly.
     pub fn hold4(&mut self, now: Duration) {
         self.v4.iter_mut().for_each(|client| client.hold(now));
     }
 
-    /// Tries a message of DHCPv6 again in a moment.
+    /// Schedules a DHCPv6 message again shortly.
     pub fn hold6(&mut self, now: Duration) {
         self.v6.iter_mut().for_each(|client| client.hold(now));
     }
 
-    /// Has servers broadcast their answers to a client without an address, or send them to its
-    /// hardware address.
+    /// Sets whether servers broadcast their answers to a client without an address, or send them to
+    /// its hardware address.
     pub fn set_broadcast(&mut self, on: bool) {
         self.v4
             .iter_mut()
             .for_each(|client| client.protocol.broadcast = on);
     }
 
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let v4 = self
             .v4
@@ -163,7 +163,7 @@ impl Session {
             .collect()
     }
 
-    /// Takes a packet of IPv4 that came from a hardware address.
+    /// Processes an IPv4 packet from a hardware address.
     pub fn take4(&mut self, packet: &[u8], from: Mac, now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let message = v4::frame::decode(packet).and_then(v4::Message::decode);
         let (Some(message), Some(client)) = (message, &mut self.v4) else {
@@ -176,7 +176,7 @@ impl Session {
             .collect()
     }
 
-    /// Takes a message of DHCPv6.
+    /// Processes a DHCPv6 message.
     pub fn take6(&mut self, message: &[u8], now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let (Some(message), Some(client)) = (v6::Message::decode(message), &mut self.v6) else {
             return Vec::new();
@@ -188,7 +188,7 @@ impl Session {
             .collect()
     }
 
-    /// The packets that give all leases back.
+    /// Returns the packets that release all leases.
     pub fn release(&mut self, rng: Dice<'_>) -> Vec<Output> {
         let v4 = self
             .v4
@@ -205,7 +205,7 @@ impl Session {
             .collect()
     }
 
-    /// The addresses and routes of the leases; an error where a server left out what it takes.
+    /// Returns addresses and routes of the leases. Fails if a server omitted a required option.
     pub fn lease(&self) -> Result<Lease, &'static str> {
         let Held { v4, v6 } = self.held();
         let mut lease = Lease {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_has_a_client_of_its_own() {
+    fn each_family_has_its_client() {
         for (families, expected) in [
             (r#"["IPv4"]"#, "4"),
             (r#"["IPv6"]"#, "6"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lease_is_kept_while_the_other_family_is_looked_for() {
+    fn held_lease_is_kept_while_the_other_family_is_acquired() {
         let terms = super::super::timing::Terms::new(Duration::ZERO, 100, None, None);
         let lease = v6::LeaseV6 {
             address: "fd00::7".parse().unwrap(),

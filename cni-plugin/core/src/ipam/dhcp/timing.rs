@@ -1,30 +1,30 @@
-//! Waits before a packet is sent once more, and the times of a lease.
+//! Retransmission delays, and the times of a lease.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Random numbers, one at each call.
+/// Source of random numbers, one for each call.
 pub type Dice<'d> = &'d mut dyn FnMut() -> u64;
 
-/// A number of 32 bits.
+/// Returns a random number of 32 bits.
 pub fn number(rng: Dice<'_>) -> u32 {
     let [a, b, c, d, ..] = rng().to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// Limits of a daemon.
+/// Timeouts of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time in which an offer must be confirmed; then another one is looked for.
+    /// Time in which an offer must be confirmed before the client drops it.
     pub request: Duration,
-    /// Longest wait before a packet is sent once more.
+    /// Maximum delay between retransmissions.
     pub resend_most: Duration,
-    /// Time in which there must be a lease.
+    /// Time in which a lease must be acquired.
     pub give_up: Duration,
 }
 
 impl Default for Limits {
-    /// Those of the reference.
+    /// Returns the reference's timeouts.
     fn default() -> Self {
         let [request, resend_most, give_up] = [10, 62, 208].map(Duration::from_secs);
         Self {
@@ -35,27 +35,27 @@ impl Default for Limits {
     }
 }
 
-/// Times of a lease, counted from when it was got.
+/// Times of a lease since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// When it was got, since boot.
+    /// Start of the lease.
     pub got: Duration,
-    /// From then on its server is asked to prolong it: T1.
+    /// T1: from then on the client asks its server to renew.
     pub renew: Duration,
-    /// From then on any server is: T2.
+    /// T2: from then on the client asks any server.
     pub rebind: Duration,
-    /// It is void from then on.
+    /// End of the lease.
     pub expire: Duration,
 }
 
 impl Terms {
-    /// Number of seconds that stands for no end.
+    /// Lease time in seconds that means no end.
     const FOR_EVER: u32 = u32::MAX;
 
-    /// Terms as servers say them, in seconds; those that are not said, or make no sense, follow
-    /// from the length.
+    /// Returns the times for a server's values in seconds. Missing or invalid values are derived
+    /// from the length: T1 at 50 %, T2 at 85 %.
     pub fn new(got: Duration, length: u32, renew: Option<u32>, rebind: Option<u32>) -> Self {
-        let at = |seconds: u32| got + Duration::from_secs(seconds.into());
+        let after = |seconds: u32| got + Duration::from_secs(seconds.into());
         if length == Self::FOR_EVER {
             return Self {
                 got,
@@ -64,8 +64,9 @@ impl Terms {
                 expire: Duration::MAX,
             };
         }
-        let part =
-            |of: u32, hundred: u64| u32::try_from(u64::from(of) * hundred / 100).unwrap_or(of);
+        let part = |whole: u32, hundred: u64| {
+            u32::try_from(u64::from(whole) * hundred / 100).unwrap_or(whole)
+        };
         let rebind = rebind
             .filter(|rebind| (1..=length).contains(rebind))
             .unwrap_or(part(length, 85));
@@ -74,14 +75,14 @@ impl Terms {
             .unwrap_or(part(length, 50).min(rebind));
         Self {
             got,
-            renew: at(renew),
-            rebind: at(rebind),
-            expire: at(length),
+            renew: after(renew),
+            rebind: after(rebind),
+            expire: after(length),
         }
     }
 
-    /// When to ask again while the answer is out: at half of what is left until `end`, as RFC 2131
-    /// has it, but not for each of the last moments.
+    /// Returns the time to repeat an unanswered renewal: after half of the time until `end`, as in
+    /// RFC 2131. The wait is at least 1/60 of the lease time, which is clamped to 1-60 s.
     pub fn ask_again(&self, now: Duration, end: Duration) -> Duration {
         let least = (self.expire.saturating_sub(self.got) / 60)
             .clamp(Duration::from_secs(1), Duration::from_mins(1));
@@ -90,15 +91,15 @@ impl Terms {
     }
 }
 
-/// Wait behind the packet number `sent`, from 1 on, until there is an answer: four short ones, as
-/// the reference waits, then each twice as long as the one before.
+/// Returns the delay after packet number `sent`, from 1, without an answer: 2 s four times, as in
+/// the reference, then doubling from 4 s up to `most`.
 pub fn backoff(sent: u32, most: Duration, rng: Dice<'_>) -> Duration {
     const SHORT: u32 = 4;
     let wait = match sent.saturating_sub(SHORT) {
         0 => Duration::from_secs(2),
         more => Duration::from_secs(4 << (more - 1).min(8)).min(most),
     };
-    // One second more or less.
+    // Random jitter of one second in both directions.
     (wait + Duration::from_millis(rng() % 2000)).saturating_sub(Duration::from_secs(1))
 }
 
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_short_four_times_and_double_up_to_the_most() {
+    fn delays_are_short_four_times_and_then_double_up_to_the_maximum() {
         let wait = |sent| backoff(sent, seconds(62), &mut || 1000).as_secs();
         let waits: Vec<u64> = (1..=11).map(wait).collect();
         assert_eq!(waits, [2, 2, 2, 2, 4, 8, 16, 32, 62, 62, 62]);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_a_server_leaves_out_or_garbles_follow_from_the_length() {
+    fn missing_or_invalid_times_are_derived_from_the_length() {
         let terms = |renew, rebind| {
             let terms = Terms::new(seconds(100), 1000, renew, rebind);
             [terms.renew, terms.rebind, terms.expire].map(|at| at.as_secs() - 100)
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_asked_for_again_ever_sooner_and_never_past_the_end() {
+    fn renewal_is_retried_ever_sooner_and_never_after_the_end() {
         let terms = Terms::new(Duration::ZERO, 3600, None, None);
         let (mut now, mut asked) = (terms.renew, Vec::new());
         while now < terms.rebind {

@@ -1,10 +1,10 @@
-//! Round-robin order of a range set's addresses: after the last one given out, once around,
-//! gateways left out.
+//! Round-robin order of a range set's addresses: from the last reserved one, once around, without
+//! gateways.
 
 use crate::ipam::range::{Range, RangeSet, to_bits};
 use std::net::IpAddr;
 
-/// Addresses from `first` to `last`, inclusive, as numbers of the range set's family.
+/// Addresses from `first` to `last`, inclusive, as numbers in the range set's family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// First address.
@@ -13,12 +13,12 @@ pub struct Span {
     pub last: u128,
 }
 
-/// The spans to look for a free address in, in order; together they are every address but the
-/// gateways, once.
+/// Returns the spans to search for a free address, in order. Together they contain every address
+/// except the gateways, once.
 ///
-/// The search goes on after `last_reserved`, so that an address just freed is used again as late as
-/// possible. One that is no longer in the set (the configuration was changed) is as good as none:
-/// the search begins at the first range.
+/// The search starts after `last_reserved`, so that a released address is reused as late as
+/// possible. If the address is not in the set any more, because the configuration changed, the
+/// search starts at the first range.
 pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
     let ranges = set.ranges();
     let start = last_reserved.and_then(|ip| {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::ipam::range::{RangeSpec, from_bits};
 
-    /// Each range as subnet, start, end, gateway; an empty text is none.
+    /// Returns a set of ranges, each with subnet, start, end, gateway. An empty text means absent.
     fn set(specs: &[[&str; 4]]) -> RangeSet {
         let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let spec = |&[subnet, start, end, gateway]: &[&str; 4]| RangeSpec {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_29_gives_2_to_6_and_then_wraps() {
+    fn slash_29_gives_addresses_2_to_6_and_then_wraps() {
         let set = set(&[["10.0.0.0/29", "", "", ""]]);
         assert_eq!(
             order(&set, None),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_31_gives_both_addresses_or_the_one_that_is_not_the_gateway() {
+    fn slash_31_gives_both_addresses_or_the_one_beside_the_gateway() {
         assert_eq!(
             order(&set(&[["10.0.0.0/31", "", "", ""]]), Some("10.0.0.0")),
             ["10.0.0.1", "10.0.0.0"]
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_goes_through_all_ranges_and_ends_with_the_last_reserved_address() {
+    fn search_covers_all_ranges_and_ends_with_the_last_reserved_address() {
         let set = set(&[
             ["10.0.0.0/30", "", "", ""],
             ["10.0.1.0/29", "10.0.1.3", "10.0.1.5", "10.0.1.4"],
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reserved_address_may_be_a_gateway_of_today() {
+    fn last_reserved_address_may_have_become_the_gateway() {
         let set = set(&[["10.0.0.0/29", "", "", "10.0.0.4"]]);
         assert_eq!(
             order(&set, Some("10.0.0.4")),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_outside_the_range_or_of_the_other_family_takes_nothing_away() {
+    fn gateway_outside_the_range_or_of_the_other_family_excludes_nothing() {
         let outside = set(&[["10.0.0.0/30", "", "", "10.9.9.9"]]);
         assert_eq!(order(&outside, None), ["10.0.0.1", "10.0.0.2"]);
         let other_family = set(&[["10.0.0.0/30", "", "", "::a00:1"]]);

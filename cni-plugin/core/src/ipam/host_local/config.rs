@@ -1,4 +1,4 @@
-//! The configuration of `host-local`: which ranges, and what was asked for.
+//! Configuration of `host-local`: the ranges and the requested addresses.
 
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::{CniArgs, Error, Json, NetConf, Route, Version};
@@ -6,32 +6,33 @@ use crate::ipam::range::{RangeSet, RangeSpec};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// The directory of the leases unless `dataDir` says otherwise.
+/// Default of `dataDir`, the directory of the leases.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// Longest name of a file (`NAME_MAX`).
+/// Maximum length of a file name in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
-/// A checked configuration.
+/// A validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The network's name, which is a directory in `data_dir`.
+    /// Network name, which is a directory in `data_dir`.
     pub network: String,
     /// `dataDir`; default [`DEFAULT_DATA_DIR`].
     pub data_dir: PathBuf,
-    /// One address is given out of each: those of `runtimeConfig.ipRanges`, the single range,
-    /// those of `ranges`. A set's place in this list is also its number on disk.
+    /// Range sets, each of which gives one address: `runtimeConfig.ipRanges`, the single range,
+    /// then `ranges`. The index of a set is also its number on disk.
     pub ranges: Vec<RangeSet>,
-    /// `routes`, as they go into the result.
+    /// `routes`, copied into the result.
     pub routes: Vec<Route>,
-    /// `resolvConf`: the file to take name resolution from.
+    /// `resolvConf`: file with the name resolution.
     pub resolv_conf: Option<PathBuf>,
-    /// Addresses asked for by `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips`, each once.
+    /// Addresses requested by `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips`, without
+    /// duplicates.
     pub requested: Vec<IpAddr>,
 }
 
 impl Config {
-    /// Reads `ipam` and what the runtime asked for, here and in `CNI_ARGS`.
+    /// Parses `ipam` and the runtime's requests, in `conf` and in `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         if conf.name.len() > MAX_NAME_BYTES {
             let len = conf.name.len();
@@ -50,7 +51,7 @@ impl Config {
         })
     }
 
-    /// Only where the leases are, which is all that giving one back takes.
+    /// Parses only the location of the leases, which is enough to release one.
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         if matches!(conf.name.as_str(), "" | "." | "..") || conf.name.contains(['/', '\0']) {
             return Err(Error::config(format!(
@@ -71,7 +72,7 @@ impl Config {
         })
     }
 
-    /// The network's directory.
+    /// Returns the network's directory.
     pub fn path(&self) -> PathBuf {
         self.data_dir.join(&self.network)
     }
@@ -90,7 +91,7 @@ fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
         .map(PathBuf::from))
 }
 
-/// True if the plugin that asks gives the node the gateway's address, on whichever link it makes.
+/// True if the calling plugin assigns the gateway's address to the node, on any link it creates.
 fn needs_gateway(conf: &Json) -> Result<bool, Error> {
     Ok(match conf.str_or("type", "")? {
         "ptp" | "veth" | "netkit" => true,
@@ -137,7 +138,8 @@ fn range_sets(
     Ok(sets)
 }
 
-/// Results before 0.3.0 have room for one address of each family.
+/// Refuses several addresses of one family for versions before 0.3.0, whose results can't have
+/// them.
 pub fn one_per_family(version: Version, is_ipv4: impl Iterator<Item = bool>) -> Result<(), Error> {
     let (v4, v6): (Vec<bool>, Vec<bool>) = is_ipv4.partition(|v4| *v4);
     if version < Version::V0_3_0 && (v4.len() > 1 || v6.len() > 1) {
@@ -164,7 +166,7 @@ fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>,
     }
     let mut ips = Vec::with_capacity(all.len());
     for (place, text) in all {
-        // A prefix is allowed and means nothing: the range has one.
+        // A prefix is allowed and ignored, because the range has one.
         let ip = if text.contains('/') {
             parse_cidr(&text).map(|net| net.addr())
         } else {
@@ -178,7 +180,7 @@ fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>,
     Ok(ips)
 }
 
-/// The strings of `args.cni.ips`.
+/// Returns the strings of `args.cni.ips`.
 pub fn args_ips(json: &Json) -> Result<Vec<String>, Error> {
     let ips = json.nested("args", |args| args.nested("cni", |cni| cni.strings("ips")))?;
     Ok(ips.flatten().unwrap_or_default())
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn range_sets_are_those_of_the_runtime_then_the_single_one_then_the_list() {
+    fn range_sets_are_in_the_order_runtime_single_list() {
         let config = parse(
             r#"{"name":"n","cniVersion":"1.0.0","RuntimeConfig":{"ipRanges":[[{"subnet":"10.3.0.0/30"}]]},
                 "ipam":{"subnet":"10.1.0.0/30","dataDir":"/d","resolvConf":"/r","routes":[{"dst":"0.0.0.0/0"}],
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_addresses_is_the_gateway_where_the_node_needs_it() {
+    fn one_of_two_addresses_is_the_gateway_if_the_node_needs_it() {
         for (plugin, gateway) in [
             (r#""type":"macvlan""#, None),
             (r#""type":"bridge""#, None),
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn requested_addresses_are_the_union_of_three_places_without_prefix() {
+    fn requested_addresses_are_the_union_of_three_sources_without_prefix() {
         let config = parse(
             r#"{"name":"n","args":{"cni":{"ips":["10.1.0.3","10.1.0.2/8"]}},"runtimeConfig":{"ips":["2001:DB8::5/64"]},
                 "ipam":{"subnet":"10.1.0.0/24"}}"#,
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_requests_name_place_and_value() {
+    fn invalid_request_error_has_source_and_value() {
         let config =
             |rest: &str| format!(r#"{{"name":"n","ipam":{{"subnet":"10.1.0.0/24"}}{rest}}}"#);
         let error = parse(&config(""), "IP=10.1.0").unwrap_err().msg;
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ranges_are_refused_in_the_reference_plugins_words() {
+    fn invalid_ranges_are_refused_with_the_reference_plugins_messages() {
         let no_ipam = parse(r#"{"name":"n"}"#, "").unwrap_err();
         assert_eq!(
             (no_ipam.code, no_ipam.msg.as_str()),

@@ -5,20 +5,24 @@ fn parsed(text: &str) -> Vec<Selection> {
     networks(text, "pods").unwrap_or_else(|invalid| panic!("{text}: {invalid}"))
 }
 
-/// The only item of an annotation that has these keys beside a name.
+/// Parses an annotation with one item that has a name and these keys.
 fn item(keys: &str) -> Result<Selection, Invalid> {
     networks(&format!(r#"[{{"name":"a",{keys}}}]"#), "pods").map(|mut all| all.remove(0))
 }
 
 fn names_of(text: &str) -> String {
-    let one = |selection: &Selection| match &selection.interface {
+    let selected = |selection: &Selection| match &selection.interface {
         Some(ifname) => format!("{}@{ifname}", selection.object),
         None => selection.object.to_string(),
     };
-    parsed(text).iter().map(one).collect::<Vec<_>>().join(" ")
+    parsed(text)
+        .iter()
+        .map(selected)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-/// Each is refused as the whole annotation, with the item's number and its key.
+/// Checks that each value is refused with the item number and `key`.
 fn all_refused(key: &str, values: &[&str]) {
     for value in values {
         let text = format!(r#"[{{"name":"good"}},{{"name":"a","{key}":{value}}}]"#);
@@ -35,8 +39,9 @@ fn all_refused(key: &str, values: &[&str]) {
     }
 }
 
+// Conformance: S1, S2
 #[test]
-fn s1_s2_both_formats_select_the_same_networks() {
+fn both_formats_select_the_same_networks() {
     let expected = "pods/net-a pods/net-b other/net-c@lan";
     assert_eq!(names_of("net-a,net-b,other/net-c@lan"), expected);
     let json = r#"[{"name":"net-a"},{"name":"net-b","namespace":""},
@@ -46,8 +51,9 @@ fn s1_s2_both_formats_select_the_same_networks() {
     assert_eq!(parsed(json)[2].item, 3);
 }
 
+// Conformance: S3
 #[test]
-fn s3_blanks_newlines_and_a_comma_at_the_end_do_not_matter() {
+fn blanks_newlines_and_a_trailing_comma_are_ignored() {
     for text in [
         "a,b",
         " a, b ,",
@@ -63,8 +69,9 @@ fn s3_blanks_newlines_and_a_comma_at_the_end_do_not_matter() {
     }
 }
 
+// Conformance: S3
 #[test]
-fn s3_what_is_no_list_of_names_is_refused_with_item_and_text() {
+fn malformed_list_is_refused_with_item_and_text() {
     for (text, message) in [
         ("a,,b", r#"item 2: "": "" is not the name of an object"#),
         (",", r#"item 1: "": "" is not the name of an object"#),
@@ -100,16 +107,18 @@ fn s3_what_is_no_list_of_names_is_refused_with_item_and_text() {
     }
 }
 
+// Conformance: N4
 #[test]
-fn n4_names_have_dots_in_both_formats() {
+fn names_have_dots_in_both_formats() {
     assert_eq!(names_of("a.b,ns/c.d@x"), "pods/a.b ns/c.d@x");
     assert_eq!(names_of(r#"[{"name":"a.b"}]"#), "pods/a.b");
     all_refused("name", &[r#""Net_A""#, r#""a..b""#, r#""other/a""#, "5"]);
     all_refused("namespace", &[r#""A""#, r#""a.b""#, r#""..""#, "{}"]);
 }
 
+// Conformance: S4
 #[test]
-fn s4_dotted_keys_are_extensions_and_others_are_noted() {
+fn dotted_keys_are_extensions_and_others_are_noted() {
     let selection = item(
         r#""org.foo.x":{"deep":[1]},"unknown":1,"MAC":"02:00:00:00:00:01","interfaceRequest":"x""#,
     )
@@ -119,8 +128,9 @@ fn s4_dotted_keys_are_extensions_and_others_are_noted() {
     assert_eq!(selection.interface.unwrap().as_str(), "x");
 }
 
+// Conformance: S5, S6
 #[test]
-fn s5_s6_a_name_is_required_and_a_namespace_is_not() {
+fn name_is_required_and_namespace_is_optional() {
     for text in [
         "[{}]",
         r#"[{"name":""}]"#,
@@ -140,8 +150,9 @@ fn s5_s6_a_name_is_required_and_a_namespace_is_not() {
     );
 }
 
+// Conformance: S7, S8
 #[test]
-fn s7_s8_ips_are_addresses_with_or_without_prefix() {
+fn ips_are_addresses_with_or_without_prefix() {
     let ips = item(r#""ips":["10.2.2.42/24","2001:db8::5/64","10.0.0.1","::1"]"#)
         .unwrap()
         .ips;
@@ -165,8 +176,9 @@ fn s7_s8_ips_are_addresses_with_or_without_prefix() {
     assert_eq!(invalid.to_string(), text);
 }
 
+// Conformance: S8, S12
 #[test]
-fn s8_s12_a_mac_that_is_not_six_bytes_makes_the_annotation_invalid() {
+fn a_mac_that_is_not_six_bytes_makes_the_annotation_invalid() {
     let twenty = format!(r#""{}""#, vec!["00"; 20].join(":"));
     all_refused(
         "mac",
@@ -190,8 +202,9 @@ fn s8_s12_a_mac_that_is_not_six_bytes_makes_the_annotation_invalid() {
     );
 }
 
+// Conformance: S8, S14
 #[test]
-fn s8_s14_an_interface_has_a_name_that_the_kernel_takes() {
+fn interface_name_must_be_valid_for_the_kernel() {
     for name in ["eth1", "a-b.c", "123456789012345"] {
         assert_eq!(
             item(&format!(r#""interface":"{name}""#))
@@ -222,8 +235,9 @@ fn s8_s14_an_interface_has_a_name_that_the_kernel_takes() {
     }
 }
 
+// Conformance: S17
 #[test]
-fn s17_cni_args_are_an_object_that_is_kept_as_it_is() {
+fn cni_args_object_is_kept_unchanged() {
     let args = item(r#""cni-args":{"b":3,"B":[18446744073709551616],"x.y":null}"#)
         .unwrap()
         .cni_args;
@@ -234,9 +248,10 @@ fn s17_cni_args_are_an_object_that_is_kept_as_it_is() {
     all_refused("cni-args", &["[]", "\"a=b\"", "1"]);
 }
 
+// Conformance: S8, S19
 #[test]
-fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
-    let of = |keys: &str| {
+fn a_port_mapping_has_two_ports_and_a_protocol() {
+    let mappings = |keys: &str| {
         item(&format!(r#""portMappings":[{{{keys}}}]"#)).map(|selection| selection.port_mappings)
     };
     let mapping = |protocol| PortMapping {
@@ -251,7 +266,7 @@ fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
         (r#","protocol":"SCTP""#, "sctp"),
         (r#","protocol":null"#, "tcp"),
     ] {
-        let read = of(&format!(r#""hostPort":1,"containerPort":65535{protocol}"#)).unwrap();
+        let read = mappings(&format!(r#""hostPort":1,"containerPort":65535{protocol}"#)).unwrap();
         assert_eq!(read, [mapping(expected)], "{protocol}");
     }
     for keys in [
@@ -268,7 +283,7 @@ fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
         r#""hostPort":80,"containerPort":80,"protocol":6"#,
         r#""hostPort":80,"containerPort":80,"hostIP":"x""#,
     ] {
-        let invalid = of(keys).expect_err(keys);
+        let invalid = mappings(keys).expect_err(keys);
         assert_eq!(
             (invalid.item, invalid.key.as_str()),
             (1, "portMappings"),
@@ -279,12 +294,13 @@ fn s8_s19_a_port_mapping_has_two_ports_and_a_protocol() {
     all_refused("portMappings", &["[]", "{}", "[1]"]);
 }
 
+// Conformance: S8, S22
 #[test]
-fn s8_s22_a_bandwidth_has_a_rate_for_each_burst() {
-    let of = |keys: &str| {
+fn bandwidth_burst_requires_a_rate() {
+    let bandwidth = |keys: &str| {
         item(&format!(r#""bandwidth":{{{keys}}}"#)).map(|selection| selection.bandwidth.unwrap())
     };
-    let both = of(r#""ingressRate":2048,"ingressBurst":1600,"egressRate":4096"#).unwrap();
+    let both = bandwidth(r#""ingressRate":2048,"ingressBurst":1600,"egressRate":4096"#).unwrap();
     let ingress = Some(Limit {
         rate: 2048,
         burst: Some(1600),
@@ -318,8 +334,9 @@ fn s8_s22_a_bandwidth_has_a_rate_for_each_burst() {
     );
 }
 
+// Conformance: S23
 #[test]
-fn s23_a_burst_that_is_not_given_is_a_sane_one() {
+fn missing_burst_gets_a_bounded_default() {
     for (rate, burst) in [
         (1, 524_288),
         (8_000_000, 524_288),
@@ -342,8 +359,9 @@ fn s23_a_burst_that_is_not_given_is_a_sane_one() {
     );
 }
 
+// Conformance: S25
 #[test]
-fn s25_one_network_at_most_has_the_default_route() {
+fn at_most_one_network_has_the_default_route() {
     let one = r#"{"name":"a","default-route":["10.0.0.1","2001:db8::1"]}"#;
     let gateways = parsed(&format!(r#"[{one},{{"name":"b"}}]"#))[0]
         .default_route
@@ -381,8 +399,9 @@ fn s25_one_network_at_most_has_the_default_route() {
     );
 }
 
+// Conformance: S30
 #[test]
-fn s30_an_infiniband_guid_has_eight_bytes() {
+fn an_infiniband_guid_has_eight_bytes() {
     for text in [
         "24:8A:07:03:00:8d:ae:2f",
         "24-8a-07-03-00-8d-ae-2f",
@@ -408,8 +427,9 @@ fn s30_an_infiniband_guid_has_eight_bytes() {
     );
 }
 
+// Conformance: S32
 #[test]
-fn s32_a_claim_is_named_like_an_object() {
+fn claim_name_must_be_an_object_name() {
     assert_eq!(
         item(r#""ipam-claim-reference":"vm-a.tenantred.eth1""#)
             .unwrap()
@@ -424,27 +444,27 @@ fn s32_a_claim_is_named_like_an_object() {
 }
 
 #[test]
-fn the_default_network_is_exactly_one() {
-    let of = |text: &str| default_network(text, "kube-system");
+fn default_network_annotation_names_exactly_one_network() {
+    let network = |text: &str| default_network(text, "kube-system");
     assert_eq!(
-        of("net").unwrap().unwrap().object.to_string(),
+        network("net").unwrap().unwrap().object.to_string(),
         "kube-system/net"
     );
     assert_eq!(
-        of(r#"[{"name":"net","namespace":"x"}]"#)
+        network(r#"[{"name":"net","namespace":"x"}]"#)
             .unwrap()
             .unwrap()
             .object
             .to_string(),
         "x/net"
     );
-    assert_eq!(of(" "), Ok(None));
+    assert_eq!(network(" "), Ok(None));
     for (text, why) in [
         ("a,b", "2 networks, "),
         ("[]", "no network, "),
         ("[{}]", "missing"),
     ] {
-        let invalid = of(text).unwrap_err();
+        let invalid = network(text).unwrap_err();
         assert!(invalid.why.starts_with(why), "{invalid}");
         assert!(
             invalid

@@ -1,17 +1,17 @@
-//! Lines of keys in a JSON text, for messages.
+//! Line numbers of values in a JSON text, for messages.
 
 use crate::cni::Json;
 
 /// A step from a value to one inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The field of an object.
+    /// Field of an object.
     Key(String),
-    /// The item of a list.
+    /// Item of a list.
     Index(usize),
 }
 
-/// The line on which a value stands, with its key; 1 where the text has no such value.
+/// Returns the line of the value at `path`, with its key; 1 if the text has no such value.
 pub(super) fn line_of(text: &str, path: &[Step]) -> usize {
     let offset = Scan {
         bytes: text.as_bytes(),
@@ -26,8 +26,8 @@ pub(super) fn line_of(text: &str, path: &[Step]) -> usize {
         .count()
 }
 
-/// The deepest value that a message names, word by word, by what is quoted or stands before a
-/// colon: such as `ipam: ranges[0]: "subnet": …`.
+/// Returns the deepest value that a message names. Words in quotes or before a colon are keys, as
+/// in `ipam: ranges[0]: "subnet": …`.
 pub(super) fn named<'a>(json: &'a Json, message: &str) -> (Vec<Step>, &'a Json) {
     let (mut path, mut value) = (Vec::new(), json);
     for word in message
@@ -54,14 +54,14 @@ pub(super) fn named<'a>(json: &'a Json, message: &str) -> (Vec<Step>, &'a Json) 
     (path, value)
 }
 
-/// A text that is known to be JSON, and how far it is read.
+/// Valid JSON text, and the read position.
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl Scan<'_> {
-    /// The offset of the value at `path`, or of its key.
+    /// Returns the offset of the value at `path`, or of its key.
     fn find(&mut self, path: &[Step]) -> Option<usize> {
         let mut offset = self.next()?;
         for step in path {
@@ -73,7 +73,7 @@ impl Scan<'_> {
         Some(offset)
     }
 
-    /// Goes to the value of a field and returns where its key is.
+    /// Moves to the value of a field and returns the offset of its key.
     fn enter_field(&mut self, key: &str) -> Option<usize> {
         self.take(b'{')?;
         loop {
@@ -106,7 +106,7 @@ impl Scan<'_> {
         self.bytes.get(self.at).copied()
     }
 
-    /// Skips blanks.
+    /// Skips blanks and returns the offset.
     fn next(&mut self) -> Option<usize> {
         while self.peek()?.is_ascii_whitespace() {
             self.at += 1;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_on_the_line_of_its_key() {
+    fn value_has_the_line_of_its_key() {
         for (path, line) in [
             (&[][..], 1),
             (&["plugins"], 4),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_message_lead_to_a_value() {
+    fn words_of_a_message_name_a_value() {
         let json = Json::parse(
             br#"{"ipam":{"ranges":[{},{"subnet":"x"}]},"subnet":1}"#,
             "test",

@@ -21,7 +21,7 @@ fn shown(findings: &[Finding]) -> Vec<String> {
         .collect()
 }
 
-/// A configuration with nothing else to say about it.
+/// Returns a configuration without findings, except for `keys`.
 fn config(keys: &str) -> String {
     format!("{{\"cniVersion\":\"1.0.0\",\"name\":\"a\",\n{keys}}}")
 }
@@ -180,8 +180,9 @@ fn faults_of_an_annotation_have_the_line_of_their_item() {
     assert_eq!(default_network("a,b", "pods").len(), 1);
 }
 
+// Conformance: S10
 #[test]
-fn s10_what_a_network_can_not_serve_is_found_for_each_key() {
+fn request_that_no_plugin_can_serve_is_found_for_each_key() {
     let text = "[{\"name\":\"a\",\n\"mac\":\"02:00:00:00:00:01\",\n\"ips\":[\"10.0.0.1\"]}]";
     let selection = annotation::networks(text, "pods").unwrap().remove(0);
     let definition =

@@ -42,8 +42,9 @@ fn json(text: &str) -> Json {
     Json::parse(text.as_bytes(), "test").unwrap()
 }
 
+// Conformance: N2, N5, N6, N7, N9
 #[test]
-fn n2_n5_n6_n7_n9_a_network_is_found_in_its_object_then_in_a_list_then_in_a_file() {
+fn network_is_found_in_its_object_then_in_a_list_then_in_a_file() {
     let config = r#"{"name":"x","type":"own"}"#;
     let conf = ("00-x.conf", r#"{"name":"x","type":"conf"}"#);
     let list = (
@@ -83,8 +84,9 @@ fn n2_n5_n6_n7_n9_a_network_is_found_in_its_object_then_in_a_list_then_in_a_file
     );
 }
 
+// Conformance: N8
 #[test]
-fn n8_a_broken_file_that_is_another_networks_does_not_matter() {
+fn broken_file_of_another_network_is_ignored() {
     let broken = [
         ("00-broken.conflist", "{"),
         ("01-broken.conf", "\u{0}"),
@@ -110,8 +112,9 @@ fn n8_a_broken_file_that_is_another_networks_does_not_matter() {
     assert_eq!(error.msg, "02-y.conf: no plugin name provided");
 }
 
+// Conformance: N10, N11
 #[test]
-fn n10_n11_a_name_is_injected_where_there_is_none() {
+fn missing_name_is_injected() {
     for (config, name) in [
         (r#"{"type":"t"}"#, "a"),
         (r#"{"type":"t","name":""}"#, "a"),
@@ -134,7 +137,7 @@ fn n10_n11_a_name_is_injected_where_there_is_none() {
 }
 
 #[test]
-fn a_network_that_can_not_be_called_is_refused_with_its_name() {
+fn invalid_network_is_refused_with_its_name() {
     for (config, code) in [
         ("{", Code::Decode),
         ("[]", Code::Decode),
@@ -173,7 +176,7 @@ fn a_network_that_can_not_be_called_is_refused_with_its_name() {
 }
 
 #[test]
-fn the_configuration_stays_as_it_was_written() {
+fn configuration_is_kept_unchanged() {
     let own =
         r#""x":{"big":9007199254740993,"huge":1e+400,"deep":[null,{"K":1,"k":2}]},"ü":"\u0001""#;
     let conf = definition(&format!(r#"{{"name":"n","type":"t",{own}}}"#))
@@ -193,7 +196,7 @@ fn the_configuration_stays_as_it_was_written() {
 }
 
 #[test]
-fn a_plugin_alone_gets_what_it_declares_and_a_list_gets_all() {
+fn single_plugin_gets_declared_keys_and_list_gets_all() {
     let offered = json(r#"{"mac":"02:00:00:00:00:01","ips":["10.0.0.1"]}"#);
     let runtime = |config: &str| {
         let conf = definition(config).conf(&offered).unwrap();
@@ -211,7 +214,7 @@ fn a_plugin_alone_gets_what_it_declares_and_a_list_gets_all() {
 }
 
 #[test]
-fn a_list_as_braid_calls_itself_is_read_back_as_it_is() {
+fn list_of_type_braid_is_read_back_unchanged() {
     let list = definition(
         r#"{"cniVersions":["0.4.0","1.0.0"],"name":"n","disableGC":"true","plugins":[{"type":"t","n":1e400},{"type":"u"}]}"#,
     );
@@ -224,8 +227,9 @@ fn a_list_as_braid_calls_itself_is_read_back_as_it_is() {
     assert_eq!(read.plugins, list.plugins());
 }
 
+// Conformance: S10
 #[test]
-fn s10_a_capability_counts_where_it_is_true() {
+fn capability_counts_only_if_true() {
     for (capabilities, is_there) in [
         ("", false),
         (r#","capabilities":{}"#, false),
@@ -247,8 +251,9 @@ fn s10_a_capability_counts_where_it_is_true() {
     }
 }
 
+// Conformance: S17, S18
 #[test]
-fn s17_s18_cni_args_reach_every_plugin_and_win_over_its_own() {
+fn cni_args_reach_every_plugin_and_replace_its_own() {
     let more = [("b".to_owned(), json("3")), ("B".to_owned(), json("4"))];
     let mut list = definition(
         r#"{"plugins":[{"type":"t","args":{"cni":{"a":1,"b":2},"other":{"x":1}}},{"type":"u"},{"type":"v","args":null}]}"#,
@@ -286,7 +291,7 @@ fn s17_s18_cni_args_reach_every_plugin_and_win_over_its_own() {
 }
 
 #[test]
-fn a_device_is_told_to_every_plugin() {
+fn device_is_set_in_every_plugin() {
     let mut list = definition(r#"{"plugins":[{"type":"t","deviceid":"old"},{"type":"u"}]}"#);
     list.set_device("0000:01:02.3");
     for plugin in list.plugins() {

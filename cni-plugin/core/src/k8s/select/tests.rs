@@ -18,7 +18,7 @@ fn settings(keys: &str) -> Settings {
         .unwrap()
 }
 
-/// The networks that a pod of namespace `pods` wants.
+/// Returns the networks to look up for a pod of namespace `pods`.
 fn wanted_by(keys: &str, default: &str, networks: &str) -> Result<Vec<Choice>, Error> {
     let settings = settings(keys);
     let default = annotation::default_network(default, &settings.multus_namespace)?;
@@ -30,7 +30,7 @@ fn wanted_by(keys: &str, default: &str, networks: &str) -> Result<Vec<Choice>, E
     )
 }
 
-/// Its networks, all with the same configuration.
+/// Returns the networks of a pod, all with this configuration.
 fn with_config(
     config: &str,
     wanted: Vec<Choice>,
@@ -59,14 +59,15 @@ fn of(networks: &str) -> Result<Vec<Network>, Error> {
     )
 }
 
-/// Names and interfaces, in order.
+/// Formats names and interfaces, in order.
 fn shown(networks: &[Network]) -> String {
-    let one = |network: &Network| format!("{}@{}", network.name(), network.ifname);
-    networks.iter().map(one).collect::<Vec<_>>().join(" ")
+    let text = |network: &Network| format!("{}@{}", network.name(), network.ifname);
+    networks.iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
+// Conformance: C1, C6
 #[test]
-fn c1_c6_the_default_network_comes_first_with_the_interface_of_the_runtime() {
+fn default_network_comes_first_with_the_interface_of_the_runtime() {
     assert_eq!(shown(&of("").unwrap()), "kube-system/cluster@eth0");
     assert_eq!(
         shown(&of("a,ns/b").unwrap()),
@@ -100,7 +101,7 @@ fn the_annotation_replaces_the_default_network() {
 }
 
 #[test]
-fn default_networks_are_for_all_pods_but_those_of_the_system() {
+fn default_networks_are_for_pods_outside_the_system_namespaces() {
     let keys = r#","defaultNetworks":["d1","d2"],"systemNamespaces":["sys"]"#;
     let networks = with_config(r#"{"type":"t"}"#, wanted_by(keys, "", "a").unwrap(), None).unwrap();
     assert_eq!(
@@ -130,8 +131,9 @@ fn further_delegates_are_networks_of_each_pod() {
     assert_eq!(shown(&networks), "conf@eth0 conf@net1 pods/a@net2");
 }
 
+// Conformance: R7
 #[test]
-fn r7_isolation_holds_on_every_path_that_a_pod_decides() {
+fn isolation_holds_for_every_network_that_a_pod_selects() {
     let keys = r#","namespaceIsolation":true,"globalNamespaces":"shared","defaultNetworks":["d"]"#;
     for (default, networks, is_allowed) in [
         ("", "", true),
@@ -150,16 +152,18 @@ fn r7_isolation_holds_on_every_path_that_a_pod_decides() {
     }
 }
 
+// Conformance: S34
 #[test]
-fn s34_the_same_network_twice_is_two_attachments() {
+fn same_network_twice_is_two_attachments() {
     assert_eq!(
         shown(&of("a,a").unwrap()),
         "kube-system/cluster@eth0 pods/a@net1 pods/a@net2"
     );
 }
 
+// Conformance: S36
 #[test]
-fn s36_generated_names_never_meet_those_asked_for() {
+fn generated_names_never_collide_with_requested_names() {
     for (networks, expected) in [
         ("a@net2,b", "net2 net1"),
         ("a,b@net1", "net2 net1"),
@@ -179,8 +183,9 @@ fn s36_generated_names_never_meet_those_asked_for() {
     assert_eq!(of(&many).unwrap().last().unwrap().ifname.as_str(), "net64");
 }
 
+// Conformance: S15
 #[test]
-fn s15_a_name_that_is_taken_fails_the_later_network() {
+fn taken_interface_name_fails_the_later_network() {
     for (networks, item) in [
         ("a@x,b@x", "pods/b (item 2)"),
         ("a,b@eth0", "pods/b (item 2)"),
@@ -197,8 +202,9 @@ fn s15_a_name_that_is_taken_fails_the_later_network() {
     }
 }
 
+// Conformance: S10, S13, S20, S21, S23, S31
 #[test]
-fn s10_s13_s20_s21_s23_s31_what_no_plugin_has_a_capability_for_is_refused() {
+fn request_without_a_capability_is_refused() {
     for (value, key, capability) in [
         (r#""ips":["10.0.0.1"]"#, "ips", "ips"),
         (r#""mac":"02:00:00:00:00:01""#, "mac", "mac"),
@@ -236,8 +242,9 @@ fn s10_s13_s20_s21_s23_s31_what_no_plugin_has_a_capability_for_is_refused() {
     }
 }
 
+// Conformance: S9, S13, S21, S23, S31
 #[test]
-fn s9_s13_s21_s23_s31_what_the_pod_asks_for_becomes_runtime_config() {
+fn request_becomes_runtime_config() {
     let networks = of(r#"[{"name":"a","ips":["10.2.2.42/24","2001:DB8::5/64"],"mac":"02:00:00:00:00:0A",
         "portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"UDP"},{"hostPort":1,"containerPort":2,"hostIP":"::1"}],
         "bandwidth":{"ingressRate":2048,"ingressBurst":1600,"egressRate":4096},
@@ -263,8 +270,9 @@ fn s9_s13_s21_s23_s31_what_the_pod_asks_for_becomes_runtime_config() {
     assert_eq!(networks[0].conf().unwrap().get("runtimeConfig"), None);
 }
 
+// Conformance: R8
 #[test]
-fn r8_what_the_runtime_offers_reaches_the_default_network_alone() {
+fn runtime_config_of_the_runtime_reaches_only_the_default_network() {
     let offered = json(
         r#"{"portMappings":[{"hostPort":80}],"mac":"02:00:00:00:00:01","dns":{"servers":[]}}"#,
     );
@@ -287,8 +295,9 @@ fn r8_what_the_runtime_offers_reaches_the_default_network_alone() {
     assert_eq!(networks[1].runtime_config, Json::object_of([]));
 }
 
+// Conformance: S17, S18
 #[test]
-fn s17_s18_cni_args_are_merged_into_the_configuration() {
+fn cni_args_are_merged_into_the_configuration() {
     let networks = with_config(
         r#"{"type":"t","args":{"cni":{"a":1,"b":2}}}"#,
         wanted_by("", "", r#"[{"name":"a","cni-args":{"b":3}},{"name":"b"}]"#).unwrap(),
@@ -307,8 +316,9 @@ fn s17_s18_cni_args_are_merged_into_the_configuration() {
     assert_eq!(args(2), r#"{"cni":{"a":1,"b":2}}"#);
 }
 
+// Conformance: S32, I2
 #[test]
-fn s32_i2_addresses_come_from_the_pod_or_from_a_claim() {
+fn addresses_come_from_the_pod_or_from_a_claim() {
     let claim = of(r#"[{"name":"a","ipam-claim-reference":"vm.a"}]"#).unwrap();
     assert_eq!(
         claim[1].ipam_claim.as_ref().unwrap().to_string(),
@@ -324,8 +334,9 @@ fn s32_i2_addresses_come_from_the_pod_or_from_a_claim() {
     assert!(with_config(r#"{"type":"t"}"#, default, None).is_err());
 }
 
+// Conformance: S25
 #[test]
-fn s25_both_annotations_together_have_the_default_route_once() {
+fn both_annotations_together_have_one_default_route() {
     let route = |name: &str| format!(r#"[{{"name":"{name}","default-route":["10.0.0.1"]}}]"#);
     let both = wanted_by("", &route("d"), &route("a")).unwrap();
     let error = with_config(r#"{"type":"t"}"#, both, None).unwrap_err();
@@ -342,8 +353,9 @@ fn s25_both_annotations_together_have_the_default_route_once() {
     assert_eq!(one[1].default_route.as_ref().unwrap().len(), 1);
 }
 
+// Conformance: D12
 #[test]
-fn d12_a_plugin_with_the_capability_gets_the_path_of_the_device_file() {
+fn a_plugin_with_the_capability_gets_the_path_of_the_device_file() {
     let mut networks = of("a").unwrap();
     assert!(networks[1].set_device_info_file("/x"));
     assert_eq!(
@@ -360,8 +372,9 @@ fn d12_a_plugin_with_the_capability_gets_the_path_of_the_device_file() {
     assert!(!without[1].set_device_info_file("/x"));
 }
 
+// Conformance: V3
 #[test]
-fn v3_a_plugin_that_passed_over_what_was_asked_for_is_found_out() {
+fn ignored_request_is_detected_in_the_result() {
     let networks =
         of(r#"[{"name":"a","ips":["10.0.0.5/16","::5"],"mac":"02:00:00:00:00:01"}]"#).unwrap();
     let result = |ips: &str, mac: &str| {

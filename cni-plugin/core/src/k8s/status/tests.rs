@@ -25,7 +25,7 @@ fn result(version: Version, text: &str) -> AddResult {
     AddResult::parse(&json(text), version).unwrap()
 }
 
-/// The entry less the mark that it is ours.
+/// Formats the entry without braid's own key.
 fn shown(attached: &Attached<'_>, form: Form) -> String {
     let mut entry = entry(attached, form);
     assert_eq!(entry.str(CONTAINER), Ok(Some("c1")));
@@ -43,8 +43,9 @@ fn of(text: &str) -> String {
     )
 }
 
+// Conformance: T3, T8, T9, T12
 #[test]
-fn t3_t8_t9_t12_the_first_interface_of_the_sandbox_is_described() {
+fn first_interface_of_the_sandbox_is_described() {
     let text = r#"{"interfaces":[{"name":"br0","mac":"02:00:00:00:00:01","mtu":9000},{"name":"veth1"},
         {"name":"net1","mac":"02:00:00:00:00:02","mtu":1400,"sandbox":"/x"},
         {"name":"other","mac":"02:00:00:00:00:03","sandbox":"/x"}],
@@ -57,8 +58,9 @@ fn t3_t8_t9_t12_the_first_interface_of_the_sandbox_is_described() {
     assert_eq!(of(text), expected);
 }
 
+// Conformance: T4, T6, T13
 #[test]
-fn t4_t6_t13_without_a_result_there_is_name_and_default() {
+fn entry_without_a_result_has_name_and_default() {
     assert_eq!(shown(&NONE, BARE), r#"{"name":"ns/a","default":false}"#);
     assert_eq!(of("{}"), r#"{"name":"ns/a","default":false}"#);
     let default = Attached {
@@ -69,8 +71,9 @@ fn t4_t6_t13_without_a_result_there_is_name_and_default() {
     assert_eq!(shown(&default, BARE), r#"{"name":"cbr0","default":true}"#);
 }
 
+// Conformance: T5
 #[test]
-fn t5_of_an_old_result_addresses_and_interface_are_known() {
+fn old_result_has_addresses_and_interface() {
     let result = result(
         Version::V0_2_0,
         r#"{"ip4":{"ip":"10.0.0.5/24"},"ip6":{"ip":"::5/64"}}"#,
@@ -85,8 +88,9 @@ fn t5_of_an_old_result_addresses_and_interface_are_known() {
     );
 }
 
+// Conformance: T10
 #[test]
-fn t10_addresses_are_those_of_the_interface() {
+fn only_addresses_of_the_interface_are_listed() {
     let sandbox = r#"{"name":"net1","sandbox":"/x"}"#;
     for (interfaces, ips, expected) in [
         (
@@ -116,8 +120,9 @@ fn t10_addresses_are_those_of_the_interface() {
     }
 }
 
+// Conformance: T11
 #[test]
-fn t11_addresses_have_their_prefix_where_that_is_wanted() {
+fn addresses_include_their_prefix_if_configured() {
     let result = result(
         Version::V1_0_0,
         r#"{"ips":[{"address":"10.0.0.5/24"},{"address":"::5/64"}]}"#,
@@ -138,8 +143,9 @@ fn t11_addresses_have_their_prefix_where_that_is_wanted() {
     );
 }
 
+// Conformance: T14
 #[test]
-fn t14_dns_is_there_where_there_is_some() {
+fn dns_is_listed_only_if_set() {
     let dns = r#""nameservers":["10.0.0.1"],"domain":"d","search":["s"]"#;
     let both = of(&format!(r#"{{"dns":{{{dns},"options":["ndots:1"]}}}}"#));
     assert_eq!(
@@ -150,8 +156,9 @@ fn t14_dns_is_there_where_there_is_some() {
     assert!(!of(r#"{"dns":{},"ips":[{"address":"10.0.0.1/8"}]}"#).contains("dns"));
 }
 
+// Conformance: T7, T15
 #[test]
-fn t7_t15_the_default_route_is_told_where_the_pod_asked_for_it() {
+fn default_route_is_listed_if_the_pod_requested_it() {
     let routed = result(
         Version::V1_0_0,
         r#"{"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.2","priority":2},{"dst":"0.0.0.0/0","gw":"10.0.0.1","priority":1}]}"#,
@@ -200,8 +207,9 @@ fn t7_t15_the_default_route_is_told_where_the_pod_asked_for_it() {
     );
 }
 
+// Conformance: T12, T16
 #[test]
-fn t12_t16_mtu_of_the_kernel_and_device_information_are_added() {
+fn mtu_of_the_kernel_and_device_information_are_added() {
     let info =
         json(r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":1}}"#);
     let result = result(
@@ -228,7 +236,7 @@ fn rewritten(now: &str, seen: Option<&str>, entries: &[&str]) -> Json {
     ))
 }
 
-/// Two networks of the container `c2`.
+/// Entries of two networks of the container `c2`.
 const NEW: [&str; 2] = [
     r#"{"name":"d","interface":"eth0","default":true,"io.braid/container":"c2"}"#,
     r#"{"name":"ns/a","interface":"net1","default":false,"io.braid/container":"c2"}"#,
@@ -238,8 +246,9 @@ fn all(more: &str) -> Json {
     json(&format!("[{},{}{more}]", NEW[0], NEW[1]))
 }
 
+// Conformance: T1
 #[test]
-fn t1_the_value_is_a_list_of_objects() {
+fn the_value_is_a_list_of_objects() {
     let entries = vec![entry(&NONE, BARE)];
     assert_eq!(
         json(&rewrite(None, None, entries.clone())),
@@ -251,8 +260,9 @@ fn t1_the_value_is_a_list_of_objects() {
     }
 }
 
+// Conformance: T2
 #[test]
-fn t2_what_others_added_stays_and_what_add_read_goes() {
+fn additions_of_others_stay_and_entries_that_add_read_are_deleted() {
     let hot = r#"{"name":"ns/hot","interface":"net9","ips":["10.0.0.9"],"default":false,"odd":18446744073709551616}"#;
     let changed = hot.replace("10.0.0.9", "10.0.0.8");
     let sorted = r#"{"default":false,"interface":"net9","ips":["10.0.0.9"],"name":"ns/hot","odd":18446744073709551616}"#;
@@ -288,19 +298,20 @@ fn t2_what_others_added_stays_and_what_add_read_goes() {
     }
 }
 
+// Conformance: T2
 #[test]
-fn t2_a_key_with_a_dot_stays_where_it_was_added_and_goes_where_it_was_read() {
-    let of = |keys: &str| {
+fn dotted_key_stays_if_added_later_and_is_deleted_if_add_read_it() {
+    let annotation = |keys: &str| {
         format!(r#"[{{"name":"ns/a","interface":"net1"{keys},"io.braid/container":"c1"}}]"#)
     };
-    let seen = of(r#","org.foo/old":1,"org.foo/x":1"#);
-    let now = of(r#","org.foo/old":1,"org.foo/x":2,"org.foo/new":{"k":[1]}"#);
+    let seen = annotation(r#","org.foo/old":1,"org.foo/x":1"#);
+    let now = annotation(r#","org.foo/old":1,"org.foo/x":2,"org.foo/new":{"k":[1]}"#);
     let kept = rewritten(&now, Some(&seen), &NEW).to_string();
     assert!(
         kept.contains(r#""io.braid/container":"c2","org.foo/x":2,"org.foo/new":{"k":[1]}}"#),
         "{kept}"
     );
-    // A second attempt, whose first one was answered by nobody, changes nothing.
+    // A retry, after the response to the first attempt was lost, changes nothing.
     let value = rewrite(Some(&now), Some(&seen), NEW.map(json).to_vec());
     assert_eq!(
         rewrite(Some(&value), Some(&seen), NEW.map(json).to_vec()),
@@ -308,8 +319,9 @@ fn t2_a_key_with_a_dot_stays_where_it_was_added_and_goes_where_it_was_read() {
     );
 }
 
+// Conformance: T2
 #[test]
-fn t2_a_failed_add_puts_back_what_it_replaced_and_leaves_what_others_added() {
+fn failed_add_restores_replaced_entries_and_keeps_additions_of_others() {
     let hot = r#"{"name":"ns/hot","interface":"net9"}"#;
     let old = r#"{"name":"ns/old","interface":"net1","io.braid/container":"c1"}"#;
     let seen = format!("[{old}]");
@@ -326,8 +338,9 @@ fn t2_a_failed_add_puts_back_what_it_replaced_and_leaves_what_others_added() {
     }
 }
 
+// Conformance: T6
 #[test]
-fn t6_one_entry_at_most_is_the_default_network() {
+fn at_most_one_entry_is_the_default_network() {
     let old = r#"[{"name":"old","interface":"eth0","default":true},{"name":"x","interface":"eth5","default":true}]"#;
     let now = rewritten(
         old,

@@ -15,7 +15,7 @@ fn conf(path: &str, text: &str) -> Conf {
     }
 }
 
-/// A node with these files. The runtime would use the first one.
+/// Returns a node with these files. The runtime would use the first one.
 fn node(files: &[(&str, &str)]) -> Known {
     let mut files = files.iter().map(|(path, text)| conf(path, text));
     Known {
@@ -30,7 +30,7 @@ fn node(files: &[(&str, &str)]) -> Known {
     }
 }
 
-/// The list's plugins, and all its other keys.
+/// Returns the list's plugins, and its other keys.
 fn made(known: &Known) -> (Vec<String>, String) {
     let mut list = list(known).unwrap();
     let plugins = plugins_of(&list)
@@ -47,7 +47,7 @@ fn plugin(known: &Known) -> String {
     plugins.concat()
 }
 
-/// The text with its keys in order.
+/// Returns the text with its keys sorted.
 fn sorted(text: &str) -> String {
     json(text).sorted().to_string()
 }
@@ -112,7 +112,7 @@ fn paths_of_multus_daemon_become_the_nodes_and_its_keys_are_joined() {
     assert_eq!(plugin(&known), sorted(expected));
 }
 
-/// The list that braid made of [`FLANNEL`].
+/// Returns the list that braid makes of [`FLANNEL`].
 fn braids() -> String {
     list(&node(&[("/c/10.conflist", FLANNEL)]))
         .unwrap()
@@ -155,7 +155,7 @@ fn a_default_network_that_is_braid_again_is_replaced_by_the_next_network() {
 }
 
 #[test]
-fn further_delegates_stay_where_the_first_is_replaced() {
+fn further_delegates_stay_if_the_first_is_replaced() {
     let multus = format!(
         r#"{{"name":"m","type":"multus","delegates":[{},{{"type":"macvlan"}}]}}"#,
         braids()
@@ -167,11 +167,11 @@ fn further_delegates_stay_where_the_first_is_replaced() {
 }
 
 #[test]
-fn without_another_network_that_of_the_circle_is_used_or_the_node_is_refused() {
-    let of = |entry: &str| {
+fn without_another_network_the_inline_one_is_used_or_the_node_is_refused() {
+    let multus_conf = |entry: &str| {
         format!(r#"{{"name":"m","type":"multus","delegates":[{{"plugins":[{entry}]}}]}}"#)
     };
-    let inline = of(r#"{"type":"braid","kubeconfig":"/k","plugins":[{"type":"ptp"}]}"#);
+    let inline = multus_conf(r#"{"type":"braid","kubeconfig":"/k","plugins":[{"type":"ptp"}]}"#);
     let expected = r#"{"type":"braid","plugins":[{"type":"ptp"}],"kubeconfig":"/k"}"#;
     assert_eq!(
         plugin(&node(&[("/c/00-multus.conf", &inline)])),
@@ -181,7 +181,7 @@ fn without_another_network_that_of_the_circle_is_used_or_the_node_is_refused() {
         r#"{"type":"braid","kubeconfig":"/k","clusterNetwork":"/c/10.conflist"}"#,
         r#"{"type":"multus","delegates":[{"type":"multus"}]}"#,
     ] {
-        let error = list(&node(&[("/c/00-multus.conf", &of(entry))]))
+        let error = list(&node(&[("/c/00-multus.conf", &multus_conf(entry))]))
             .unwrap_err()
             .to_string();
         assert!(
@@ -222,7 +222,7 @@ fn plugins_chained_to_multus_stay_chained() {
 }
 
 #[test]
-fn entries_and_keys_that_others_added_stay_where_they_were() {
+fn entries_and_keys_of_others_keep_their_place() {
     let mut known = node(&[("/c/10.conflist", FLANNEL)]);
     let former = r#"{"name":"old","disableCheck":true,"plugins":[{"type":"first"},{"type":"braid","kubeconfig":"/old"},
         {"type":"linkerd-cni","log":"x"},{"type":"istio-cni"}]}"#;
@@ -301,27 +301,27 @@ fn the_runtime_appends_a_folder_unless_braid_does_or_it_was_forbidden() {
         known.named.insert("/elsewhere".to_owned(), json(FLANNEL));
         list(&known).unwrap().get(ONLY_INLINED).is_some()
     };
-    let of = |name: &str, keys: &str, list: &str| {
+    let multus_list = |name: &str, keys: &str, list: &str| {
         format!(r#"{{"name":"{name}"{list},"plugins":[{{"type":"multus",{keys}}}]}}"#)
     };
     let inline = r#""delegates":[{"type":"ptp"}]"#;
-    assert!(!only_inlined(&of("n", inline, "")));
-    assert!(only_inlined(&of(
+    assert!(!only_inlined(&multus_list("n", inline, "")));
+    assert!(only_inlined(&multus_list(
         "n",
         inline,
         r#","loadOnlyInlinedPlugins":true"#
     )));
     let by_file = |file: &str| format!(r#""clusterNetwork":"{file}""#);
     assert!(
-        only_inlined(&of("cbr0", &by_file("/c/10.conflist"), "")),
+        only_inlined(&multus_list("cbr0", &by_file("/c/10.conflist"), "")),
         "that network has the folder's plugins"
     );
     assert!(
-        !only_inlined(&of("n", &by_file("/c/10.conflist"), "")),
+        !only_inlined(&multus_list("n", &by_file("/c/10.conflist"), "")),
         "it has another folder"
     );
     assert!(
-        !only_inlined(&of("cbr0", &by_file("/elsewhere"), "")),
+        !only_inlined(&multus_list("cbr0", &by_file("/elsewhere"), "")),
         "its folder is elsewhere"
     );
     assert!(

@@ -1,7 +1,7 @@
 use super::*;
 
-/// A node below a folder: its plugin folder has `linkerd-cni`, and no other folder is mounted but
-/// that of configurations.
+/// A node below a folder. Its plugin folder has `linkerd-cni`, and the only other mounted folder is
+/// the one of configurations.
 struct Node {
     root: tempfile::TempDir,
     files: Files,
@@ -67,8 +67,9 @@ impl Node {
     }
 }
 
+// Conformance: C3
 #[test]
-fn c3_no_configuration_is_written_before_the_default_network_is_there_and_ready() {
+fn no_configuration_is_written_before_the_default_network_exists_and_is_ready() {
     let node = Node::new();
     node.waits("no configuration of a default network yet");
     let multus = r#"{"name":"n","type":"multus","delegates":[{"type":"ptp"}],"readinessindicatorfile":"/host/run/ready"}"#;
@@ -86,7 +87,7 @@ fn c3_no_configuration_is_written_before_the_default_network_is_there_and_ready(
 }
 
 #[test]
-fn files_are_roots_alone_and_a_second_time_there_is_nothing_to_do() {
+fn files_are_for_root_only_and_a_second_run_changes_nothing() {
     let node = Node::new();
     let folder = node.at("/etc/cni/net.d");
     node.conf("10.conflist", r#"{"name":"n","plugins":[{"type":"ptp"}]}"#);
@@ -125,7 +126,7 @@ fn files_are_roots_alone_and_a_second_time_there_is_nothing_to_do() {
 }
 
 #[test]
-fn what_can_never_work_is_refused_whatever_the_version() {
+fn impossible_configuration_is_refused_for_every_version() {
     for version in ["0.3.1", "1.1.0"] {
         let multus = |keys: &str| {
             format!(r#"{{"name":"m","cniVersion":"{version}","type":"multus",{keys}}}"#)
@@ -195,7 +196,7 @@ fn what_can_never_work_is_refused_whatever_the_version() {
 }
 
 #[test]
-fn what_a_container_does_not_see_or_what_passes_undoes_nothing() {
+fn unseen_files_and_temporary_failures_undo_nothing() {
     let node = Node::new();
     let multus =
         r#"{"name":"m","type":"multus-shim","clusterNetwork":"/host/elsewhere/net.conflist"}"#;
@@ -223,8 +224,7 @@ fn what_a_container_does_not_see_or_what_passes_undoes_nothing() {
 }
 
 #[test]
-fn a_folder_that_multus_has_at_another_path_is_the_conflists_and_a_plugin_in_two_places_is_reported()
- {
+fn multus_folder_at_another_path_is_the_conflists_and_duplicate_plugins_are_reported() {
     let mut node = Node::new();
     let folder = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
     node.files.conflist = Some(format!("{folder}/00-braid.conflist").into());
@@ -247,7 +247,7 @@ fn a_folder_that_multus_has_at_another_path_is_the_conflists_and_a_plugin_in_two
 }
 
 #[test]
-fn a_damaged_file_behind_the_first_is_passed_over_and_links_lead_where_the_nodes_lead() {
+fn damaged_later_file_is_skipped_and_links_resolve_as_on_the_node() {
     let node = Node::new();
     node.put(
         "/data/flannel.conflist",
@@ -268,8 +268,8 @@ fn a_damaged_file_behind_the_first_is_passed_over_and_links_lead_where_the_nodes
 }
 
 #[test]
-fn a_list_that_runtimes_would_not_take_is_refused() {
-    let at = |path: &str| {
+fn list_that_runtimes_would_not_use_is_refused() {
+    let node_with = |path: &str| {
         let mut node = Node::new();
         node.files.conflist = Some(path.into());
         node.conf(
@@ -278,19 +278,19 @@ fn a_list_that_runtimes_would_not_take_is_refused() {
         );
         node
     };
-    at("/etc/cni/net.d/99-braid.conflist").refused("runtimes take 10-flannel.conflist");
-    at("/etc/cni/net.d/00-braid.conf").refused("ends with .conflist");
-    at("etc/cni/net.d/00-braid.conflist").refused("an absolute path");
-    let node = at("/etc/cni/net.d/05-braid.conflist");
+    node_with("/etc/cni/net.d/99-braid.conflist").refused("runtimes take 10-flannel.conflist");
+    node_with("/etc/cni/net.d/00-braid.conf").refused("ends with .conflist");
+    node_with("etc/cni/net.d/00-braid.conflist").refused("an absolute path");
+    let node = node_with("/etc/cni/net.d/05-braid.conflist");
     assert!(node.plan().is_ok());
-    // It is taken over, but it stays and comes first.
+    // It is taken over, but it stays and sorts first.
     node.conf(
         "00-multus.conf",
         r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}]}"#,
     );
     node.refused("runtimes take 00-multus.conf");
     // Multus' own list is overwritten.
-    let node = at("/etc/cni/net.d/00-multus.conflist");
+    let node = node_with("/etc/cni/net.d/00-multus.conflist");
     node.conf(
         "00-multus.conflist",
         r#"{"name":"m","plugins":[{"type":"multus","delegates":[{"type":"ptp"}]}]}"#,
@@ -328,7 +328,7 @@ fn a_list_outside_the_folder_of_the_runtime_is_reported() {
 }
 
 #[test]
-fn what_is_not_a_file_is_refused_as_the_first_and_left_aside_behind_it() {
+fn path_that_is_not_a_file_is_refused_as_the_first_and_skipped_later() {
     let node = Node::new();
     let fifo = |name: &str| {
         let path = node.at("/etc/cni/net.d").join(name);
@@ -378,7 +378,7 @@ fn what_is_not_a_file_is_refused_as_the_first_and_left_aside_behind_it() {
 }
 
 #[test]
-fn a_removal_deletes_no_list_of_others() {
+fn removal_deletes_no_list_of_others() {
     let node = Node::new();
     for text in [
         "a note",

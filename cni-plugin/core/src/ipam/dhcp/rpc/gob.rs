@@ -1,14 +1,14 @@
-//! Go's gob format, as far as plain structs, lists, texts and numbers need it: a stream of values,
-//! each of a type that the stream itself describes before its first value.
+//! Go's gob format for structs, lists, texts and numbers: a stream of values. The stream describes
+//! each type before its first value.
 
 use std::collections::BTreeMap;
 
-/// A value of a stream.
+/// A value in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A truth value or an unsigned number.
+    /// Boolean or unsigned number.
     Uint(u64),
-    /// A signed number.
+    /// Signed number.
     Int(i64),
     /// Bytes.
     Bytes(Vec<u8>),
@@ -16,12 +16,12 @@ pub enum Value {
     Text(String),
     /// Values of one type.
     List(Vec<Value>),
-    /// Fields by name; those that are zero are left out.
+    /// Fields by name. Fields with a zero value are omitted.
     Struct(Vec<(String, Value)>),
 }
 
 impl Value {
-    /// A field; `None` where it is zero.
+    /// Returns a field; `None` if it is zero.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Self::Struct(fields) = self else {
             return None;
@@ -32,7 +32,7 @@ impl Value {
             .map(|(_, value)| value)
     }
 
-    /// A field of text, empty where there is none.
+    /// Returns a text field; empty if absent.
     pub fn text(&self, name: &str) -> &str {
         if let Some(Self::Text(text)) = self.get(name) {
             text
@@ -41,7 +41,7 @@ impl Value {
         }
     }
 
-    /// A field of bytes, empty where there is none.
+    /// Returns a field of bytes; empty if absent.
     pub fn bytes(&self, name: &str) -> &[u8] {
         if let Some(Self::Bytes(bytes)) = self.get(name) {
             bytes
@@ -50,7 +50,7 @@ impl Value {
         }
     }
 
-    /// A number of either sign; `None` where it is zero or does not fit.
+    /// Returns a signed or unsigned number; `None` if it is zero or does not fit.
     pub fn number(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
             Self::Int(number) => Some(*number),
@@ -59,7 +59,7 @@ impl Value {
         }
     }
 
-    /// The items of a field that is a list.
+    /// Returns the items of a list field.
     pub fn items(&self, name: &str) -> &[Self] {
         if let Some(Self::List(items)) = self.get(name) {
             items
@@ -80,12 +80,12 @@ impl Value {
     }
 }
 
-/// A type of values that are written.
+/// Type of a value to encode.
 #[derive(Debug)]
 pub enum Shape {
-    /// An unsigned number.
+    /// Unsigned number.
     Uint,
-    /// A signed number.
+    /// Signed number.
     Int,
     /// Bytes.
     Bytes,
@@ -93,16 +93,16 @@ pub enum Shape {
     Text,
     /// Values of one type.
     List(&'static Shape),
-    /// A name, and fields in order.
+    /// Name, and fields in order.
     Struct(&'static str, &'static [(&'static str, &'static Shape)]),
 }
 
-/// Longest message that is read, in bytes; a configuration is a few thousand.
+/// Maximum length of a received message in bytes. A configuration has a few thousand.
 const MOST: usize = 4 << 20;
-/// Deepest nesting of types that is read.
+/// Maximum nesting depth of received types.
 const DEEPEST: usize = 16;
 
-// The types that every stream knows (Go's encoding/gob, "Type representation").
+// Predefined types of every stream (Go's encoding/gob, "Type representation").
 const BOOL: i64 = 1;
 const INT: i64 = 2;
 const UINT: i64 = 3;
@@ -114,7 +114,7 @@ const SLICE: i64 = 19;
 const STRUCT: i64 = 20;
 const FIELD: i64 = 21;
 const FIELDS: i64 = 22;
-/// The first id that a writer gives.
+/// First id of a type that the stream describes.
 const FIRST: i64 = 64;
 
 #[derive(Debug, Clone)]
@@ -123,7 +123,7 @@ enum Type {
     Struct(Vec<(String, i64)>),
 }
 
-/// Reads the values of a stream.
+/// Decodes the values of a stream.
 #[derive(Debug)]
 pub struct Decoder {
     types: BTreeMap<i64, Type>,
@@ -131,7 +131,7 @@ pub struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Self {
-        let of = |fields: &[(&str, i64)]| {
+        let struct_type = |fields: &[(&str, i64)]| {
             Type::Struct(
                 fields
                     .iter()
@@ -140,18 +140,21 @@ impl Default for Decoder {
             )
         };
         let types = [
-            // Arrays come as lists do; maps and types that write themselves are none of ours.
+            // Arrays are decoded like lists. Maps and types with their own encoding are not used.
             (
                 WIRE,
-                of(&[("ArrayT", SLICE), ("SliceT", SLICE), ("StructT", STRUCT)]),
+                struct_type(&[("ArrayT", SLICE), ("SliceT", SLICE), ("StructT", STRUCT)]),
             ),
-            (COMMON, of(&[("Name", TEXT), ("Id", INT)])),
+            (COMMON, struct_type(&[("Name", TEXT), ("Id", INT)])),
             (
                 SLICE,
-                of(&[("CommonType", COMMON), ("Elem", INT), ("Len", INT)]),
+                struct_type(&[("CommonType", COMMON), ("Elem", INT), ("Len", INT)]),
             ),
-            (STRUCT, of(&[("CommonType", COMMON), ("Field", FIELDS)])),
-            (FIELD, of(&[("Name", TEXT), ("Id", INT)])),
+            (
+                STRUCT,
+                struct_type(&[("CommonType", COMMON), ("Field", FIELDS)]),
+            ),
+            (FIELD, struct_type(&[("Name", TEXT), ("Id", INT)])),
             (FIELDS, Type::List(FIELD)),
         ];
         Self {
@@ -161,8 +164,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// The next value, `None` where it is not all there yet, and the number of bytes that are done
-    /// with.
+    /// Decodes the next value, or `None` if it is incomplete. Returns the number of consumed bytes
+    /// as well.
     pub fn next(&mut self, stream: &[u8]) -> Result<(Option<Value>, usize), String> {
         let mut at = 0;
         loop {
@@ -197,14 +200,14 @@ impl Decoder {
             wire.get("StructT"),
             wire.get("SliceT").or(wire.get("ArrayT")),
         ) {
-            (Some(of), _) => {
+            (Some(description), _) => {
                 let field = |field: &Value| {
                     (
                         field.text("Name").to_owned(),
                         field.number("Id").unwrap_or_default(),
                     )
                 };
-                Type::Struct(of.items("Field").iter().map(field).collect())
+                Type::Struct(description.items("Field").iter().map(field).collect())
             }
             (None, Some(list)) => Type::List(elem(list)),
             (None, None) => return Err(format!("gob: type {id} is neither a struct nor a list")),
@@ -233,7 +236,7 @@ impl Decoder {
         match self.types.get(&id) {
             Some(Type::List(elem)) => {
                 let count = from.uint()?;
-                // Each item takes a byte at least.
+                // Each item has at least one byte.
                 if count > from.0.len() as u64 {
                     return Err("gob: a list is longer than its message".to_owned());
                 }
@@ -250,10 +253,10 @@ impl Decoder {
                         return Ok(Value::Struct(values));
                     }
                     next = next.saturating_add(delta);
-                    let (name, of) = fields
+                    let (name, field_type) = fields
                         .get(next - 1)
                         .ok_or_else(|| format!("gob: type {id} has no field {next}"))?;
-                    values.push((name.clone(), self.value(*of, from, depth + 1)?));
+                    values.push((name.clone(), self.value(*field_type, from, depth + 1)?));
                 }
             }
             None => Err(format!("gob: type {id} is not described")),
@@ -261,11 +264,11 @@ impl Decoder {
     }
 }
 
-/// The rest of a message.
+/// Unread bytes of a message.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// A number; `None` where it is not all there.
+    /// Reads a number; `None` if it is incomplete.
     fn peek_uint(&mut self) -> Result<Option<u64>, String> {
         let Some((first, rest)) = self.0.split_first() else {
             return Ok(None);
@@ -274,7 +277,7 @@ impl<'a> Reader<'a> {
             self.0 = rest;
             return Ok(Some(u64::from(*first)));
         }
-        // The negated count of the bytes that follow.
+        // Negated count of the following bytes.
         let count = usize::from(first.wrapping_neg());
         if count > 8 {
             return Err(format!("gob: a number of {count} bytes"));
@@ -312,15 +315,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes the values of a stream.
+/// Encodes the values of a stream.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// Types that the reader knows, by their place: the first has the id [`FIRST`].
+    /// Types that were described already. The first has the id [`FIRST`].
     known: Vec<&'static Shape>,
 }
 
 impl Encoder {
-    /// Appends a value, behind what of its types the reader does not know yet.
+    /// Appends a value, after descriptions of its new types.
     pub fn push(&mut self, shape: &'static Shape, value: &Value, out: &mut Vec<u8>) {
         let mut message = Vec::new();
         int(self.id(shape, out), &mut message);
@@ -328,7 +331,7 @@ impl Encoder {
         framed(&message, out);
     }
 
-    /// The type's id; describes it first where it is new.
+    /// Returns the type's id, and first describes the type if it is new.
     fn id(&mut self, shape: &'static Shape, out: &mut Vec<u8>) -> i64 {
         let parts: Vec<(&str, &'static Shape)> = match shape {
             Shape::Uint => return UINT,
@@ -338,16 +341,16 @@ impl Encoder {
             Shape::List(elem) => vec![("", elem)],
             Shape::Struct(_, fields) => fields.to_vec(),
         };
-        let at = |place: usize| FIRST + i64::try_from(place).unwrap_or(i64::MAX);
+        let type_id = |place: usize| FIRST + i64::try_from(place).unwrap_or(i64::MAX);
         if let Some(place) = self
             .known
             .iter()
             .position(|known| std::ptr::eq(*known, shape))
         {
-            return at(place);
+            return type_id(place);
         }
         self.known.push(shape);
-        let id = at(self.known.len() - 1);
+        let id = type_id(self.known.len() - 1);
         let parts: Vec<(&str, i64)> = parts
             .into_iter()
             .map(|(name, part)| (name, self.id(part, out)))
@@ -357,12 +360,11 @@ impl Encoder {
     }
 }
 
-/// The description of a type.
+/// Encodes the description of a type.
 fn definition(id: i64, shape: &Shape, parts: &[(&str, i64)]) -> Vec<u8> {
     let mut message = Vec::new();
     int(-id, &mut message);
-    // The second field of a type is a list's, the third a struct's; the first of either is what
-    // both have.
+    // Field 2 of a type describes a list, field 3 a struct. Both begin with the common part.
     match shape {
         Shape::List(_) => {
             uint(2, &mut message);
@@ -389,7 +391,7 @@ fn definition(id: i64, shape: &Shape, parts: &[(&str, i64)]) -> Vec<u8> {
     message
 }
 
-/// A name and an id.
+/// Encodes a name and an id.
 fn common(name: &str, id: i64, out: &mut Vec<u8>) {
     if name.is_empty() {
         uint(2, out);
@@ -425,7 +427,7 @@ fn write(shape: &Shape, value: &Value, out: &mut Vec<u8>) {
             }
             out.push(0);
         }
-        // No caller has a value of another type than it says; the reader sees a zero.
+        // Callers pass values that match the type. Otherwise the reader gets a zero.
         (Shape::Uint | Shape::Int | Shape::Bytes | Shape::Text | Shape::List(_), _) => out.push(0),
     }
 }
@@ -479,17 +481,17 @@ mod tests {
             ("Raw".into(), Value::Bytes(vec![1, 2])),
             ("Count".into(), Value::Uint(70_000)),
         ]);
-        let of = Value::List(vec![name, Value::Struct(Vec::new())]);
+        let children = Value::List(vec![name, Value::Struct(Vec::new())]);
         let fields = [
             ("X", Value::Int(x)),
             ("Name", Value::Text("ü".into())),
-            ("Of", of),
+            ("Of", children),
         ];
         Value::Struct(fields.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
     #[test]
-    fn what_is_written_is_read_back_however_the_bytes_arrive() {
+    fn encoded_values_are_decoded_from_any_split_of_the_bytes() {
         let (mut stream, mut encoder) = (Vec::new(), Encoder::default());
         let values = [point(-3), point(i64::MAX), point(i64::MIN + 1)];
         for value in &values {
@@ -506,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_twisted_stream_is_an_error_or_waits_and_never_a_panic() {
+    fn truncated_or_changed_stream_is_an_error_or_waits_and_never_panics() {
         let (mut stream, mut encoder) = (Vec::new(), Encoder::default());
         encoder.push(&POINT, &point(1), &mut stream);
         for at in 0..stream.len() {

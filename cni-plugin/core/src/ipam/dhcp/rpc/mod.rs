@@ -1,4 +1,4 @@
-//! The reference daemon's protocol: Go's `net/rpc` with gob, behind an HTTP handshake, on a Unix
+//! Protocol of the reference daemon: Go's `net/rpc` with gob, after an HTTP handshake, on a Unix
 //! socket.
 //!
 //! ```text
@@ -16,15 +16,15 @@ use gob::{Decoder, Encoder, Shape, Value};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The first words of a client.
+/// Opening line of a client.
 pub const CONNECT: &[u8] = b"CONNECT /_goRPC_ HTTP/1.0\n\n";
-/// The daemon's answer.
+/// Answer of the daemon to [`CONNECT`].
 pub const CONNECTED: &[u8] = b"HTTP/1.0 200 Connected to Go RPC\n\n";
-/// Acquires a lease, or looks at the one that is there.
+/// Acquires a lease, or returns the existing one.
 pub const ALLOCATE: &str = "DHCP.Allocate";
-/// Gives a lease back.
+/// Releases a lease.
 pub const RELEASE: &str = "DHCP.Release";
-/// Longest head of HTTP that is read, in bytes.
+/// Maximum length of an HTTP head in bytes.
 const MOST_HEAD: usize = 16 * 1024;
 
 static REQUEST: Shape = Shape::Struct(
@@ -77,7 +77,7 @@ static RESULT: Shape = Shape::Struct(
     ],
 );
 
-/// Arguments of a call: those of a plugin call.
+/// Arguments of a call: the environment and input of a plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args {
     /// `CNI_CONTAINERID`.
@@ -88,34 +88,34 @@ pub struct Args {
     pub ifname: String,
     /// `CNI_ARGS`.
     pub args: String,
-    /// The configuration.
+    /// Configuration from standard input.
     pub stdin: Vec<u8>,
 }
 
-/// A call that a daemon gets.
+/// A call received by a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcCall {
-    /// The client's number for it.
+    /// Sequence number of the client.
     pub seq: u64,
-    /// The method.
+    /// Method.
     pub method: String,
-    /// Its arguments.
+    /// Arguments.
     pub args: Args,
 }
 
-/// The daemon's side of a connection.
+/// Daemon's side of a connection.
 #[derive(Debug, Default)]
 pub struct Server {
     input: Vec<u8>,
     is_connected: bool,
-    /// The call whose arguments follow.
+    /// The call that waits for its arguments.
     request: Option<(u64, String)>,
     decoder: Decoder,
     encoder: Encoder,
 }
 
 impl Server {
-    /// Takes bytes of the client; returns its calls, and bytes for it.
+    /// Processes bytes of the client. Returns its calls, and bytes to send.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(Vec<RpcCall>, Vec<u8>), String> {
         self.input.extend_from_slice(bytes);
         let (mut calls, mut out) = (Vec::new(), Vec::new());
@@ -152,7 +152,7 @@ impl Server {
         Ok(value)
     }
 
-    /// The answer to a call; a lease for [`ALLOCATE`], none for any other.
+    /// Encodes the answer to a call: a lease for [`ALLOCATE`], no value for other methods.
     pub fn answer(
         &mut self,
         seq: u64,
@@ -178,7 +178,7 @@ impl Server {
     }
 }
 
-/// The client's side of a connection, for one call.
+/// Client's side of a connection, for one call.
 #[derive(Debug, Default)]
 pub struct Client {
     input: Vec<u8>,
@@ -188,7 +188,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The bytes of a call, to be sent once the daemon has said [`CONNECTED`].
+    /// Encodes a call, to be sent after the daemon's [`CONNECTED`].
     pub fn call(method: &str, args: &Args) -> Vec<u8> {
         let (mut out, mut encoder) = (Vec::new(), Encoder::default());
         let text = |text: &str| Value::Text(text.to_owned());
@@ -221,13 +221,13 @@ impl Client {
         Ok(value)
     }
 
-    /// True once the daemon has greeted.
+    /// True after the daemon's [`CONNECTED`].
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// Takes bytes of the daemon; the lease of its answer, or its error, once that is all there. A
-    /// lease that is given back leaves none.
+    /// Processes bytes of the daemon. Returns the lease or the error once the answer is complete.
+    /// The answer to a release has an empty lease.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Result<Lease, String>>, String> {
         self.input.extend_from_slice(bytes);
         if !self.is_connected {
@@ -263,7 +263,7 @@ impl Client {
     }
 }
 
-/// The length of a head of HTTP with the empty line behind it; `None` where that has not come.
+/// Returns the length of an HTTP head with its empty line; `None` if it is incomplete.
 fn head(input: &[u8]) -> Result<Option<usize>, String> {
     let end = |mark: &[u8]| {
         input
@@ -303,7 +303,7 @@ fn result_of(lease: &Lease) -> Value {
         ])
     };
     let route = |route: &Route| {
-        // A Go client fills in the gateway where there is none, unless it is all zeros.
+        // A Go client fills in a missing gateway, but not one of all zeros.
         let gw = route.gw.or(route.scope.map(|_| unspecified(&route.dst)));
         fields([
             ("Dst", net(&route.dst)),
@@ -344,7 +344,7 @@ fn octets(ip: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Go keeps an IPv4 address in four bytes or in sixteen.
+/// Parses an address. Go stores an IPv4 address in 4 or 16 bytes.
 fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
@@ -417,14 +417,14 @@ fn lease_of(value: &Value) -> Result<Lease, String> {
 mod tests {
     use super::*;
 
-    /// A client of Go 1.26 with the reference's types: two calls on one connection.
+    /// Bytes of a Go 1.26 client with the reference's types: two calls on one connection.
     const CLIENT: &str = "2e7f030101075265717565737401ff80000102010d536572766963654d6574686f64010c000103536571010600000012ff80\
         010d444843502e416c6c6f63617465006cff8103010107436d644172677301ff82000107010b436f6e7461696e6572494401\
         0c0001054e65746e73010c00010649664e616d65010c00010441726773010c00010450617468010c00010d4e65746e734f76\
         657272696465010c000109537464696e44617461010a0000003eff82010434663163010c2f72756e2f6e65746e732f610104\
         6574683001034b3d56010c2f6f70742f636e692f62696e020c7b226e616d65223a226e227d0013ff80010c444843502e5265\
         6c6561736501010009ff8201043466316300";
-    /// A daemon of Go 1.26 with the reference's types: a lease, an empty answer, an error.
+    /// Bytes of a Go 1.26 daemon with the reference's types: a lease, an empty answer, an error.
     const DAEMON: &str = "3aff8303010108526573706f6e736501ff84000103010d536572766963654d6574686f64010c000103536571010600010545\
         72726f72010c00000012ff84010d444843502e416c6c6f636174650051ff8503010106526573756c7401ff86000105010a43\
         4e4956657273696f6e010c00010a496e746572666163657301ff8a00010349507301ff90000106526f7574657301ff940001\
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn own_daemon_and_own_client_understand_each_other() {
+    fn own_daemon_and_own_client_interoperate() {
         let args = Args {
             container_id: "4f1c".into(),
             netns: "/n".into(),

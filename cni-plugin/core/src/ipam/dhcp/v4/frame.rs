@@ -1,4 +1,4 @@
-//! IPv4 and UDP around a message: a client without an address can't leave them to the kernel.
+//! IPv4 and UDP headers of a message. The kernel can't add them for a client without an address.
 
 use super::number::{CLIENT_PORT, SERVER_PORT};
 use std::net::Ipv4Addr;
@@ -7,12 +7,12 @@ const IP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
 
-/// The packet that carries `payload` from a client to a server.
+/// Returns the packet with `payload` from a client to a server.
 pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
-    let len = |of: usize| u16::try_from(of).unwrap_or(u16::MAX).to_be_bytes();
+    let len = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
     let mut ip = vec![0x45, 0];
     ip.extend(len(IP_LEN + UDP_LEN + payload.len()));
-    // No fragment; 64 hops.
+    // No fragmentation, TTL 64.
     ip.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]);
     ip.extend(from.octets());
     ip.extend(to.octets());
@@ -33,13 +33,13 @@ pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     ]
     .concat();
     let sum = checksum(&[&pseudo, &udp, payload]);
-    // A sum of zero would say that there is none.
+    // A checksum of zero would mean that there is none.
     udp[6..8].copy_from_slice(if sum == [0; 2] { &[0xff; 2] } else { &sum });
     [&ip[..], &udp, payload].concat()
 }
 
-/// Payload of a packet to a client; `None` for any other packet. The sum of UDP is not looked at: a
-/// link of this machine leaves it out, and the exchange has a number of its own.
+/// Returns the payload of a packet to a client; `None` for any other packet. The UDP checksum is
+/// not verified: links on the same machine omit it, and the exchange has a transaction id.
 pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     let head_len = usize::from(packet.first()? & 0xf) * 4;
     let (head, rest) = packet.split_at_checked(head_len.max(IP_LEN))?;
@@ -55,7 +55,7 @@ pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     (udp[2..4] == CLIENT_PORT.to_be_bytes()).then_some(payload.get(..len)?)
 }
 
-/// The sum of the Internet protocols (RFC 1071); all parts but the last have an even length.
+/// Returns the Internet checksum (RFC 1071). All parts except the last have an even length.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u32 = words
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sums_of_a_packet_come_out_as_zero() {
+    fn checksums_of_a_packet_add_up_to_zero() {
         let packet = encode(
             Ipv4Addr::new(10, 1, 0, 7),
             Ipv4Addr::new(10, 1, 0, 1),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_packet_to_a_client_is_read() {
+    fn only_a_complete_packet_to_a_client_is_decoded() {
         let mut packet = encode(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, b"text");
         assert_eq!(decode(&packet), None, "it is to a server");
         packet[23] = 68;

@@ -1,16 +1,16 @@
-//! The client that a server sees.
+//! DHCPv4 client identity.
 
 use crate::name::Mac;
 
-/// The client that a link is for a server.
+/// Identity of a link as a DHCPv4 client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The link's hardware address.
+    /// Hardware address of the link.
     pub mac: Mac,
-    /// Options of each message, the client's identifier among them.
+    /// Options of each message, including the client identifier.
     pub options: Vec<(u8, Vec<u8>)>,
     /// Codes of the requested options.
     pub request: Vec<u8>,
-    /// The answers are to be broadcast: the link can't get them otherwise.
+    /// True if servers must broadcast their answers, because the link can't receive them otherwise.
     pub broadcast: bool,
 }

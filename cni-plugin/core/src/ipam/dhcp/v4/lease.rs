@@ -1,4 +1,4 @@
-//! A lease of DHCPv4, and the addresses and routes that follow from it.
+//! DHCPv4 leases, and their addresses and routes in a result.
 
 use super::Message;
 use super::number::{
@@ -13,34 +13,34 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Scope of a route to what is on the link, as the kernel numbers it.
+/// Kernel number of the scope of on-link routes.
 const SCOPE_LINK: u8 = 253;
-/// Length of a lease whose server says none, in seconds, as the reference has it.
+/// Default lease time in seconds if the server sends none, as in the reference.
 const USUAL: u32 = 3600;
 
-/// A lease.
+/// A DHCPv4 lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseV4 {
-    /// The address.
+    /// Address.
     pub address: Ipv4Addr,
-    /// The length of its prefix; `None` where the server gave no mask, or none that is one.
+    /// Prefix length; `None` if the server sent no valid mask.
     pub prefix_len: Option<u8>,
-    /// The server.
+    /// Server identifier.
     pub server: Ipv4Addr,
-    /// The hardware address from which the server, or the relay before it, answered.
+    /// Hardware address of the server, or of the relay before it.
     pub server_mac: Mac,
     /// `routers`.
     pub routers: Vec<Ipv4Addr>,
-    /// Classless routes: destination and router, all zeros for what is on the link.
+    /// Classless routes: destination and router, which is all zeros for on-link routes.
     classless: Vec<(Ipv4Net, Ipv4Addr)>,
-    /// Static routes, classes and all.
+    /// Classful static routes.
     classful: Vec<(Ipv4Net, Ipv4Addr)>,
-    /// Its times.
+    /// Times of the lease.
     pub terms: Terms,
 }
 
 impl LeaseV4 {
-    /// Reads an offer or an acknowledgement; `None` where it gives no address or names no server.
+    /// Parses an offer or an acknowledgement; `None` without an address or a server identifier.
     pub fn of(message: &Message, from: Mac, now: Duration) -> Option<Self> {
         let address = Some(message.yiaddr)
             .filter(|address| !address.is_unspecified() && !address.is_broadcast())?;
@@ -69,14 +69,14 @@ impl LeaseV4 {
         })
     }
 
-    /// The address with its prefix.
+    /// Returns the address with its prefix.
     pub fn net(&self) -> Option<IpNet> {
         Ipv4Net::new(self.address, self.prefix_len?)
             .ok()
             .map(IpNet::from)
     }
 
-    /// The address in a result.
+    /// Returns the address as in a result.
     pub fn ip(&self) -> Option<IpConfig> {
         let gateway = self.routers.first().copied().map(IpAddr::from);
         self.net().map(|address| IpConfig {
@@ -86,8 +86,8 @@ impl LeaseV4 {
         })
     }
 
-    /// The routes in a result: the classless ones alone where there are any (RFC 3442), otherwise
-    /// the static ones, and the default one through the first router.
+    /// Returns the routes as in a result. Classless routes replace all others (RFC 3442). Otherwise
+    /// these are the static routes and the default route through the first router.
     pub fn routes(&self) -> Vec<Route> {
         let route = |(dst, gw): &(Ipv4Net, Ipv4Addr)| Route {
             gw: Some((*gw).into()).filter(|_| !gw.is_unspecified()),
@@ -109,7 +109,7 @@ impl LeaseV4 {
     }
 }
 
-/// A prefix's length, as many bytes of it as that takes, and a router, each (RFC 3442).
+/// Parses classless routes: prefix length, the significant bytes of the prefix, router (RFC 3442).
 fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     let mut routes = Vec::new();
     while let Some((len, rest)) = bytes.split_first() {
@@ -133,7 +133,7 @@ fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     routes
 }
 
-/// Destination and router in turn, each of its class.
+/// Parses pairs of destination and router, with the prefix length of the address class.
 fn classful(addresses: &[Ipv4Addr]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     let class = |dst: Ipv4Addr| match dst.octets()[0] {
         0..=127 => 8,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn static_routes_have_classes_and_stand_before_the_default_one() {
+    fn static_routes_have_classes_and_precede_the_default_route() {
         let classful = routes(&[(
             STATIC_ROUTES,
             &[10, 9, 9, 9, 10, 1, 0, 4, 192, 168, 7, 9, 10, 1, 0, 5, 1],
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn classless_routes_stand_alone_and_without_a_router_are_on_the_link() {
+    fn classless_routes_replace_others_and_are_on_link_without_a_router() {
         let option: &[u8] = &[
             0, 10, 1, 0, 9, 25, 192, 168, 7, 128, 0, 0, 0, 0, 33, 1, 2, 3, 4, 5, 6, 7, 8, 9,
         ];

@@ -9,19 +9,19 @@ use crate::name::Mac;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Longest message that the client takes, in bytes: what a usual link carries in one packet.
+/// Maximum message size that the client accepts, in bytes: one packet on a link with MTU 1500.
 const LONGEST: u16 = 1472;
 
-/// A packet to be sent.
+/// A packet to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Its bytes, from the IPv4 header on.
+    /// Bytes from the IPv4 header on.
     pub bytes: Vec<u8>,
-    /// The hardware address that it goes to; all hosts of the link where there is none.
+    /// Destination hardware address; `None` means broadcast.
     pub to: Option<Mac>,
 }
 
-/// News of a client.
+/// Event of a client.
 pub type Event = client::Event<Packet, LeaseV4>;
 
 /// A client.
@@ -83,7 +83,7 @@ impl Identity {
 
     fn prolonging(&self, lease: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Message {
         let mut message = self.message(MessageType::Request, state, now);
-        // The client has its address, and can be answered there.
+        // The client has its address and can be reached there.
         (message.ciaddr, message.broadcast) = (lease.address, false);
         self.complete(message)
     }
@@ -97,7 +97,7 @@ impl Identity {
         }
     }
 
-    /// Adds what each message but a release has.
+    /// Adds the options of every message except a release.
     fn complete(&self, mut message: Message) -> Message {
         let size = (MAX_SIZE, LONGEST.to_be_bytes().to_vec());
         let list = Some((REQUEST_LIST, self.request.clone())).filter(|(_, list)| !list.is_empty());
@@ -114,7 +114,7 @@ impl Identity {
 }
 
 impl Client {
-    /// Takes a message that came from this hardware address.
+    /// Processes a message from this hardware address.
     pub fn take(
         &mut self,
         message: &Message,
@@ -142,7 +142,7 @@ impl Client {
             }
             (Phase::Renewing | Phase::Rebinding, MessageType::Ack, Some(mut lease)) => {
                 let same = self.lease().filter(|held| held.address == lease.address);
-                // The mask belongs to the address, so not every server says it again.
+                // The mask does not change with the address, so not every server sends it again.
                 lease.prefix_len = lease.prefix_len.or(same.and_then(|held| held.prefix_len));
                 self.bind(lease)
             }
@@ -153,8 +153,7 @@ impl Client {
         }
     }
 
-    /// The packet that gives the lease back; its sender is the address that it is about. The client
-    /// ends.
+    /// Returns the packet that releases the lease, sent from the leased address. Ends the client.
     pub fn release(&mut self, rng: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
         let mut message = Message::new(MessageType::Release, number(rng), self.protocol.mac);
@@ -162,7 +161,7 @@ impl Client {
         message
             .options
             .push((SERVER_ID, lease.server.octets().to_vec()));
-        // Others of the client's options have no place here (RFC 2131, table 5).
+        // Other client options are not allowed in a release (RFC 2131, table 5).
         let id = self
             .protocol
             .options

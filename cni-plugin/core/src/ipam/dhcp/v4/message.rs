@@ -1,8 +1,8 @@
-//! A message of DHCPv4 in bytes (RFC 2131 §2, options by RFC 2132, long ones by RFC 3396).
+//! DHCPv4 messages (RFC 2131 §2, options by RFC 2132, long options by RFC 3396).
 //!
-//! Answers are read leniently: an option that is cut ends the options, and nothing else. The crate
-//! dhcproto would bring 35 crates along, ICU's tables among them, drops what follows an option that
-//! it can't read, and keeps only the last piece of a long one.
+//! Parsing is lenient: a truncated option ends the options, and the rest of the message is valid.
+//! The crate dhcproto would add 35 crates, including ICU's tables. It drops everything after an
+//! option that it can't parse, and keeps only the last piece of a long one.
 
 use super::number::{MESSAGE_TYPE, OVERLOAD};
 use crate::name::Mac;
@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 const HEAD: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const BROADCAST: u16 = 0x8000;
-/// Smallest message that every server and relay takes: BOOTP's.
+/// Minimum size that every server and relay accepts, from BOOTP.
 const LEAST: usize = 300;
 const END: u8 = 255;
 
@@ -20,17 +20,17 @@ const END: u8 = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {
-    /// Looks for servers.
+    /// Discovers servers.
     Discover = 1,
-    /// A server's offer.
+    /// Offers a lease.
     Offer = 2,
-    /// Takes an offer, or prolongs a lease.
+    /// Requests an offered lease, or renews a lease.
     Request = 3,
-    /// A server agrees.
+    /// Grants the request.
     Ack = 5,
-    /// A server refuses.
+    /// Refuses the request.
     Nak = 6,
-    /// Gives a lease back.
+    /// Releases a lease.
     Release = 7,
 }
 
@@ -49,29 +49,29 @@ impl MessageType {
     }
 }
 
-/// A message.
+/// A DHCPv4 message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// True from a server.
+    /// True for a message from a server.
     pub is_reply: bool,
-    /// The number of the exchange.
+    /// Transaction id.
     pub xid: u32,
-    /// Seconds since the client began.
+    /// Seconds since the start of the exchange.
     pub secs: u16,
-    /// The answer is to be broadcast.
+    /// True if the server must broadcast its answer.
     pub broadcast: bool,
-    /// The client's address, where it has one.
+    /// Current address of the client, if any.
     pub ciaddr: Ipv4Addr,
-    /// The address that it is given.
+    /// Address that the server assigns.
     pub yiaddr: Ipv4Addr,
-    /// The client's hardware address.
+    /// Hardware address of the client.
     pub mac: Mac,
-    /// Options in order, without the end and padding; a code may come in several pieces.
+    /// Options in order, without end and padding. A code may have several pieces.
     pub options: Vec<(u8, Vec<u8>)>,
 }
 
 impl Message {
-    /// A client's message of this kind.
+    /// Returns a client's message of this type.
     pub fn new(kind: MessageType, xid: u32, mac: Mac) -> Self {
         let none = Ipv4Addr::UNSPECIFIED;
         let options = vec![(MESSAGE_TYPE, vec![kind as u8])];
@@ -87,13 +87,13 @@ impl Message {
         }
     }
 
-    /// Its kind, where that is known.
+    /// Returns the message type, if known.
     pub fn kind(&self) -> Option<MessageType> {
         self.get(MESSAGE_TYPE)
             .and_then(|value| MessageType::of(*value.first()?))
     }
 
-    /// An option, its pieces put together.
+    /// Returns an option with its pieces joined.
     pub fn get(&self, code: u8) -> Option<Vec<u8>> {
         let mut pieces = self
             .options
@@ -107,13 +107,13 @@ impl Message {
             .then(|| pieces.flatten().copied().collect())
     }
 
-    /// An option that is one number.
+    /// Returns an option that is a single number.
     pub fn number(&self, code: u8) -> Option<u32> {
         self.get(code)
             .and_then(|value| Some(u32::from_be_bytes(value.try_into().ok()?)))
     }
 
-    /// The addresses of an option.
+    /// Returns the addresses in an option.
     pub fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
         let value = self.get(code).unwrap_or_default();
         value
@@ -124,7 +124,7 @@ impl Message {
             .collect()
     }
 
-    /// The bytes behind UDP's header.
+    /// Encodes the UDP payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![if self.is_reply { 2 } else { 1 }, 1, 6, 0];
         out.extend(self.xid.to_be_bytes());
@@ -147,7 +147,7 @@ impl Message {
         out
     }
 
-    /// Reads a message; `None` for what is none.
+    /// Parses a message; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(HEAD)?;
         let four = |at: usize| head[at..].first_chunk::<4>().copied().unwrap_or_default();
@@ -165,7 +165,7 @@ impl Message {
             options: Vec::new(),
         };
         read_options(rest, &mut message.options);
-        // Options may go on in the fields of the file, then of the server's name.
+        // Options may continue in the `file` field, then in `sname`.
         let overload = message
             .get(OVERLOAD)
             .and_then(|value| value.first().copied())
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_read_back_with_a_long_option_whole() {
+    fn message_is_decoded_with_its_long_option_joined() {
         let read = Message::decode(&message().encode()).expect("a message");
         assert_eq!(read.get(121), Some(vec![7; 300]));
         assert_eq!(read.kind(), Some(MessageType::Ack));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn options_go_on_in_the_fields_of_file_and_name() {
+    fn options_continue_in_the_fields_file_and_sname() {
         let mut message = message();
         message.options = vec![(OVERLOAD, vec![3])];
         let mut bytes = message.encode();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_message_has_the_options_before_the_cut() {
+    fn truncated_message_has_the_options_before_the_cut() {
         let bytes = message().encode();
         for len in 0..bytes.len() {
             let read = Message::decode(&bytes[..len]);

@@ -1,4 +1,4 @@
-//! The client of DHCPv4 (RFC 2131) for one link.
+//! DHCPv4 client (RFC 2131) of one link.
 
 pub mod frame;
 mod identity;

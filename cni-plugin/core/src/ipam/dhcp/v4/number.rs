@@ -1,11 +1,11 @@
-//! Ports and options of DHCPv4.
+//! Port and option numbers of DHCPv4.
 
-/// Port of a server.
+/// Port of the server.
 pub const SERVER_PORT: u16 = 67;
-/// Port of a client.
+/// Port of the client.
 pub const CLIENT_PORT: u16 = 68;
 
-// Options, by RFC 2132 and RFC 3442.
+// Options from RFC 2132 and RFC 3442.
 pub(in crate::ipam::dhcp) const SUBNET_MASK: u8 = 1;
 pub(in crate::ipam::dhcp) const ROUTERS: u8 = 3;
 pub(in crate::ipam::dhcp) const HOST_NAME: u8 = 12;

@@ -1,5 +1,5 @@
-//! Messages and answers of a DHCPv6 client (RFC 8415 §18.2) for one address. Every message goes to
-//! all servers of the link.
+//! Messages and answers of a DHCPv6 client (RFC 8415 §18.2) for one address. Every message is sent
+//! to all servers on the link.
 
 use super::Identity;
 use super::message::{CLIENT_ID, Message, MessageType, SERVER_ID};
@@ -9,19 +9,18 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-/// A lease.
+/// A DHCPv6 lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseV6 {
-    /// The address. Other hosts need not be on the link because they share a prefix with it (RFC
-    /// 5942).
+    /// Address, without a prefix: hosts with the same prefix need not be on the link (RFC 5942).
     pub address: Ipv6Addr,
-    /// The server's identifier.
+    /// Server identifier.
     pub server: Vec<u8>,
-    /// Its times.
+    /// Times of the lease.
     pub terms: Terms,
 }
 
-/// News of a client; what it sends is for all servers of the link.
+/// Event of a client. Its messages are for all servers on the link.
 pub type Event = client::Event<Vec<u8>, LeaseV6>;
 
 /// A client.
@@ -73,7 +72,7 @@ impl Protocol for Identity {
 }
 
 impl Client {
-    /// Takes a message.
+    /// Processes a message.
     pub fn take(&mut self, message: &Message, now: Duration, rng: Dice<'_>) -> Events<Identity> {
         let Identity { duid, iaid } = &self.protocol;
         let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
@@ -91,10 +90,10 @@ impl Client {
         });
         let is = |kind: MessageType| message.kind == kind as u8;
         match (&self.state.phase, granted) {
-            // The first offer is taken: to wait a second for better ones, as the RFC has it, would
-            // hold up the container.
+            // The first offer is accepted. Waiting a second for better ones, as in the RFC, would
+            // delay the container.
             (Phase::Selecting, Some(offer)) if is(MessageType::Advertise) => {
-                // Each exchange has a number of its own.
+                // Each exchange has a new transaction id.
                 self.turn(Phase::Selecting, now, rng);
                 self.accept(offer, now, rng)
             }
@@ -113,7 +112,7 @@ impl Client {
         }
     }
 
-    /// The message that gives the lease back. The client ends.
+    /// Returns the message that releases the lease. Ends the client.
     pub fn release(&mut self, rng: Dice<'_>) -> Option<Vec<u8>> {
         let lease = self.end()?;
         let Identity { duid, iaid } = &self.protocol;
@@ -128,7 +127,7 @@ impl Client {
     }
 }
 
-/// The number of an exchange, in three bytes.
+/// Returns the transaction id in three bytes.
 fn xid(number: u32) -> [u8; 3] {
     let [a, b, c, _] = number.to_be_bytes();
     [a, b, c]
@@ -162,7 +161,7 @@ mod tests {
         grant(kind, to, (client.protocol.iaid, ADDRESS), valid)
     }
 
-    /// A client with a lease of a hundred seconds since second 100.
+    /// Returns a client with a lease of 100 seconds since second 100.
     fn bound() -> Client {
         let mut client = Client::new(
             Identity::of("4f1c/n/eth0"),
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn four_messages_make_a_lease_that_is_prolonged_at_half_time() {
+    fn four_messages_acquire_a_lease_that_is_renewed_at_half_time() {
         let mut client = bound();
         assert_eq!(client.lease().map(|lease| lease.address), Some(ADDRESS));
         assert_eq!((client.next(), client.listens()), (Some(at(150)), false));
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_gives_way_to_any_and_then_the_lease_ends() {
+    fn any_server_is_asked_after_a_silent_one_until_the_lease_ends() {
         let mut client = bound();
         let mut kinds = Vec::new();
         loop {
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_ends_the_lease_and_begins_anew() {
+    fn refusal_ends_the_lease_and_starts_over() {
         let mut client = bound();
         let renew = sent(&client.tick(at(150), &mut rng));
         let events = client.take(
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_another_client_or_of_another_exchange_is_not_heard() {
+    fn messages_of_other_clients_or_exchanges_are_ignored() {
         let mut client = bound();
         let renew = sent(&client.tick(at(150), &mut rng));
         let mut other = reply(&client, MessageType::Reply, &renew, 100);
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_it_gives_up_in_time() {
+    fn without_an_answer_the_client_gives_up_at_the_timeout() {
         let mut client = Client::new(
             Identity::of("x"),
             Limits::default(),
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_names_server_and_address() {
+    fn release_has_server_and_address() {
         let mut client = bound();
         let release =
             Message::decode(&client.release(&mut rng).expect("a lease")).expect("a message");
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_asked_for_is_given_back_too() {
+    fn requested_address_is_released_too() {
         let mut client = Client::new(
             Identity::of("x"),
             Limits::default(),
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_follows_from_the_text_alone() {
+    fn identity_depends_only_on_the_text() {
         assert_eq!(Identity::of("a"), Identity::of("a"));
         assert_ne!(Identity::of("a"), Identity::of("b"));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! A message of DHCPv6 in bytes (RFC 8415 §8, §21), as far as a client for one address needs it. An
-//! option that is cut ends the options, and nothing else.
+//! DHCPv6 messages (RFC 8415 §8, §21) of a client for one address. A truncated option ends the
+//! options, and the rest of the message is valid.
 
 use std::net::Ipv6Addr;
 
@@ -11,55 +11,55 @@ const ADDRESS: u16 = 5;
 const REQUEST_LIST: u16 = 6;
 const ELAPSED: u16 = 8;
 const STATUS: u16 = 13;
-/// Shortest time between two Solicit messages, which a server may set (RFC 7083).
+/// Maximum Solicit timeout, which a server may set (RFC 7083).
 const SOL_MAX_RT: u16 = 82;
 
 /// Type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {
-    /// Looks for servers.
+    /// Discovers servers.
     Solicit = 1,
-    /// A server's offer.
+    /// Offers a lease.
     Advertise = 2,
-    /// Takes an offer.
+    /// Requests an offered lease.
     Request = 3,
-    /// Has the server prolong a lease.
+    /// Asks the server to renew a lease.
     Renew = 5,
-    /// Has any server do so.
+    /// Asks any server to renew a lease.
     Rebind = 6,
-    /// A server's answer.
+    /// Answers a client.
     Reply = 7,
-    /// Gives a lease back.
+    /// Releases a lease.
     Release = 8,
 }
 
-/// A message.
+/// A DHCPv6 message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The byte of its kind.
+    /// Message type.
     pub kind: u8,
-    /// The number of the exchange: three bytes.
+    /// Transaction id of three bytes.
     pub xid: [u8; 3],
     /// Options in order.
     pub options: Vec<(u16, Vec<u8>)>,
 }
 
-/// An answer about the client's address.
+/// Granted address of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// The address.
+    /// Address.
     pub address: Ipv6Addr,
-    /// Seconds until it is void.
+    /// Valid lifetime in seconds.
     pub valid: u32,
     /// T1 in seconds; 0 leaves it to the client.
     pub renew: u32,
-    /// T2 likewise.
+    /// T2 in seconds; 0 leaves it to the client.
     pub rebind: u32,
 }
 
 impl Message {
-    /// A client's message about its association, which has this address already where there is one.
+    /// Returns a client's message about its identity association, with its address if there is one.
     pub fn new(
         kind: MessageType,
         xid: [u8; 3],
@@ -77,8 +77,7 @@ impl Message {
         }
     }
 
-    /// The same with how long the client has been at it, in hundredths of a second, and what it
-    /// asks for.
+    /// Adds the elapsed time in hundredths of a second, and the option request.
     #[must_use]
     pub fn after(mut self, hundredths: u16) -> Self {
         self.options
@@ -88,13 +87,13 @@ impl Message {
         self
     }
 
-    /// An option.
+    /// Returns an option.
     pub fn get(&self, code: u16) -> Option<&[u8]> {
         get(&self.options, code)
     }
 
-    /// The address that a server grants this association; `None` where it refuses, or speaks of
-    /// another one.
+    /// Returns the address that a server grants this association; `None` if it refuses, or the
+    /// message is about another association.
     pub fn granted(&self, iaid: [u8; 4]) -> Option<Granted> {
         let four = |bytes: &[u8], at: usize| {
             bytes
@@ -103,11 +102,13 @@ impl Message {
                 .copied()
                 .map(u32::from_be_bytes)
         };
-        let of = self
+        let associations = self
             .options
             .iter()
             .filter(|(code, value)| *code == IA_NA && value.starts_with(&iaid));
-        let ia = of.map(|(_, value)| value).find(|value| value.len() >= 12)?;
+        let ia = associations
+            .map(|(_, value)| value)
+            .find(|value| value.len() >= 12)?;
         let inner = read(&ia[12..]);
         if !is_success(&self.options) || !is_success(&inner) {
             return None;
@@ -128,7 +129,7 @@ impl Message {
             })
     }
 
-    /// The bytes behind UDP's header.
+    /// Encodes the UDP payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![self.kind];
         out.extend(self.xid);
@@ -138,7 +139,7 @@ impl Message {
         out
     }
 
-    /// Reads a message; `None` for what is none.
+    /// Parses a message; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<4>()?;
         Some(Self {
@@ -149,7 +150,7 @@ impl Message {
     }
 }
 
-/// True unless there is a status that says otherwise.
+/// True if there is no status, or one of success.
 fn is_success(options: &[(u16, Vec<u8>)]) -> bool {
     get(options, STATUS).is_none_or(|status| status.starts_with(&[0, 0]))
 }
@@ -186,7 +187,7 @@ pub(super) mod tests {
 
     const IAID: [u8; 4] = [1, 2, 3, 4];
 
-    /// A server's answer to `to` that grants an address for so many seconds.
+    /// Returns a server's answer to `to` that grants an address for `valid` seconds.
     pub(in super::super) fn grant(
         kind: MessageType,
         to: &Message,
@@ -238,7 +239,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_address_is_granted_unless_a_status_says_no() {
+    fn address_is_granted_unless_a_status_refuses() {
         let address = Ipv6Addr::LOCALHOST;
         let reply = grant(MessageType::Reply, &request(), (IAID, address), 60);
         assert_eq!(

@@ -11,7 +11,7 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A wait of exactly the seconds that are meant.
+/// Random number without jitter.
 fn rng() -> u64 {
     0x1234_5678_0000_06f8
 }
@@ -27,7 +27,8 @@ fn client(wish: Option<Ipv4Addr>) -> Client {
     Client::new(identity, Limits::default(), wish, at(100), &mut rng)
 }
 
-/// The one packet among events, read: its message, sender, receiver and link's receiver.
+/// Decodes the single packet in `events`: message, source, destination, destination hardware
+/// address.
 #[track_caller]
 fn sent(events: &[Event]) -> (Message, Ipv4Addr, Ipv4Addr, Option<Mac>) {
     let packets: Vec<&Packet> = events
@@ -66,7 +67,7 @@ fn answer(to: &Message, kind: MessageType, options: &[(u8, &[u8])]) -> Message {
     message
 }
 
-/// The acknowledgement of a lease of a hundred seconds.
+/// Returns the acknowledgement of a lease of 100 seconds.
 fn ack(to: &Message) -> Message {
     answer(
         to,
@@ -78,7 +79,7 @@ fn ack(to: &Message) -> Message {
     )
 }
 
-/// A client with such a lease since second 100.
+/// Returns a client with such a lease since second 100.
 fn bound() -> Client {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
@@ -95,7 +96,7 @@ fn bound() -> Client {
     client
 }
 
-/// Runs the clock until there are events.
+/// Advances the clock until there are events.
 fn next(client: &mut Client) -> (Duration, Vec<Event>) {
     let now = client.next().expect("something to do");
     (now, client.tick(now, &mut rng))
@@ -150,7 +151,7 @@ fn four_messages_make_a_lease() {
 }
 
 #[test]
-fn answers_to_others_are_not_heard() {
+fn answers_to_other_clients_are_ignored() {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     let offer = answer(&discover, MessageType::Offer, &[]);
@@ -181,7 +182,7 @@ fn answers_to_others_are_not_heard() {
 }
 
 #[test]
-fn without_an_answer_it_gives_up_in_time() {
+fn without_an_answer_the_client_gives_up_at_the_timeout() {
     let mut client = client(None);
     let mut times = Vec::new();
     loop {
@@ -199,7 +200,7 @@ fn without_an_answer_it_gives_up_in_time() {
 }
 
 #[test]
-fn an_offer_that_nobody_confirms_is_dropped_for_another() {
+fn unconfirmed_offer_is_dropped_for_another() {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     client.take(
@@ -224,7 +225,7 @@ fn an_offer_that_nobody_confirms_is_dropped_for_another() {
 }
 
 #[test]
-fn a_lease_is_prolonged_by_its_server_at_half_time() {
+fn lease_is_renewed_by_its_server_at_half_time() {
     let mut client = bound();
     let (now, events) = next(&mut client);
     let (renew, from, to, mac) = sent(&events);
@@ -248,7 +249,7 @@ fn a_lease_is_prolonged_by_its_server_at_half_time() {
 }
 
 #[test]
-fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
+fn any_server_is_asked_after_a_silent_one_until_the_lease_ends() {
     let mut client = bound();
     let (mut unicast, mut broadcast) = (Vec::new(), Vec::new());
     loop {
@@ -282,12 +283,12 @@ fn a_silent_server_is_asked_until_any_other_is_and_then_the_lease_ends() {
         unicast.len() > 3 && broadcast.len() > 3,
         "{unicast:?} {broadcast:?}"
     );
-    // It goes on for as long as it takes.
+    // The client retries without end.
     assert!((0..50).all(|_| matches!(next(&mut client).1[..], [Event::Send(_)])));
 }
 
 #[test]
-fn a_refusal_ends_the_lease_and_begins_anew() {
+fn refusal_ends_the_lease_and_starts_over() {
     let mut client = bound();
     let (renew, ..) = sent(&next(&mut client).1);
     let events = client.take(
@@ -309,7 +310,7 @@ fn a_refusal_ends_the_lease_and_begins_anew() {
 }
 
 #[test]
-fn a_refused_request_is_no_loop_without_a_pause() {
+fn refused_request_is_retried_with_a_pause() {
     let mut client = client(Some(ADDRESS));
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
     let (request, ..) = sent(&client.take(
@@ -335,7 +336,7 @@ fn a_refused_request_is_no_loop_without_a_pause() {
 }
 
 #[test]
-fn a_release_goes_from_the_address_to_its_server() {
+fn release_is_sent_from_the_address_to_its_server() {
     let mut client = bound();
     let (release, from, to, mac) = parts(&client.release(&mut rng).expect("a lease"));
     assert_eq!((from, to, mac), (ADDRESS, SERVER, Some(SERVER_MAC)));
@@ -352,7 +353,7 @@ fn a_release_goes_from_the_address_to_its_server() {
 }
 
 #[test]
-fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
+fn requested_lease_is_released_before_it_is_acknowledged() {
     let mut client = client(None);
     assert_eq!(
         client.clone().release(&mut rng),
@@ -375,7 +376,7 @@ fn a_lease_that_was_asked_for_is_given_back_before_it_is_known_of() {
 }
 
 #[test]
-fn a_client_that_resumes_goes_on_where_the_lease_stands() {
+fn resumed_client_continues_with_its_lease() {
     let lease = bound().lease().expect("a lease").clone();
     let resume = || Client::resume(client(None).protocol, Limits::default(), lease.clone());
     assert_eq!(
@@ -394,7 +395,7 @@ fn a_client_that_resumes_goes_on_where_the_lease_stands() {
 }
 
 #[test]
-fn a_packet_that_could_not_be_sent_is_tried_again_in_a_moment() {
+fn unsent_packet_is_retried_shortly() {
     let mut client = client(None);
     client.tick(at(100), &mut rng);
     client.hold(at(100));
