@@ -1,5 +1,4 @@
-//! One file per `type`: what its configuration means, and the plan that follows from it and the
-//! facts.
+//! Plugins, one file per `type`. Each parses its configuration and plans from it and the facts.
 //!
 //! [`parse`] is the only registry. A new plugin is one file in `main/` or `meta/`, one line here
 //! and its goldens.
@@ -18,7 +17,7 @@ pub use plugin::{Addresses, Planned, Plugin};
 
 use crate::cni::{Error, Json, NetConf};
 
-/// The types that are no IPAM and done in this process.
+/// The types that this process implements, without IPAM types.
 pub const TYPES: &[&str] = &[
     "bridge",
     "ptp",
@@ -40,7 +39,7 @@ pub const TYPES: &[&str] = &[
     "vrf",
 ];
 
-/// Parses the configuration of a known type; `None` for a foreign one.
+/// Parses the configuration of a known type; returns `None` for a foreign type.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     Ok(Some(match conf.plugin.as_str() {
         "bridge" => boxed(|| main::bridge::Bridge::parse(conf, args))?,
@@ -64,9 +63,10 @@ pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Erro
     }))
 }
 
-/// For DEL, which takes back what an ADD may have made before somebody changed the configuration,
-/// or by an earlier build: what can't be read counts as whatever leaves the most behind. Nothing
-/// that was refused may keep a container from going.
+/// Parses a configuration for DEL, and never refuses one that ADD would refuse.
+///
+/// The configuration may have changed since the ADD, or an earlier build may have made the
+/// attachment. An unreadable configuration therefore counts as the one that leaves the most behind.
 pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     parse(conf, args).or_else(|_| {
         if conf.plugin == "host-device" {
@@ -76,7 +76,7 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
             "bridge" => r#"{"ipMasq":true,"macspoofchk":true}"#,
             "ptp" | "veth" | "netkit" => r#"{"ipMasq":true,"routed":true,"table":1}"#,
             "tuning" => r#"{"mtu":1500}"#,
-            // Of a VRF without a name nothing is known.
+            // Without a name nothing is known about a VRF.
             "vrf" => r#"{"vrfname":"vrf"}"#,
             _ => "{}",
         };
@@ -91,7 +91,7 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
     })
 }
 
-/// In a place of its own for each type: a call has need of few.
+/// Boxes a parsed plugin. Not inlined: a call needs few types, and each is a separate function.
 #[inline(never)]
 fn boxed<P: Plugin + 'static>(
     parse: impl FnOnce() -> Result<P, Error>,
@@ -105,7 +105,7 @@ mod tests {
     use crate::plan::Feature;
 
     #[test]
-    fn a_plugin_asks_only_for_what_its_keys_need() {
+    fn features_follow_from_the_configured_keys() {
         let features = |conf: &str| {
             let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes())
                 .expect("a configuration");
