@@ -1,4 +1,4 @@
-//! The facts that were read from the host before deciding.
+//! Facts about the host, read before deciding.
 
 use super::feature::Feature;
 use super::queue_fallback::Queue;
@@ -20,79 +20,79 @@ pub use super::thing::link::LinkFact;
 use super::thing::route::MAIN;
 pub use super::thing::route::RouteFact;
 
-/// Something to read.
+/// A fact to read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// One link.
+    /// A link.
     Link(LinkRef),
-    /// The link with this name or alternative name, under its own name.
+    /// The link with this name or alternative name, stored under its own name.
     NamedLink(Ns, LinkName),
-    /// The link of the first default route, and that link.
+    /// The name of the first default route's link, and that link.
     DefaultLink(Ns),
-    /// The addresses of one link.
+    /// The addresses of a link.
     Addrs(LinkRef),
-    /// All unicast routes of a namespace, in all tables.
+    /// The unicast routes of a namespace, in all tables.
     Routes(Ns),
-    /// The rules of policy routing of a namespace; one that is about neither address counts as one
-    /// from everywhere.
+    /// The policy routing rules of a namespace. A rule without an address counts as one from
+    /// everywhere.
     Rules(Ns),
-    /// The permanent neighbours at a link.
+    /// The permanent neighbours of a link.
     Neighs(LinkRef),
     /// The tables of the container's VRFs.
     Vrfs,
-    /// One sysctl, by its path below `/proc/sys`.
+    /// A sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
     /// The host's IPv6 forwarding; if it is off, also the links that accept router advertisements.
     Ipv6Forwarding,
-    /// A text file of the node, where it exists.
+    /// A text file of the node, if it exists.
     File(String),
     /// The VLANs of all bridge ports of the host.
     Vlans,
     /// The masqueraded sources.
     Masquerades,
-    /// The bridge ports held to one hardware address.
+    /// The bridge ports restricted to a single hardware address.
     MacChecks,
-    /// The owner of a port of the host.
+    /// The owner of a host port.
     HostPort(HostEndpoint),
-    /// The state of firewalld: it runs or not.
+    /// The state of firewalld: running or not.
     Firewalld,
     /// The missing parts of the firewall.
     Firewall(Firewall),
-    /// The owner of a port of the host in eBPF.
+    /// The owner of a host port in eBPF.
     EbpfPort(HostEndpoint),
-    /// The number of the host's ports that eBPF redirects.
+    /// The number of host ports that eBPF redirects.
     EbpfCounts,
-    /// The programs for host ports on a link: they run or not.
+    /// The programs for host ports on a link: running or not.
     HostPortHook(LinkRef),
-    /// The owner of a port of the host at `::1`.
+    /// The owner of a host port at `::1`.
     LoopbackPort(HostEndpoint),
-    /// The programs for those: they run or not.
+    /// The programs for host ports at `::1`: running or not.
     LoopbackPrograms,
     /// The shaping of a link.
     Shaped(LinkRef),
-    /// The limit of what packet sockets send through a link of the container.
+    /// The limit of packet sockets on a link of the container.
     PacketGuard(LinkRef),
-    /// The attachments whose `AF_XDP` sockets are guarded.
+    /// The attachments with guarded `AF_XDP` sockets.
     XskGuards,
-    /// The end on the host's side of a veth of the container, that link, and how it is shaped.
+    /// The host end of a veth of the container, that link, and its shaping.
     Peer(LinkRef),
     /// The cookie of the container's network namespace.
     Netns,
-    /// The features of this list that the kernel has.
+    /// Availability of the features of this list.
     Features(&'static [Feature]),
-    /// The number of this boot, unless the link is there with a hardware address: only what is new
-    /// is named by it.
+    /// The id of this boot, unless the link exists with a hardware address: only new links derive
+    /// their address from it.
     BootIdWithout(LinkRef),
-    /// The link of the host that a configuration names in one way or another, and that link.
+    /// The host link that a configuration identifies by any of its keys, and that link's fact.
     Device(Device),
 }
 
-/// The facts that were found. A link that was looked for and is not there is simply absent.
+/// The facts that were found. A requested link that does not exist has no entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Links by place and name.
     pub links: BTreeMap<LinkRef, LinkFact>,
-    /// The names of links that were looked for by an alternative name.
+    /// Names of links that were requested by an alternative name.
     pub named_links: BTreeMap<(Ns, LinkName), IfName>,
     /// The links of default routes.
     pub default_links: BTreeMap<Ns, IfName>,
@@ -106,62 +106,62 @@ pub struct Facts {
     pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
     /// Tables by VRF of the container.
     pub vrfs: BTreeMap<IfName, u32>,
-    /// Routes that the plan makes, with those that the kernel makes for its addresses.
+    /// Routes that the plan adds, with those that the kernel adds for its addresses.
     pub planned_routes: Vec<Route>,
     /// Sysctls; a kernel without one has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
     /// Links of the host that accept router advertisements until it forwards IPv6.
     pub advertised: Vec<Advertised>,
-    /// Text files by path; one that does not exist has no entry.
+    /// Text files by path; a missing file has no entry.
     pub files: BTreeMap<String, String>,
     /// VLANs by bridge port of the host.
     pub vlans: BTreeMap<IfName, Vec<Vlan>>,
-    /// Masqueraded sources and whose they are.
+    /// Owners by masqueraded source.
     pub masquerades: BTreeMap<IpAddr, String>,
-    /// Bridge ports held to one hardware address.
+    /// Hardware addresses by bridge port restricted to one.
     pub mac_checks: BTreeMap<IfName, Mac>,
-    /// Ports of the host that lead somewhere.
+    /// Host ports that are forwarded.
     pub host_ports: BTreeMap<HostEndpoint, HostPortFact>,
-    /// firewalld runs.
+    /// True if firewalld runs.
     pub has_firewalld: bool,
     /// Missing parts by firewall, each as a sentence.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
-    /// The same in eBPF.
+    /// Host ports that eBPF redirects.
     pub ebpf_ports: BTreeMap<HostEndpoint, HostPortFact>,
-    /// Number of them.
+    /// Number of host ports that eBPF redirects.
     pub ebpf_counts: EbpfCounts,
-    /// Links that run the programs for them.
+    /// Links that run the programs for host ports.
     pub host_port_hooks: BTreeSet<LinkRef>,
-    /// Ports of the host that lead somewhere from `::1`.
+    /// Host ports that are forwarded from `::1`.
     pub loopback_ports: BTreeMap<HostEndpoint, HostPortFact>,
-    /// The programs for them run.
+    /// True if the programs for `::1` run.
     pub has_loopback_programs: bool,
     /// Shaping by link.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
     /// Limits of packet sockets by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
-    /// Attachments whose `AF_XDP` sockets are guarded.
+    /// Attachments with guarded `AF_XDP` sockets.
     pub xsk_guards: Vec<XskBinding>,
-    /// The ends on the host's side of veths of the container.
+    /// Host ends by veth of the container.
     pub peers: BTreeMap<LinkRef, LinkRef>,
-    /// Cookie of the container's network namespace; none before Linux 5.14.
+    /// Cookie of the container's network namespace; `None` before Linux 5.14.
     pub netns: Option<u64>,
-    /// Features that were asked for: nothing where the kernel has one, otherwise what it said.
+    /// Requested features: `None` if the kernel has the feature, otherwise its error.
     pub features: BTreeMap<Feature, Option<String>>,
-    /// Differs between nodes and between boots.
+    /// Boot id, which differs between nodes and between boots.
     pub boot_id: String,
-    /// Devices that were looked for.
+    /// Requested devices.
     pub devices: BTreeMap<Device, DeviceFact>,
 }
 
 impl Facts {
-    /// The link at `at`.
+    /// Returns the link at `at`.
     pub fn link(&self, at: &LinkRef) -> Option<&LinkFact> {
         self.links.get(at)
     }
 
-    /// The place of a link with this name or alternative name: one that is there, else one that the
-    /// plan makes. `None` for an alternative name that no link has.
+    /// Returns the place of a link with this name or alternative name, existing or planned. `None`
+    /// for an alternative name that no link has.
     pub fn place_of(&self, ns: Ns, name: &LinkName) -> Option<LinkRef> {
         let own = self
             .named_links
@@ -171,7 +171,7 @@ impl Facts {
         own.map(|name| LinkRef { ns, name })
     }
 
-    /// The place of the link that a need is for, by name.
+    /// Returns the place of the link that `need` requests by name.
     pub fn place_in(&self, need: &Need) -> Option<LinkRef> {
         if let Need::NamedLink(ns, name) = need {
             return self.place_of(*ns, name);
@@ -183,8 +183,7 @@ impl Facts {
         }
     }
 
-    /// The link of the first default route of a namespace: one that is there, else one that the
-    /// plan makes.
+    /// Returns the link of the first default route of a namespace, existing or planned.
     pub fn default_link(&self, ns: Ns) -> Option<&IfName> {
         let is_default = |route: &&Route| {
             route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == MAIN
@@ -198,9 +197,8 @@ impl Facts {
         self.default_links.get(&ns).or_else(planned)
     }
 
-    /// True if `need` is for a link that is not there, and that a network with these `earlier`
-    /// needs may make: it has asked for the link as well. Any earlier network may make the
-    /// container's default route.
+    /// True if `need` is for a missing link that an earlier network may create, because its needs
+    /// include the link. Any earlier network may create the container's default route.
     pub fn is_awaited(&self, need: &Need, earlier: &[Need]) -> bool {
         if let Some(at) = self.place_in(need) {
             let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if *it == at);
@@ -211,13 +209,13 @@ impl Facts {
             && !earlier.is_empty()
     }
 
-    /// The addresses of the link at `at`.
+    /// Returns the addresses of the link at `at`.
     pub fn addrs(&self, at: &LinkRef) -> &[AddrFact] {
         self.addrs.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// The routes through the link at `at`, of all tables: those of the kernel, then those that the
-    /// plan makes.
+    /// Returns the routes through the link at `at` in all tables: the kernel's, then the planned
+    /// ones.
     pub fn routes_through(&self, at: &LinkRef) -> Vec<Route> {
         let index = self
             .link(at)
@@ -236,7 +234,7 @@ impl Facts {
             .collect()
     }
 
-    /// True if a route, a rule or a VRF of the container has to do with the table.
+    /// True if a route, a rule or a VRF of the container uses the table.
     pub fn is_table_used(&self, table: u32) -> bool {
         let routes = self
             .routes
@@ -269,20 +267,20 @@ impl Facts {
             .is_some_and(|found| found == value)
     }
 
-    /// True if the kernel has a feature that was asked for.
+    /// True if the kernel has a requested feature.
     pub fn has(&self, feature: Feature) -> bool {
         self.features.get(&feature).is_some_and(Option::is_none)
     }
 
-    /// The best that the kernel shapes by; none where it can't. Known where
-    /// [`super::queue_fallback::LADDER`] was asked for.
+    /// Returns the best queue of the kernel; `None` if it can't shape. Requires the features of
+    /// [`super::queue_fallback::LADDER`].
     pub fn best_queue(&self) -> Option<Queue> {
         Queue::best(|feature| self.has(feature))
     }
 
-    /// Takes over what another reading found.
+    /// Adds the facts of another reading.
     pub fn merge(&mut self, other: Self) {
-        // None is forgotten: this names all.
+        // The pattern names every field, so none is forgotten.
         let Self {
             links,
             named_links,
@@ -353,8 +351,8 @@ impl Facts {
         }
     }
 
-    /// The facts as they will be once `steps` are applied, as far as a later plugin of the same
-    /// plan may ask.
+    /// Predicts the facts after `steps` are applied, as far as a later plugin of the same plan may
+    /// need them.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {

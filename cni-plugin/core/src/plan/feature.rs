@@ -1,6 +1,6 @@
-//! The features that attachments ask of the kernel, in the kernel's own words.
+//! Kernel features that attachments require, in the kernel's own words.
 
-/// Something that a kernel may lack.
+/// A feature that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(
     missing_docs,
@@ -41,7 +41,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// The word that an administrator would look for.
+    /// Returns the word that an administrator would search for.
     pub fn name(self) -> &'static str {
         match self {
             Self::Veth => "veth",

@@ -1,6 +1,8 @@
-//! Plans as values: steps, the facts they depend on, and the text that an administrator would type.
+//! Plans as values: steps, the facts they depend on, and the commands that an administrator would
+//! type.
 //!
-//! Nothing here reads or changes the host, so a plan can be printed, compared, recorded and undone.
+//! No code here reads or changes the host, so a plan can be printed, compared, recorded and rolled
+//! back.
 
 pub mod facts;
 pub mod feature;

@@ -1,14 +1,14 @@
-//! In which order the steps of several plugins are carried out.
+//! Order of the steps of several plugins.
 
 use super::step::Step;
 use super::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Redirect, Shaping, Thing};
 
-/// In the order in which they are carried out.
+/// Sorts the steps into the order in which they are applied.
 pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
     hold_first(shape_before_up(enslave_first(steps)))
 }
 
-/// Has the container's sockets held before there is anything to send through.
+/// Moves the guards of the container's sockets to the front, before a link exists to send through.
 fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     let (mut first, others): (Vec<Step>, Vec<Step>) = steps
         .into_iter()
@@ -17,9 +17,9 @@ fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     first
 }
 
-/// Puts a new link into its VRF before it comes up. One that is up the kernel takes down and up
-/// again (v6.12 `drivers/net/vrf.c`, `cycle_netdev()`): it waits for an RCU grace period, and
-/// forgets the routes.
+/// Moves a new link's VRF membership before the link comes up. The kernel sets a link that is up
+/// down and up again (v6.12 `drivers/net/vrf.c`, `cycle_netdev()`). It waits for an RCU grace
+/// period, and drops the routes.
 fn enslave_first(mut steps: Vec<Step>) -> Vec<Step> {
     for at in 0..steps.len() {
         let Step::Add(Thing::VrfMember(member)) = &steps[at] else {
@@ -35,13 +35,13 @@ fn enslave_first(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Moves the shaping of links that `steps` make to the front, before they come up. To change the
-/// queue of a link that is up, the kernel waits for an RCU grace period each time (v6.12
-/// `net/sched/sch_generic.c`, `dev_deactivate_many()`). What belongs to it comes along: an ifb, and
-/// what leads there, so that nothing comes in past it.
+/// Moves the shaping of new links to the front, before they come up. To change the queue of a link
+/// that is up, the kernel waits for an RCU grace period each time (v6.12 `net/sched/sch_generic.c`,
+/// `dev_deactivate_many()`). An ifb and the redirect to it move with the shaping, so no packet
+/// bypasses it.
 fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
-    // Each moves once: two that would stand before each other's ifb, which no plan has, must not do
-    // so for ever.
+    // The bound ends the loop for two shapings that would each belong before the other's ifb. No
+    // plan has such a pair.
     for _ in 0..steps.len() {
         let Some((from, to)) = (0..steps.len()).find_map(|at| Some((at, place_for(at, &steps)?)))
         else {
@@ -55,7 +55,7 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
         let mut behind: Vec<Step> = steps
             .extract_if(from.., |step| is_about(step, ifb.as_ref()))
             .collect();
-        // Nothing comes in yet, so what leads there need not wait until the ifb is up, and is made
+        // No packet arrives yet, so the redirect does not wait for the ifb to be up and is added
         // with the shaping.
         behind.sort_by_key(|step| !matches!(step, Step::Add(Thing::Redirect(_))));
         let made: Vec<LinkRef> = steps[..to].iter().flat_map(made_by).cloned().collect();
@@ -73,9 +73,9 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// The index where the step at `at` belongs if it shapes: behind the last of its links, all of
-/// which are made here. None for all other steps, for links not made here, and where it stands
-/// there already.
+/// Returns the index to which a shaping step at `at` belongs: after the step that creates the last
+/// of its links. `None` for other steps, for links that `steps` do not create, and if the step is
+/// in place.
 fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
     let Step::Add(Thing::Shaping(shaping)) = &steps[at] else {
         return None;
@@ -111,7 +111,7 @@ fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
         .then_some(place)
 }
 
-/// The links that a step makes.
+/// Returns the links that a step creates.
 fn made_by(step: &Step) -> impl Iterator<Item = &LinkRef> {
     let link = if let Step::Add(Thing::Link(link)) = step {
         Some(link)
@@ -121,7 +121,7 @@ fn made_by(step: &Step) -> impl Iterator<Item = &LinkRef> {
     link.into_iter().flat_map(Link::ends)
 }
 
-/// The ifb that is made here and shaped.
+/// Returns the ifb that `steps` create and `shaping` shapes.
 fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
     let links = steps.iter().filter_map(|step| {
         if let Step::Add(Thing::Link(link)) = step {
@@ -137,7 +137,7 @@ fn ifb_of(shaping: &Shaping, steps: &[Step]) -> Option<LinkRef> {
         .cloned()
 }
 
-/// True if the step makes the ifb, changes it or redirects to it.
+/// True if the step creates the ifb, changes it or redirects to it.
 fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     let is_led_there =
         matches!(step, Step::Add(Thing::Redirect(redirect)) if Some(&redirect.to) == ifb);
@@ -147,14 +147,15 @@ fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     ifb.is_some() && (is_led_there || is_made || is_changed)
 }
 
-/// True if the step sets the size of the largest packet of a new link. Beside the link's other
-/// steps it costs no send of its own.
+/// True if the step sets the largest packet size of a new link. Next to the link's other steps it
+/// costs no separate send.
 fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
     step.attr()
         .is_some_and(|(at, to)| matches!(to, LinkAttr::GsoMaxSize(_)) && made.contains(at))
 }
 
-/// Makes the link that a step makes come up in a step of its own, if it would come up at once.
+/// Splits a step that creates a link and sets it up: the link is created down, and the returned
+/// step sets it up.
 fn come_up_later(step: &mut Step) -> Option<Step> {
     let Step::Add(Thing::Link(Link {
         up: up @ true, at, ..
@@ -202,7 +203,7 @@ mod tests {
 
     fn shaping(at: [&LinkRef; 2]) -> Step {
         let toward = [Toward::Pod, Toward::Network];
-        let of = |(at, toward): (&LinkRef, Toward)| {
+        let shaper = |(at, toward): (&LinkRef, Toward)| {
             let rate = Rate {
                 bps: 8_000,
                 burst: 8_000,
@@ -215,7 +216,7 @@ mod tests {
                 mtu: 1500,
             }
         };
-        let shapers = at.into_iter().zip(toward).map(of).collect();
+        let shapers = at.into_iter().zip(toward).map(shaper).collect();
         Step::add(Shaping {
             owner: String::new(),
             shapers,
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_held_before_there_is_a_link() {
+    fn sockets_are_guarded_before_a_link_exists() {
         let pod = LinkRef::pod(name("eth0"));
         let guard = XskGuard {
             below: None,
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn two_shapings_of_one_link_stand_behind_each_other() {
+    fn two_shapings_of_one_link_follow_each_other() {
         let (host, pod) = (LinkRef::host(name("veth1")), LinkRef::pod(name("eth0")));
         let new = link(
             host.clone(),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ifb_comes_along_and_a_link_of_another_plugin_stays() {
+    fn an_ifb_moves_with_its_shaping_and_a_foreign_link_stays() {
         let (pod, ifb) = (LinkRef::pod(name("eth0")), LinkRef::pod(name("ifb1")));
         let (new, queue) = (
             link(pod.clone(), true, LinkKind::Other(String::new())),
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ifb_of_a_veth_is_made_and_led_to_before_either_end_comes_up() {
+    fn the_ifb_and_redirect_of_a_veth_precede_either_end_coming_up() {
         let (host, pod, ifb) = (
             LinkRef::host(name("veth1")),
             LinkRef::pod(name("eth0")),
@@ -394,7 +395,7 @@ mod tests {
             peer: pod.clone(),
             peer_mac: None,
         };
-        let of = |ifb: &str| {
+        let limits = |ifb: &str| {
             let ifb = LinkRef::host(name(ifb));
             let lead = Step::add(Redirect {
                 from: host.clone(),
@@ -409,14 +410,14 @@ mod tests {
         };
         let steps: Vec<Step> = [link(host.clone(), false, kind), up(&pod)]
             .into_iter()
-            .chain(of("ifb1"))
-            .chain(of("ifb2"))
+            .chain(limits("ifb1"))
+            .chain(limits("ifb2"))
             .collect();
         assert_eq!(ordered(steps.clone()).len(), steps.len());
     }
 
     #[test]
-    fn the_size_of_its_packets_is_set_beside_a_links_other_attributes() {
+    fn the_gso_size_is_set_next_to_a_links_other_attributes() {
         let pod = LinkRef::pod(name("eth0"));
         let size = Step::add(Attr {
             at: pod.clone(),

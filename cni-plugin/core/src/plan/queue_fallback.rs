@@ -1,38 +1,36 @@
-//! The queues that can shape, and the best one that this kernel has.
+//! Queues that can shape, and the choice of the best one that the kernel has.
 
 use super::feature::Feature;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The queue that holds the packets until they may leave, the best first.
+/// The queue that delays packets, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Queue {
-    /// `fq` by the departure time that the program writes.
+    /// `fq` with departure times set by the program.
     #[serde(rename = "fq")]
     Fq,
-    /// `tbf`, and behind it `pfifo_fast`, between whose bands the program chooses.
+    /// `tbf` with `pfifo_fast` as its child; the program chooses the band.
     #[serde(rename = "tbf+pfifo_fast")]
     TbfPfifoFast,
-    /// `htb` with classes between which the program chooses, one of them not limited.
+    /// `htb` with classes, one of them unlimited; the program chooses the class.
     #[serde(rename = "htb")]
     Htb,
-    /// `tbf`, and behind it `fq_codel`, which lets a flow with little to send pass others; no
-    /// program.
+    /// `tbf` with `fq_codel` as its child, which lets sparse flows pass others; no program.
     #[serde(rename = "tbf+fq_codel")]
     TbfFqCodel,
-    /// `tbf` alone, as the reference plugin.
+    /// `tbf` alone, as in the reference plugin.
     #[serde(rename = "tbf")]
     Tbf,
 }
 
-/// All that the choice depends on.
+/// Features on which the choice of the queue depends.
 pub const LADDER: &[Feature] = match ASKED {
     [ladder @ .., Feature::PacketGuard, Feature::XskBind] => ladder,
     _ => ASKED,
 };
 
-/// All that shaping asks for: the ladder, and what guards an interface without an end on the host's
-/// side.
+/// Features that shaping requests: [`LADDER`], and the guards of an interface without a host end.
 pub const ASKED: &[Feature] = &[
     Feature::Fq,
     Feature::Htb,
@@ -45,7 +43,7 @@ pub const ASKED: &[Feature] = &[
     Feature::XskBind,
 ];
 
-/// The features that each rung needs, the best first.
+/// Features that each queue needs, the best queue first.
 const RUNGS: [(Queue, &[Feature]); 5] = [
     (
         Queue::Fq,
@@ -64,7 +62,7 @@ const RUNGS: [(Queue, &[Feature]); 5] = [
 ];
 
 impl Queue {
-    /// The best of a kernel that has these features; none where it can't shape.
+    /// Returns the best queue on a kernel with these features; `None` if it can't shape.
     pub fn best(has: impl Fn(Feature) -> bool) -> Option<Self> {
         RUNGS
             .iter()
@@ -72,8 +70,7 @@ impl Queue {
             .map(|(queue, _)| *queue)
     }
 
-    /// The features that the rungs above need and the kernel lacks: the reason why it does no
-    /// better.
+    /// Returns the features that better queues need and the kernel lacks.
     pub fn lacking(self, has: impl Fn(Feature) -> bool) -> Vec<Feature> {
         let above = RUNGS.iter().filter(|(queue, _)| *queue < self);
         let mut lacking: Vec<Feature> = above
@@ -86,7 +83,7 @@ impl Queue {
         lacking
     }
 
-    /// The kernel's word for the root queue.
+    /// Returns the kernel's name of the root queue.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Fq => "fq",
@@ -100,7 +97,7 @@ impl Queue {
         matches!(self, Self::Fq | Self::TbfPfifoFast | Self::Htb)
     }
 
-    /// True if it lets packets that are not to be shaped pass beside the others.
+    /// True if packets that are not to be shaped can pass beside the others.
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::Fq | Self::Htb)
     }
@@ -127,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rung_is_taken_where_those_above_lack_something() {
+    fn each_queue_is_chosen_if_better_ones_lack_a_feature() {
         assert_eq!(best_without(&[]), Some(Queue::Fq));
         assert_eq!(best_without(&[Feature::Fq]), Some(Queue::TbfPfifoFast));
         assert_eq!(best_without(&[Feature::Fq, Feature::Tbf]), Some(Queue::Htb));
@@ -146,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_better_rung_lacks_is_named_once() {
+    fn a_missing_feature_is_named_once() {
         let lacks = [Feature::Fq, Feature::Bpf];
         assert_eq!(
             Queue::TbfPfifoFast.lacking(|feature| feature != Feature::Fq),

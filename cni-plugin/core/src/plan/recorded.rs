@@ -1,4 +1,4 @@
-//! A step as a record of this layout or of the one before (layout 1) holds it.
+//! Steps as stored in records of the present layout and of layout 1.
 
 use super::step::OwnedKind;
 use super::step::{Event, Legacy, Step};
@@ -9,7 +9,7 @@ use super::thing::{
 };
 use serde::Deserialize;
 
-/// This layout's steps first, then all that an attachment of layout 1 may have recorded.
+/// Steps of the present layout, then all steps that a record of layout 1 may contain.
 #[derive(Deserialize)]
 pub(super) enum Recorded {
     Add(Thing),

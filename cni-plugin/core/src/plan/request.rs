@@ -1,11 +1,11 @@
-//! The neighbouring steps that one request to the kernel can carry, or one send.
+//! Neighbouring steps that fit into one kernel request or one send.
 
 use super::step::Step;
 use super::thing::{LinkAttr, LinkRef, Redirect, Thing};
 
-/// Number of the first steps that fit into one request: attributes of one link, none of them undone
-/// by itself. They stand in the order in which the kernel sets them. Each request less is one wait
-/// less for the kernel's lock on all networks.
+/// Returns the number of leading steps that fit into one request: attributes of one link without
+/// separate inverses, in the order in which the kernel sets them. Each saved request saves a wait
+/// for the kernel's lock on all networks.
 pub fn in_one_request(steps: &[Step]) -> usize {
     let continues = |pair: &&[Step]| match (settable(&pair[0]), settable(&pair[1])) {
         (Some((link, place)), Some((next_link, next_place))) => {
@@ -16,8 +16,8 @@ pub fn in_one_request(steps: &[Step]) -> usize {
     1 + steps.windows(2).take_while(continues).count()
 }
 
-/// The length of its queue that a new link gets in the request that makes it, where the second step
-/// sets it.
+/// Returns the transmit queue length to include in the request that creates a link, if the second
+/// step sets it.
 pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
     let [
         Step::Add(Thing::Link(link)),
@@ -33,9 +33,8 @@ pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
     (link.at == attr.at).then_some(len)
 }
 
-/// The second step, if it can be made in one send with the shaping that is the first: both need
-/// places where filters hang, and to fill the first of these the kernel waits for an RCU grace
-/// period.
+/// Returns the second step if it fits into one send with the first, a shaping. Both need hooks for
+/// filters, and the kernel waits for an RCU grace period when the first filter is added.
 pub fn redirect_with_shaping(steps: &[Step]) -> Option<&Redirect> {
     match steps {
         [
@@ -54,9 +53,9 @@ fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
     Some((&attr.at, place(&attr.to)?))
 }
 
-/// Place of an attribute in the order in which the kernel sets those of one request, whatever their
-/// order there (v6.12 net/core/rtnetlink.c, `do_setlink()`). None for what needs a request of its
-/// own.
+/// Returns the position of an attribute in the order in which the kernel sets the attributes of a
+/// request, regardless of their order there (v6.12 net/core/rtnetlink.c, `do_setlink()`). `None`
+/// for an attribute that needs a separate request.
 fn place(attr: &LinkAttr) -> Option<u8> {
     Some(match attr {
         LinkAttr::Mac(_) => 0,
@@ -64,8 +63,8 @@ fn place(attr: &LinkAttr) -> Option<u8> {
         LinkAttr::Up(_) | LinkAttr::Promisc(_) | LinkAttr::AllMulti(_) => 2,
         LinkAttr::TxQueueLen(_) => 3,
         LinkAttr::GsoMaxSize(_) => 4,
-        // `Alias` and `ArpNotify` together with `Up` would count as a change of a link that is up,
-        // which the kernel tells everybody about, itself included: 27 us.
+        // `Alias` or `ArpNotify` together with `Up` would count as a change of a link that is up.
+        // The kernel then notifies all listeners, its own included: 27 us.
         LinkAttr::Alias(_)
         | LinkAttr::ArpNotify(_)
         | LinkAttr::Announce(_)
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_link_gets_its_queue_with_itself() {
+    fn a_new_link_is_created_with_its_queue_length() {
         let name = |name| LinkRef::pod(IfName::parse(name).expect("a name"));
         let new = Step::add(Link {
             at: name("a"),

@@ -1,10 +1,10 @@
-//! The steps of a plan: a verb and a thing.
+//! Steps of a plan: a verb and a thing.
 //!
-//! `Add` is of one attachment, must be new and is undone with it. `Ensure` is of the node: it is
-//! made if missing and never undone by one attachment. A step that overwrites carries the old
-//! value, so that its inverse is pure.
+//! `Add` belongs to one attachment, must be new and is rolled back with it. `Ensure` belongs to the
+//! node. It creates a missing thing, and no attachment rolls it back. A step that overwrites
+//! carries the old value, so that its inverse is pure.
 //!
-//! A record leaves out what is unset: each word of it is a part of every ADD's time.
+//! A record omits unset fields, because its size adds to the time of every ADD.
 
 use super::facts::{Facts, Need};
 use super::recorded::Recorded;
@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-/// One change, or one event to wait for.
+/// A change, or an event to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Recorded")]
 pub enum Step {
-    /// Makes what is the attachment's own.
+    /// Creates a thing of the attachment.
     Add(Thing),
-    /// Makes what the node shares, if it is missing.
+    /// Creates a thing that the node shares, if missing.
     Ensure(Thing),
-    /// Takes away.
+    /// Deletes a thing.
     Del(Thing),
     /// Overwrites an attribute of a link that outlives the attachment.
     Set {
@@ -31,14 +31,15 @@ pub enum Step {
         at: LinkRef,
         /// The new value.
         to: LinkAttr,
-        /// The value to go back to.
+        /// The value to restore.
         from: LinkAttr,
     },
     /// Waits for an event.
     Wait(Event),
-    /// Takes away what the kernel says is of one owner: network, container id and interface.
+    /// Deletes everything of a kind that the kernel lists for an owner: network, container id and
+    /// interface.
     Forget(OwnedKind, String),
-    /// Takes away what a reference plugin made.
+    /// Deletes something that a reference plugin created.
     Legacy(Legacy),
 }
 
@@ -51,20 +52,20 @@ pub enum Event {
     Dad(LinkRef),
 }
 
-/// A kind of thing of which the kernel keeps the owner.
+/// A kind of thing with an owner in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnedKind {
     /// Masqueraded sources.
     Masquerades,
-    /// Ports of the host.
+    /// Host ports.
     HostPorts,
     /// Forwarding for containers.
     Firewall,
-    /// Holds on `AF_XDP` sockets.
+    /// Guards of `AF_XDP` sockets.
     XskGuards,
 }
 
-/// Something of an attachment that a reference plugin made.
+/// A part of an attachment that a reference plugin created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Legacy {
     /// Masquerading of the attachment.
@@ -83,7 +84,7 @@ pub enum Legacy {
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
-    /// Ports of the host that lead to the container.
+    /// Host ports forwarded to the container.
     HostPorts {
         /// The network's name.
         network: String,
@@ -92,22 +93,21 @@ pub enum Legacy {
     },
     /// Forwarding for these addresses.
     Firewall {
-        /// Of the container.
+        /// Addresses of the container.
         addrs: Vec<IpAddr>,
-        /// The zone of firewalld that they may be in.
+        /// The firewalld zone that may contain them.
         zone: String,
     },
-    /// Rules of policy routing about an attachment.
+    /// Policy routing rules for an attachment.
     Rules {
-        /// The link that has its addresses, or by which its packets come in.
+        /// The link with the addresses, or the input link of the rules.
         at: LinkRef,
-        /// Addresses that are known.
+        /// Known addresses.
         addrs: Vec<IpAddr>,
-        /// The table that the rules are for; any where unset.
+        /// The table of the rules; `None` for any.
         table: Option<u32>,
     },
-    /// Attributes of a link that is still there, which get the values back that a file notes, and
-    /// the file.
+    /// Attributes of a remaining link, restored from the values in a file, and the file itself.
     Tuning {
         /// The link.
         at: LinkRef,
@@ -117,22 +117,22 @@ pub enum Legacy {
 }
 
 impl Step {
-    /// Makes something of the attachment's own.
+    /// Returns a step that creates a thing of the attachment.
     pub fn add(thing: impl Into<Thing>) -> Self {
         Self::Add(thing.into())
     }
 
-    /// Makes something that the node shares.
+    /// Returns a step that creates a thing of the node if missing.
     pub fn ensure(thing: impl Into<Thing>) -> Self {
         Self::Ensure(thing.into())
     }
 
-    /// Takes something away.
+    /// Returns a step that deletes a thing.
     pub fn del(thing: impl Into<Thing>) -> Self {
         Self::Del(thing.into())
     }
 
-    /// The attribute that the step gives a link, and the link.
+    /// Returns the attribute that the step sets, with its link.
     pub fn attr(&self) -> Option<(&LinkRef, &LinkAttr)> {
         match self {
             Self::Add(Thing::Attr(attr)) | Self::Ensure(Thing::Attr(attr)) => {
@@ -148,7 +148,7 @@ impl Step {
         }
     }
 
-    /// The namespace that the step acts in.
+    /// Returns the namespace that the step acts in.
     pub fn ns(&self) -> Ns {
         match self {
             Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().ns(),
@@ -159,7 +159,7 @@ impl Step {
         }
     }
 
-    /// The facts needed to judge the step.
+    /// Returns the facts needed to check the step.
     pub fn needs(&self) -> Vec<Need> {
         match self {
             Self::Add(thing) | Self::Ensure(thing) | Self::Del(thing) => thing.state().needs(),
@@ -170,7 +170,7 @@ impl Step {
         }
     }
 
-    /// `Ok` where the step's effect is there, judged by the facts alone; otherwise what differs.
+    /// Checks by the facts alone that the step's effect is present; the error names the difference.
     pub fn holds(&self, facts: &Facts) -> Result<(), String> {
         match self {
             Self::Add(thing) | Self::Ensure(thing) => thing.state().holds(facts),
@@ -185,7 +185,7 @@ impl Step {
         }
     }
 
-    /// The moved link that the step is about.
+    /// Returns the moved link of the step.
     pub fn as_moved_mut(&mut self) -> Option<&mut Moved> {
         if let Self::Add(Thing::Moved(moved)) | Self::Del(Thing::Moved(moved)) = self {
             Some(moved)
@@ -194,7 +194,8 @@ impl Step {
         }
     }
 
-    /// Notes in `facts` what will be there, as far as a later plugin of the same plan may ask.
+    /// Updates `facts` with the step's effect, as far as a later plugin of the same plan may need
+    /// it.
     pub fn predict(&self, facts: &mut Facts) {
         match self {
             Self::Ensure(Thing::Link(link)) if facts.links.contains_key(&link.at) => {}
@@ -205,8 +206,9 @@ impl Step {
     }
 }
 
-/// The command that an administrator would type, behind its namespace. The container's is written
-/// `pod`. The same text is the dry run, the golden file and the error's subject.
+/// Writes the command that an administrator would type, after its namespace. The container's
+/// namespace is written `pod`. The same text is the dry run, the golden file and the error's
+/// subject.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<5}", self.ns().to_string())?;
@@ -281,11 +283,11 @@ fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The whole plan, one line a step.
+/// Prints the whole plan, one line per step.
 pub fn render(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
-        // Writing to a String can't fail.
+        // Writing to a `String` can't fail.
         let _ = writeln!(text, "{step}");
     }
     text

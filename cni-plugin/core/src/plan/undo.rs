@@ -1,11 +1,11 @@
-//! The inverse of each step, and of a whole list.
+//! Inverse of a step, and rollback of a list of steps.
 
 use super::step::{OwnedKind, Step};
 use super::thing::{Link, LinkRef, Thing};
 use crate::name::Ns;
 
 impl Step {
-    /// The step that takes this one back; none where nothing of this attachment would be left.
+    /// Returns the step that rolls this one back; `None` if nothing of the attachment would remain.
     pub fn inverse(&self) -> Option<Step> {
         match self {
             Self::Add(thing) if thing.is_setting() => None,
@@ -21,8 +21,8 @@ impl Step {
         }
     }
 
-    /// True if both take the same thing back: a link by its namespace and name, a pair by either
-    /// end, limits by a link that both are at.
+    /// True if both roll back the same thing: a link by namespace and name, a pair by either end,
+    /// limits by a common link.
     pub fn is_same_undo(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.is_same(other),
@@ -36,14 +36,15 @@ impl Step {
         }
     }
 
-    /// True if this is not to be done while that one failed: a link leaves the container with the
-    /// attributes that it came with, since nobody finds it there afterwards.
+    /// True if this step must not run after `failed` failed. A link must leave the container with
+    /// its original attributes, because later attempts no longer find it there.
     pub fn waits_for(&self, failed: &Self) -> bool {
         matches!((self, failed), (Self::Del(Thing::Moved(moved)), Self::Set { at, .. }) if *at == moved.to)
     }
 
-    /// The step, less what goes with links that are deleted or leave; none where that is all of it.
-    /// What leaves keeps its attributes, so they are set back before.
+    /// Returns the step without the parts that are deleted with `deleted` links or leave with
+    /// `left` ones; `None` if nothing remains. A link that leaves keeps its attributes, so they are
+    /// restored before.
     fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),
@@ -68,8 +69,8 @@ impl Step {
     }
 }
 
-/// The steps that take `steps` back, newest first, without those that a deleted link takes along
-/// anyway.
+/// Returns the steps that roll `steps` back, newest first. Things that are deleted with a link get
+/// no step.
 pub fn undo(steps: &[Step]) -> Vec<Step> {
     let new = steps.iter().filter_map(|step| {
         if let Step::Add(Thing::Link(link)) = step {
@@ -97,9 +98,9 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
     )
 }
 
-/// The order in which things go away, otherwise the given one. Links go at once when the rest is
-/// gone, those of one namespace together, since each request for them takes several RCU grace
-/// periods. The hold on the container's sockets goes when there is nothing left to send through.
+/// Sorts deletions, and otherwise keeps the order. Links are deleted after everything else, those
+/// of a namespace together, because each request to delete links takes several RCU grace periods.
+/// The guards of the container's sockets are deleted last, when no link is left to send through.
 pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     let is_hold = |step: &Step| {
         matches!(
@@ -118,10 +119,10 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Has pairs deleted by their ends in the container, where links of the container go as well and no
-/// other link of the host does. A deletion is of one namespace, but takes the other end of a pair
-/// along, so all links go in one request. With a link of the host that has no end in the container
-/// they are two requests either way.
+/// Deletes pairs by their ends in the container if links of the container are deleted too, and no
+/// unpaired link of the host. A request covers one namespace, but also deletes the other end of a
+/// pair, so a single request deletes all links. An unpaired host link requires two requests in any
+/// case.
 fn by_ends_in_pod(steps: &mut [Step]) {
     let links = || {
         steps.iter().filter_map(|step| {
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_is_newest_first_and_leaves_out_what_dies_with_a_deleted_link() {
+    fn undo_is_newest_first_and_omits_things_deleted_with_a_link() {
         let addrs =
             [LinkRef::pod(name("eth0")), LinkRef::host(name("cni0"))].map(|at| Step::add(addr(at)));
         let steps = [vec![veth()], addrs.to_vec(), vec![masquerade()]].concat();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn all_links_go_at_once_when_the_rest_is_gone() {
+    fn all_links_are_deleted_together_after_the_rest() {
         let steps = [
             veth(),
             masquerade(),
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_go_by_their_ends_in_the_container_with_its_other_links() {
+    fn pairs_are_deleted_by_the_container_end_with_its_other_links() {
         let [pair, dummy] = [
             "pod  ip link del eth0 # and veth1 of host",
             "pod  ip link del net1",
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_go_by_their_ends_on_the_host_where_another_link_there_goes_anyway() {
+    fn pairs_are_deleted_by_the_host_end_with_another_host_link() {
         let ifb = link(LinkRef::host(name("ifb1")), LinkKind::Ifb);
         let commands = [
             "host ip link del ifb1",
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_taken_back_by_either_end() {
+    fn a_pair_is_rolled_back_by_either_end() {
         let recorded = veth().inverse().expect("an inverse");
         let steps = undo(&[veth(), pod_link("net1")]);
         assert!(
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_held_until_the_links_are_gone() {
+    fn sockets_are_guarded_until_the_links_are_deleted() {
         let guard = XskGuard {
             below: None,
             netns: 7,
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_goes_with_its_link_and_others_by_themselves() {
+    fn a_queue_is_deleted_with_a_new_link_and_separately_from_others() {
         let (host, ifb) = (LinkRef::host(name("veth1")), LinkRef::host(name("ifb1")));
         let shaper = |at: &LinkRef| Shaper {
             at: at.clone(),
@@ -329,8 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_recorded_is_undone() {
-        let of = |place: &str, toward: &str| {
+    fn a_record_of_an_earlier_version_is_undone() {
+        let shaper = |place: &str, toward: &str| {
             format!(
                 r#"{{"at":{place},"toward":"{toward}","queue":"fq","rate":{{"bps":8000,"burst":8000}},"mtu":1500}}"#
             )
@@ -339,7 +340,7 @@ mod tests {
             r#"{"ns":"host","name":"veth1"}"#,
             r#"{"ns":"pod","name":"eth0"}"#,
         );
-        let shapers = [of(veth, "pod"), of(eth, "network")].join(",");
+        let shapers = [shaper(veth, "pod"), shaper(eth, "network")].join(",");
         let text =
             format!(r#"{{"AddShaping":{{"shapers":[{shapers}],"guard":{veth},"subnets":null}}}}"#);
         let step: Step = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_taken_back_by_its_place_however_it_was_made() {
+    fn a_link_is_rolled_back_by_namespace_and_name_alone() {
         let at = LinkRef::host(name("veth1"));
         assert!(Step::del(Link::any(at)).is_same_undo(&veth().inverse().expect("an inverse")));
         assert!(
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_shares_is_never_undone() {
+    fn a_shared_thing_is_never_undone() {
         assert_eq!(
             Step::ensure(addr(LinkRef::host(name("cni0")))).inverse(),
             None
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwritten_attribute_goes_back_to_its_old_value() {
+    fn an_overwritten_attribute_gets_its_old_value_back() {
         let at = LinkRef::pod(name("eth1"));
         let set = |to, from| Step::Set {
             at: at.clone(),
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leaves_takes_its_addresses_along_and_gets_its_attributes_back_before() {
+    fn attributes_are_restored_before_a_moved_link_leaves_with_its_addresses() {
         let at = LinkRef::pod(name("eth0"));
         let fact = LinkFact::planned("", None, 1500, true);
         let moved = Step::add(Moved::new(at.clone(), name("ens5"), &fact));

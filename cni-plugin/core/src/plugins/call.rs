@@ -1,7 +1,7 @@
-//! The attachment that a plan is for, and the names that follow from it.
+//! The attachment that a plan is for, and the names derived from it.
 //!
-//! Every name is a pure function of network, container id and interface, so that cleaning up needs
-//! no memory.
+//! Every name is a pure function of network, container id and interface, so cleaning up needs no
+//! stored state.
 
 use crate::cni::{AddResult, Interface, Owner};
 use crate::name::{IfName, Mac, Ns};
@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256, Sha512};
 
 const _: () = assert!(Owner::MAX_LEN <= OWNER_LEN, "the maps keep an owner's text");
 
-/// Longest alias that the kernel takes with its NUL (`IFALIASZ` less one for each), in bytes.
+/// Longest alias in bytes that the kernel takes with its NUL (`IFALIASZ` less one for each).
 const ALIAS_LEN: usize = 254;
 
-/// One call, as far as a plan may depend on it.
+/// The part of a call that a plan may depend on.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     /// The network, the container and its interface.
@@ -25,11 +25,11 @@ pub struct Call<'a> {
     pub ifname: &'a IfName,
     /// `CNI_NETNS` as given.
     pub sandbox: &'a str,
-    /// The result of the plugin before.
+    /// The result of the previous plugin.
     pub prev: Option<&'a AddResult>,
-    /// Of container id and interface: what their names are made of.
+    /// Digest of container id and interface name, from which link names and addresses are made.
     digest: [u8; 32],
-    /// The host end of the container's pair of links where it has another name and address.
+    /// Name and address of the container's host end if prevResult names a different one.
     host_end: Option<(IfName, Mac)>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same with the host end that the result names, right before the container's interface.
+    /// Uses the host end that prevResult names directly before the container's interface.
     #[must_use]
     pub fn with_told_host_end(mut self) -> Self {
         let interfaces = self.prev.map_or(&[][..], |prev| &prev.interfaces);
@@ -67,12 +67,12 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The container's interface.
+    /// Returns the container's interface.
     pub fn pod(&self) -> LinkRef {
         LinkRef::pod(self.ifname.clone())
     }
 
-    /// The container's interface in a result.
+    /// Returns the result's entry for the container's interface.
     pub fn interface(&self, mac: String) -> Interface {
         Interface {
             name: self.ifname.to_string(),
@@ -82,35 +82,36 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The host end of the container's veth.
+    /// Returns the name of the veth's host end.
     pub fn host_veth(&self) -> IfName {
         self.host_end
             .as_ref()
             .map_or_else(|| veth_name(&self.digest[..8]), |(name, _)| name.clone())
     }
 
-    /// The host end of the container's netkit.
+    /// Returns the name of the netkit's host end.
     pub fn host_netkit(&self) -> IfName {
         self.host_end
             .as_ref()
             .map_or_else(|| named("nk", &self.digest[..8]), |(name, _)| name.clone())
     }
 
-    /// The host end's hardware address. Its first byte is high, so that a bridge, which takes the
-    /// lowest address of its ports, does not change its own when the port comes or goes.
+    /// Returns the host end's hardware address. A bridge takes the lowest address of its ports. The
+    /// high first byte keeps the bridge's address stable when the port is added or removed.
     pub fn host_mac(&self) -> Mac {
         self.host_end
             .as_ref()
             .map_or_else(|| mac(0xfe, &self.digest[8..13]), |(_, mac)| *mac)
     }
 
-    /// The container's hardware address where none is asked for; locally administered.
+    /// Returns the container's default hardware address, locally administered.
     pub fn pod_mac(&self) -> Mac {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// The ifb in which what comes in by a link of that namespace is queued: from the container by
-    /// the host's end of its link, or to it where there is no such end.
+    /// Returns the ifb that queues packets received by a link in `ns`. On the host these come from
+    /// the container through its host end. In the container they are addressed to it, if it has no
+    /// host end.
     pub fn ifb(&self, ns: Ns) -> LinkRef {
         LinkRef {
             ns,
@@ -118,14 +119,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The ifb by which the reference `bandwidth` shapes what this container sends.
+    /// Returns the ifb with which the reference `bandwidth` shapes the container's egress.
     pub fn reference_ifb(&self) -> IfName {
         let digest = Sha512::digest([&*self.owner.network, &self.owner.container_id].concat());
         named("bwp", &digest[..6])
     }
 
-    /// Writes on a link of the host whose it is, for GC after the record is lost: the owner behind
-    /// the program's name, whole where it fits.
+    /// Writes the owner to a host link's alias, for GC after a record is lost. The alias is the
+    /// program's name and the owner, whole if it fits.
     pub fn mark(&self, at: LinkRef) -> Step {
         let whole = self.owner.whole();
         let is_short = Owner::ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
@@ -141,23 +142,23 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The hardware address of a bridge that a node makes: another one on each node, and after each
-/// boot.
+/// Returns the hardware address of a bridge that braid creates; it differs between nodes and
+/// between boots.
 pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {
     mac(0x0e, &digest(&["bridge", bridge.as_str(), boot_id]))
 }
 
-/// The host name of a veth that a node keeps for a purpose of its own.
+/// Returns the name of a veth that the containers of a node share for `purpose`.
 pub fn shared_veth(purpose: &str) -> IfName {
     veth_name(&digest(&["shared", purpose]))
 }
 
 fn veth_name(digest: &[u8]) -> IfName {
-    // 4 letters and 11 of the 16 hexadecimal digits: as long as a name may be.
+    // 4 letters and 11 of the 16 hexadecimal digits are the longest possible name.
     named("veth", &digest[..8])
 }
 
-/// A name of as many hexadecimal digits as fit behind `word`.
+/// Returns `word` and as many hexadecimal digits of `bytes` as fit.
 fn named(word: &str, bytes: &[u8]) -> IfName {
     let mut name = word.to_owned() + &encode_string(bytes);
     name.truncate(IfName::MAX_LEN);
@@ -174,7 +175,7 @@ fn digest(parts: &[&str]) -> [u8; 32] {
     let mut sha = Sha256::new();
     for part in parts {
         sha.update(part.as_bytes());
-        // No part holds a NUL, so no two lists of parts hash the same bytes.
+        // No part contains a NUL, so no two lists of parts hash the same bytes.
         sha.update([0]);
     }
     sha.finalize().into()
@@ -184,7 +185,7 @@ fn digest(parts: &[&str]) -> [u8; 32] {
 pub(crate) mod tests {
     use super::*;
 
-    /// A call for tests.
+    /// Creates a call for tests.
     pub(crate) fn call(ifname: &IfName) -> Call<'_> {
         Call::new("net", "4f1c", ifname, "/run/netns/pod", None)
     }

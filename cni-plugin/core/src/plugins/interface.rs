@@ -1,5 +1,4 @@
-//! The addresses and routes of an interface, as every plugin sets them, and keys that several
-//! plugins have.
+//! Addresses and routes of an interface, and keys that several plugins share.
 
 use super::{Call, Planned};
 use crate::cni::args::CniArgs;
@@ -14,7 +13,7 @@ use crate::plan::{Facts, Need};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Scope of a route to what is on the link, as the kernel numbers it.
+/// Scope of a route to a destination on the link (`RT_SCOPE_LINK`).
 pub const SCOPE_LINK: u8 = 253;
 /// Main routing table.
 pub const MAIN_TABLE: u32 = 254;
@@ -22,13 +21,13 @@ pub const MAIN_TABLE: u32 = 254;
 /// Duplicate address detection of the container's IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dad {
-    /// Addresses are usable at once: nobody else gives them out on this link.
+    /// Addresses are usable immediately: no other host assigns them on this link.
     Off,
-    /// The kernel asks the link's other hosts once they can be reached.
+    /// The kernel probes the link's other hosts once they can be reached.
     On,
 }
 
-/// A link of the host in a result.
+/// Returns the result's entry for a link of the host.
 pub fn of_host(name: &IfName, mac: Mac) -> Interface {
     Interface {
         name: name.to_string(),
@@ -37,7 +36,7 @@ pub fn of_host(name: &IfName, mac: Mac) -> Interface {
     }
 }
 
-/// The links on the host's side that the result so far names.
+/// Returns the host links that the result so far names.
 pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
     let of_host = prev
         .interfaces
@@ -46,12 +45,12 @@ pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
     of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
 }
 
-/// The steps that put `ips` and `routes` on `link` and set it up.
+/// Returns the steps that add `ips` and `routes` to `link` and set it up.
 pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -> Vec<Step> {
     let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
     let mut steps = sysctls(link, has_v6, dad);
-    // While the link is down: the hosts that it reaches learn at once that an address has a new
-    // owner, and nobody has to be told of a change.
+    // Set while the link is down: when it comes up, the kernel announces the addresses. The link's
+    // other hosts learn the new owner of an address immediately, without a separate announcement.
     steps.push(Step::add(Attr {
         at: link.clone(),
         to: LinkAttr::ArpNotify(true),
@@ -73,8 +72,8 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
     steps
 }
 
-/// The plan for the container's interface, which `steps` have come: with what the IPAM gave, or
-/// without addresses.
+/// Completes the plan for the container's interface, created by `steps`, with the lease or without
+/// addresses.
 pub fn attached(
     call: &Call<'_>,
     mac: String,
@@ -106,9 +105,11 @@ pub fn attached(
     })
 }
 
-/// A new link of the node to containers of `ips` has no duplicate address detection of its own. For
-/// a packet that it forwards the node asks for the container from the link's own IPv6 address, and
-/// not while that may be a duplicate: it gives up after three seconds, and the detection can take
+/// Returns the sysctl that disables duplicate address detection on a new host link to containers of
+/// `ips`.
+///
+/// To forward a packet, the node solicits the container from the link's own IPv6 address, but not
+/// while that address is tentative. The kernel gives up after three seconds, and detection can take
 /// two.
 pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
     ips.iter()
@@ -116,12 +117,12 @@ pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
         .then(|| ipv6_off(link, "accept_dad"))
 }
 
-/// The container must not be able to advertise itself as the node's router.
+/// Returns the sysctl that keeps the node from accepting a container as its router.
 pub fn without_advertisements(link: &LinkRef) -> Sysctl {
     ipv6_off(link, "accept_ra")
 }
 
-/// A setting of IPv6 on a link of the node; not every kernel has IPv6.
+/// Returns an IPv6 setting of a link with the value 0; optional, because a kernel can lack IPv6.
 fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
     let key = format!("net/ipv6/conf/{}/{setting}", link.name);
     Sysctl {
@@ -132,13 +133,13 @@ fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
     }
 }
 
-/// Waits for the answer to duplicate address detection; the link must reach its neighbours by then.
+/// Waits until duplicate address detection has ended. The link must reach its neighbours by then.
 pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
     let asks = dad == Dad::On && ips.iter().any(|ip| ip.address.addr().is_ipv6());
     asks.then(|| Step::Wait(Event::Dad(link.clone())))
 }
 
-/// Sets a link up; nothing takes it down again but its end.
+/// Sets a link up. It stays up until it is deleted.
 pub fn up(link: &LinkRef) -> Step {
     Step::add(Attr {
         at: link.clone(),
@@ -181,11 +182,10 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
     steps
 }
 
-/// A result's route in the kernel's terms; without a next hop of its own it takes the first gateway
-/// of its family, unless its scope says that the destination is on the link.
+/// Converts a route of a result to the kernel's terms. A route without a next hop gets the first
+/// gateway of its family, unless its scope puts the destination on the link.
 pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
-    // The kernel has a bound for either, and lowers to it what is above (v6.12
-    // `net/ipv4/metrics.c`).
+    // The kernel lowers larger values to these bounds (v6.12 `net/ipv4/metrics.c`).
     const MOST_MTU: u32 = 65_535 - 15;
     const MOST_ADVMSS: u32 = 65_535 - 40;
     let same_family = |gw: &IpAddr| gw.is_ipv4() == route.dst.addr().is_ipv4();
@@ -215,21 +215,22 @@ pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing:
     }
 }
 
-/// The table that a route asks for; `RT_TABLE_UNSPEC`, 0, is none.
+/// Returns the table of a route; `None` for `RT_TABLE_UNSPEC`, 0.
 pub fn table(route: &Route) -> Option<u32> {
     route.table.filter(|table| *table != 0)
 }
 
-/// The fact needed before [`forwarding`].
+/// Returns the fact needed before [`forwarding`].
 pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
     ips.iter()
         .any(|ip| ip.address.addr().is_ipv6())
         .then_some(Need::Ipv6Forwarding)
 }
 
-/// The steps that make the node forward the families in `ips`. With IPv6 the kernel would take away
-/// the routes that came by router advertisement, the node's default one among them, and accept no
-/// more, unless the link is told to.
+/// Returns the steps that enable forwarding for the families in `ips`.
+///
+/// When IPv6 forwarding is enabled, the kernel deletes the routes from router advertisements, the
+/// node's default route among them, and accepts no more. `accept_ra` of the link prevents that.
 pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
     let on = |key: &str| {
         Step::ensure(Sysctl {
@@ -256,19 +257,19 @@ pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
     steps
 }
 
-/// The steps that masquerade each address outside its network.
+/// Returns the steps that masquerade each address towards destinations outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
-    let one = |ip: &IpConfig| {
+    let rule = |ip: &IpConfig| {
         Step::add(Masquerade {
             source: ip.address.addr(),
             network: ip.address.trunc(),
             owner: call.owner.short(),
         })
     };
-    ips.iter().map(one).collect()
+    ips.iter().map(rule).collect()
 }
 
-/// The steps that take away a pair of links of which no record is left, and what masqueraded its
+/// Returns the steps that delete a pair of links without a record, and the masquerading of its
 /// container's addresses.
 pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> impl Iterator<Item = Step> {
     let masquerade = ip_masq.then(|| del_masquerade(call));
@@ -276,7 +277,7 @@ pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> impl Iterator<I
     masquerade.into_iter().flatten().chain(ends)
 }
 
-/// The steps that end masquerading of which no record is left: braid's own, and the reference
+/// Returns the steps that delete masquerade rules without a record, both braid's and the reference
 /// plugins'.
 fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
     let reference = Step::Legacy(Legacy::Masquerade {
@@ -310,13 +311,13 @@ pub fn refuse_no_addresses(ips: &[IpConfig]) -> Result<(), Error> {
     }
 }
 
-/// The configuration's `dns` where it names anything, otherwise what the IPAM gave.
+/// Returns the configuration's `dns` if present, otherwise the lease's.
 pub fn dns(conf: Option<&Dns>, lease: Dns) -> Dns {
     conf.cloned().unwrap_or(lease)
 }
 
-/// First address of a network behind its own; of a network of two addresses the one that is not
-/// `net`'s.
+/// Returns the first address after the network address; in a network of two addresses, the one that
+/// is not `net`'s.
 pub fn first_address(net: &IpNet) -> Option<IpAddr> {
     if net.prefix_len() + 1 == net.max_prefix_len() {
         return Some(if net.addr() == net.network() {
@@ -335,7 +336,7 @@ pub fn first_address(net: &IpNet) -> Option<IpAddr> {
     }
 }
 
-/// Reads an interface name under `key`; `None` where it is absent or empty.
+/// Reads an interface name under `key`; `None` if absent or empty.
 pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
     match json.str(key)? {
         None | Some("") => Ok(None),
@@ -348,7 +349,7 @@ pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
     }
 }
 
-/// Reads the name of a link that is there, which may be an alternative name.
+/// Reads the name or an alternative name of an existing link.
 pub fn link_name(json: &Json, key: &str) -> Result<Option<LinkName>, Error> {
     let name = json.str(key)?.filter(|name| !name.is_empty());
     let parse = |name: &str| {
@@ -358,7 +359,7 @@ pub fn link_name(json: &Json, key: &str) -> Result<Option<LinkName>, Error> {
     name.map(parse).transpose()
 }
 
-/// Reads `ipMasq`; `ipMasqBackend` is checked, though masquerading is always done by nf_tables.
+/// Reads `ipMasq`. `ipMasqBackend` is only checked: masquerading always uses nf_tables.
 pub fn ip_masq(json: &Json) -> Result<bool, Error> {
     match json.str("ipMasqBackend")? {
         None | Some("" | "iptables" | "nftables") => json.bool_or("ipMasq", false),
@@ -374,13 +375,13 @@ pub fn mac(key: &str, text: &str) -> Result<Mac, Error> {
         .ok_or_else(|| Error::config(format!("{key:?}: {text:?} is no hardware address")))
 }
 
-/// The hardware address asked for by `CNI_ARGS`, whose unknown keys are refused.
+/// Reads the hardware address in `CNI_ARGS`; unknown keys are refused.
 pub fn mac_of_args(args: &str) -> Result<Option<Mac>, Error> {
     let args = CniArgs::parse(args, &["MAC"])?;
     args.get("MAC").map(|text| mac("MAC", text)).transpose()
 }
 
-/// The hardware address in `runtimeConfig`.
+/// Reads the hardware address in `runtimeConfig`.
 pub fn mac_of_runtime(conf: &NetConf) -> Result<Option<Mac>, Error> {
     let Some(runtime) = conf.json.object("runtimeConfig")? else {
         return Ok(None);
@@ -391,7 +392,7 @@ pub fn mac_of_runtime(conf: &NetConf) -> Result<Option<Mac>, Error> {
     }
 }
 
-/// The hardware address in `args.cni`.
+/// Reads the hardware address in `args.cni`.
 pub fn mac_of_cni_args(conf: &NetConf) -> Result<Option<Mac>, Error> {
     let cni = conf
         .json

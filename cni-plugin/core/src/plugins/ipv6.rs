@@ -1,22 +1,22 @@
-//! The node's IPv6: the container gets none where the node has none.
+//! IPv6 of the node: without it the container gets no IPv6 address.
 
 use crate::name::Ns;
 use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Need};
 
-/// Says whether a link that is made now is without IPv6. A kernel without IPv6 has no such sysctl.
+/// Sysctl that disables IPv6 on new links. A kernel without IPv6 has no such sysctl.
 const DEFAULT: &str = "net/ipv6/conf/default/disable_ipv6";
 
-/// The fact needed before [`off`], where the links that are known do not tell it.
+/// Returns the fact needed before [`off`], if the known links do not decide it.
 pub fn need(at: Option<&LinkRef>, facts: &Facts) -> Option<Need> {
     is_on(at, facts)
         .is_none()
         .then(|| Need::Sysctl(Ns::Host, DEFAULT.to_owned()))
 }
 
-/// The reason why a container can't have IPv6, where it can't: the kernel has none, or it is off on
-/// the link `at` of the node, which carries the container's gateway. The container's own interface
-/// has it switched on by itself.
+/// Returns the reason why a container can't have IPv6, if any. Either the kernel lacks IPv6, or it
+/// is disabled on the host link `at`, which carries the container's gateway. The container's own
+/// interface does not matter: braid enables IPv6 on it.
 pub fn off(at: Option<&LinkRef>, facts: &Facts) -> Option<String> {
     let is_one = |link: &str| format!("net.ipv6.conf.{link}.disable_ipv6 is 1");
     match (
@@ -31,7 +31,8 @@ pub fn off(at: Option<&LinkRef>, facts: &Facts) -> Option<String> {
     }
 }
 
-/// As the link shows it; for no link in particular, as any link shows that the kernel has IPv6.
+/// Returns the state that the link reports. Without `at`, any link with an IPv6 state proves that
+/// the kernel has IPv6.
 fn is_on(at: Option<&LinkRef>, facts: &Facts) -> Option<bool> {
     match at {
         Some(at) => facts.link(at)?.has_ipv6,
@@ -50,7 +51,7 @@ mod tests {
     use crate::plan::facts::LinkFact;
 
     #[test]
-    fn a_link_that_is_there_tells_for_itself_and_others_are_as_the_default_says() {
+    fn an_existing_link_decides_for_itself_and_the_default_for_new_links() {
         let br0 = LinkRef::host(IfName::parse("br0").expect("a name"));
         let judge =
             |at: Option<&LinkRef>, has_ipv6: Option<Option<bool>>, default: Option<&str>| {

@@ -1,5 +1,4 @@
-//! One file per `type`: what its configuration means, and the plan that follows from it and the
-//! facts.
+//! Plugins, one file per `type`. Each parses its configuration and plans from it and the facts.
 //!
 //! [`parse`] is the only registry. `docs/adding.md` lists the files that a new plugin touches.
 
@@ -44,10 +43,10 @@ enum Release {
 /// Makes the registry of one line for each type: its names, its parser, and its [`Release`].
 macro_rules! plugins {
     ($($($kind:literal)|+ => $parse:expr, $release:expr;)*) => {
-        /// The types of this process, IPAMs left out.
+        /// The types that this process implements, without IPAM types.
         pub const TYPES: &[&str] = &[$($($kind),+),*];
 
-        /// Parses the configuration of a known type; `None` for a foreign one.
+        /// Parses the configuration of a known type; returns `None` for a foreign type.
         pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
             Ok(Some(match conf.plugin.as_str() {
                 $($($kind)|+ => boxed(|| $parse(conf, args))?,)*
@@ -90,9 +89,10 @@ const NONE: &str = "{}";
 /// Keys with which a routed pair of links leaves the most behind.
 const ROUTED: &str = r#"{"ipMasq":true,"routed":true,"table":1}"#;
 
-/// Parses for DEL, which deletes everything that an ADD may have made before the configuration
-/// changed, or by an earlier build. A configuration that was refused must not keep a container from
-/// going.
+/// Parses a configuration for DEL, and never refuses one that ADD would refuse.
+///
+/// The configuration may have changed since the ADD, or an earlier build may have made the
+/// attachment. An unreadable configuration therefore counts as the one that leaves the most behind.
 pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     parse(conf, args).or_else(|_| match release(&conf.plugin) {
         Made(make) => Ok(Some(make())),
@@ -107,7 +107,7 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
     })
 }
 
-/// In a place of its own for each type: a call has need of few.
+/// Boxes a parsed plugin. Not inlined: a call needs few types, and each is a separate function.
 #[inline(never)]
 fn boxed<P: Plugin + 'static>(
     parse: impl FnOnce() -> Result<P, Error>,
@@ -121,7 +121,7 @@ mod tests {
     use crate::plan::Feature;
 
     #[test]
-    fn a_plugin_asks_only_for_what_its_keys_need() {
+    fn features_follow_from_the_configured_keys() {
         let features = |conf: &str| {
             let conf = NetConf::parse(format!(r#"{{"name":"n",{conf}}}"#).as_bytes())
                 .expect("a configuration");

@@ -1,13 +1,13 @@
-//! The key `mtu`, held against the bounds of a link and what IPv6 needs.
+//! The key `mtu`, checked against the bounds of a link and the minimum of IPv6.
 
 use crate::cni::{Error, IpConfig, Json};
 use std::ops::RangeInclusive;
 
-/// Least MTU of a link with IPv6, in bytes: the kernel ends IPv6 on one with less (RFC 8200,
-/// section 5; `IPV6_MIN_MTU`).
+/// Smallest MTU in bytes of a link with IPv6: the kernel disables IPv6 below it (RFC 8200, section
+/// 5; `IPV6_MIN_MTU`).
 const IPV6_LEAST: u32 = 1280;
 
-/// Of a link whose kind is not known yet: the kernel has a signed number for it.
+/// Bounds for a link of unknown kind: the kernel keeps a signed number.
 pub const ANY: RangeInclusive<u32> = 0..=i32::MAX.unsigned_abs();
 
 /// Reads `mtu` in bytes; 0 and absent mean the kernel's default.
@@ -15,15 +15,15 @@ pub fn read(json: &Json) -> Result<Option<i64>, Error> {
     Ok(json.i64("mtu")?.filter(|mtu| *mtu != 0))
 }
 
-/// The MTU asked for; `whose` says whose bounds these are, where the kind of the link does not.
+/// Returns the requested MTU if it is within `bounds`; `whose` names their source in the error.
 pub fn within(mtu: i64, bounds: &RangeInclusive<u32>, whose: &str) -> Result<u32, Error> {
     let fits = u32::try_from(mtu).ok().filter(|mtu| bounds.contains(mtu));
     let (least, most) = (bounds.start(), bounds.end());
     fits.ok_or_else(|| Error::config(format!("\"mtu\": {mtu} is outside {least}-{most}{whose}")))
 }
 
-/// Refuses an IPv6 address on a link with an MTU that is too small for it; the kernel's default is
-/// not.
+/// Refuses an IPv6 address on a link with an MTU that is too small for it. The kernel's default MTU
+/// is large enough.
 pub fn refuse_ipv6_below(mtu: Option<u32>, ips: &[IpConfig]) -> Result<(), Error> {
     let six = ips.iter().find(|ip| ip.address.addr().is_ipv6());
     match (six, mtu) {

@@ -1,4 +1,4 @@
-//! The interface of a plugin: its needs, its refusals and its plan.
+//! The `Plugin` trait: needs, refusals and plan.
 
 use super::Call;
 use crate::cni::{AddResult, Error};
@@ -8,110 +8,110 @@ use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
 
-/// A plugin's part of an ADD: its steps and its result.
+/// The part of an ADD that a plugin plans: steps and result.
 #[derive(Debug, Default)]
 pub struct Planned {
     /// The changes, in order.
     pub steps: Vec<Step>,
     /// The result after this plugin.
     pub result: AddResult,
-    /// Warnings for the operator, which are no failure.
+    /// Warnings for the operator. They do not fail the call.
     pub warnings: Vec<String>,
 }
 
-/// A plugin's need of addresses from an IPAM.
+/// Need of a plugin for addresses from an IPAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addresses {
-    /// It has no use for one.
+    /// Uses no address.
     Never,
-    /// Layer 2 alone will do.
+    /// Works without addresses, as a layer 2 interface.
     Optional,
-    /// It can't work without.
+    /// Requires an address.
     Required,
 }
 
 /// A parsed plugin configuration.
 pub trait Plugin: Debug {
-    /// The need of addresses, which decides if an IPAM is called.
+    /// Returns the need for addresses, which decides if an IPAM is called.
     fn addresses(&self) -> Addresses {
         Addresses::Never
     }
 
-    /// The facts needed before [`Plugin::refuse`] and [`Plugin::plan`].
+    /// Returns the facts needed before [`Plugin::refuse`] and [`Plugin::plan`].
     fn needs(&self, call: &Call<'_>) -> Vec<Need>;
 
-    /// Refuses what can't work on this host, before an address is reserved.
+    /// Refuses a call that can't work on this host, before an address is reserved.
     fn refuse(&self, _call: &Call<'_>, _facts: &Facts) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The link of the host that carries the container's gateways, so that IPv6 has to be on there.
+    /// Returns the host link that carries the container's gateways. IPv6 must be enabled on it.
     fn gateway_at(&self, _call: &Call<'_>) -> Option<LinkRef> {
         None
     }
 
-    /// The facts needed before [`Plugin::plan`], once the addresses are known.
+    /// Returns further facts needed before [`Plugin::plan`], once the addresses are known.
     fn needs_of(&self, _lease: &Lease) -> Vec<Need> {
         Vec::new()
     }
 
-    /// Changes what earlier plugins of the network are about to do in the same plan; says if it
-    /// did.
+    /// Changes the steps that earlier plugins of the network add to the same plan. Returns true if
+    /// it changed any.
     fn amend(&self, _call: &Call<'_>, _facts: &Facts, _earlier: &mut [Step]) -> bool {
         false
     }
 
-    /// The hardware address that it gives the interface which an earlier plugin made; none if it
-    /// leaves that as it is.
+    /// Returns the hardware address that this plugin sets on the interface of an earlier plugin;
+    /// `None` if it keeps the address.
     fn mac(&self) -> Option<Mac> {
         None
     }
 
-    /// Decides what to do.
+    /// Plans the steps and the result of an ADD.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// The reason why no DHCP server answers through the link that this makes; `None` where one
-    /// may.
+    /// Returns the reason why no DHCP server can answer through the new link; `None` if one may.
     fn dhcp_unsupported(&self) -> Option<&'static str> {
         Some("it leads to this node alone")
     }
 
-    /// The plan without addresses, where they come through the link that this makes;
-    /// [`Plugin::plan`] with them follows, and its steps for the link must be the same.
+    /// Plans without addresses, for an IPAM that acquires them through the new link.
+    /// [`Plugin::plan`] follows with the addresses, and its steps for the link must be the same.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         self.plan(call, facts, None)
     }
 
-    /// The steps that delete an attachment without a record, from names alone.
+    /// Returns the steps that delete an attachment without a record, from names alone.
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
 
-    /// The kind of the container's interface, for CHECK; `None` where the plugin made none.
+    /// Returns the kind of the container's interface, for CHECK; `None` if the plugin creates none.
     fn kind(&self) -> Option<&'static str> {
         None
     }
 
-    /// True if it makes the container's interface, of one kind or of any.
+    /// True if the plugin provides the container's interface, of one kind or of any.
     fn makes_interface(&self) -> bool {
         self.kind().is_some()
     }
 
-    /// True if configuration and result suffice to judge the attachment, also one that another
-    /// plugin made.
+    /// True if configuration and result suffice to check an attachment, also one that another
+    /// program made.
     fn is_reconstructible(&self) -> bool {
         true
     }
 
-    /// The features that an ADD asks of the kernel, for STATUS.
+    /// Returns the kernel features that an ADD requires, for STATUS.
     fn features(&self) -> Vec<Feature> {
         Vec::new()
     }
 
-    /// The facts that STATUS judges, on which an ADD depends.
+    /// Returns the facts that STATUS checks because an ADD depends on them.
     fn status_needs(&self) -> Vec<Need> {
         Vec::new()
     }
 
-    /// Judges those facts; returns a warning for the operator if an ADD will work nevertheless.
+    /// Checks the facts of [`Plugin::status_needs`]. Returns a warning for the operator if an ADD
+    /// will work nevertheless.
     fn status(&self, _facts: &Facts) -> Result<Option<String>, Error> {
         Ok(None)
     }

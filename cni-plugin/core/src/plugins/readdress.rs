@@ -1,6 +1,6 @@
-//! Routes and rules of an address that its lease loses, carried over to the next address. Plugins
-//! behind the IPAM have arranged them: `sbr` in a table of the address, with a rule for what it
-//! sends, `vrf` in the table of the VRF.
+//! Routes and rules of a lost address, carried over to the next address of the lease. Plugins after
+//! the IPAM placed them: `sbr` in a separate table of the address with a rule for its packets,
+//! `vrf` in the table of the VRF.
 //!
 //! ```text
 //!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► Routing::arrive ─► steps that add
@@ -17,25 +17,25 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Routing of one address, as the kernel showed it before the address went.
+/// Routing of one address, as the kernel listed it before the address was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     net: IpNet,
     gateway: Option<IpAddr>,
     /// Rules for packets from the address.
     rules: Vec<Rule>,
-    /// True if the kernel's own route to its network was there.
+    /// True if the kernel's own route to the address's network existed.
     has_own: bool,
-    /// Tables in which the lease's routes were.
+    /// Tables that contained the lease's routes.
     tables: Vec<u32>,
     /// Routes of the lease.
     leased: Vec<Route>,
-    /// Other routes from the address, to its network or through its gateway, but for the kernel's
+    /// Other routes from the address, to its network or through its gateway, except the kernel's
     /// own.
     others: Vec<Route>,
 }
 
-/// The facts needed before [`Routing::of`] and [`arrive`]; [`vrf_needs`] follow from them.
+/// Returns the facts needed before [`Routing::of`] and [`arrive`]; [`vrf_needs`] follow from them.
 pub fn needs(at: &LinkRef) -> Vec<Need> {
     vec![
         Need::Link(at.clone()),
@@ -45,7 +45,7 @@ pub fn needs(at: &LinkRef) -> Vec<Need> {
     ]
 }
 
-/// The VRFs, one of which may be the link's.
+/// Returns the needs for the VRF links; the link may be a member of one.
 pub fn vrf_needs(facts: &Facts) -> Vec<Need> {
     facts
         .vrfs
@@ -54,7 +54,8 @@ pub fn vrf_needs(facts: &Facts) -> Vec<Need> {
         .collect()
 }
 
-/// The table in which the kernel makes the routes to the networks of the link's addresses.
+/// Returns the table in which the kernel creates the routes to the networks of the link's
+/// addresses.
 fn table_of(at: &LinkRef, facts: &Facts) -> u32 {
     let master = facts.link(at).and_then(|link| link.master);
     let is_master = |index: u32| master == Some(index);
@@ -71,7 +72,7 @@ fn is_same_family(one: &IpNet, other: &IpNet) -> bool {
 }
 
 impl Routing {
-    /// The routing of an address of the link `at`, with the routes of its lease.
+    /// Collects the routing of an address of the link `at`, with the routes of its lease.
     pub fn of(at: &LinkRef, ip: &IpConfig, routes: &[cni::Route], facts: &Facts) -> Self {
         let (net, gateway) = (ip.address, ip.gateway);
         let ips = std::slice::from_ref(ip);
@@ -122,7 +123,7 @@ impl Routing {
         is_same_family(&self.net, &other.net)
     }
 
-    /// The steps that delete the address with its rules and routes.
+    /// Returns the steps that delete the address with its rules and routes.
     pub fn leave(&self, at: &LinkRef) -> Vec<Step> {
         let routes = self
             .others
@@ -140,12 +141,12 @@ impl Routing {
         rules.chain(routes).chain([Step::del(addr)]).collect()
     }
 
-    /// True if the route to the address's network was in another table than the kernel's.
+    /// True if a route to the address's network existed, but only outside the kernel's own table.
     fn is_moved(&self) -> bool {
         !self.has_own && self.others.iter().any(|route| is_to(route, &self.net))
     }
 
-    /// A route of the lost address, for the next one; `None` if it makes no sense for that.
+    /// Converts a route of the lost address for the next one; `None` if it does not apply to that.
     fn follow(&self, route: &Route, ip: &IpConfig, at: &LinkRef) -> Option<Route> {
         let src = if route.src == Some(self.net.addr()) {
             Some(ip.address.addr())
@@ -177,8 +178,8 @@ fn is_to(route: &Route, net: &IpNet) -> bool {
     route.dst == net.trunc() && route.gw.is_none()
 }
 
-/// The steps that give the link `at` the addresses of a lease where `lost` ones were, or all of
-/// them if nothing is known of these.
+/// Returns the steps that add the addresses of a lease to the link `at` in place of the `lost`
+/// ones, or all addresses if `lost` is empty.
 pub fn arrive(
     at: &LinkRef,
     ips: &[IpConfig],
@@ -255,7 +256,7 @@ pub fn arrive(
                 .map(|rule| Step::add(Rule { of, ..rule.clone() })),
         );
     }
-    // A gateway has to be on the link by the time that a route leads through it.
+    // A gateway must be on the link before a route through it is added.
     leased.sort_by_key(|route| route.gw.is_some());
     steps.extend(leased.into_iter().map(Step::add));
     steps.extend(rules);

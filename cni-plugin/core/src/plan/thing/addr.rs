@@ -21,7 +21,7 @@ pub struct Addr {
     pub at: LinkRef,
     /// Address with its prefix; host bits are the address.
     pub net: IpNet,
-    /// The kernel makes no route for the prefix (`noprefixroute`).
+    /// The kernel adds no route for the prefix (`noprefixroute`).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub no_prefix_route: bool,
     /// No duplicate address detection (`nodad`, IPv6 only).
@@ -30,7 +30,7 @@ pub struct Addr {
 }
 
 impl Addr {
-    /// The address of all hosts of its network, where that is large enough to have one (RFC 3021).
+    /// Returns the broadcast address of a network that is large enough for one (RFC 3021).
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         match self.net {
             IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
@@ -38,10 +38,10 @@ impl Addr {
         }
     }
 
-    /// The route to its network that the kernel makes with the first address there; none for an
-    /// IPv4 address alone.
+    /// Returns the route that the kernel adds for the first address of a network; `None` for an
+    /// IPv4 address without a network.
     fn route_of_kernel(&self) -> Option<Route> {
-        /// Metric of the kernel's own routes of IPv6 (`IP6_RT_PRIO_ADDRCONF`).
+        /// Metric of the kernel's own IPv6 routes (`IP6_RT_PRIO_ADDRCONF`).
         const ADDRCONF: u32 = 256;
         let (src, scope, priority) = match self.net {
             IpNet::V4(net) if net.prefix_len() == net.max_prefix_len() => return None,
@@ -134,12 +134,12 @@ impl State for Addr {
     }
 }
 
-/// An address as the kernel shows it.
+/// An address as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddrFact {
     /// Address with its prefix.
     pub net: IpNet,
-    /// Not yet usable: duplicate address detection runs.
+    /// Duplicate address detection runs, so the address is not yet usable.
     pub tentative: bool,
     /// Duplicate address detection found another owner.
     pub dad_failed: bool,

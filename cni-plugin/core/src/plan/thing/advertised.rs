@@ -1,31 +1,31 @@
-//! Links of the host that accept router advertisements, which a host that forwards IPv6 refuses by
-//! default.
+//! Host links that accept router advertisements. By default they stop when the host forwards IPv6.
 
 use super::{LinkRef, Sysctl};
 
-/// A link that accepts router advertisements as long as the host forwards no IPv6 (`accept_ra` is
+/// A link that accepts router advertisements while the host does not forward IPv6 (`accept_ra` is
 /// 1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised {
     /// The link.
     pub at: LinkRef,
-    /// Its kind, `""` for hardware.
+    /// Kind of the link, `""` for hardware.
     pub kind: String,
-    /// It is a port of another link.
+    /// True if the link is a port of another link.
     pub is_port: bool,
-    /// The host has a route from such an advertisement through it.
+    /// True if the host has a route from a router advertisement through the link.
     pub has_route: bool,
 }
 
 impl Advertised {
-    /// The sysctl that has the link accept them while the host forwards; none for a link without a
-    /// router that may lead to containers, which must not become one.
+    /// Returns the sysctl that accepts advertisements also while the host forwards. `None` for a
+    /// link without a router that may connect to containers: no container may become the host's
+    /// router.
     pub fn accept(&self) -> Option<Sysctl> {
         const OUTWARD: [&str; 4] = ["", "bond", "team", "vlan"];
         let name = self.at.name.as_str();
         let leads_out = OUTWARD.contains(&self.kind.as_str()) && !self.is_port && name != "lo";
         let key = Sysctl::accept_ra(name);
-        // A link that is gone meanwhile needs none.
+        // Optional, because the link may disappear meanwhile.
         (self.has_route || leads_out).then(|| Sysctl {
             ns: self.at.ns,
             key,
@@ -41,7 +41,7 @@ mod tests {
     use crate::name::IfName;
 
     #[test]
-    fn a_link_with_a_router_is_kept_and_one_without_if_it_leads_out_of_the_node() {
+    fn links_with_a_router_and_uplinks_keep_accepting_advertisements() {
         let kept = |name, kind: &str, is_port, has_route| {
             let at = LinkRef::host(IfName::parse(name).expect("a name"));
             Advertised {

@@ -6,7 +6,7 @@ use crate::plan::facts::{Facts, LinkFact, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A value that a link has and goes with.
+/// An attribute of a link; it is deleted with the link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// The link.
@@ -15,7 +15,7 @@ pub struct Attr {
     pub to: LinkAttr,
 }
 
-/// One attribute of a link.
+/// An attribute with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkAttr {
     /// Administratively up or down.
@@ -24,33 +24,32 @@ pub enum LinkAttr {
     Mac(Mac),
     /// MTU in bytes.
     Mtu(u32),
-    /// Receives everything.
+    /// Receives all packets (promiscuous mode).
     Promisc(bool),
     /// Receives all multicast.
     AllMulti(bool),
     /// Length of the transmit queue in packets.
     TxQueueLen(u32),
-    /// Largest packet that the stack hands over in one piece, in bytes.
+    /// Largest packet in bytes that the stack passes to the link (GSO).
     GsoMaxSize(u32),
-    /// The hardware address that the link has already: writing it makes the kernel tell the
-    /// neighbours of the link's addresses, where `arp_notify` and `ndisc_notify` ask for it
-    /// (`NETDEV_CHANGEADDR`).
+    /// The link's present hardware address. Setting it again makes the kernel announce the link's
+    /// addresses, if `arp_notify` and `ndisc_notify` are set (`NETDEV_CHANGEADDR`).
     Announce(Mac),
-    /// Text that tells whose the link is, 254 bytes at most. The request that makes a link passes
-    /// over it in silence (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
+    /// Text that names the link's owner, at most 254 bytes. A request that creates a link silently
+    /// ignores it (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
     Alias(String),
-    /// Bridge port: frames may leave where they came from.
+    /// Bridge port: frames may leave through the port they arrived on.
     Hairpin(bool),
     /// Bridge port: no frames between isolated ports.
     Isolated(bool),
-    /// The sysctl `net.ipv4.conf.<link>.arp_notify`: neighbours hear of an address when the link
-    /// comes up with it. As an attribute it is set in the same send as the address, without a
-    /// visit to the namespace's `/proc/sys`.
+    /// The sysctl `net.ipv4.conf.<link>.arp_notify`: announces the link's addresses when the link
+    /// comes up. An attribute is set in the same send as the address, without opening the
+    /// namespace's `/proc/sys`.
     ArpNotify(bool),
 }
 
 impl LinkAttr {
-    /// Writes the command that sets it.
+    /// Writes the command that sets the attribute.
     pub fn print(&self, at: &LinkRef, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, on_off) = (&at.name, |on: &bool| if *on { "on" } else { "off" });
         match self {
@@ -73,7 +72,7 @@ impl LinkAttr {
         }
     }
 
-    /// `Ok` where the link has it.
+    /// Checks that the link has the value.
     pub fn holds(&self, at: &LinkRef, facts: &Facts) -> Result<(), String> {
         let fact = found(at, facts)?;
         refuse_if(!fact.has(self), || {
@@ -81,7 +80,7 @@ impl LinkAttr {
         })
     }
 
-    /// Notes that the link will have it.
+    /// Updates the link's fact with the value.
     pub fn predict(&self, at: &LinkRef, facts: &mut Facts) {
         if let Some(fact) = facts.links.get_mut(at) {
             fact.set(self);
@@ -130,7 +129,7 @@ impl LinkFact {
             LinkAttr::TxQueueLen(len) => self.tx_queue_len == *len,
             LinkAttr::Hairpin(on) => self.hairpin == *on,
             LinkAttr::Isolated(on) => self.isolated == *on,
-            // Not judged: who changes it later knows why.
+            // Not checked: a later change is deliberate.
             LinkAttr::GsoMaxSize(_)
             | LinkAttr::ArpNotify(_)
             | LinkAttr::Alias(_)

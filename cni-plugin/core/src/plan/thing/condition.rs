@@ -1,64 +1,64 @@
-//! Conditions that a packet meets before a port of the host leads it to a container.
+//! Conditions that a packet must meet to be forwarded from a host port to a container.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One condition of a list, all of which hold.
+/// A condition of a list; all conditions of a list must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// None of the tests is true, instead of one of them.
+    /// True to require that no test is true; otherwise one test must be true.
     pub is_not: bool,
-    /// At least one, all about the same property.
+    /// At least one test, all for the same property.
     pub any: Vec<Test>,
 }
 
-/// A question about a packet.
+/// A test of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Test {
-    /// Its source is of this net.
+    /// The source is in this net.
     Source(IpNet),
-    /// Its destination, an address of the host, is.
+    /// The destination, an address of the host, is in this net.
     Destination(IpNet),
-    /// It came in by this link.
+    /// The packet arrived by this link.
     In(Links),
-    /// It leaves by this link.
+    /// The packet leaves by this link.
     Out(Links),
 }
 
-/// A link by its name, or all whose names begin so.
+/// A link by name, or all links with a common prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Links {
-    /// The name, or how it begins.
+    /// The name or the prefix.
     pub name: String,
-    /// It is how it begins.
+    /// True if `name` is a prefix.
     pub is_prefix: bool,
 }
 
-/// The conditions of each family of addresses; none where the list is empty.
+/// Conditions of each address family; empty for none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Of IPv4.
+    /// Conditions for IPv4.
     pub v4: Vec<Condition>,
-    /// Of IPv6.
+    /// Conditions for IPv6.
     pub v6: Vec<Condition>,
 }
 
 impl Conditions {
-    /// Those of one family.
+    /// Returns the conditions of one family.
     pub fn of(&self, is_v4: bool) -> &[Condition] {
         if is_v4 { &self.v4 } else { &self.v6 }
     }
 
-    /// True if there are none.
+    /// True if neither family has conditions.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 }
 
-/// The rules that let through who meets all conditions: in each a list of tests and whether each
-/// must be false.
+/// Returns rules that accept the packets that meet all conditions. Each is a list of tests, with
+/// true for a test that must fail.
 pub fn rules(conditions: &[Condition]) -> Vec<Vec<(bool, &Test)>> {
     let mut rules = vec![Vec::new()];
     for Condition { is_not, any } in conditions {
@@ -77,8 +77,7 @@ pub fn rules(conditions: &[Condition]) -> Vec<Vec<(bool, &Test)>> {
     rules
 }
 
-/// Stands for the conditions in the name of a chain, the same for all who ask for the same
-/// (FNV-1a).
+/// Returns a hash (FNV-1a) of the conditions for the name of a chain, equal for equal conditions.
 pub fn digest(conditions: &[Condition]) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     format!(
@@ -87,7 +86,7 @@ pub fn digest(conditions: &[Condition]) -> String {
     )
 }
 
-/// As `nft` writes them.
+/// Returns the conditions in `nft` syntax.
 pub fn text(conditions: &[Condition]) -> String {
     conditions
         .iter()
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_has_one_alternative_of_each_condition_and_nothing_that_must_not_be() {
+    fn each_rule_has_an_alternative_of_each_condition_and_all_negations() {
         let [one, two, not] =
             ["10.0.0.0/8", "172.16.0.0/12", "10.9.0.0/16"].map(|text| Test::Source(net(text)));
         let [lo, lan] = ["lo", "lan"].map(|name| Test::In(links(name)));
@@ -187,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn the_same_conditions_have_the_same_digest() {
-        let of = |text: &str| {
+    fn equal_conditions_have_equal_digests() {
+        let digest_of = |text: &str| {
             digest(&[Condition {
                 is_not: false,
                 any: vec![Test::Source(net(text))],
             }])
         };
-        assert_eq!(of("10.0.0.0/8"), of("10.0.0.0/8"));
-        assert_ne!(of("10.0.0.0/8"), of("10.0.0.0/9"));
-        assert_eq!(of("fd00::/8").len(), 16);
+        assert_eq!(digest_of("10.0.0.0/8"), digest_of("10.0.0.0/8"));
+        assert_ne!(digest_of("10.0.0.0/8"), digest_of("10.0.0.0/9"));
+        assert_eq!(digest_of("fd00::/8").len(), 16);
     }
 }

@@ -1,4 +1,4 @@
-//! Forwarding for a container: what the host lets through, and what not.
+//! Forwarding rules for a container.
 
 use super::{State, Verb, lines};
 use crate::name::{IfName, Ns};
@@ -7,33 +7,34 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Forwarding for a container: the packets that the host lets through, and those it drops.
+/// Forwarding for a container: packets that the host accepts, and packets that it drops.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Firewall {
-    /// Of the container: what these send is let through, and what answers them or was led to them.
+    /// Addresses of the container. Packets from them are accepted, and so are replies and
+    /// redirected connections to them.
     pub addrs: Vec<IpAddr>,
-    /// The isolation, which drops packets before.
+    /// Isolation, which drops packets first.
     pub isolation: Option<Isolation>,
-    /// The other firewall, which has to let them through.
+    /// The host's other firewall, which must accept the packets too.
     pub gate: Gate,
-    /// Tables of the older iptables, which may drop as well.
+    /// Legacy iptables tables, which may drop as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legacy: Vec<LegacyTable>,
     /// Network, container id and interface.
     pub owner: String,
 }
 
-/// A table of the older iptables, which nf_tables does not show.
+/// A legacy iptables table, which nf_tables does not show.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LegacyTable {
-    /// For IPv4; otherwise for IPv6.
+    /// True for IPv4, false for IPv6.
     pub is_ipv4: bool,
-    /// Its name, for example `filter`.
+    /// Name, for example `filter`.
     pub name: String,
 }
 
 impl LegacyTable {
-    /// The program that changes it.
+    /// Returns the program that changes the table.
     pub fn program(&self) -> &'static str {
         if self.is_ipv4 {
             "iptables-legacy"
@@ -42,8 +43,8 @@ impl LegacyTable {
         }
     }
 
-    /// The command that lets through what braid marks, as rule number `place` of FORWARD. It waits
-    /// 5 s for the tables' lock.
+    /// Returns the command that inserts a rule at position `place` of FORWARD that accepts packets
+    /// with braid's mark. It waits 5 s for the tables' lock.
     pub fn insert(&self, place: usize) -> String {
         let (program, table) = (self.program(), &self.name);
         format!(
@@ -58,11 +59,11 @@ impl fmt::Display for LegacyTable {
     }
 }
 
-/// The bit of a packet's mark that says that a container's packet is let through.
+/// Packet mark bit of an accepted packet of a container.
 pub const MARK: u32 = 0x1000;
 
 impl Firewall {
-    /// True if packets from one port of the bridge for another are dropped as well.
+    /// True if packets between ports of the bridge are dropped as well.
     pub fn is_within(&self) -> bool {
         self.isolation
             .as_ref()
@@ -70,28 +71,28 @@ impl Firewall {
     }
 }
 
-/// The other firewall that drops what the host forwards.
+/// The host's other firewall, which drops forwarded packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {
-    /// Chains of nf_tables, those of iptables among them.
+    /// Chains of nf_tables, including the iptables ones.
     Chains {
-        /// The chain of iptables that decides before.
+        /// The iptables chain of the administrator, which decides first.
         admin: String,
     },
     /// firewalld.
     Firewalld {
-        /// The zone of all that the addresses send.
+        /// The zone of packets from the addresses.
         zone: String,
     },
 }
 
-/// Drops what comes from one such bridge for another.
+/// Drops packets between isolated bridges.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Isolation {
     /// The bridge.
     pub bridge: IfName,
-    /// Also what comes from one port of the bridge for another.
+    /// True to drop also packets between ports of the bridge.
     pub within: bool,
 }
 
@@ -121,7 +122,7 @@ impl State for Firewall {
     }
 }
 
-/// One command for each element.
+/// Returns a command for each element.
 fn commands(all: &Firewall, verb: Verb) -> Vec<String> {
     let (mut lines, word) = (Vec::new(), verb.word("add", "delete"));
     let comment = if verb == Verb::Add {

@@ -1,4 +1,4 @@
-//! Links as steps name them, and what they are made of.
+//! Links as steps name and create them.
 
 mod fact;
 mod print;
@@ -21,19 +21,19 @@ pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 /// A link by namespace and name; its index is looked up while applying.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LinkRef {
-    /// The namespace that it is in.
+    /// Namespace of the link.
     pub ns: Ns,
-    /// Its name.
+    /// Name of the link.
     pub name: IfName,
 }
 
 impl LinkRef {
-    /// A link of the host.
+    /// Returns a link of the host.
     pub fn host(name: IfName) -> Self {
         Self { ns: Ns::Host, name }
     }
 
-    /// A link of the container.
+    /// Returns a link of the container.
     pub fn pod(name: IfName) -> Self {
         Self { ns: Ns::Pod, name }
     }
@@ -45,28 +45,28 @@ impl fmt::Display for LinkRef {
     }
 }
 
-/// A link to make.
+/// A link to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// The namespace it appears in, and its final name.
+    /// Namespace in which the link appears, and its final name.
     pub at: LinkRef,
-    /// Hardware address; the kernel's choice where unset.
+    /// Hardware address; `None` means the kernel's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// MTU in bytes; the kernel's choice where unset.
+    /// MTU in bytes; `None` means the kernel's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Set up in the same request.
+    /// True to set the link up in the same request.
     pub up: bool,
-    /// The bridge it becomes a port of.
+    /// Bridge that takes the link as a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<IfName>,
-    /// Its kind.
+    /// Kind of the link.
     pub kind: LinkKind,
 }
 
 impl Link {
-    /// A link of which nothing but its place is known, to be taken away.
+    /// Returns a link known only by name, for deletion.
     pub fn any(at: LinkRef) -> Self {
         Self {
             at,
@@ -78,13 +78,13 @@ impl Link {
         }
     }
 
-    /// The links that come and go with it: itself, and its peer.
+    /// Returns the links that are created and deleted with this one: itself, and its peer.
     pub fn ends(&self) -> impl Iterator<Item = &LinkRef> {
         std::iter::once(&self.at).chain(self.kind.peer())
     }
 
-    /// The same pair as its end in the container names it, to be taken away; none where it is no
-    /// pair of the host with the container.
+    /// Returns the same pair named by its end in the container, for deletion; `None` if this is not
+    /// the host end of such a pair.
     pub fn from_pod(&self) -> Option<Self> {
         let end = self
             .kind
@@ -102,21 +102,21 @@ impl Link {
         Some(pair)
     }
 
-    /// The end on the host of a pair that is named by its end in the container.
+    /// Returns the host end of a pair that is named by its end in the container.
     pub fn host_end(&self) -> Option<&LinkRef> {
         self.kind
             .peer()
             .filter(|peer| (self.at.ns, peer.ns) == (Ns::Pod, Ns::Host))
     }
 
-    /// True if both name the same link by namespace and name, or the same pair from its two ends.
+    /// True if both name the same link by namespace and name, or the same pair by its two ends.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_turned =
             || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);
         self.at == other.at && self.host_end() == other.host_end() || is_turned()
     }
 
-    /// `Ok` where it is what it should be; otherwise what differs.
+    /// Checks the kind-specific state of the link; the error names the difference.
     fn is_kind(&self, fact: &LinkFact, facts: &Facts) -> Result<(), String> {
         match &self.kind {
             LinkKind::Veth { peer, .. } => self.is_paired(fact, peer, facts),
@@ -216,8 +216,8 @@ impl State for Link {
         }
         self.is_kind(fact, facts)?;
         refuse_if(self.up && !fact.up, || format!("link {} is down", self.at))?;
-        // A shared bridge may have had an address before, and a later plugin may give the
-        // container's end another one.
+        // A shared bridge may have had an address before, and a later plugin may change the address
+        // of the container's end.
         let fixed = self.at.ns == Ns::Host && !matches!(self.kind, LinkKind::Bridge { .. });
         match self.mac {
             Some(mac) if fixed && fact.mac != Some(mac) => {
@@ -234,7 +234,7 @@ impl State for Link {
     }
 
     fn predict(&self, facts: &mut Facts) {
-        // A child has its parent's MTU unless it is given another.
+        // A child has its parent's MTU unless a different one is set.
         let below = self.kind.parent();
         let parent = below.and_then(|below| facts.links.get(below));
         let mtu = self.mtu.or(parent.map(|parent| parent.mtu)).unwrap_or(1500);
@@ -275,76 +275,75 @@ impl State for Link {
     }
 }
 
-/// Kind of a link, with what only that kind has.
+/// Kind of a link, with the settings of that kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkKind {
-    /// One end of a pair; the other end appears elsewhere in the same request.
+    /// An end of a pair; the other end appears elsewhere in the same request.
     Veth {
         /// The other end.
         peer: LinkRef,
-        /// Its hardware address.
+        /// Hardware address of the other end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_mac: Option<Mac>,
     },
-    /// The same, whose ends run programs of eBPF. This end is the primary one: the other's owner
-    /// can't change them.
+    /// An end of a pair that runs eBPF programs. This end is the primary one: its programs can't be
+    /// changed from the other end.
     Netkit {
         /// The other end.
         peer: LinkRef,
-        /// Its hardware address; none in mode l3.
+        /// Hardware address of the other end; `None` in mode l3.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_mac: Option<Mac>,
-        /// At which layer it works.
+        /// Layer at which the pair works.
         mode: NetkitMode,
     },
     /// A bridge.
     Bridge {
-        /// Ports are separated by VLAN.
+        /// True if the bridge filters by VLAN.
         vlan_filtering: bool,
     },
-    /// A child with a hardware address of its own.
+    /// A child with a separate hardware address.
     Macvlan {
-        /// The link below it.
+        /// The parent link.
         parent: LinkRef,
-        /// Its mode, which says who may talk to whom.
+        /// Mode, which decides which children reach each other.
         mode: MacvlanMode,
-        /// Length of the queue for broadcasts in packets; the kernel's 1000 where unset (Linux
-        /// 5.11).
+        /// Length of the broadcast queue in packets; `None` means the kernel's 1000 (Linux 5.11).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bc_queue_len: Option<u32>,
     },
-    /// A child that shares its parent's hardware address.
+    /// A child with its parent's hardware address.
     Ipvlan {
-        /// The link below it.
+        /// The parent link.
         parent: LinkRef,
-        /// At which layer it switches.
+        /// Layer at which the child switches.
         mode: IpvlanMode,
     },
-    /// A child that is one VLAN of its parent, whose hardware address it has (802.1Q).
+    /// A child for one VLAN of its parent, with the parent's hardware address (802.1Q).
     Vlan {
-        /// The link below it.
+        /// The parent link.
         parent: LinkRef,
-        /// Its number, 0 to 4094; the frames of VLAN 0 have a priority alone.
+        /// VLAN ID, 0 to 4094; frames of VLAN 0 carry only a priority.
         id: u16,
     },
-    /// Leads nowhere: an interface for addresses alone.
+    /// An interface for addresses alone, without a connection.
     Dummy,
-    /// Frames that a program reads and writes.
+    /// An interface for a program that reads and writes its frames.
     Tap(Tap),
-    /// Gives back what is sent through it as if it had come in where it came from: a place to queue
-    /// what comes in.
+    /// Returns each transmitted packet to the receive path of the link it was redirected from,
+    /// which makes received packets queueable.
     Ifb,
-    /// A routing table of its own for the links that are in it.
+    /// A separate routing table for its member links.
     Vrf {
         /// The table.
         table: u32,
     },
-    /// A link that an earlier plugin or the kernel made; only in facts.
+    /// A link of an earlier plugin or of the kernel; only in facts.
     Other(String),
 }
 
 impl LinkKind {
-    /// The link below a child.
+    /// Returns the parent of a child.
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
             Self::Macvlan { parent, .. }
@@ -361,7 +360,7 @@ impl LinkKind {
         }
     }
 
-    /// The other end of a pair.
+    /// Returns the other end of a pair.
     pub fn peer(&self) -> Option<&LinkRef> {
         match self {
             Self::Veth { peer, .. } | Self::Netkit { peer, .. } => Some(peer),
@@ -377,7 +376,7 @@ impl LinkKind {
         }
     }
 
-    /// The kernel's word for it.
+    /// Returns the kernel's name of the kind.
     pub fn name(&self) -> &str {
         match self {
             Self::Veth { .. } => "veth",
@@ -407,7 +406,7 @@ pub enum MacvlanMode {
 }
 
 impl MacvlanMode {
-    /// The word in configurations and in `ip link`.
+    /// Returns the name in configurations and in `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -429,7 +428,7 @@ pub enum IpvlanMode {
 }
 
 impl IpvlanMode {
-    /// The word in configurations and in `ip link`.
+    /// Returns the name in configurations and in `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Self::L2 => "l2",
@@ -443,14 +442,14 @@ impl IpvlanMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetkitMode {
-    /// Its ends have hardware addresses, and ask for those of others.
+    /// Ends with hardware addresses, which resolve their neighbours.
     L2,
-    /// Its ends have none, and ask nobody.
+    /// Ends without hardware addresses, which resolve no neighbours.
     L3,
 }
 
 impl NetkitMode {
-    /// The word in configurations and in `ip link`.
+    /// Returns the name in configurations and in `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Self::L2 => "l2",

@@ -13,7 +13,7 @@ pub struct MacCheck {
     pub port: IfName,
     /// The container's hardware address.
     pub mac: Mac,
-    /// Its owner: network, container id and interface.
+    /// Owner: network, container id and interface.
     pub owner: String,
 }
 

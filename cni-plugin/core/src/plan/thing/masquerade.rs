@@ -1,4 +1,4 @@
-//! Masquerading of what a container sends outside its own network.
+//! Masquerading of a container's packets to destinations outside its network.
 
 use super::{State, Verb, refuse_if};
 use crate::plan::facts::{Facts, Need};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Masquerading of one source address.
+/// Masquerading of a source address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
     /// The container's address.
     pub source: IpAddr,
-    /// Its network, which is reached without masquerading.
+    /// Network of the address, reached without masquerading.
     pub network: IpNet,
-    /// Its owner: network, container id and interface.
+    /// Owner: network, container id and interface.
     pub owner: String,
 }
 

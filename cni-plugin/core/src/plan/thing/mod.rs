@@ -1,7 +1,7 @@
-//! The things that plans make, one file each: how it prints, what has to be read to judge it, when
-//! it holds, which links it goes away with, whose it is.
+//! Things that plans create, one file per kind: its command, the facts needed to check it, the
+//! check, the links that it is deleted with, and its owner.
 //!
-//! A new kind is a file here and a line in [`things`], and a file of its effect on the kernel.
+//! A new kind is a file here, a line in [`things`], and a file of its effect on the kernel.
 
 pub mod addr;
 pub mod advertised;
@@ -52,17 +52,17 @@ use crate::name::Ns;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The direction of a change: a thing comes or goes.
+/// Direction of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It comes.
+    /// Create.
     Add,
-    /// It goes.
+    /// Delete.
     Del,
 }
 
 impl Verb {
-    /// One of two words.
+    /// Returns `add` or `del`, depending on the verb.
     pub fn word<T>(self, add: T, del: T) -> T {
         match self {
             Self::Add => add,
@@ -71,40 +71,40 @@ impl Verb {
     }
 }
 
-/// A kind of thing: its command, the facts it needs and how they judge it.
+/// A kind of thing: its command, the facts it needs, and the check against them.
 pub trait State {
-    /// The namespace that it is in.
+    /// Returns the namespace of the thing.
     fn ns(&self) -> Ns {
         Ns::Host
     }
 
-    /// Writes the command that has it come or go.
+    /// Writes the command that creates or deletes the thing.
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// The facts needed to judge it.
+    /// Returns the facts needed to check the thing.
     fn needs(&self) -> Vec<Need>;
 
-    /// `Ok` where it is there; otherwise what differs.
+    /// Checks that the thing is present; the error names the difference.
     fn holds(&self, facts: &Facts) -> Result<(), String>;
 
-    /// `Ok` where it is gone; otherwise what is left.
+    /// Checks that the thing is gone; the error names the rest.
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(self.holds(facts).is_ok(), || {
             format!("it is still there: {}", Command(self))
         })
     }
 
-    /// The links without which it does not exist either; none where it is no link's.
+    /// Returns the links that the thing is deleted with; none if it belongs to no link.
     fn goes_with(&self) -> Vec<&LinkRef> {
         Vec::new()
     }
 
-    /// Its owner, where the kernel is told: network, container id and interface.
+    /// Returns the owner that the kernel keeps: network, container id and interface.
     fn owner(&self) -> Option<&str> {
         None
     }
 
-    /// Notes what a later plugin of the same plan may ask for.
+    /// Updates `facts` with the thing, for a later plugin of the same plan.
     fn predict(&self, _facts: &mut Facts) {}
 }
 
@@ -121,42 +121,42 @@ impl<T: State + ?Sized> fmt::Display for Command<'_, T> {
 macro_rules! for_each_thing {
     ($table:ident) => {
         $table! {
-            Link(Link), "A link; of a pair both ends.";
-            Moved(Moved), "A link of the host that is in the container.";
+            Link(Link), "A link, or both ends of a pair.";
+            Moved(Moved), "A host link moved into the container.";
             Attr(Attr), "An attribute of a link.";
             Vlan(PortVlan), "A VLAN on a bridge port.";
             Addr(Addr), "An address.";
             Route(Route), "A route.";
             NoRoute(NoRoute), "The absence of a route.";
-            Neigh(Neigh), "A neighbour.";
-            Rule(Rule), "A rule of policy routing.";
+            Neigh(Neigh), "A permanent neighbour.";
+            Rule(Rule), "A policy routing rule.";
             VrfMember(VrfMember), "The membership of a link in a VRF.";
             Sysctl(Sysctl), "A sysctl.";
-            Masquerade(Masquerade), "Masquerading of one source.";
-            MacCheck(MacCheck), "The only hardware address of a bridge port.";
-            HostPorts(HostPorts), "Ports of the host that lead to a container.";
+            Masquerade(Masquerade), "Masquerading of a source address.";
+            MacCheck(MacCheck), "The only hardware address allowed on a bridge port.";
+            HostPorts(HostPorts), "Host ports forwarded to a container.";
             Firewall(Firewall), "Forwarding for a container.";
-            Shaping(Shaping), "Limits of an attachment.";
-            PacketGuard(PacketGuard), "A limit of what packet sockets send.";
-            XskGuard(XskGuard), "A hold on `AF_XDP` sockets.";
-            XskLink(XskLink), "The only link that held `AF_XDP` sockets can't have.";
+            Shaping(Shaping), "Rate limits of an attachment.";
+            PacketGuard(PacketGuard), "A limit of packet sockets.";
+            XskGuard(XskGuard), "A guard of `AF_XDP` sockets.";
+            XskLink(XskLink), "The only link refused to guarded `AF_XDP` sockets.";
             Note(Note), "A file for another program.";
-            Redirect(Redirect), "The way of what comes in at one link out through another.";
+            Redirect(Redirect), "A redirection of received packets to another link.";
         }
     };
 }
 
-/// Makes [`Thing`] of its kinds.
+/// Defines [`Thing`] from the table of kinds.
 macro_rules! things {
     ($($kind:ident($of:ty), $doc:literal;)*) => {
-        /// Something that a plan creates, shares or deletes.
+        /// A thing that a plan creates, shares or deletes.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub enum Thing {
             $(#[doc = $doc] $kind($of),)*
         }
 
         impl Thing {
-            /// The [`State`] of its kind.
+            /// Returns the [`State`] of its kind.
             pub fn state(&self) -> &dyn State {
                 match self {
                     $(Self::$kind(it) => it,)*
@@ -175,8 +175,8 @@ macro_rules! things {
 for_each_thing!(things);
 
 impl Thing {
-    /// True if it is a value that something has: it goes with its link or namespace, and nothing
-    /// takes it away.
+    /// True if the thing is a value of a link or namespace: it is deleted with that, and no step
+    /// deletes it.
     pub fn is_setting(&self) -> bool {
         matches!(self, Self::Attr(_) | Self::Sysctl(_))
     }
@@ -192,7 +192,7 @@ fn found<'a>(at: &LinkRef, facts: &'a Facts) -> Result<&'a LinkFact, String> {
         .ok_or_else(|| format!("link {at} does not exist"))
 }
 
-/// Writes several commands, each line but the first behind its namespace, as lines of a plan are.
+/// Writes several commands as lines of a plan: each after the first begins with its namespace.
 fn lines(f: &mut fmt::Formatter<'_>, lines: impl IntoIterator<Item = (Ns, String)>) -> fmt::Result {
     for (number, (ns, line)) in lines.into_iter().enumerate() {
         match number {

@@ -1,4 +1,4 @@
-//! A link of the host that is in the container for a while.
+//! Host links moved into the container.
 
 use super::{LinkRef, State, Verb, found, refuse_if};
 use crate::name::{IfName, LinkName, Mac, Ns};
@@ -8,17 +8,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Not;
 
-/// A link that comes from the host and goes back there, with the name and the state that it had.
-/// What braid and others put on it in the container goes when it leaves: addresses, routes, queues.
+/// A link moved from the host, which returns there with its old name and state. Addresses, routes
+/// and queues that it got in the container are deleted when it leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The link in the container.
     pub to: LinkRef,
-    /// Its name on the host. None where neither a record nor a configuration tells it: then its
-    /// alias does.
+    /// Name on the host. `None` if neither record nor configuration has it; the alias has it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IfName>,
-    /// Its state there; none where no record tells it.
+    /// State on the host; `None` without a record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<Was>,
 }
@@ -32,25 +31,25 @@ pub struct Was {
     /// Hardware address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// Its alias, which meanwhile tells its name.
+    /// Alias. During the move the alias holds the link's host name instead.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub alias: String,
-    /// Its alternative names.
+    /// Alternative names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alt_names: Vec<String>,
-    /// It was administratively up.
+    /// Administratively up.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub up: bool,
-    /// The hardware behind it.
+    /// Hardware of the link.
     #[serde(default, skip_serializing_if = "Hardware::is_unknown")]
     pub hardware: Hardware,
-    /// Its index in the container, read after the move. None while the move is only planned.
+    /// Index in the container, read after the move. `None` while the move is only planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
 }
 
 impl Moved {
-    /// The link `from` of the host, as `fact` shows it, on its way to `to`.
+    /// Plans the move of the host link `from`, with the state in `fact`, to `to`.
     pub fn new(to: LinkRef, from: IfName, fact: &LinkFact) -> Self {
         let was = Was {
             kind: fact.kind.clone(),
@@ -68,8 +67,8 @@ impl Moved {
         }
     }
 
-    /// A link of which no record is left, to be given back: under the name in its alias, otherwise
-    /// under that of the configuration.
+    /// Returns a link without a record, to be returned to the host under the name in its alias,
+    /// otherwise under the configured name.
     pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
         Self {
             to,
@@ -78,15 +77,15 @@ impl Moved {
         }
     }
 
-    /// Takes over the link's index in the container.
+    /// Stores the link's index in the container.
     pub fn learn(&mut self, index: u32) {
         if let Some(was) = &mut self.was {
             was.index = Some(index);
         }
     }
 
-    /// True if the link's name in the container is an alternative name of it on the host: no link
-    /// has one name twice, so this one stays behind.
+    /// True if the name in the container is one of the link's alternative names. A link can't have
+    /// the same name twice, so this alternative name is removed on the host for the move.
     pub fn is_by_alt_name(&self) -> bool {
         self.was
             .iter()
@@ -94,35 +93,33 @@ impl Moved {
             .any(|alt| alt == self.to.name.as_str())
     }
 
-    /// The link on the host.
+    /// Returns the link on the host.
     pub fn origin(&self) -> Option<LinkRef> {
         self.from.clone().map(LinkRef::host)
     }
 }
 
 impl Was {
-    /// True if a link is the one that was moved. The hardware behind a link decides, which a
-    /// container can't change. Without any, its alias, which has the name `from`, or its
-    /// hardware address does.
+    /// True if a link is the moved one. The hardware decides, which a container can't change.
+    /// Without hardware, an alias equal to `from` or the hardware address decides.
     pub fn is_it(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_told = fact.alias == from.as_str() || self.mac.is_some() && fact.mac == self.mac;
         self.may_be(fact) && (!self.hardware.is_unknown() || is_told)
     }
 
-    /// True unless a link is surely another one: of another kind, or with other hardware behind it.
+    /// True unless a link is certainly a different one: of another kind, or with other hardware.
     pub fn may_be(&self, fact: &LinkFact) -> bool {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if a link of the host that has the name of the one that was moved is that one, and has
-    /// its state again.
+    /// True if a host link with the moved link's name is the moved one with its state restored.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }
 
-    /// True if a link of the host is the one that was moved. The kernel brings hardware back when
-    /// its namespace ends, under any name, and down; what else has the hardware address may be
-    /// another link.
+    /// True if a host link is the moved one. When a namespace ends, the kernel returns hardware to
+    /// the host, under any name, and down. Any other link with the hardware address may be a
+    /// different one.
     pub fn is_back(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_idle = self.kind.is_empty() && !fact.up && fact.master.is_none();
         self.is_it(from, fact) && (fact.alias == from.as_str() || is_idle)
@@ -220,29 +217,29 @@ impl State for Moved {
     }
 }
 
-/// Ways to find a link of the host; the first that is set counts, but for the last.
+/// Keys that identify a host link. The first one set counts, but `id` overrides `pci`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Device {
-    /// Its name, or an alternative name.
+    /// Name or alternative name.
     pub name: Option<LinkName>,
-    /// Its hardware address.
+    /// Hardware address.
     pub mac: Option<Mac>,
-    /// A folder below `/sys/devices`.
+    /// Folder below `/sys/devices`.
     pub path: Option<String>,
-    /// The number of a PCI device.
+    /// Address of a PCI device.
     pub pci: Option<String>,
-    /// The number of a PCI device, instead of `pci`, or the name of a device of the auxiliary bus.
+    /// Address of a PCI device, instead of `pci`, or the name of a device of the auxiliary bus.
     pub id: Option<String>,
 }
 
-/// A [`Device`] as the host has it.
+/// A [`Device`] as found on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceFact {
     /// A link.
     Link(IfName),
-    /// No link: a program drives it, by this driver.
+    /// No link: a program drives the device with this driver.
     Userspace(String),
-    /// Nothing, and why.
+    /// No device, and the reason.
     Missing(String),
 }
 
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_known_again_by_its_alias_or_its_hardware_address() {
+    fn a_link_is_recognized_by_its_alias_or_hardware_address() {
         let from = name("ens5");
         let hardware = Moved::new(LinkRef::pod(name("net1")), from.clone(), &link("", 2, ""))
             .was
@@ -287,14 +284,14 @@ mod tests {
                 "{fact:?}"
             );
         }
-        // Two links of a bond have one address.
+        // Two links of a bond have the same address.
         let of_a_bond = LinkFact {
             up: true,
             master: Some(3),
             ..link("", 2, "")
         };
         assert!(!hardware.is_back(&from, &of_a_bond));
-        // The kernel ends it with its namespace, so what has its address on the host is another.
+        // A veth is deleted with its namespace, so a host link with its address is a different one.
         let other = link("veth", 2, "");
         assert_eq!(
             (veth.is_it(&from, &other), veth.is_back(&from, &other)),
@@ -303,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planned_behind_it_finds_the_link_in_the_container() {
+    fn a_later_step_finds_the_moved_link_in_the_container() {
         let (from, to) = (LinkRef::host(name("ens5")), LinkRef::pod(name("net1")));
         let mut facts = Facts::default();
         facts.links.insert(from.clone(), link("", 2, ""));

@@ -1,4 +1,4 @@
-//! A neighbour that is known without being asked for.
+//! Permanent neighbour entries.
 
 use super::{LinkRef, State, Verb, refuse_if};
 use crate::name::{Mac, Ns};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// The hardware address of a neighbour, for good (`nud permanent`).
+/// A neighbour's hardware address as a permanent entry (`nud permanent`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neigh {
-    /// The link by which it is reached.
+    /// The link that reaches it.
     pub at: LinkRef,
-    /// Its address.
+    /// Address of the neighbour.
     pub addr: IpAddr,
-    /// Its hardware address.
+    /// Hardware address of the neighbour.
     pub mac: Mac,
 }
 

@@ -1,4 +1,4 @@
-//! The absence of a route that others made: it is deleted while the attachment lasts.
+//! Absence of a foreign route, which is deleted for the lifetime of the attachment.
 
 use super::{LinkRef, Route, State, Verb, found, refuse_if};
 use crate::name::Ns;
@@ -7,20 +7,20 @@ use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A route that is deleted, and restored by the inverse.
+/// A deleted route, which the inverse restores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoRoute {
     /// The route.
     pub route: Route,
-    /// The request that restores it with all that the kernel showed of it (protocol, flags,
-    /// metrics), in hexadecimal digits. Empty for a route that was not there when the facts
+    /// The request that restores the route with everything that the kernel reported (protocol,
+    /// flags, metrics), in hexadecimal digits. Empty for a route that did not exist when the facts
     /// were read, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub restore: String,
 }
 
 impl NoRoute {
-    /// The absence of a route that the facts show, or that the plan makes.
+    /// Returns the absence of a route that exists or is planned.
     pub fn of(route: Route, facts: &Facts) -> Self {
         let index = facts
             .link(&route.at)

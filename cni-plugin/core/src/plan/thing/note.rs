@@ -1,16 +1,16 @@
-//! A file that tells another program how an attachment was made.
+//! Files that describe an attachment to another program.
 
 use super::{State, Verb, refuse_if};
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A file of one attachment.
+/// A file of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// Its path.
+    /// Path of the file.
     pub path: String,
-    /// Its content.
+    /// Content of the file.
     pub text: String,
 }
 
@@ -26,7 +26,8 @@ impl State for Note {
         vec![Need::File(self.path.clone())]
     }
 
-    /// Another interface of the container may have overwritten it.
+    /// Checks only that the file exists: another interface of the container may have overwritten
+    /// it.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(!facts.files.contains_key(&self.path), || {
             format!("file {} is missing", self.path)

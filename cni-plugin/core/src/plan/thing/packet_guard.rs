@@ -1,4 +1,4 @@
-//! A limit of what packet sockets of a container send past its queue.
+//! Limits of a container's packet sockets, which can bypass its queue.
 
 use super::shaping::{Shaper, Subnets};
 use super::{LinkRef, State, Verb, refuse_if};
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A limit of what packet sockets send through a link of the container: they can bypass its queue
+/// A limit of the packet sockets on a link of the container, which can bypass its queue
 /// (`PACKET_QDISC_BYPASS`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketGuard {
@@ -16,13 +16,13 @@ pub struct PacketGuard {
     pub at: LinkRef,
     /// The limit.
     pub limit: PacketLimit,
-    /// The packets that it limits; none for all.
+    /// Subnets that select the limited packets; `None` limits all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Subnets>,
 }
 
 impl PacketGuard {
-    /// A guard of which nothing but its place is known, to be taken away.
+    /// Returns a guard known only by its link, for deletion.
     pub fn any(at: LinkRef) -> Self {
         Self {
             at,
@@ -31,10 +31,10 @@ impl PacketGuard {
         }
     }
 
-    /// For what passes a container's shaper: somewhat more than that lets through. None at rates
-    /// beyond the kernel's numbers (140 Gbit/s), which no link has.
+    /// Returns the guard for a container's shaper, with a limit slightly above the shaper's. `None`
+    /// at rates beyond the kernel's numbers (140 Gbit/s), which no link has.
     pub fn of(shaper: &Shaper, subnets: Option<&Subnets>) -> Option<Self> {
-        /// `nft_limit` counts so many nanoseconds for each byte of rate and burst, in 64 bits.
+        /// `nft_limit` counts this many nanoseconds for each byte of rate and burst, in 64 bits.
         const SECOND_NS: u64 = 1_000_000_000;
         let rate = (shaper.guard_bps() / 8).max(1);
         let burst = u32::try_from(shaper.rate.burst / 8).unwrap_or(u32::MAX);
@@ -48,22 +48,22 @@ impl PacketGuard {
     }
 }
 
-/// The rate and burst that packet sockets may send.
+/// Rate and burst of packet sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketLimit {
     /// Bytes per second.
     pub rate: u64,
-    /// Bytes that may come at once, beside those of one second (v6.12
+    /// Bytes of a burst, in addition to the bytes of one second (v6.12
     /// `net/netfilter/nft_limit.c`).
     pub burst: u32,
 }
 
-/// A [`PacketGuard`] as the kernel shows it.
+/// A [`PacketGuard`] as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketGuardFact {
     /// The limit.
     pub limit: PacketLimit,
-    /// Number of packets that it dropped.
+    /// Number of dropped packets.
     pub dropped: u64,
 }
 
@@ -135,7 +135,7 @@ fn print_add(guard: &PacketGuard, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("goto held; }; }'")
 }
 
-/// The match of an IP packet for a subnet, by its bytes alone.
+/// Returns the match of an IP packet for a subnet, by raw bytes only.
 fn destination(net: &IpNet) -> String {
     let len = u32::from(net.prefix_len());
     let (version, at, prefix) = match net {

@@ -1,4 +1,4 @@
-//! The way of what comes in at one link out through another of the same namespace.
+//! Redirection of received packets to another link of the same namespace.
 
 use super::{LinkRef, State, Verb, refuse_if};
 use crate::name::Ns;
@@ -6,12 +6,12 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Sends all that comes in from one link out through another of the same namespace.
+/// Redirects packets received by a link to another link of the same namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
-    /// The link that packets come in by.
+    /// The link that receives the packets.
     pub from: LinkRef,
-    /// The link that they leave by.
+    /// The link that the packets leave by.
     pub to: LinkRef,
 }
 
@@ -68,14 +68,14 @@ impl State for Redirect {
     }
 }
 
-/// One of a classic program (`struct sock_filter`).
+/// An instruction of a classic BPF program (`struct sock_filter`).
 #[derive(Debug, Clone, Copy)]
 pub struct Instruction {
     /// The operation (`include/uapi/linux/bpf_common.h`).
     pub code: u16,
-    /// By how many instructions to jump where the condition holds, and where it does not.
+    /// Number of instructions to skip if the condition holds, and if it does not.
     pub jumps: [u8; 2],
-    /// The value that it compares with or returns, or the place that it loads from.
+    /// Value to compare or to return, or the offset to load from.
     pub value: u32,
 }
 
@@ -110,10 +110,12 @@ const ALL_BUT_ARP: [Instruction; 4] = [
     },
 ];
 
-/// The filter of the packets that an ifb gets, of those that come in by a link of that namespace.
-/// On a container's own link it leaves out ARP. A link that comes up on a macvlan tells all its
-/// neighbours, and goes on when the last one has taken that in. On the host's end of a link it
-/// takes all: they come from the container, which could send past its limit by ARP.
+/// Returns the filter that selects the packets for an ifb, received by a link of `from`.
+///
+/// On a container's own link it excludes ARP. When a link comes up on a macvlan, it announces
+/// itself to all neighbours, and continues only after the last one has received that. On the host
+/// end of a link it selects all packets: they come from the container, which could otherwise exceed
+/// its limit by ARP.
 pub fn filter(from: Ns) -> &'static [Instruction] {
     match from {
         Ns::Host => &ALL,
@@ -121,8 +123,8 @@ pub fn filter(from: Ns) -> &'static [Instruction] {
     }
 }
 
-/// The preference of the filter among those of the link: the lower number is asked first. On the
-/// host's side the filter of host ports goes before.
+/// Returns the filter's preference on the link; the lowest number runs first. On the host's side
+/// the filter of host ports precedes it.
 pub fn preference(from: Ns) -> u32 {
     match from {
         Ns::Host => 2843,

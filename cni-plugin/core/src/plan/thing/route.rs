@@ -38,7 +38,7 @@ pub struct Route {
     /// Maximal segment size to advertise in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
-    /// The next hop counts as on the link, whatever the addresses are.
+    /// Treats the next hop as on the link, regardless of its address (`onlink`).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub onlink: bool,
 }
@@ -82,8 +82,8 @@ impl State for Route {
         vec![Need::Link(self.at.clone()), Need::Routes(self.at.ns)]
     }
 
-    /// A later plugin may have moved the container's routes to a table of its own (`sbr`, `vrf`),
-    /// where a default route may have another gateway.
+    /// Accepts the route in another table too, because a later plugin (`sbr`, `vrf`) may have moved
+    /// the container's routes. A default route may have another gateway there.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let index = found(&self.at, facts)?.index;
         let may_move = self.at.ns == Ns::Pod && self.table == MAIN;
@@ -115,7 +115,7 @@ impl State for Route {
 }
 
 impl Route {
-    /// The route that the kernel shows at the link `at`.
+    /// Converts a reported route at the link `at`.
     pub fn of_fact(at: &LinkRef, fact: &RouteFact) -> Self {
         let RouteFact {
             dst,
@@ -143,7 +143,7 @@ impl Route {
         }
     }
 
-    /// True if the kernel shows it through the link of this index.
+    /// True if `fact` is this route through the link of this index.
     pub(super) fn is(&self, fact: &RouteFact, index: u32) -> bool {
         fact.table == self.table && self.is_but_for_table(fact, index)
     }
@@ -158,7 +158,7 @@ impl Route {
     }
 }
 
-/// A route as the kernel shows it.
+/// A route as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteFact {
     /// Destination.
@@ -173,16 +173,16 @@ pub struct RouteFact {
     pub table: u32,
     /// Scope as the kernel numbers it.
     pub scope: u8,
-    /// It came by router advertisement.
+    /// True if the route comes from a router advertisement.
     pub from_router: bool,
-    /// Metric; unset where the kernel shows none.
+    /// Metric; `None` if the kernel reports none.
     pub priority: Option<u32>,
     /// MTU along the path in bytes.
     pub mtu: Option<u32>,
     /// Maximal segment size in bytes.
     pub advmss: Option<u32>,
-    /// The next hop counts as on the link.
+    /// True if the next hop is treated as on the link.
     pub onlink: bool,
-    /// Body of the request that makes the same route again; of the container's routes alone.
+    /// Body of the request that adds the same route again; only for routes of the container.
     pub request: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! A rule of policy routing.
+//! Policy routing rules.
 
 use super::{State, Verb, refuse_if};
 use crate::name::{IfName, Ns};
@@ -7,34 +7,33 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Has packets from or to a net routed by a table.
+/// Routes packets from or to a net by a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The namespace that it is in.
+    /// Namespace of the rule.
     pub ns: Ns,
-    /// The packets that it routes.
+    /// Packets that the rule matches.
     pub of: Packets,
     /// The table.
     pub table: u32,
-    /// The link by which they came in; any where unset.
+    /// Input link; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iif: Option<IfName>,
-    /// Routes of the table with a prefix of this length or a shorter one don't count.
+    /// Ignores routes of the table with a prefix of at most this length (`suppress_prefixlength`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress: Option<u32>,
-    /// Its place among the rules; the kernel's choice where unset: before the first one but that
-    /// of table local.
+    /// Priority. `None` means the kernel's choice: before the first rule after the local table's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
 }
 
-/// Packets, by one of their addresses.
+/// Packets selected by an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Packets {
-    /// Their source is of this net.
+    /// The source is in this net.
     From(IpNet),
-    /// Their destination is.
+    /// The destination is in this net.
     To(IpNet),
 }
 

@@ -1,4 +1,4 @@
-//! A sysctl of a namespace.
+//! Sysctls of a namespace.
 
 use super::{State, Verb};
 use crate::name::Ns;
@@ -10,26 +10,26 @@ use std::ops::Not;
 /// A sysctl, by its path below `/proc/sys`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sysctl {
-    /// The namespace that it is written in.
+    /// Namespace in which it is written.
     pub ns: Ns,
-    /// For example `net/ipv4/ip_forward`.
+    /// Path, for example `net/ipv4/ip_forward`.
     pub key: String,
     /// The value as text.
     pub value: String,
-    /// Better with it, but no failure without: the kernel may lack it, the node may have
+    /// True if a failure is ignored: the kernel may lack the sysctl, or the node may mount
     /// `/proc/sys` read-only.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub optional: bool,
 }
 
 impl Sysctl {
-    /// Switches IPv4 forwarding of the node.
+    /// Enables IPv4 forwarding of the node.
     pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
-    /// Switches IPv6 forwarding of the node.
+    /// Enables IPv6 forwarding of the node.
     pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
-    /// Says when a link accepts router advertisements: 0 never, 1 while it does not forward, 2
-    /// always.
+    /// Returns the sysctl that controls router advertisements: 0 never accepts them, 1 only while
+    /// the link does not forward, 2 always.
     pub fn accept_ra(link: &str) -> String {
         format!("net/ipv6/conf/{link}/accept_ra")
     }
@@ -53,10 +53,10 @@ impl State for Sysctl {
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         match facts.sysctls.get(&(self.ns, self.key.clone())) {
-            // ADD was content without it, so it can't be what makes CHECK fail.
+            // ADD succeeds without it, so CHECK must not fail for it.
             _ if self.optional => Ok(()),
             None => Err(format!("sysctl {} does not exist", self.key)),
-            // Several values are shown with tabs between them.
+            // The kernel separates several values with tabs.
             Some(value) if value.split_whitespace().eq(self.value.split_whitespace()) => Ok(()),
             Some(value) => Err(format!(
                 "sysctl {} is {value:?}, not {:?}",

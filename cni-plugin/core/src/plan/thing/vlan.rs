@@ -1,4 +1,4 @@
-//! A VLAN on a bridge port.
+//! VLANs of bridge ports.
 
 use super::{LinkRef, State, Verb, refuse_if};
 use crate::name::Ns;
@@ -6,7 +6,7 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A VLAN on a bridge port; it goes with the port.
+/// A VLAN on a bridge port; it is deleted with the port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortVlan {
     /// The bridge port.
@@ -15,14 +15,14 @@ pub struct PortVlan {
     pub vlan: Vlan,
 }
 
-/// A VLAN and how a port has it.
+/// A VLAN and its flags on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Vlan {
-    /// 1 to 4094.
+    /// VLAN ID, 1 to 4094.
     pub id: u16,
-    /// Untagged frames that come in belong to it.
+    /// True if untagged received frames belong to it.
     pub pvid: bool,
-    /// Its frames go out untagged.
+    /// True if its frames leave untagged.
     pub untagged: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The membership of a link of the container in a VRF, which is there as long as it has a member.
+//! Membership of a container's link in a VRF, which exists as long as it has a member.
 
 use super::{LinkRef, State, Verb, found, lines, refuse_if};
 use crate::name::{IfName, Ns};
@@ -9,8 +9,8 @@ use std::fmt;
 /// Main routing table.
 const MAIN: u32 = 254;
 
-/// Has packets of a link routed by the table of a VRF. It comes with the VRF, unless that is there,
-/// and the last one to go takes it along.
+/// Routes a link's packets by the table of a VRF. Adding it creates a missing VRF, and deleting the
+/// last member deletes the VRF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VrfMember {
     /// The link.
@@ -22,7 +22,7 @@ pub struct VrfMember {
 }
 
 impl VrfMember {
-    /// The VRF and the namespace that it is in.
+    /// Returns the VRF with its namespace.
     pub fn vrf(&self) -> LinkRef {
         LinkRef {
             ns: self.at.ns,

@@ -1,27 +1,29 @@
-//! `AF_XDP` sockets of a container, of which nothing at its own interface sees what they send.
+//! Guards of a container's `AF_XDP` sockets: no hook on the container's own interface sees their
+//! packets.
 
 use super::{LinkRef, State, Verb, found, refuse_if};
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An attachment whose sockets are held, as the kernel shows it.
+/// An attachment with guarded sockets, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XskBinding {
-    /// Cookie of its network namespace.
+    /// Cookie of the network namespace.
     pub netns: u64,
-    /// Index of the only link that they can't have; 0 where they have none of the namespace.
+    /// Index of the only link refused to them; 0 refuses all links of the namespace.
     pub link: u32,
     /// Network, container id and interface.
     pub owner: String,
-    /// Number of sockets that got no link.
+    /// Number of refused sockets.
     pub refused: u64,
 }
 
-/// The refusal of a link to such sockets of the container.
+/// Refuses links to the container's `AF_XDP` sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskGuard {
-    /// The link below the container's, where an earlier version dropped what they sent instead.
+    /// The parent of the container's link, on which an earlier version dropped their packets
+    /// instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<LinkRef>,
     /// Cookie of the container's network namespace.
@@ -48,7 +50,7 @@ impl State for XskGuard {
     }
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
-        // What an earlier version did below is not looked at.
+        // The filter of an earlier version on the parent is not checked.
         let is_free = self.below.is_none() && self.hold(facts).is_none();
         refuse_if(is_free, || {
             "nothing holds AF_XDP sockets of the container".to_owned()
@@ -60,15 +62,15 @@ impl State for XskGuard {
     }
 }
 
-/// The only link that held sockets can't have: once its number is known, all others are theirs
-/// again.
+/// The only link refused to guarded sockets: once its index is known, all others are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskLink {
     /// The guard of these sockets.
     pub guard: XskGuard,
     /// The link.
     pub at: LinkRef,
-    /// The link was there before: it fails if the container has such a socket, which may have it.
+    /// True if the link existed before. The step then fails if the container has such a socket,
+    /// which may be bound to the link.
     pub was_there: bool,
 }
 

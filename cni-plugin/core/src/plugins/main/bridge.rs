@@ -1,5 +1,4 @@
-//! `bridge`: a veth or netkit whose host end is a port of a bridge, which may be the containers'
-//! gateway.
+//! `bridge`: a veth or netkit with its host end in a bridge, which can be the containers' gateway.
 
 mod vlan;
 
@@ -52,7 +51,8 @@ pub struct Bridge {
 const CONTAINER: usize = 2;
 
 impl Bridge {
-    /// Reads the configuration; `CNI_ARGS` < `args.cni` < `runtimeConfig` for the hardware address.
+    /// Reads the configuration. Precedence of the hardware address: `CNI_ARGS` < `args.cni` <
+    /// `runtimeConfig`.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
         let is_default_gateway = json.bool_or("isDefaultGateway", false)?;
@@ -105,7 +105,7 @@ impl Bridge {
         LinkRef::host(self.bridge.clone())
     }
 
-    /// The link that carries the gateway addresses: the bridge, or its VLAN's interface.
+    /// Returns the link that carries the gateway addresses: the bridge, or its VLAN's interface.
     fn gateway_link(&self) -> Result<LinkRef, Error> {
         match self.vlan.id {
             Some(id) => vlan::gateway_name(&self.bridge, id).map(LinkRef::host),
@@ -113,13 +113,13 @@ impl Bridge {
         }
     }
 
-    /// The bridge's hardware address: what it has, or what it will get.
+    /// Returns the bridge's hardware address, present or planned.
     fn mac(&self, facts: &Facts) -> Mac {
         let present = facts.link(&self.at()).and_then(|fact| fact.mac);
         present.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id))
     }
 
-    /// The bridge itself.
+    /// Returns the steps that create the bridge if missing.
     fn ensure_bridge(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let existing = facts.link(&self.at());
         let mut steps: Vec<Step> = existing
@@ -149,7 +149,7 @@ impl Bridge {
         steps
     }
 
-    /// The pair of links, with its host end in the bridge.
+    /// Returns the steps that create the pair of links, with its host end in the bridge.
     fn add_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let (port, pod_mac) = (self.port(call), self.pod_mac(call));
         let mut steps = vec![self.device.add(
@@ -160,7 +160,7 @@ impl Bridge {
                 pod_mac,
             },
         )];
-        // A new port has both off.
+        // A new port has both attributes off.
         let attrs = [
             (self.hairpin, LinkAttr::Hairpin(true)),
             (self.port_isolation, LinkAttr::Isolated(true)),
@@ -189,8 +189,8 @@ impl Bridge {
         steps
     }
 
-    /// Lets frames through the port, when all that decides about them is there. It comes last for
-    /// speed as well: what the kernel does about a new carrier would hold up every later step.
+    /// Sets the port up after everything that filters its frames exists. Last also for speed: the
+    /// kernel's work for a new carrier would delay every later step.
     fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
         let port = self.port(call);
         let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
@@ -201,7 +201,7 @@ impl Bridge {
         steps.extend(self.wait_up(facts));
         steps.push(Step::Wait(Event::Up(call.pod())));
         if !ips.is_empty() {
-            // What was said when the container's end came up met a closed port.
+            // The announcement of the container's end, when it came up, met a port that was down.
             steps.push(Step::add(Attr {
                 at: call.pod(),
                 to: LinkAttr::Announce(self.pod_mac(call)),
@@ -211,9 +211,9 @@ impl Bridge {
         steps
     }
 
-    /// Without a port that forwards, the bridge has no carrier, and a kernel that has not noticed
-    /// its first one drops what the node sends. With a spanning tree that is many seconds
-    /// later.
+    /// Waits until the bridge has a carrier, which takes a forwarding port. Before the kernel has
+    /// processed the first carrier, it drops the node's packets. Does not wait with a spanning
+    /// tree, where that takes many seconds.
     fn wait_up(&self, facts: &Facts) -> Vec<Step> {
         if facts.link(&self.at()).is_some_and(|fact| fact.stp) {
             return Vec::new();
@@ -236,7 +236,7 @@ impl Bridge {
         if self.enable_dad { Dad::On } else { Dad::Off }
     }
 
-    /// The host end of the pair.
+    /// Returns the host end of the pair.
     fn port(&self, call: &Call<'_>) -> LinkRef {
         LinkRef::host(self.device.host(call))
     }
@@ -245,7 +245,7 @@ impl Bridge {
         self.mac.unwrap_or_else(|| call.pod_mac())
     }
 
-    /// Fills in what the IPAM left open: interface, gateways, default routes.
+    /// Completes the IPAM's lease: interface, gateways, default routes.
     fn complete(&self, lease: Lease) -> Result<Lease, Error> {
         interface::refuse_no_addresses(&lease.ips)?;
         mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
@@ -266,7 +266,8 @@ impl Bridge {
         Ok(Lease { ips, routes, dns })
     }
 
-    /// The gateway addresses of `ips` on the bridge or its VLAN's interface.
+    /// Returns the steps that add the gateway addresses of `ips` to the bridge or its VLAN's
+    /// interface.
     fn ensure_gateways(&self, facts: &Facts, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let at = self.gateway_link()?;
         let mut steps = Vec::new();
@@ -303,7 +304,7 @@ impl Bridge {
                 };
                 steps.push(Step::del(old));
             }
-            // The address of the other family may have needed it already.
+            // The address of the other family may have added this step already.
             let pin = facts
                 .link(&self.at())
                 .map(|_| self.pin_mac(facts))
@@ -315,8 +316,8 @@ impl Bridge {
         Ok(steps)
     }
 
-    /// Gives a bridge made by others its hardware address for good, before it becomes a gateway:
-    /// neighbours would lose it when a port with a lower one comes.
+    /// Sets a foreign bridge's hardware address permanently before it becomes a gateway. Otherwise
+    /// its address changes when a port with a lower one is added, and neighbours lose it.
     fn pin_mac(&self, facts: &Facts) -> Step {
         Step::add(Attr {
             at: self.at(),
@@ -465,8 +466,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// True if a bridge whose hardware address was not set takes another one when a port with this one
-/// comes. A bridge without any can't even be set up.
+/// True if a bridge without a set hardware address changes its address when a port with this
+/// address is added. A bridge without any address can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }
@@ -480,8 +481,8 @@ fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
     })
 }
 
-/// True if an address on the bridge conflicts with another: any other IPv4 one, an overlapping IPv6
-/// one.
+/// True if an address on the bridge conflicts with the wanted one: any other IPv4 address, an
+/// overlapping IPv6 one.
 fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     match (existing, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
@@ -493,7 +494,7 @@ fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     }
 }
 
-/// A default route for each family in `ips` that `routes` has none for with a next hop.
+/// Returns a default route for each family in `ips` that has none in `routes`.
 fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<Route> {
     let is_v4 = |route: &Route| route.dst.addr().is_ipv4();
     let has = |v4: bool| {

@@ -1,5 +1,5 @@
-//! A child of a link, `macvlan`, `ipvlan` or `vlan`: its parent by name or by default route, on the
-//! host or in the container.
+//! Children of a link: `macvlan`, `ipvlan` and `vlan`. The parent is found by name or by the
+//! default route, on the host or in the container.
 
 use crate::cni::{AddResult, Dns, Error, Json, NetConf};
 use crate::ipam::Lease;
@@ -12,31 +12,31 @@ use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 
-/// A configuration of any of these types.
+/// A configuration of one of these types.
 #[derive(Debug)]
 pub struct Child {
-    /// `master`: its name, or an alternative name.
+    /// `master`: a name or an alternative name.
     parent: Option<LinkName>,
-    /// The namespace of the parent: `linkInContainer`.
+    /// Namespace of the parent: `linkInContainer`.
     ns: Ns,
     kind: ChildKind,
     mtu: Option<i64>,
     dns: Option<Dns>,
 }
 
-/// The settings that differ between the types.
+/// Settings that differ between the types.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ChildKind {
-    /// A hardware address of its own, and no larger MTU than its parent's.
+    /// Has a separate hardware address, and at most its parent's MTU.
     Macvlan {
         mode: MacvlanMode,
         mac: Option<Mac>,
         /// `bcqueuelen` in packets; `None` means the kernel's default.
         bc_queue_len: Option<u32>,
     },
-    /// Its parent's hardware address, and any MTU.
+    /// Has its parent's hardware address, and any MTU.
     Ipvlan { mode: IpvlanMode },
-    /// Its parent's hardware address, and no larger MTU than its parent's.
+    /// Has its parent's hardware address, and at most its parent's MTU.
     Vlan { id: u16 },
 }
 
@@ -58,8 +58,8 @@ impl Child {
         })
     }
 
-    /// The parent's name. An ipvlan without `master` takes the only interface of `prevResult`,
-    /// where there is one.
+    /// Returns the parent's name. An ipvlan without `master` takes the only interface of
+    /// prevResult, if any.
     fn parent(&self, call: &Call<'_>) -> Result<Option<LinkName>, Error> {
         match (&self.parent, self.kind, call.prev) {
             (None, ChildKind::Ipvlan { .. }, Some(prev)) => {
@@ -69,7 +69,7 @@ impl Child {
         }
     }
 
-    /// The fact needed to find the parent of this name.
+    /// Returns the fact needed to find the parent of this name.
     fn need(&self, parent: Option<LinkName>) -> Need {
         match parent {
             Some(name) => Need::NamedLink(self.ns, name),
@@ -77,7 +77,7 @@ impl Child {
         }
     }
 
-    /// The parent of this name: its namespace and name, and the link found there.
+    /// Finds the parent of this name: its namespace and name, and its fact.
     fn find<'a>(
         &self,
         parent: Option<LinkName>,
@@ -99,7 +99,7 @@ impl Child {
         })
     }
 
-    /// Refuses a VLAN of a parent that is down: unlike other children it can't come up then.
+    /// Refuses a VLAN on a parent that is down. Unlike other children it could not come up.
     fn refuse_down(&self, parent: Option<LinkName>, facts: &Facts) -> Result<(), Error> {
         let (at, fact) = self.find(parent, facts)?;
         if matches!(self.kind, ChildKind::Vlan { .. }) && !fact.up {
@@ -111,8 +111,8 @@ impl Child {
         Ok(())
     }
 
-    /// The MTU asked for, within the bounds of the kind. A child without one of its own gets the
-    /// parent's, which must do for the addresses.
+    /// Returns the requested MTU, within the bounds of the kind. A child without one gets the
+    /// parent's, which must suffice for the addresses.
     fn mtu(
         &self,
         call: &Call<'_>,
@@ -138,8 +138,8 @@ impl Child {
         .map(|()| mtu)
     }
 
-    /// The addresses: an ipvlan needs some, and without an IPAM of its own takes over what the
-    /// plugin before it got.
+    /// Returns the addresses. An ipvlan requires some, and takes over prevResult's if it has no
+    /// IPAM.
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
         let of = |prev: &AddResult| Lease {
             ips: prev.ips.clone(),
@@ -162,7 +162,7 @@ impl Child {
             .map(|()| given)
     }
 
-    /// The child's hardware address, the one that the kernel has to be told, and the link's kind
+    /// Returns the child's hardware address, the one to request from the kernel, and the link kind
     /// below `parent`.
     fn link(
         &self,
@@ -176,8 +176,8 @@ impl Child {
                 mac: asked,
                 bc_queue_len,
             } => {
-                // In passthru mode the child has its parent's address: the kernel gives it, and
-                // takes no other for it.
+                // The kernel gives a child in passthru mode its parent's address and accepts no
+                // other.
                 let is_through = mode == MacvlanMode::Passthru;
                 let mac = asked
                     .or(fact.mac.filter(|_| is_through))
@@ -198,7 +198,7 @@ impl Child {
         }
     }
 
-    /// The plan with the addresses that there are.
+    /// Plans the child, with addresses if there is a lease.
     fn plan_with(
         &self,
         call: &Call<'_>,
@@ -234,7 +234,7 @@ impl Child {
                     mode: IpvlanMode::L2,
                 }
                 | ChildKind::Vlan { .. } => Dad::On,
-                // Layer 3 modes have no neighbours, so nobody could answer.
+                // Layer 3 modes have no neighbours that could answer.
                 ChildKind::Ipvlan {
                     mode: IpvlanMode::L3 | IpvlanMode::L3s,
                 } => Dad::Off,
@@ -324,12 +324,14 @@ impl Plugin for Child {
         }
     }
 
-    /// Without `master` the parent of an ipvlan was an interface of a result that is no more.
+    /// False for an ipvlan without `master`: its parent was an interface of a prevResult that no
+    /// longer exists.
     fn is_reconstructible(&self) -> bool {
         !matches!(self.kind, ChildKind::Ipvlan { .. }) || self.parent.is_some()
     }
 
-    /// Without its parent no ADD can work. A parent in the container is not there yet.
+    /// Requires the parent, without which no ADD can work. A parent in the container does not exist
+    /// yet.
     fn status_needs(&self) -> Vec<Need> {
         match self.ns {
             Ns::Host => vec![self.need(self.parent.clone())],

@@ -1,5 +1,4 @@
-//! The pair of links between node and container that `bridge`, `ptp` and `netkit` make: a veth, or
-//! a netkit.
+//! Pair of links between node and container, for `bridge`, `ptp` and `netkit`: a veth or a netkit.
 
 use crate::cni::{Error, Interface, Json};
 use crate::name::{IfName, Mac};
@@ -9,29 +8,28 @@ use crate::plan::thing::{Link, LinkKind, LinkRef};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::{Call, interface};
 
-/// The kind of the pair.
+/// Kind of the pair.
 ///
-/// Of a netkit the node has the primary end. Only from there can its settings and programs be
-/// changed.
+/// The node has the primary end of a netkit. Settings and programs can be changed only from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Device {
     Veth,
     Netkit(NetkitMode),
 }
 
-/// The settings of a pair besides its names.
+/// Settings of a pair besides its names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends<'a> {
-    /// MTU of both ends in bytes; the kernel's choice where unset.
+    /// MTU of both ends in bytes; `None` means the kernel's default.
     pub(super) mtu: Option<u32>,
-    /// The bridge that the node's end becomes a port of.
+    /// Bridge that takes the node's end as a port.
     pub(super) master: Option<&'a IfName>,
-    /// Hardware address of the container's end, if it has one.
+    /// Hardware address of the container's end, unused for a netkit of mode l3.
     pub(super) pod_mac: Mac,
 }
 
 impl Device {
-    /// Reads `device`, and of a netkit `mode`.
+    /// Reads `device`, and `mode` for a netkit.
     pub(super) fn parse(json: &Json, default: NetkitMode) -> Result<Self, Error> {
         match json.str_or("device", "")? {
             "" | "veth" => Ok(Self::Veth),
@@ -50,7 +48,7 @@ impl Device {
         }))
     }
 
-    /// The name of the node's end.
+    /// Returns the name of the node's end.
     pub(super) fn host(self, call: &Call<'_>) -> IfName {
         match self {
             Self::Veth => call.host_veth(),
@@ -58,7 +56,7 @@ impl Device {
         }
     }
 
-    /// `mac` where the ends have hardware addresses.
+    /// Returns `mac` if the ends have hardware addresses.
     pub(super) fn addressed(self, mac: Mac) -> Option<Mac> {
         match self {
             Self::Veth | Self::Netkit(NetkitMode::L2) => Some(mac),
@@ -66,7 +64,7 @@ impl Device {
         }
     }
 
-    /// The step that makes the pair, both ends down.
+    /// Returns the step that creates the pair, both ends down.
     pub(super) fn add(self, call: &Call<'_>, ends: Ends<'_>) -> Step {
         let (peer, peer_mac) = (call.pod(), self.addressed(ends.pod_mac));
         Step::add(Link {
@@ -86,7 +84,8 @@ impl Device {
         })
     }
 
-    /// Both ends in a result, the node's first. Those without a hardware address are named without.
+    /// Returns both ends for a result, the node's first, without `mac` if they have no hardware
+    /// address.
     pub(super) fn interfaces(self, call: &Call<'_>, pod_mac: Mac) -> [Interface; 2] {
         let text = |mac| {
             self.addressed(mac)
@@ -101,7 +100,7 @@ impl Device {
         [host, call.interface(text(pod_mac))]
     }
 
-    /// The steps that take away a pair of which no record is left, and what masqueraded its
+    /// Returns the steps that delete a pair without a record, and the masquerading of its
     /// container's addresses.
     pub(super) fn teardown_without_record(
         self,
@@ -111,7 +110,7 @@ impl Device {
         interface::del_pair(call, self.host(call), ip_masq)
     }
 
-    /// The feature that the kernel makes it by.
+    /// Returns the kernel feature that creates the pair.
     pub(super) fn feature(self) -> Feature {
         match self {
             Self::Veth => Feature::Veth,
@@ -120,7 +119,7 @@ impl Device {
         }
     }
 
-    /// The fact needed before [`Self::refuse`]. Every kernel that braid runs on has veths.
+    /// Returns the fact needed before [`Self::refuse`]. Every kernel that braid supports has veths.
     pub(super) fn need(self) -> Option<Need> {
         match self {
             Self::Veth => None,
@@ -129,7 +128,7 @@ impl Device {
         }
     }
 
-    /// Refuses a kernel that can't make it.
+    /// Refuses a kernel that can't create the pair.
     pub(super) fn refuse(self, facts: &Facts) -> Result<(), Error> {
         let feature = self.feature();
         match facts.features.get(&feature) {
@@ -141,7 +140,7 @@ impl Device {
         }
     }
 
-    /// The kernel's word for its kind.
+    /// Returns the kernel's name for the link kind.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Veth => "veth",

@@ -1,4 +1,4 @@
-//! `dummy`: an interface that leads nowhere and has addresses.
+//! `dummy`: an interface with addresses and no connection.
 
 use crate::cni::Error;
 use crate::ipam::Lease;
@@ -8,7 +8,7 @@ use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin};
 
-/// A `dummy` configuration, which has no key of its own.
+/// A `dummy` configuration, which has no keys.
 #[derive(Debug)]
 pub struct Dummy;
 
@@ -29,7 +29,7 @@ impl Plugin for Dummy {
         Some("it leads nowhere")
     }
 
-    /// As with the reference plugin, name resolution is the IPAM's.
+    /// Plans the link. As in the reference plugin, `dns` comes from the IPAM.
     fn plan(
         &self,
         call: &Call<'_>,
@@ -49,7 +49,7 @@ impl Plugin for Dummy {
             .as_ref()
             .map(|lease| lease.dns.clone())
             .unwrap_or_default();
-        // It has no neighbours who could answer.
+        // A dummy has no neighbours that could answer.
         let mut planned = interface::attached(
             call,
             mac.to_string(),

@@ -1,4 +1,4 @@
-//! `host-device`: a link of the host that the container has while it lives.
+//! `host-device`: moves a host link into the container for the container's lifetime.
 
 use crate::cni::{AddResult, Dns, Error, Json, NetConf};
 use crate::ipam::Lease;
@@ -11,16 +11,16 @@ use crate::plan::{Facts, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 
-/// Folder of all devices.
+/// Folder of all devices in sysfs.
 const DEVICES: &str = "/sys/devices/";
-/// The reason why no server answers: the container has no link.
+/// The reason why DHCP is unsupported: the container gets no link.
 const NO_LINK: &str = "a program drives the device";
 
 /// A `host-device` configuration.
 #[derive(Debug, Default)]
 pub struct HostDevice {
     device: Device,
-    /// A program drives it, whatever its driver is called: `DPDKMode`.
+    /// `DPDKMode`: a program drives the device, regardless of its driver's name.
     is_userspace: bool,
     dns: Option<Dns>,
 }
@@ -82,7 +82,8 @@ impl HostDevice {
         }
     }
 
-    /// The driver of a device of the PCI bus says who drives it.
+    /// True if the device is given by its PCI bus address, so its driver shows if a program drives
+    /// it.
     fn has_bus(&self) -> bool {
         self.device.pci.is_some() || self.device.id.is_some()
     }
@@ -91,7 +92,7 @@ impl HostDevice {
         mtu::refuse_ipv6_below(Some(fact.mtu), lease.map_or(&[], |lease| &lease.ips))
     }
 
-    /// The plan for a device that a program drives: the addresses are the program's to use.
+    /// Plans a device that a program drives: the program uses the addresses.
     fn driven_by_program(call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
         let mut result = AddResult {
             interfaces: vec![call.interface(String::new())],
@@ -118,7 +119,7 @@ fn text<'a>(json: &'a Json, key: &str) -> Result<Option<&'a str>, Error> {
     Ok(json.str(key)?.filter(|text| !text.is_empty()))
 }
 
-/// A folder below `/sys/devices/`, and no way out of it.
+/// Checks a path: it must be below `/sys/devices/`, without `..`.
 fn path(text: &str) -> Result<String, Error> {
     let is_below = text.starts_with(DEVICES)
         && !text.contains('\0')
@@ -132,7 +133,7 @@ fn path(text: &str) -> Result<String, Error> {
     }
 }
 
-/// The name of a device in the folder of its bus.
+/// Checks the name of a device in its bus's folder.
 fn of_bus(key: &str, text: &str) -> Result<String, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || ":._-".contains(c);
     let fits = text.chars().all(is_name) && text != "." && text != "..";
@@ -204,12 +205,12 @@ impl Plugin for HostDevice {
         ))]
     }
 
-    /// False: configuration and result do not tell which device it was.
+    /// False: configuration and result do not identify the device.
     fn is_reconstructible(&self) -> bool {
         false
     }
 
-    /// A container may have it at this moment.
+    /// Requires the device, which a container may hold at this moment.
     fn status_needs(&self) -> Vec<Need> {
         vec![Need::Device(self.device.clone())]
     }

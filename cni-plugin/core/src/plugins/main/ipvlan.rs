@@ -1,4 +1,4 @@
-//! `ipvlan`: a child of a link that shares its parent's hardware address.
+//! `ipvlan`: a child of a link with its parent's hardware address.
 
 use super::child::{Child, ChildKind};
 use crate::cni::{Error, NetConf};

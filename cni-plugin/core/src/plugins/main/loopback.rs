@@ -1,4 +1,4 @@
-//! `loopback`: sets the container's `lo` up, whatever `CNI_IFNAME` says.
+//! `loopback`: sets the container's `lo` up, regardless of `CNI_IFNAME`.
 
 use crate::cni::{AddResult, Error, Interface, IpConfig};
 use crate::ipam::Lease;
@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 const DISABLE_IPV6: &str = "net/ipv6/conf/lo/disable_ipv6";
 
-/// A `loopback` configuration, which has no key of its own.
+/// A `loopback` configuration, which has no keys.
 #[derive(Debug)]
 pub struct Loopback;
 
@@ -30,18 +30,18 @@ fn set_up(at: LinkRef, up: bool) -> Step {
     }
 }
 
-/// The addresses that the kernel puts on `lo` when it comes up.
+/// Returns the addresses that the kernel adds to `lo` when it comes up.
 fn addresses(with_ipv6: bool) -> Vec<IpConfig> {
     let v4 = IpNet::new(Ipv4Addr::LOCALHOST.into(), 8).ok();
     let v6 = IpNet::new(Ipv6Addr::LOCALHOST.into(), 128)
         .ok()
         .filter(|_| with_ipv6);
-    let of = |address| IpConfig {
+    let ip_config = |address| IpConfig {
         address,
         gateway: None,
         interface: Some(0),
     };
-    v4.into_iter().chain(v6).map(of).collect()
+    v4.into_iter().chain(v6).map(ip_config).collect()
 }
 
 impl Plugin for Loopback {

@@ -1,11 +1,12 @@
-//! `macvlan`: a child of a link, with a hardware address of its own.
+//! `macvlan`: a child of a link with a separate hardware address.
 
 use super::child::{Child, ChildKind};
 use crate::cni::{Error, NetConf};
 use crate::plan::thing::link::MacvlanMode;
 use crate::plugins::interface;
 
-/// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` for the hardware address.
+/// Reads the configuration. Precedence of the hardware address: config < `CNI_ARGS` <
+/// `runtimeConfig`.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Child, Error> {
     let json = &conf.json;
     let own = json

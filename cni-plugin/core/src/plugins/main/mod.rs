@@ -1,4 +1,4 @@
-//! Plugins that make an interface.
+//! Plugins that create an interface, or move one into the container.
 
 pub mod bridge;
 mod child;

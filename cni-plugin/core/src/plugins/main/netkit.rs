@@ -1,5 +1,5 @@
-//! `netkit`: a netkit (Linux 6.7) whose primary end, the node's, routes to the container; without
-//! an IPAM the pair alone.
+//! `netkit`: a netkit (Linux 6.7). Its primary end, on the node, routes to the container. Without
+//! an IPAM the plugin creates only the pair.
 
 use super::device::{Device, Ends};
 use super::ptp::Ptp;
@@ -15,13 +15,13 @@ use crate::plugins::{Addresses, Call, Planned, Plugin, interface};
 /// A `netkit` configuration.
 #[derive(Debug)]
 pub struct Netkit {
-    /// The same with addresses.
+    /// The plan with addresses.
     routed: Ptp,
 }
 
 impl Netkit {
-    /// Reads the configuration; config < `CNI_ARGS` < `args.cni` < `runtimeConfig` for the hardware
-    /// address.
+    /// Reads the configuration. Precedence of the hardware address: config < `CNI_ARGS` <
+    /// `args.cni` < `runtimeConfig`.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
         let own = json
@@ -41,7 +41,7 @@ impl Netkit {
         Ok(Self { routed })
     }
 
-    /// The pair without addresses, both ends up.
+    /// Plans the pair without addresses, both ends up.
     fn bare(&self, call: &Call<'_>) -> Planned {
         let Ptp { device, mtu, .. } = self.routed;
         let (port, pod_mac) = (LinkRef::host(device.host(call)), self.routed.pod_mac(call));
@@ -74,7 +74,7 @@ impl Netkit {
     }
 }
 
-/// Refuses a hardware address for a device that has none.
+/// Refuses a hardware address for a device without one.
 fn refuse_mac(device: Device, mac: Option<Mac>) -> Result<(), Error> {
     match (device, mac) {
         (Device::Netkit(NetkitMode::L3), Some(mac)) => Err(Error::config(format!(

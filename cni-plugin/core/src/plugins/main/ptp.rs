@@ -1,5 +1,5 @@
-//! `ptp`, also reached as `veth`: a veth or netkit whose host end routes to the container, without
-//! a bridge.
+//! `ptp`, also named `veth`: a veth or netkit. Its host end routes to the container, without a
+//! bridge.
 
 mod routed;
 
@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use routed::Routed;
 use std::net::IpAddr;
 
-/// Scope of a route to an address of the host's own, as the kernel numbers it.
+/// Scope of a route to a local address of the host (`RT_SCOPE_HOST`).
 const SCOPE_HOST: u8 = 254;
 /// Index of the container's interface in the result.
 const CONTAINER: usize = 1;
@@ -30,7 +30,7 @@ pub struct Ptp {
     pub(super) dns: Option<Dns>,
     /// `device`, default veth.
     pub(super) device: Device,
-    /// Hardware address of the container's end, where one is asked for.
+    /// Hardware address of the container's end, if configured.
     pub(super) mac: Option<Mac>,
     /// The routed form.
     routed: Option<Routed>,
@@ -59,8 +59,8 @@ impl Ptp {
         self.mac.unwrap_or_else(|| call.pod_mac())
     }
 
-    /// The container's side: no route for the prefix but through the gateway, which is one hop
-    /// away.
+    /// Plans the container's side. It reaches its own prefix only through the gateway, which is one
+    /// hop away.
     fn container(call: &Call<'_>, ips: &[IpConfig], lease: &Lease) -> Result<Vec<Step>, Error> {
         let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off);
         let mut routes = Vec::new();
@@ -88,7 +88,7 @@ impl Ptp {
                 addr.no_prefix_route = true;
             }
         }
-        // The routes of the configuration may go through the gateway, so they follow its own.
+        // The configuration's routes may use the gateway, so the routes to it precede them.
         let first_route = steps
             .iter()
             .position(|step| matches!(step, Step::Add(Thing::Route(_))))
@@ -101,7 +101,7 @@ impl Ptp {
         self.routed.and_then(|routed| routed.table)
     }
 
-    /// The host's end: it comes up.
+    /// Returns the steps that set the host's end up.
     fn port(call: &Call<'_>, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = vec![Step::add(interface::without_advertisements(port))];
         steps.extend(interface::without_detection(port, ips).map(Step::add));
@@ -109,7 +109,7 @@ impl Ptp {
         steps
     }
 
-    /// The host's side: the gateway address on its end, and the way to the container.
+    /// Plans the host's side: the gateway address on its end, and the route to the container.
     fn host(port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let mut steps = Vec::new();
         for ip in ips {
@@ -206,12 +206,11 @@ impl Plugin for Ptp {
             |routed| Ok(routed.host(&port, &ips)),
         )?);
         if self.ip_masq {
-            // The networks are those of the IPAM.
+            // The networks are the IPAM's, not the routed form's.
             steps.extend(interface::masquerade(call, &given.ips));
         }
-        // The container's end comes up last: nothing passes before all that decides about it is
-        // there, and what the kernel does about a new carrier holds up no step but the look
-        // at it.
+        // The container's end comes up last, so no packet passes before the rules and routes exist.
+        // The kernel's work for a new carrier then delays no step except the final wait.
         steps.extend(match self.routed {
             Some(_) => Routed::container(call, self.device.addressed(call.host_mac()), &lease),
             None => Self::container(call, &ips, &lease)?,
@@ -253,7 +252,7 @@ impl Plugin for Ptp {
             .collect()
     }
 
-    /// Warns of a table without a route: the next rule decides then.
+    /// Warns of a table without a route: the next rule applies then.
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
         let empty = self

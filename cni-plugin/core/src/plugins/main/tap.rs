@@ -1,4 +1,4 @@
-//! `tap`: an interface whose other end is a program, a virtual machine's for example.
+//! `tap`: an interface with a program, for example a virtual machine, at its other end.
 
 use crate::cni::{Dns, Error, NetConf};
 use crate::ipam::Lease;
@@ -16,13 +16,14 @@ pub struct TapConf {
     tap: Tap,
     mac: Option<Mac>,
     mtu: Option<i64>,
-    /// The bridge in the container that it becomes a port of.
+    /// Bridge in the container that takes the interface as a port.
     bridge: Option<LinkName>,
     dns: Option<Dns>,
 }
 
 impl TapConf {
-    /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` for the hardware address.
+    /// Reads the configuration. Precedence of the hardware address: config < `CNI_ARGS` <
+    /// `runtimeConfig`.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
         let own = json
@@ -46,7 +47,8 @@ impl TapConf {
             owner,
             group,
             multi_queue: json.bool_or("multiQueue", false)?,
-            // As the reference plugin makes it: by itself where both are given, otherwise by `ip`.
+            // Like the reference plugin, which creates the tap itself if both are given, otherwise
+            // runs `ip`.
             vnet_hdr: owner.is_some() && group.is_some() && context.is_none(),
             context: context.map(str::to_owned),
         };
@@ -67,7 +69,7 @@ impl TapConf {
         mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
     }
 
-    /// The bridge's own name.
+    /// Returns the bridge's own name, which is not an alternative name.
     fn bridge(&self, facts: &Facts) -> Result<Option<IfName>, Error> {
         let Some(bridge) = &self.bridge else {
             return Ok(None);
@@ -122,8 +124,8 @@ impl Plugin for TapConf {
             master,
             kind,
         })];
-        // Nobody is asked about its addresses before a program opens it, so nobody waits for the
-        // answer.
+        // Addresses are not probed before a program opens the tap, so no step waits for the
+        // detection.
         let mut planned = interface::attached(call, mac.to_string(), steps, lease, Dad::On)?;
         planned.result.dns = self.dns.clone().unwrap_or_default();
         Ok(planned)

@@ -1,4 +1,4 @@
-//! `vlan`: a child of a link that is one VLAN of it, with its hardware address.
+//! `vlan`: a child of a link for one of its VLANs, with the parent's hardware address.
 
 use super::child::{Child, ChildKind};
 use crate::cni::{Error, Json, NetConf};
@@ -15,7 +15,7 @@ pub fn parse(conf: &NetConf) -> Result<Child, Error> {
     )
 }
 
-/// Reads `vlanId`; absent means 0, as for the reference plugin.
+/// Reads `vlanId`; absent means 0, as in the reference plugin.
 fn id(json: &Json) -> Result<u16, Error> {
     let id = json.i64("vlanId")?.unwrap_or(0);
     u16::try_from(id)

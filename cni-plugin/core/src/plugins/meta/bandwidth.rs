@@ -1,4 +1,4 @@
-//! `bandwidth`: how much a container may receive and send, on whatever interface it has.
+//! `bandwidth`: rate limits for a container's ingress and egress, on any kind of interface.
 
 mod conf;
 
@@ -22,21 +22,21 @@ use crate::plugins::{Call, Planned, Plugin};
 
 /// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
-/// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5), so that the kernel gives it
-/// neither IPv6 nor the address of its own that would only make it send. Nothing compares what
-/// passes an ifb with its MTU.
+/// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5). The kernel therefore gives
+/// the ifb neither IPv6 nor a link-local address, which would only make it send. Nothing compares a
+/// packet through an ifb with its MTU.
 const IFB_MTU: u32 = 1279;
-/// Most packets that may wait before an ifb: as before a veth, instead of the kernel's 32.
+/// Transmit queue length of an ifb in packets: as for a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
 
-/// The place that can hold up the container's packets.
+/// Side of the interface on which the container's packets are shaped.
 enum ShapedSide {
-    /// A pair of links, a veth or a netkit: on the host's end.
+    /// A pair of links, a veth or a netkit, is shaped on the host's end.
     Pair {
-        /// The end on the host's side.
+        /// The host's end.
         host: LinkRef,
     },
-    /// Any other interface: all in the container.
+    /// Any other interface is shaped inside the container.
     Pod,
 }
 
@@ -75,8 +75,8 @@ fn place(
 }
 
 impl Bandwidth {
-    /// The best queue of a kernel that has these features, for what is asked: behind `tbf` every
-    /// packet is shaped.
+    /// Returns the best queue for this configuration on a kernel with these features. `tbf` shapes
+    /// every packet, so it does not serve subnets.
     fn best(&self, has: impl Fn(Feature) -> bool) -> Option<Queue> {
         let best = Queue::best(&has)?;
         let serves = best.lets_pass() || !best.has_program() || self.subnets.is_none();
@@ -87,9 +87,8 @@ impl Bandwidth {
         })
     }
 
-    /// The shaping of a pair: all on the host's end, so that both the root queue of the container's
-    /// end and the place of its filters are the container's own. What comes in from it is sent
-    /// through an ifb.
+    /// Shapes a pair on its host end alone, which leaves the root queue and the filters of the
+    /// container's end to the container. An ifb shapes the packets from the container.
     fn of_pair(
         &self,
         call: &Call<'_>,
@@ -123,8 +122,7 @@ impl Bandwidth {
         }
     }
 
-    /// The shaping of an interface that has no end on the host's side: what comes in is sent
-    /// through an ifb.
+    /// Shapes an interface that has no host end. An ifb shapes the packets to the container.
     fn of_pod(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Vec<Step> {
         let ifb = call.ifb(Ns::Pod);
         let untimed = self.untimed(queue, facts);
@@ -168,14 +166,14 @@ impl Bandwidth {
         }
     }
 
-    /// The queue of an ifb. What an ifb gives back still bears the departure time that `fq` went
-    /// by, and a socket that asks when a packet came in would be told that.
+    /// Returns the queue of an ifb, without `fq` if possible. A packet from an ifb would still
+    /// carry `fq`'s departure time, and a socket would report that as the packet's receive time.
     fn untimed(&self, queue: Queue, facts: &Facts) -> Queue {
         self.best(|feature| feature != Feature::Fq && facts.has(feature))
             .unwrap_or(queue)
     }
 
-    /// Refuses to shape what the subnets leave out.
+    /// Refuses a queue that would also shape packets that the subnets exclude.
     fn refuse_shaping_all(&self, steps: &[Step]) -> Result<(), Error> {
         match shapers(steps).find(|shaper| self.subnets.is_some() && !shaper.queue.lets_pass()) {
             Some(Shaper { at, queue, .. }) => {
@@ -188,7 +186,8 @@ impl Bandwidth {
         }
     }
 
-    /// Refuses to shape what an ipvlan of mode l3s receives: it passes no filter of this interface.
+    /// Refuses ingress shaping for an ipvlan of mode l3s: its received packets pass no filter of
+    /// this interface.
     fn refuse_l3s(&self, call: &Call<'_>, pod: &LinkFact) -> Result<(), Error> {
         if self.ingress.is_some()
             && pod.kind == "ipvlan"
@@ -205,7 +204,7 @@ impl Bandwidth {
     }
 }
 
-/// The steps by which what comes in from a link is shaped as it leaves through a new ifb.
+/// Returns the steps that redirect packets received by `from` to a new ifb, which shapes them.
 fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>) -> Vec<Step> {
     let set = |to| {
         Step::add(Attr {
@@ -232,7 +231,8 @@ fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>
     steps
 }
 
-/// The steps that guard the container's `AF_XDP` sockets; none where the kernel lacks that.
+/// Returns the steps that guard the container's `AF_XDP` sockets; none if the kernel lacks the
+/// feature.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
     let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else {
         return Vec::new();
@@ -254,18 +254,18 @@ fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
 }
 
 fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
-    fn of(step: &Step) -> &[Shaper] {
+    fn shapers_in(step: &Step) -> &[Shaper] {
         if let Step::Add(Thing::Shaping(shaping)) = step {
             &shaping.shapers
         } else {
             &[]
         }
     }
-    steps.iter().flat_map(of)
+    steps.iter().flat_map(shapers_in)
 }
 
-/// Refuses to replace a queue that somebody chose, who would not get it back, and to hang a program
-/// beside one where it would see the wrong packets.
+/// Refuses to replace a queue that an administrator chose, since no later step would restore it.
+/// Also refuses to attach a program beside an ingress queue, where it would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     let led = |step: &Step| {
         if let Step::Add(Thing::Redirect(Redirect { from, .. })) = step {
@@ -304,8 +304,8 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// The warnings where a container without an end on the host's side is limited and nothing holds
-/// some of its sockets.
+/// Returns warnings if a container without a host end is limited, and some of its sockets bypass
+/// the limit.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     let is_in_pod =
         |shaping: &Shaping| shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some();
@@ -336,8 +336,8 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
         .collect()
 }
 
-/// `queue`, or another where the link's transmit queue, of which `pfifo_fast` has three, holds no
-/// packet.
+/// Returns `queue`, or htb if the link's transmit queue holds no packet: `pfifo_fast` has three
+/// queues of that length.
 fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
     if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) {
@@ -347,7 +347,7 @@ fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     }
 }
 
-/// The queue that shapes on this kernel; the error says what the kernel lacks.
+/// Returns the queue that shapes on this kernel; the error lists the missing features.
 fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     queue.ok_or_else(|| {
         let missing = LADDER
@@ -374,7 +374,7 @@ impl Plugin for Bandwidth {
         if self.egress.is_some() {
             needs.push(Need::Netns);
         }
-        // Results before CNI 0.3.0 name no interface: the kernel knows the other end.
+        // Results before CNI 0.3.0 name no interface, so the kernel is queried for the other end.
         if host_links(prev).next().is_none() {
             needs.push(Need::Peer(call.pod()));
         }
@@ -480,7 +480,8 @@ impl Plugin for Bandwidth {
     }
 }
 
-/// The reason why this kernel does no better than `queue`; none where nothing is better.
+/// Returns the reason why this kernel has no better queue than `queue`; `None` if there is none
+/// better.
 pub fn shortcoming(queue: Queue, has: impl Fn(Feature) -> bool) -> Option<String> {
     let lacking: Vec<&str> = queue.lacking(has).into_iter().map(Feature::name).collect();
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))

@@ -1,4 +1,4 @@
-//! `firewall`: what the host forwards for the container, and between which bridges it does not.
+//! `firewall`: forwarding rules for the container, and isolation between bridges.
 
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
@@ -12,13 +12,13 @@ use crate::plugins::interface::host_links;
 use crate::plugins::{Call, Planned, Plugin};
 use std::net::IpAddr;
 
-/// Tables of the older iptables, which nf_tables does not show.
+/// Lists of legacy iptables tables, which nf_tables does not show; true for IPv4.
 const LEGACY: [(&str, bool); 2] = [
     ("/proc/net/ip_tables_names", true),
     ("/proc/net/ip6_tables_names", false),
 ];
 
-/// Names that are no administrator's chain's.
+/// Names that can't be an administrator's chain.
 const RESERVED: [&str; 12] = [
     "INPUT",
     "FORWARD",
@@ -41,21 +41,21 @@ pub struct Firewall {
     admin_chain: String,
     zone: String,
     policy: Policy,
-    /// The reason why an ADD can't do what is asked for. A DEL can: the reference plugin may have
-    /// done it.
+    /// The reason why an ADD can't serve the configuration. A DEL can, because the reference plugin
+    /// may have created the attachment.
     refusal: Option<Error>,
 }
 
-/// The other firewall that drops what the host forwards.
+/// The host's firewall that drops forwarded packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backend {
-    /// firewalld where it runs, otherwise chains.
+    /// firewalld if it runs, otherwise chains.
     Found,
     Chains,
     Firewalld,
 }
 
-/// The policy for packets between containers.
+/// Policy for packets between containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Open,
@@ -73,7 +73,7 @@ impl Firewall {
         };
         let admin_chain = named("iptablesAdminChainName", "CNI-ADMIN")?;
         let policy = policy(&named("ingressPolicy", "open")?);
-        // As with the reference plugin, any other word lets it look for itself.
+        // As in the reference plugin, any other word selects the backend automatically.
         let backend = match json.str_or("backend", "")? {
             "iptables" | "nftables" => Backend::Chains,
             "firewalld" => Backend::Firewalld,
@@ -92,7 +92,7 @@ impl Firewall {
         })
     }
 
-    /// The rules that have to be there; none where the container has no address.
+    /// Returns the required rules; `None` if the container has no address.
     fn rules(&self, call: &Call<'_>, facts: &Facts) -> Result<Option<Rules>, Error> {
         let Some(prev) = call.prev else {
             return Ok(None);
@@ -150,9 +150,10 @@ impl Firewall {
     }
 }
 
-/// The tables of the older iptables for the families of the addresses; one of NAT does not drop.
+/// Returns the legacy iptables tables for the families of the addresses that can drop packets. A
+/// NAT table does not.
 fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<LegacyTable> {
-    let of = |(path, is_ipv4): (&str, bool)| {
+    let dropping_tables = |(path, is_ipv4): (&str, bool)| {
         let tables = facts
             .files
             .get(path)
@@ -170,7 +171,7 @@ fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<LegacyTable> {
             })
             .collect::<Vec<_>>()
     };
-    LEGACY.into_iter().flat_map(of).collect()
+    LEGACY.into_iter().flat_map(dropping_tables).collect()
 }
 
 fn policy(text: &str) -> Result<Policy, Error> {
@@ -183,7 +184,7 @@ fn policy(text: &str) -> Result<Policy, Error> {
 }
 
 fn refuse_name(admin_chain: &str) -> Result<(), Error> {
-    /// As long as iptables takes one, in bytes.
+    /// Longest chain name that iptables accepts, in bytes.
     const CHAIN_LEN: usize = 28;
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if admin_chain.len() > CHAIN_LEN
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_is_refused_by_name_but_a_del_goes_on() {
+    fn an_add_names_the_refused_key_and_a_del_still_parses() {
         let refused = |keys: &str| parse(keys).refusal.expect("refused").msg;
         assert_eq!(
             refused(r#","ingressPolicy":"x""#),
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn firewalld_is_chosen_where_it_runs_unless_the_backend_is_named() {
+    fn a_running_firewalld_is_chosen_unless_a_backend_is_configured() {
         let eth0 = IfName::parse("eth0").expect("a name");
         let ip = IpConfig {
             address: "10.1.0.5/24".parse().expect("a net"),
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_of_any_interface_is_let_through_and_the_first_interface_is_the_bridge() {
+    fn every_address_is_accepted_and_the_first_interface_is_the_bridge() {
         let eth0 = IfName::parse("eth0").expect("a name");
         let interface = |name: &str| Interface {
             name: name.to_owned(),

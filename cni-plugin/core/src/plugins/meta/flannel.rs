@@ -1,8 +1,8 @@
-//! `flannel`: the configuration of another plugin, which does the work, made of what flanneld wrote
-//! about this node.
+//! `flannel`: generates the configuration of another plugin, which does the work, from flanneld's
+//! file about this node.
 //!
-//! The plugin of that name keeps the configuration in a file, by which its DEL finds it. This file
-//! is written too, so that either can detach what the other attached.
+//! The reference plugin saves this configuration in a file for its DEL. braid writes the file too,
+//! so each can detach the other's attachments.
 
 use crate::cni::address::parse_cidr;
 use crate::cni::{Error, Json, NetConf};
@@ -13,16 +13,16 @@ use crate::plan::{Facts, Need};
 use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 
-/// The type.
+/// The plugin type.
 pub const FLANNEL: &str = "flannel";
-/// The file of flanneld where `subnetFile` names none.
+/// Default of `subnetFile`, flanneld's file.
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
-/// The folder of the configurations where `dataDir` names none.
+/// Default of `dataDir`, the folder of the generated configurations.
 const DATA_DIR: &str = "/var/lib/cni/flannel";
-/// The key under which [`Flannel`] finds the configuration that was made.
+/// Key under which [`Flannel`] finds the generated configuration.
 const MADE: &str = "made";
 
-/// The file with the configuration of the plugin that does the work.
+/// The file with the generated configuration of the working plugin.
 #[derive(Debug)]
 pub struct Flannel {
     data_dir: String,
@@ -50,12 +50,12 @@ impl Flannel {
     }
 }
 
-/// The file that flanneld writes.
+/// Returns the path of flanneld's file.
 pub fn subnet_file(conf: &NetConf) -> Result<String, Error> {
     key(&conf.json, "subnetFile", SUBNET_FILE)
 }
 
-/// The file with the configuration that a container was attached by.
+/// Returns the path of the file with a container's generated configuration.
 pub fn data_file(conf: &NetConf, container_id: &str) -> Result<String, Error> {
     Ok(note_path(
         &key(&conf.json, "dataDir", DATA_DIR)?,
@@ -63,7 +63,7 @@ pub fn data_file(conf: &NetConf, container_id: &str) -> Result<String, Error> {
     ))
 }
 
-/// The configuration with what was made of it.
+/// Adds the generated configuration to `conf`.
 #[must_use]
 pub fn with_made(conf: &NetConf, made: &Json) -> NetConf {
     let mut json = Json::clone(&conf.json);
@@ -86,8 +86,7 @@ fn note_path(data_dir: &str, container_id: &str) -> String {
     format!("{data_dir}/{container_id}")
 }
 
-/// The configuration of the plugin that does the work, made of `delegate`, `ipam` and the file of
-/// flanneld.
+/// Generates the working plugin's configuration from `delegate`, `ipam` and flanneld's file.
 pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     let mut made = bare_delegate(conf)?;
     let subnet = Subnet::parse(text).map_err(|err| Error::internal(format!("{file}: {err}")))?;
@@ -124,14 +123,14 @@ pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     Ok(made)
 }
 
-/// The same as far as it is known without that file, for DEL: it tells who gave the addresses.
+/// Generates the configuration without flanneld's file, for DEL: it still names the IPAM.
 pub fn delegate_for_release(conf: &NetConf) -> Result<Json, Error> {
     let mut made = bare_delegate(conf)?;
     made.set("ipam", ipam(conf)?);
     Ok(made)
 }
 
-/// The keys that need no file.
+/// Generates the keys that need no file.
 fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
     let mut made = conf
         .json
@@ -185,20 +184,20 @@ fn ipam(conf: &NetConf) -> Result<Json, Error> {
     Ok(ipam)
 }
 
-/// This node's network, as flanneld says.
+/// This node's network, as flanneld reports it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Subnet {
-    /// Of the cluster, IPv4 before IPv6.
+    /// Networks of the cluster, IPv4 before IPv6.
     networks: Vec<IpNet>,
-    /// Of this node.
+    /// Subnets of this node.
     subnets: Vec<IpNet>,
     mtu: u32,
-    /// flanneld masquerades.
+    /// True if flanneld masquerades.
     is_masqueraded: bool,
 }
 
 impl Subnet {
-    /// Reads lines of `KEY=value`; others than flannel's own are passed over.
+    /// Reads lines of `KEY=value`; keys that are not flannel's are ignored.
     fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| {
             let mut values = text
@@ -278,7 +277,7 @@ impl Plugin for Flannel {
         vec![Step::del(self.note(call, String::new()))]
     }
 
-    /// An attachment is an attachment without the file.
+    /// False: a container can be attached although the file is missing.
     fn is_reconstructible(&self) -> bool {
         false
     }
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configurations_own_keys_stay() {
+    fn configured_keys_are_kept() {
         let conf = concat!(
             r#","cniVersion":"1.0.0","delegate":{"type":"ipvlan","master":"eth0","mtu":1400,"ipMasq":true},"#,
             r#""ipam":{"type":"my-ipam","unknown":1,"routes":[{"dst":"10.96.0.0/12","gw":"10.1.17.20"}]},"#,
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn flannel_masquerades_or_the_plugin_does() {
+    fn the_plugin_masquerades_unless_flannel_does() {
         for (text, is_plugins) in [("true", false), ("false", true), ("yes", true)] {
             let made = made("", &ENV.replace("=true", &format!("={text}"))).unwrap();
             assert!(
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_used_is_refused_by_name() {
+    fn a_refusal_names_the_key() {
         for (conf, env, word) in [
             (
                 "",

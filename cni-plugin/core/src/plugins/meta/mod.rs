@@ -1,4 +1,4 @@
-//! Plugins that change what an earlier one made.
+//! Plugins that change the interface or the network of an earlier plugin.
 
 pub mod bandwidth;
 pub mod firewall;

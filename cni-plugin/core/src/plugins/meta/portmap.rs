@@ -1,4 +1,4 @@
-//! `portmap`: ports of the host that lead to the container's.
+//! `portmap`: host ports forwarded to container ports.
 
 mod conditions;
 
@@ -19,10 +19,10 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Highest bit of a packet's mark.
+/// Highest bit of a packet mark.
 const LAST_MARK_BIT: i64 = 31;
-/// So many ports are worth the time to count those that eBPF leads; of fewer, its map says when it
-/// is full.
+/// Number of ports from which the ports in eBPF maps are counted in advance. With fewer, a full map
+/// reports itself.
 const MANY: usize = 64;
 /// Kernel features that eBPF needs to redirect clients.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
@@ -33,30 +33,30 @@ const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
 #[derive(Debug)]
 pub struct Portmap {
     mappings: Vec<Mapping>,
-    /// Sources are rewritten where the answer would go astray.
+    /// Rewrites a source if replies would otherwise bypass the host.
     snat: bool,
-    /// All sources are rewritten.
+    /// Rewrites all sources.
     masq_all: bool,
-    /// The backend that is asked for.
+    /// The requested backend.
     asked: RequestedBackend,
-    /// The conditions that a redirected packet meets.
+    /// Conditions for packets to be redirected.
     conditions: Conditions,
-    /// The reason why an ADD of a container with ports can't do what is asked for. A DEL can: the
-    /// reference plugin may have done it.
+    /// The reason why an ADD with ports can't serve the configuration. A DEL can, because the
+    /// reference plugin may have created the attachment.
     refusal: Option<Error>,
 }
 
-/// The backend that `backend` names.
+/// The backend named by `backend`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestedBackend {
     Nftables,
-    /// iptables, which braid does without: nf_tables takes its place.
+    /// iptables, which braid does not use: nf_tables replaces it.
     Iptables,
-    /// As far as that can be.
+    /// eBPF if possible, otherwise nf_tables.
     Ebpf,
 }
 
-/// One of `portMappings`.
+/// An entry of `portMappings`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     host_port: u16,
@@ -92,7 +92,7 @@ impl Portmap {
         })
     }
 
-    /// The ports of the container's first address of each family.
+    /// Returns the host ports for the container's first address of each family.
     fn ports(&self, call: &Call<'_>) -> Vec<HostPort> {
         let (mut ports, mut seen) = (Vec::new(), BTreeSet::new());
         for ip in call
@@ -101,7 +101,7 @@ impl Portmap {
             .unwrap_or_default()
         {
             let addr = ip.addr();
-            let all = || {
+            let any_addr = || {
                 if addr.is_ipv4() {
                     Ipv4Addr::UNSPECIFIED.into()
                 } else {
@@ -109,9 +109,8 @@ impl Portmap {
                 }
             };
             for mapping in &self.mappings {
-                // As with the reference plugin, a host address of the other family means nothing
-                // here.
-                let Some(host) = Some(mapping.host_ip.unwrap_or_else(all))
+                // As in the reference plugin, a host address of the other family is ignored here.
+                let Some(host) = Some(mapping.host_ip.unwrap_or_else(any_addr))
                     .filter(|host| host.is_ipv4() == addr.is_ipv4())
                 else {
                     continue;
@@ -135,9 +134,9 @@ impl Portmap {
         ports
     }
 
-    /// The backend that redirects clients to the container. eBPF rewrites only sources whose answer
-    /// would go astray, tests no conditions, and redirects only to a veth, or to a netkit with
-    /// a hardware address.
+    /// Returns the backend that redirects clients to the container. eBPF rewrites only sources
+    /// whose replies would bypass the host, and tests no conditions. It redirects only to a veth,
+    /// or to a netkit with a hardware address.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
         if self.asked != RequestedBackend::Ebpf
             || self.masq_all
@@ -173,7 +172,7 @@ impl Portmap {
         })
     }
 
-    /// All that the step needs to know.
+    /// Returns the thing to add, with everything that its step needs.
     fn host_ports(
         &self,
         call: &Call<'_>,
@@ -193,7 +192,8 @@ impl Portmap {
         }
     }
 
-    /// The warning that something else is done than `backend` asks for; none otherwise.
+    /// Returns the warning that a different backend is used than `backend` requests; `None`
+    /// otherwise.
     fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
         let (asked, why) = match backend {
             Backend::Nftables if self.asked == RequestedBackend::Iptables => {
@@ -233,8 +233,8 @@ impl Portmap {
         let mut ips = first_of_each_family(prev, call);
         ips.retain(|ip| ports.iter().any(|port| port.to.ip() == ip.addr()));
         let target = |ip: IpNet| {
-            // Where the host's NAT sees what a bridge carries, the answer of a neighbour finds back
-            // by itself.
+            // If the host's NAT sees bridged packets, a neighbour's reply passes it without a
+            // rewrite.
             let rewrite = match self.masq_all {
                 true => Rewrite::All,
                 false if is_bridged && !facts.sysctl_is(Ns::Host, bridge_nf(ip), "1") => {
@@ -251,13 +251,13 @@ impl Portmap {
     }
 }
 
-/// `backend`, and the keys that mean something to one backend alone.
+/// Refuses an unknown `backend`, and bad values of keys that only one backend uses.
 fn refuse_backend(json: &Json) -> Result<(), Error> {
     match json.str_or("backend", "")? {
         "" | "auto" | "nftables" | "ebpf" | "iptables" => {}
         backend => return Err(Error::config(format!("unrecognized backend {backend:?}"))),
     }
-    // braid marks no packet, so every bit and every chain is as good.
+    // braid marks no packet, so every valid bit and chain is accepted.
     let bit = json.i64("markMasqBit")?;
     if bit.is_some() && json.str("externalSetMarkChain")?.is_some() {
         return Err(Error::config(
@@ -273,14 +273,14 @@ fn refuse_backend(json: &Json) -> Result<(), Error> {
 }
 
 fn conditions_of(json: &Json) -> Result<Conditions, Error> {
-    let of = |key: &str, is_v4| {
+    let parsed = |key: &str, is_v4| {
         let words = json.strings(key)?;
         conditions::parse(&words, is_v4)
             .map_err(|why| Error::config(format!("{key:?}: {:?}: {why}", words.join(" "))))
     };
     Ok(Conditions {
-        v4: of("conditionsV4", true)?,
-        v6: of("conditionsV6", false)?,
+        v4: parsed("conditionsV4", true)?,
+        v6: parsed("conditionsV6", false)?,
     })
 }
 
@@ -310,7 +310,7 @@ impl Mapping {
     }
 }
 
-/// The reason why eBPF can't redirect clients on this kernel; none where it can.
+/// Returns the reason why eBPF can't redirect clients on this kernel; `None` if it can.
 fn lacking(facts: &Facts) -> Option<String> {
     let lacking: Vec<_> = BY_EBPF
         .iter()
@@ -320,7 +320,7 @@ fn lacking(facts: &Facts) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
-/// Refuses more ports than eBPF has room for, before anything is changed.
+/// Refuses more ports than the eBPF maps hold, before anything is changed.
 fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
     let wanted = EbpfCounts {
         ports: all.by_ebpf().count(),
@@ -348,12 +348,12 @@ fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if `[::1]` is part of one of the ports and eBPF can redirect its sockets.
+/// True if one of the ports includes `[::1]`, whose sockets eBPF can redirect.
 fn is_at_loopback(ports: &[HostPort]) -> bool {
     ports.iter().any(|port| port.at.is_at_loopback())
 }
 
-/// The first IPv4 and the first IPv6 address of the container's interface.
+/// Returns the first IPv4 and the first IPv6 address of the container's interface.
 fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
     let is_own = |interface: Option<usize>| match interface.and_then(|at| prev.interfaces.get(at)) {
         None => true,
@@ -373,7 +373,7 @@ fn bridge(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
     host_links(prev).find(|at| facts.link(at).is_some_and(|fact| fact.kind == "bridge"))
 }
 
-/// The sysctl by which the host's NAT sees what bridges carry.
+/// Returns the sysctl that passes bridged packets through the host's NAT.
 fn bridge_nf(ip: IpNet) -> &'static str {
     if ip.addr().is_ipv4() {
         "net/bridge/bridge-nf-call-iptables"
@@ -382,7 +382,7 @@ fn bridge_nf(ip: IpNet) -> &'static str {
     }
 }
 
-/// Lets what this host sends from `127.0.0.1` leave through the link that leads to the container.
+/// Lets this host's packets from `127.0.0.1` leave through the link to the container.
 fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
     let at =
         bridge(prev, facts).or_else(|| host_links(prev).find(|at| facts.link(at).is_some()))?;
@@ -395,8 +395,8 @@ fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
     }))
 }
 
-/// Lets a bridge send back to the container what the container sent, where the host's NAT sees it
-/// on its way through: the packet never leaves the bridge then.
+/// Enables hairpin on the container's bridge port if the host's NAT sees bridged packets. A
+/// container's packet to its own host port then never leaves the bridge.
 fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> {
     bridge(prev, facts)?;
     let is_carried =
@@ -487,7 +487,7 @@ impl Plugin for Portmap {
             .into_iter()
             .collect();
         steps.push(Step::add(all));
-        // Behind the ports, whose table drops what comes from outside for 127.0.0.0/8.
+        // After the ports, whose table drops packets from outside for 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));
         }
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_holds_for_each_family_that_the_container_and_its_host_address_have() {
+    fn a_mapping_applies_to_the_families_of_container_and_host_address() {
         let both = ["10.1.0.5/24", "10.1.0.6/24", "fd00::5/64"];
         let all = r#"[{"hostPort":8080,"containerPort":80,"protocol":"TCP"}]"#;
         assert_eq!(
@@ -588,7 +588,7 @@ mod tests {
             ["0.0.0.0:8080/tcp 10.1.0.5:80", "[::]:8080/tcp [fd00::5]:80"]
         );
         assert_eq!(ports(all, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
-        let of = |host: &str| {
+        let ports_at = |host: &str| {
             ports(
                 &format!(
                     r#"[{{"hostPort":53,"containerPort":53,"protocol":"udp","hostIP":"{host}"}}]"#
@@ -596,11 +596,11 @@ mod tests {
                 &both,
             )
         };
-        assert_eq!(of("192.0.2.1"), ["192.0.2.1:53/udp 10.1.0.5:53"]);
-        assert_eq!(of("0.0.0.0"), ["0.0.0.0:53/udp 10.1.0.5:53"]);
-        assert_eq!(of("::"), ["[::]:53/udp [fd00::5]:53"]);
+        assert_eq!(ports_at("192.0.2.1"), ["192.0.2.1:53/udp 10.1.0.5:53"]);
+        assert_eq!(ports_at("0.0.0.0"), ["0.0.0.0:53/udp 10.1.0.5:53"]);
+        assert_eq!(ports_at("::"), ["[::]:53/udp [fd00::5]:53"]);
         assert_eq!(
-            of(""),
+            ports_at(""),
             ["0.0.0.0:53/udp 10.1.0.5:53", "[::]:53/udp [fd00::5]:53"]
         );
         let twice = format!("{},{}", &all[..all.len() - 1], &all[1..]);
@@ -608,20 +608,27 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_is_refused_by_name() {
-        let of = |mapping: &str| {
+    fn a_refusal_names_the_key_and_the_value() {
+        let refusal_of = |mapping: &str| {
             let said = parse("", &format!("[{mapping}]")).expect_err("refused");
             said.strip_prefix("portMappings[0]: ")
                 .expect("which one")
                 .to_owned()
         };
-        assert_eq!(of(r#"{"hostPort":80}"#), "Invalid container port number: 0");
-        assert_eq!(of(r#"{"containerPort":80}"#), "Invalid host port number: 0");
         assert_eq!(
-            of(r#"{"containerPort":80,"hostPort":65536}"#),
+            refusal_of(r#"{"hostPort":80}"#),
+            "Invalid container port number: 0"
+        );
+        assert_eq!(
+            refusal_of(r#"{"containerPort":80}"#),
+            "Invalid host port number: 0"
+        );
+        assert_eq!(
+            refusal_of(r#"{"containerPort":80,"hostPort":65536}"#),
             "Invalid host port number: 65536"
         );
-        let full = |more: &str| of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
+        let full =
+            |more: &str| refusal_of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
         assert_eq!(
             full(r#""protocol":"icmp""#),
             r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#

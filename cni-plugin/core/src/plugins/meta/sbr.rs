@@ -1,5 +1,5 @@
-//! `sbr`, source-based routing: what the container sends from an address of an interface leaves by
-//! that interface.
+//! `sbr`, source-based routing: packets from an address of an interface leave through that
+//! interface.
 
 use crate::cni::address::parse_ip;
 use crate::cni::{AddResult, Error, IpConfig, NetConf};
@@ -14,25 +14,25 @@ use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// The first table that it takes where none is given.
+/// First table to try if none is configured.
 const FIRST_TABLE: u32 = 100;
-/// Metric of a route of IPv6 that is given none (`IP6_RT_PRIO_USER`).
+/// Default metric of an IPv6 route (`IP6_RT_PRIO_USER`).
 const IPV6_METRIC: u32 = 1024;
 
 /// A `sbr` configuration.
 #[derive(Debug)]
 pub struct Sbr {
-    /// `table`: only rules that lead there; others fill it.
+    /// `table`: only add rules for this table, which is filled by others.
     table: Option<u32>,
-    /// `gateways`: of each family one at most, in place of those of the addresses.
+    /// `gateways`: at most one per family, instead of the gateways of the addresses.
     gateways: Vec<IpAddr>,
-    /// `addSourceHints`: the networks of the addresses stay in the main table, each with its
+    /// `addSourceHints`: keeps the networks of the addresses in the main table, each with its
     /// address as the source.
     source_hints: bool,
 }
 
 impl Sbr {
-    /// Reads the configuration. With `table` the other keys mean nothing.
+    /// Reads the configuration. With `table` the other keys have no effect.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
         let (table, given) = (json.u32("table")?, json.strings("gateways")?);
@@ -52,8 +52,8 @@ impl Sbr {
         })
     }
 
-    /// The routes of an address's own table: to its gateway, and those of the main table that are
-    /// about it.
+    /// Returns the routes for an address's separate table: the default route, and copies of the
+    /// main table's routes for this address.
     fn routes_of(&self, ip: &IpConfig, table: u32, at: &LinkRef, main: &[Route]) -> Vec<Route> {
         let own = self
             .gateways
@@ -65,25 +65,26 @@ impl Sbr {
             ..plain(at, everywhere(gw), table)
         });
         let mut all: Vec<Route> = default.into_iter().collect();
-        // The reference plugin lets the main table's own default route win over the configuration.
+        // In the reference plugin the main table's default route overrides the configuration.
         let is_overruled = |route: &Route| own.is_some() && route.dst.prefix_len() == 0;
         for route in main
             .iter()
             .filter(|route| is_about(route, ip) && !is_overruled(route))
         {
-            // As `ip route replace` does.
+            // Replaces a route, like `ip route replace`.
             all.retain(|other| !is_in_place_of(route, other));
             all.push(Route {
                 table,
                 ..route.clone()
             });
         }
-        // A gateway has to be on the link by the time that a route leads to it.
+        // A gateway must be on the link before a route through it is added.
         all.sort_by_key(|route| route.gw.is_some());
         all
     }
 
-    /// The steps that take the interface's routes out of the main table, but for those with a hint.
+    /// Returns the steps that delete the interface's routes from the main table, except those with
+    /// a source hint.
     fn leave_main(
         &self,
         ips: &[&IpConfig],
@@ -118,7 +119,7 @@ impl Sbr {
             .iter()
             .filter(|route| !is_hint(route) && !stays(route))
             .collect();
-        // Where they come back, the networks of gateways are first.
+        // A rollback runs in reverse: the networks of gateways are restored first.
         gone.sort_by_key(|route| route.gw.is_none());
         let gone = gone
             .into_iter()
@@ -137,7 +138,7 @@ impl Sbr {
         .collect()
     }
 
-    /// The steps that give each address a table of its own.
+    /// Returns the steps that move the routes of each address to a separate table.
     fn move_routes(
         &self,
         call: &Call<'_>,
@@ -196,8 +197,7 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(all)
 }
 
-/// The addresses of the interface: those of which the result does not say that they are another
-/// one's.
+/// Returns the addresses of the interface: all that the result does not assign to another one.
 fn own<'a>(prev: &'a AddResult, ifname: &IfName) -> Result<Vec<&'a IpConfig>, Error> {
     if prev.ips.is_empty() {
         return Err(Error::config(format!(
@@ -244,7 +244,7 @@ fn plain(at: &LinkRef, dst: IpNet, table: u32) -> Route {
     }
 }
 
-/// All addresses of a gateway's family.
+/// Returns the default destination of a gateway's family.
 fn everywhere(gw: IpAddr) -> IpNet {
     match gw {
         IpAddr::V4(_) => ipnet::Ipv4Net::default().into(),
@@ -252,7 +252,7 @@ fn everywhere(gw: IpAddr) -> IpNet {
     }
 }
 
-/// True for the routes that each link has of its own, whoever sends: of link-local addresses and of
+/// True for the destinations that every link has regardless of the sender: IPv6 link-local and
 /// multicast.
 fn is_of_link_itself(dst: &IpNet) -> bool {
     match dst {
@@ -261,8 +261,8 @@ fn is_of_link_itself(dst: &IpNet) -> bool {
     }
 }
 
-/// True if a route belongs into an address's table: it is sent from or through its network, or says
-/// neither.
+/// True if a route belongs into an address's table: its source or gateway is in the address's
+/// network, or it has neither.
 fn is_about(route: &Route, ip: &IpConfig) -> bool {
     let is_within = |addr: Option<IpAddr>| addr.is_some_and(|addr| ip.address.contains(&addr));
     let is_same_family = route.dst.addr().is_ipv4() == ip.address.addr().is_ipv4();
@@ -272,7 +272,7 @@ fn is_about(route: &Route, ip: &IpConfig) -> bool {
             || (route.src.is_none() && route.gw.is_none()))
 }
 
-/// True if the kernel keeps only one of them in a table, unless it is told to keep both.
+/// True if a table holds only one of the two routes, unless a request explicitly adds both.
 fn is_in_place_of(one: &Route, other: &Route) -> bool {
     let metric = |route: &Route| {
         let default = if route.dst.addr().is_ipv4() {
@@ -348,7 +348,7 @@ impl Plugin for Sbr {
         })]
     }
 
-    /// Nothing says which tables were free.
+    /// False: the result does not show which tables were free.
     fn is_reconstructible(&self) -> bool {
         false
     }

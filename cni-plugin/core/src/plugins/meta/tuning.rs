@@ -11,26 +11,25 @@ use crate::plan::{Facts, Need};
 use crate::plugins::{Call, Planned, Plugin, interface, mtu};
 use regex_lite::Regex;
 
-/// Lines of regular expressions: where the file exists, every sysctl must match one.
+/// File with a regular expression per line. If it exists, every sysctl must match one of them.
 pub const ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// `dataDir` where none is given.
+/// Default of `dataDir`.
 const DATA_DIR: &str = "/run/cni/tuning";
 
-/// A `tuning` configuration, with `args.cni` already laid over it.
+/// A `tuning` configuration, with `args.cni` already merged into it.
 #[derive(Debug)]
 pub struct Tuning {
-    /// Sysctls in the order written.
+    /// Sysctls in the configured order.
     sysctls: Vec<(String, String)>,
     attrs: Vec<LinkAttr>,
-    /// The directory where the reference plugin notes what it changes; braid's own notes are in
-    /// its record.
+    /// Directory in which the reference plugin saves old values; braid saves them in its record.
     data_dir: String,
 }
 
 impl Tuning {
-    /// Reads the configuration; config < `CNI_ARGS` < `runtimeConfig` < `args.cni` for the hardware
-    /// address.
+    /// Reads the configuration. Precedence of the hardware address: config < `CNI_ARGS` <
+    /// `runtimeConfig` < `args.cni`.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
         let nothing = Json::Object(Vec::new());
@@ -162,7 +161,7 @@ fn sysctls(json: &Json) -> Result<Vec<(String, String)>, Error> {
     Ok(all)
 }
 
-/// The path below `/proc/sys` of a key as written; only `net/` is the container's own.
+/// Converts a key to its path below `/proc/sys`. Only `net/` belongs to the container.
 fn path(key: &str, ifname: &str) -> Result<String, Error> {
     let slashed = key.replace('.', "/");
     let path = slashed.replacen("IFNAME", ifname, 1);
@@ -174,7 +173,7 @@ fn path(key: &str, ifname: &str) -> Result<String, Error> {
     }
 }
 
-/// The attribute's present value, to go back to.
+/// Returns the attribute's present value, for the inverse; `None` for an attribute without one.
 fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
     Some(match attr {
         LinkAttr::Mac(_) => LinkAttr::Mac(fact.mac?),
@@ -287,7 +286,7 @@ mod tests {
     use super::path;
 
     #[test]
-    fn only_net_sysctls_are_the_containers_own() {
+    fn only_net_sysctls_are_accepted() {
         assert_eq!(
             path("net.ipv4.conf.IFNAME.arp_filter", "eth0").as_deref(),
             Ok("net/ipv4/conf/eth0/arp_filter")

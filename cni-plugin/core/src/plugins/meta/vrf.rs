@@ -1,4 +1,4 @@
-//! `vrf`: puts the interface into a VRF of the container, with its routes.
+//! `vrf`: moves the interface with its routes into a VRF of the container.
 
 use crate::cni::{Error, NetConf};
 use crate::ipam::Lease;
@@ -19,7 +19,7 @@ const KERNELS: RangeInclusive<u32> = 253..=255;
 pub struct Vrf {
     /// `vrfname`.
     name: IfName,
-    /// `table`; the first free one where it is 0 or absent.
+    /// `table`; `None` (0 or absent) selects the first free one.
     table: Option<u32>,
 }
 
@@ -40,8 +40,8 @@ impl Vrf {
         LinkRef::pod(self.name.clone())
     }
 
-    /// The table of the VRF: that of the one that is there, the configured one, or the first that
-    /// nothing has to do with.
+    /// Returns the table of the VRF: the existing VRF's, the configured one, or the first unused
+    /// one.
     fn table(&self, facts: &Facts) -> Result<u32, Error> {
         let is_free = |table: &u32| !KERNELS.contains(table) && !facts.is_table_used(*table);
         let known = facts.vrfs.get(&self.name).copied().or(self.table);
@@ -50,8 +50,8 @@ impl Vrf {
             .ok_or_else(|| Error::internal("all routing tables are used"))
     }
 
-    /// The steps that carry the routes of a link over that is there already: the kernel takes it
-    /// down and up again, and makes anew only those to the networks of its addresses.
+    /// Returns the steps that move an existing link's routes to the VRF. The kernel sets the link
+    /// down and up again, and restores only the routes to the networks of its addresses.
     fn carry_over(&self, call: &Call<'_>, facts: &Facts, table: u32) -> Vec<Step> {
         let at = call.pod();
         let is_of_kernel = |route: &Route| {
@@ -61,7 +61,7 @@ impl Vrf {
         };
         let mut routes = facts.routes_through(&at);
         routes.retain(|route| route.table == MAIN_TABLE && !is_of_kernel(route));
-        // Gateways have to be on the link by the time that a route leads to them, there and back.
+        // Gateways must be on the link before routes through them are added, also in a rollback.
         routes.sort_by_key(|route| route.gw.is_none());
         let has_ipv6 = facts
             .addrs(&at)
@@ -99,7 +99,7 @@ impl Vrf {
         }
     }
 
-    /// Refuses a link of this name that is something else, or has another table.
+    /// Refuses an existing link of this name that is not a VRF, or has another table.
     fn refuse_other(&self, facts: &Facts) -> Result<(), Error> {
         let Some(there) = facts.link(&self.vrf()) else {
             return Ok(());
@@ -130,7 +130,7 @@ fn missing(call: &Call<'_>) -> Error {
     Error::internal(format!("could not get link by name {}", call.ifname))
 }
 
-/// True if an earlier call made the link, so that the kernel has its routes.
+/// True if an earlier call created the link, so its routes are in the kernel.
 fn is_there(link: &LinkFact) -> bool {
     link.index != 0
 }
@@ -173,7 +173,7 @@ impl Plugin for Vrf {
         }
     }
 
-    /// The routes that earlier plugins are about to make lead through the VRF from the start.
+    /// Moves the routes that earlier plugins plan for the interface to the VRF's table.
     fn amend(&self, call: &Call<'_>, facts: &Facts, earlier: &mut [Step]) -> bool {
         let Ok(new) = self.table(facts) else {
             return false;

@@ -70,14 +70,14 @@ fn facts(routes: &[&str], rules: &[(&str, u32)]) -> Facts {
     facts
 }
 
-/// The steps as commands, but for attributes and sysctls of the link.
+/// Returns the steps as commands, without attributes and sysctls of the link.
 fn commands(steps: &[Step]) -> Vec<String> {
     let is_own = |text: &String| !text.contains("sysctl") && !text.contains("ip link");
     let text = |step: &Step| step.to_string().trim_start_matches("pod  ").to_owned();
     steps.iter().map(text).filter(is_own).collect()
 }
 
-/// The steps at the loss of 10.3.0.7, and at the arrival of 10.9.0.8.
+/// Returns the steps for the loss of 10.3.0.7, and for the arrival of 10.9.0.8.
 fn change(facts: &Facts) -> [Vec<String>; 2] {
     let default = [cni::Route::to("0.0.0.0/0".parse().expect("a net"))];
     let lost = Routing::of(&at(), &ip("10.3.0.7/16", "10.3.0.1"), &default, facts);
@@ -116,7 +116,7 @@ fn without_another_plugin_the_routes_are_in_the_main_table() {
 }
 
 #[test]
-fn the_table_and_the_rule_of_an_address_go_to_the_next_one() {
+fn table_and_rule_of_an_address_move_to_the_next_address() {
     let routes = [
         "10.3.0.0/16 - 10.3.0.7 100",
         "0.0.0.0/0 10.3.0.1 - 100",
@@ -147,7 +147,7 @@ fn the_table_and_the_rule_of_an_address_go_to_the_next_one() {
 }
 
 #[test]
-fn a_route_to_the_network_that_is_in_both_tables_is_in_both_again() {
+fn a_network_route_in_both_tables_is_restored_in_both() {
     let routes = ["10.3.0.0/16 - 10.3.0.7 254", "10.3.0.0/16 - 10.3.0.7 100"];
     let [_, arrived] = change(&facts(&routes, &[("10.3.0.7/32", 100)]));
     let first = [
@@ -158,7 +158,7 @@ fn a_route_to_the_network_that_is_in_both_tables_is_in_both_again() {
 }
 
 #[test]
-fn a_link_in_a_vrf_has_its_routes_there_though_none_is_left() {
+fn routes_of_a_vrf_member_use_its_table_though_none_remains() {
     let mut facts = facts(&[], &[]);
     facts.links.insert(at(), link(2, Some(5)));
     for (vrf, index, table) in [("red", 4, 7), ("blue", 5, 8)] {

@@ -1,4 +1,4 @@
-//! Ports of the host that lead to a container's.
+//! Host ports forwarded to container ports.
 
 mod print;
 
@@ -25,15 +25,15 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As configurations name it, in any case.
+    /// Parses the name in a configuration, in any case.
     pub fn parse(text: &str) -> Option<Self> {
-        let of = |name: &str| text.eq_ignore_ascii_case(name);
+        let is_named = |name: &str| text.eq_ignore_ascii_case(name);
         [Self::Tcp, Self::Udp, Self::Sctp]
             .into_iter()
-            .find(|protocol| of(protocol.name()))
+            .find(|protocol| is_named(protocol.name()))
     }
 
-    /// As `nft` names it.
+    /// Returns the name in `nft`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -42,7 +42,7 @@ impl Protocol {
         }
     }
 
-    /// Its number in the IP header.
+    /// Returns the protocol number in the IP header.
     pub fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -55,14 +55,14 @@ impl Protocol {
 /// An address, protocol and port of the host that clients connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostEndpoint {
-    /// Of the host; unspecified for all its addresses of this family.
+    /// Address of the host; unspecified for all its addresses of this family.
     pub addr: IpAddr,
     /// The protocol.
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// Only who meets conditions is led. Another container may have the same without conditions,
-    /// for all others.
+    /// True if only clients that meet conditions are redirected. Another container may have the
+    /// same endpoint without conditions, for all other clients.
     #[serde(default, skip_serializing_if = "is_false")]
     pub conditional: bool,
 }
@@ -73,8 +73,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl HostEndpoint {
-    /// True if `[::1]` is part of it and eBPF can redirect its sockets. eBPF never sees those of
-    /// SCTP, and no program tests conditions.
+    /// True if the endpoint includes `[::1]` and eBPF can redirect its sockets. eBPF does not see
+    /// SCTP sockets, and no program tests conditions.
     pub fn is_at_loopback(&self) -> bool {
         let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
         matches!(self.addr, IpAddr::V6(addr) if of_host(addr))
@@ -94,31 +94,30 @@ impl fmt::Display for HostEndpoint {
     }
 }
 
-/// One port of the host and where it leads.
+/// A host port and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPort {
-    /// On the host.
+    /// Endpoint on the host.
     pub at: HostEndpoint,
-    /// In the container, of the same family.
+    /// Target in the container, of the same family.
     pub to: SocketAddr,
 }
 
-/// The clients whose source address is rewritten on the way to the container, so that the answer
-/// comes back the same way.
+/// Clients that get a rewritten source address on the way to the container, so that replies return
+/// through the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rewrite {
-    /// Everybody's.
+    /// Every client.
     All,
-    /// The container's own and this host's `127.0.0.0/8`.
+    /// The container itself and this host's `127.0.0.0/8`.
     Own,
-    /// That of all of the container's subnet, and this host's `127.0.0.0/8`: what a bridge carries
-    /// back passes no NAT.
+    /// The container's subnet and this host's `127.0.0.0/8`: replies through a bridge pass no NAT.
     Subnet(IpNet),
 }
 
 impl Rewrite {
-    /// Name of the chain that does it. `nft` takes no colon in a name.
+    /// Returns the name of the chain that rewrites. `nft` accepts no colon in a name.
     pub fn chain(self) -> String {
         match self {
             Self::All => "hostport-all".to_owned(),
@@ -133,7 +132,7 @@ impl Rewrite {
 pub struct Target {
     /// The address.
     pub addr: IpAddr,
-    /// The clients whose sources are rewritten.
+    /// The clients with rewritten sources.
     pub rewrite: Rewrite,
 }
 
@@ -144,8 +143,8 @@ pub enum Backend {
     /// nf_tables alone.
     #[default]
     Nftables,
-    /// eBPF, where packets come in to a link of the host; nf_tables for the host's own, and for
-    /// what eBPF lets pass.
+    /// eBPF for packets received by a link of the host. nf_tables for the host's own packets, and
+    /// for packets that eBPF passes on.
     Ebpf(EbpfPath),
 }
 
@@ -154,20 +153,20 @@ pub enum Backend {
 pub struct EbpfPath {
     /// The host's end of the container's link.
     pub link: LinkRef,
-    /// The bridge that this end is a port of.
+    /// The bridge of that end, if any.
     pub bridge: Option<LinkRef>,
     /// The container's hardware address.
     pub mac: Mac,
     /// The container's addresses with their prefixes.
     pub nets: Vec<IpNet>,
-    /// The container reaches itself.
+    /// True if the container reaches its own host ports.
     pub hairpin: bool,
-    /// The container and its neighbours on the bridge reach each other.
+    /// True if the container and its neighbours on the bridge reach each other's host ports.
     pub neighbours: bool,
 }
 
 impl EbpfPath {
-    /// The links that run the programs for the sake of this container.
+    /// Returns the links that run the programs for this container.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
         [Some(&self.link), self.bridge.as_ref()]
             .into_iter()
@@ -175,31 +174,32 @@ impl EbpfPath {
     }
 }
 
-/// All ports of one attachment.
+/// The ports of an attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts {
-    /// At least one.
+    /// At least one port.
     pub ports: Vec<HostPort>,
-    /// One for each address of the container; none where no source is rewritten.
+    /// A target for each address of the container; empty if no source is rewritten.
     pub targets: Vec<Target>,
     /// Network, container id and interface.
     pub owner: String,
-    /// `CNI_CONTAINERID`: its other attachments may have the same ports.
+    /// `CNI_CONTAINERID`: the container's other attachments may have the same ports.
     #[serde(default)]
     pub container_id: String,
-    /// The backend that redirects there.
+    /// The backend that redirects to the container.
     #[serde(default)]
     pub backend: Backend,
-    /// eBPF leads sockets of this host that ask for `[::1]`, from which the kernel routes nothing.
+    /// True if eBPF redirects sockets of this host that connect to `[::1]`, from which the kernel
+    /// routes nothing.
     #[serde(default)]
     pub loopback: bool,
-    /// The conditions that a redirected packet meets.
+    /// Conditions for packets to be redirected.
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions: Conditions,
 }
 
 impl HostPorts {
-    /// The path by which eBPF reaches the container; none where nf_tables alone redirects.
+    /// Returns the eBPF path to the container; `None` if nf_tables alone redirects.
     pub fn way(&self) -> Option<&EbpfPath> {
         match &self.backend {
             Backend::Nftables => None,
@@ -207,20 +207,20 @@ impl HostPorts {
         }
     }
 
-    /// The ports that eBPF leads.
+    /// Returns the ports that eBPF redirects.
     pub fn by_ebpf(&self) -> impl Iterator<Item = &HostPort> {
         let leads = |port: &&HostPort| self.way().is_some() && port.at.protocol != Protocol::Sctp;
         self.ports.iter().filter(leads)
     }
 
-    /// The ports that eBPF leads from `[::1]`.
+    /// Returns the ports that eBPF redirects from `[::1]`.
     pub fn at_loopback(&self) -> impl Iterator<Item = &HostPort> {
         self.ports
             .iter()
             .filter(|port| self.loopback && port.at.is_at_loopback())
     }
 
-    /// Those that no other attachment of the container has.
+    /// Returns the ports that no other attachment of the container has.
     #[must_use]
     pub fn own(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Self {
         let is_siblings = |at| {
@@ -239,7 +239,7 @@ impl HostPorts {
         }
     }
 
-    /// Checks that the ports of `[::1]` redirect as they should; the error says what differs.
+    /// Checks the redirection of the ports from `[::1]`; the error names the difference.
     fn lead_from_loopback(
         &self,
         facts: &BTreeMap<HostEndpoint, HostPortFact>,
@@ -258,7 +258,7 @@ impl HostPorts {
         Err("a program that leads host ports from [::1] is not at the root of cgroup2".to_owned())
     }
 
-    /// Checks that eBPF redirects as it should; the error says what differs.
+    /// Checks the redirection by eBPF; the error names the difference.
     fn lead_by_ebpf(
         &self,
         facts: &BTreeMap<HostEndpoint, HostPortFact>,
@@ -281,7 +281,7 @@ impl HostPorts {
         })
     }
 
-    /// Checks that the kernel shows all of them; the error says what differs.
+    /// Checks that the kernel lists all ports; the error names the difference.
     fn lead(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
@@ -345,42 +345,41 @@ impl State for HostPorts {
     }
 }
 
-/// A port of the host, as the kernel shows it.
+/// A host port as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPortFact {
     /// The address and port that it redirects to.
     pub to: Option<SocketAddr>,
-    /// Network, container id and interface, as elements keep it.
+    /// Network, container id and interface, as stored with elements.
     pub owner: String,
-    /// The container behind the owner.
+    /// The container of the owner.
     pub holder: Holder,
 }
 
-/// The container behind an owner, as far as that is known.
+/// The container of an owner, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody any more: there is no record, or the container's namespace is gone.
+    /// No container: it has no record, or its namespace is gone.
     Nobody,
     /// The container of this id.
     Container(String),
-    /// Nobody can tell.
+    /// An unknown container.
     Somebody,
 }
 
-/// Most ports of a node that eBPF leads, and most that it leads from `[::1]`.
+/// Maximum number of a node's ports in eBPF, and separately of those from `[::1]`.
 pub const MOST_BY_EBPF: usize = 16_384;
 
-/// The number of a node's ports that eBPF redirects.
+/// Number of a node's ports that eBPF redirects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EbpfCounts {
-    /// Those redirected where packets come in.
+    /// Ports redirected for received packets.
     pub ports: usize,
-    /// From `[::1]`.
+    /// Ports redirected from `[::1]`.
     pub at_loopback: usize,
 }
 
-/// Longest text of an owner that an element keeps, which is the longest comment that `nft` accepts,
-/// in bytes.
+/// Longest owner in bytes that an element keeps: the longest comment that `nft` accepts.
 pub const OWNER_LEN: usize = 128;
 
 impl HostPortFact {
@@ -394,7 +393,7 @@ impl HostPortFact {
         !self.is_of(owner) && matches!(&self.holder, Holder::Container(id) if id == container_id)
     }
 
-    /// The reason why this owner can't have the port: another container has it.
+    /// Returns the reason why this owner can't have the port: another container holds it.
     pub fn refusal(&self, at: &HostEndpoint, container_id: &str, owner: &str) -> Option<String> {
         let is_free = self.holder == Holder::Nobody
             || self.is_of(owner)
@@ -408,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_protocol_is_named_in_any_case() {
+    fn a_protocol_is_parsed_in_any_case() {
         assert_eq!(
             ["tcp", "UDP", "Sctp"].map(Protocol::parse),
             [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(Some)
@@ -417,8 +416,8 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_address_is_part_of_itself_and_of_all() {
-        let of = |addr: &str, protocol| {
+    fn loopback_matches_its_own_address_and_the_unspecified_one() {
+        let is_loopback = |addr: &str, protocol| {
             HostEndpoint {
                 addr: addr.parse().expect("an address"),
                 protocol,
@@ -427,27 +426,27 @@ mod tests {
             }
             .is_at_loopback()
         };
-        assert!(of("::", Protocol::Tcp) && of("::1", Protocol::Udp));
-        assert!(!of("::", Protocol::Sctp) && !of("fd00::1", Protocol::Tcp));
-        assert!(!of("0.0.0.0", Protocol::Tcp) && !of("127.0.0.1", Protocol::Tcp));
+        assert!(is_loopback("::", Protocol::Tcp) && is_loopback("::1", Protocol::Udp));
+        assert!(!is_loopback("::", Protocol::Sctp) && !is_loopback("fd00::1", Protocol::Tcp));
+        assert!(!is_loopback("0.0.0.0", Protocol::Tcp) && !is_loopback("127.0.0.1", Protocol::Tcp));
     }
 
     #[test]
-    fn a_subnet_has_a_chain_of_its_own() {
+    fn each_subnet_has_a_separate_chain() {
         let net = |text: &str| Rewrite::Subnet(text.parse().expect("a net")).chain();
         assert_eq!(net("10.1.0.5/24"), "hostport-of-10.1.0.0/24");
         assert_eq!(net("fd00::5/64"), "hostport-of-fd00__/64");
     }
 
     #[test]
-    fn an_entrance_is_shown_as_it_is_written() {
-        let at = |addr: &str| HostEndpoint {
+    fn an_endpoint_prints_address_port_and_protocol() {
+        let endpoint = |addr: &str| HostEndpoint {
             addr: addr.parse().expect("an address"),
             protocol: Protocol::Tcp,
             port: 80,
             conditional: false,
         };
-        assert_eq!(at("0.0.0.0").to_string(), "0.0.0.0:80/tcp");
-        assert_eq!(at("fd00::1").to_string(), "[fd00::1]:80/tcp");
+        assert_eq!(endpoint("0.0.0.0").to_string(), "0.0.0.0:80/tcp");
+        assert_eq!(endpoint("fd00::1").to_string(), "[fd00::1]:80/tcp");
     }
 }

@@ -1,12 +1,12 @@
-//! The commands that lead ports of the host to a container: of nf_tables, and of eBPF beside it.
+//! Commands that forward host ports to a container, for nf_tables and eBPF.
 
 use super::super::condition::{digest, text};
 use super::{EbpfPath, HostPort, HostPorts, Rewrite, Target, Verb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// One command for each element, of which there is one for each port and for each address whose
-/// clients are rewritten.
+/// Returns a command for each element. There is an element for each port, and for each address with
+/// rewritten clients.
 pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
     let family = |addr: &IpAddr| if addr.is_ipv4() { '4' } else { '6' };
     let mut lines = Vec::new();
@@ -102,8 +102,8 @@ pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
     lines
 }
 
-/// `tc` of the links that run the programs for this container; the map's elements, which no command
-/// writes in words.
+/// Returns the `tc` commands for the links that run the programs. The map's elements are comments,
+/// because no command writes them in words.
 fn by_ebpf(verb: Verb, all: &HostPorts, way: &EbpfPath) -> Vec<String> {
     let mut lines = Vec::new();
     if verb == Verb::Add {

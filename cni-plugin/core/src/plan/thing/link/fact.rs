@@ -1,11 +1,11 @@
-//! A link as the kernel shows it.
+//! A link as the kernel reports it.
 
 use super::ETHERNET_MTUS;
 use crate::name::Mac;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// A link as the kernel shows it.
+/// A link as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -16,68 +16,69 @@ pub struct LinkFact {
     pub index: u32,
     /// Kind, `""` for hardware.
     pub kind: String,
-    /// Mode of a macvlan, ipvlan or netkit; of kind tun, whether it carries frames or packets.
+    /// Mode of a macvlan, ipvlan or netkit; for kind tun, `tap` for frames or `tun` for packets.
     pub mode: Option<&'static str>,
-    /// Number of a VLAN.
+    /// VLAN ID.
     pub vlan_id: Option<u16>,
-    /// Hardware address; none where all its bytes are 0, which is how `lo` and a bridge without
-    /// ports show that.
+    /// Hardware address; `None` if all its bytes are 0, as for `lo` and a bridge without ports.
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// MTUs that it can have.
+    /// Range of possible MTUs.
     pub mtus: RangeInclusive<u32>,
-    /// IPv6 is on; none where the kernel shows nothing of IPv6, as for a link that is too small
-    /// for it.
+    /// True if IPv6 is enabled; `None` if the kernel reports no IPv6 state, as for a link with a
+    /// too small MTU.
     pub has_ipv6: Option<bool>,
     /// Administratively up.
     pub up: bool,
     /// Operationally up.
     pub oper_up: bool,
-    /// The same, or the kernel has seen no change of its carrier yet (`IFF_RUNNING`): a bridge
-    /// without an address of its own that was set up before its first port.
+    /// Operationally up, or the kernel has not yet processed a change of its carrier
+    /// (`IFF_RUNNING`). That is the case for a bridge without a set address that came up before its
+    /// first port.
     pub running: bool,
     /// Has a carrier (`IFF_LOWER_UP`).
     pub carrier: bool,
-    /// Receives everything.
+    /// Receives all packets (promiscuous mode).
     pub promisc: bool,
     /// Receives all multicast.
     pub all_multi: bool,
     /// Length of the transmit queue in packets.
     pub tx_queue_len: u32,
-    /// Largest packet that the stack hands over in one piece, in bytes.
+    /// Largest packet in bytes that the stack passes to the link (GSO).
     pub gso_max_size: u32,
-    /// Index of the bridge it is a port of, or of the VRF it is in.
+    /// Index of the bridge or VRF that contains the link.
     pub master: Option<u32>,
-    /// Index of its parent or peer.
+    /// Index of the parent or peer.
     pub parent: Option<u32>,
-    /// The number by which this one's namespace knows that one's, where it is another.
+    /// The id by which the link's namespace knows the namespace of the parent or peer, if that is a
+    /// different one.
     pub parent_netns: Option<i32>,
-    /// Bridge: ports are separated by VLAN.
+    /// Bridge: filters by VLAN.
     pub vlan_filtering: bool,
-    /// Bridge: the spanning tree protocol decides when a port forwards.
+    /// Bridge: the spanning tree protocol decides if a port forwards.
     pub stp: bool,
-    /// Bridge: the hardware address in its identifier. None before its first port and after its
-    /// last one, unless it was made with an address: then the next port changes the bridge's
-    /// (v6.12 `net/bridge/br_stp_if.c`, `br_stp_recalculate_bridge_id()`).
+    /// Bridge: the hardware address in its identifier. `None` before its first port and after its
+    /// last one, unless the bridge was created with an address. The next port then changes the
+    /// bridge's address (v6.12 `net/bridge/br_stp_if.c`, `br_stp_recalculate_bridge_id()`).
     pub bridge_id: Option<Mac>,
-    /// Bridge: the VLAN that a new port is put on; 0 for none.
+    /// Bridge: default VLAN of a new port; 0 for none.
     pub default_pvid: u16,
-    /// Bridge port: frames may leave where they came from.
+    /// Bridge port: frames may leave through the port they arrived on.
     pub hairpin: bool,
     /// Bridge port: no frames between isolated ports.
     pub isolated: bool,
     /// VRF: its table.
     pub vrf_table: Option<u32>,
-    /// Text that tells whose it is.
+    /// Alias: text that names the owner.
     pub alias: String,
-    /// Its alternative names (Linux 5.5).
+    /// Alternative names (Linux 5.5).
     pub alt_names: Vec<String>,
-    /// The hardware behind it.
+    /// Hardware of the link.
     pub hardware: Hardware,
 }
 
-/// The hardware behind a link, which no namespace can change; empty for a virtual link.
+/// Hardware of a link, unchanged by a move between namespaces; empty for a virtual link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     /// Name of the device on its bus, for example `0000:01:00.0` (`IFLA_PARENT_DEV_NAME`, Linux
@@ -90,19 +91,19 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// True if nothing is known of it.
+    /// True if no hardware is known.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl LinkFact {
-    /// True if it is one end of a pair, whose other end may be in another namespace.
+    /// True if the link is an end of a pair. The other end may be in another namespace.
     pub fn is_end(&self) -> bool {
         matches!(self.kind.as_str(), "veth" | "netkit")
     }
 
-    /// A link that does not exist yet.
+    /// Returns the facts of a link that does not exist yet.
     pub fn planned(kind: &str, mac: Option<Mac>, mtu: u32, up: bool) -> Self {
         Self {
             index: 0,

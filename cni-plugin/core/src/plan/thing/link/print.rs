@@ -1,10 +1,10 @@
-//! A link as commands of `ip`.
+//! A link as `ip` commands.
 
 use super::{Link, LinkKind, LinkRef};
 use crate::name::Mac;
 use std::fmt;
 
-/// Writes what a link of any kind may have.
+/// Writes the options of any kind of link.
 pub(super) fn print_common(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(mac) = link.mac {
         write!(f, " address {mac}")?;
@@ -31,7 +31,7 @@ pub(super) fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     }
     write!(f, " name {}", link.at.name)?;
     print_common(link, f)?;
-    // Each end of a veth has one of each: see `rtnl::link`.
+    // Each end of a veth has a single queue per direction: see `rtnl::link`.
     let queues = " numtxqueues 1 numrxqueues 1";
     if matches!(link.kind, LinkKind::Veth { .. }) {
         f.write_str(queues)?;

@@ -1,4 +1,4 @@
-//! Links of frames that a program reads and writes.
+//! Tap links, with frames read and written by a program.
 
 use super::Link;
 use super::print::print_common;
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Not, RangeInclusive};
 
-/// MTUs that a tap can have, in bytes: the largest packet with its Ethernet header has 65,535
+/// MTUs that a tap can have, in bytes. The largest packet has 65,535 with its Ethernet header
 /// (v6.12 `drivers/net/tun.c`, `tun_net_initialize()`).
 pub const TAP_MTUS: RangeInclusive<u32> = 68..=65_521;
 
-/// Properties of a tap that it gets when it is made.
+/// Properties that a tap gets when it is created.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tap {
-    /// The user whose programs may open it; anybody with `CAP_NET_ADMIN` where unset.
+    /// User that may open it; if `None`, `CAP_NET_ADMIN` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
-    /// The group whose programs may.
+    /// Group that may open it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// A program may open it several times.
+    /// A program may open it several times (multi-queue).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub multi_queue: bool,
-    /// Each frame has a header of virtio before it, until a program that opens it says otherwise.
+    /// Each frame starts with a virtio header, unless the program that opens the tap changes that.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub vnet_hdr: bool,
-    /// The `SELinux` context of the process that makes it.
+    /// `SELinux` context of the process that creates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 }
 
 impl Tap {
-    /// Writes the commands that make it.
+    /// Writes the commands that create it.
     pub(super) fn print(&self, link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(context) = &self.context {
             write!(f, "runcon {context} ")?;
@@ -54,7 +54,7 @@ impl Tap {
         Ok(())
     }
 
-    /// The words of `ip tuntap add` behind the name.
+    /// Returns the words of `ip tuntap add` after the name.
     pub fn options(&self) -> Vec<String> {
         let mut words = vec!["mode".to_owned(), "tap".to_owned()];
         let numbers = [("user", self.owner), ("group", self.group)];

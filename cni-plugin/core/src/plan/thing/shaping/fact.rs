@@ -1,46 +1,47 @@
-//! A link's shaping, as the kernel shows it.
+//! Shaping of a link as the kernel reports it.
 
 use crate::name::Hook;
 use serde::Serialize;
 use std::fmt;
 
-/// A link's shaping, as the kernel shows it.
+/// Shaping of a link as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShapedFact {
     /// Kind of the root queue.
     pub queue: String,
-    /// Somebody chose the root queue: it is not the one that the kernel gives each link.
+    /// True if the root queue was chosen by an administrator or a program: it is not the kernel's
+    /// default.
     pub is_chosen: bool,
-    /// An `ingress` queue takes the place of `clsact`: a filter for what leaves would see what
-    /// comes in.
+    /// True if an `ingress` queue occupies the handle of `clsact`. An egress filter would then see
+    /// received packets.
     pub has_ingress: bool,
-    /// Rate of the root queue itself, in bits per second; none where it leaves that to a program.
+    /// Rate of the root queue itself, in bits per second; `None` if a program limits the rate.
     pub bps: Option<u64>,
-    /// Traffic of the root queue.
+    /// Traffic through the root queue.
     pub passed: Traffic,
-    /// braid's programs on it.
+    /// braid's programs on the link.
     pub programs: Vec<ProgramFact>,
-    /// Index of the link through which all that comes in leaves.
+    /// Index of the link that received packets are redirected to.
     pub redirected_to: Option<u32>,
 }
 
 /// A program that shapes or guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramFact {
-    /// The packets that it sees.
+    /// Hook of the program.
     pub hook: Hook,
-    /// The limit that it applies to them.
+    /// Limit of the program.
     pub limit: Limit,
-    /// Traffic of the program.
+    /// Traffic through the program.
     pub passed: Traffic,
 }
 
-/// The limit that a program is told.
+/// The limit configured for a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// Bits per second.
     pub bps: u64,
-    /// Burst that may come at once, as its time at the rate, in nanoseconds.
+    /// Burst, as its time at the rate, in nanoseconds.
     pub burst_ns: u64,
 }
 
@@ -50,21 +51,21 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Counts of the packets of one direction, by what became of them.
+/// Packet counts of one direction, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// Bytes let through at layer 2.
+    /// Bytes passed, at layer 2.
     pub bytes: u64,
-    /// Packets let through; one of several segments counts once.
+    /// Packets passed; a packet of several segments counts once.
     pub packets: u64,
-    /// Of the packets, those that had to wait.
+    /// Passed packets that had to wait.
     pub delayed: u64,
-    /// Not let through: they would have waited too long.
+    /// Packets dropped because they would have waited too long.
     pub dropped: u64,
-    /// Of the packets, those marked with ECN.
+    /// Passed packets marked with ECN.
     pub marked: u64,
-    /// Of the packets, those that passed others.
+    /// Passed packets that bypassed the queue.
     pub bypassed: u64,
-    /// Dropped by the guards, and sockets that they refused.
+    /// Packets dropped by the guards, and sockets refused by them.
     pub guarded: u64,
 }

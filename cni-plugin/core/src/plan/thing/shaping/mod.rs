@@ -1,4 +1,4 @@
-//! Limits of an attachment: what is asked for, and the numbers that follow from it.
+//! Limits of an attachment: the requested rates, and the parameters computed from them.
 
 mod fact;
 mod print;
@@ -16,23 +16,22 @@ use std::fmt;
 
 const SECOND_NS: u128 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
-/// Largest packet that the stack hands to a device in one piece, in bytes (`GSO_LEGACY_MAX_SIZE`).
+/// Largest packet in bytes that the stack passes to a device (`GSO_LEGACY_MAX_SIZE`).
 const GSO_MAX: u64 = 64 * 1024;
-/// Longest time that the largest packet may take at the rate, in milliseconds. With less than 2 the
-/// sender's stack hands over too little at a time to reach the rate.
+/// Longest time of the largest packet at the rate, in milliseconds. Below 2 the sender's stack
+/// passes too little at a time to reach the rate.
 const GSO_MS: u64 = 5;
 /// Longest wait of a packet in the reference plugin's queue, in milliseconds.
 const REFERENCE_MS: u64 = 25;
-/// A packet that would wait longer is dropped where others of its flow wait already, in
-/// nanoseconds.
+/// Wait in nanoseconds above which a packet is dropped if others of its flow wait already.
 pub const HORIZON_NS: u64 = 100 * MS_NS;
-/// Additional wait of a packet that is the only one of its flow to wait, in nanoseconds.
+/// Additional wait in nanoseconds for a packet that is the only waiting one of its flow.
 pub const FIRST_NS: u64 = 200 * MS_NS;
 const ETHERNET_HEADER: u64 = 14;
-/// By how much a timer is late at most, in milliseconds, but for a machine that is busy all over.
+/// Largest delay of a timer in milliseconds, except on a fully loaded machine.
 const LATE_MS: u64 = 1;
 
-/// A rate and what may come at once beyond it, both counted at layer 2.
+/// A rate and the burst allowed beyond it, both counted at layer 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// Bits per second, 8 at least.
@@ -42,17 +41,17 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The time that so many bytes take at the rate, in nanoseconds.
+    /// Returns the time of `bytes` at the rate, in nanoseconds.
     pub fn time_of(self, bytes: u64) -> u64 {
         nanoseconds(u128::from(bytes) * 8, self.bps)
     }
 
-    /// The time that the burst takes at the rate, in nanoseconds.
+    /// Returns the time of the burst at the rate, in nanoseconds.
     pub fn burst_ns(self) -> u64 {
         nanoseconds(u128::from(self.burst), self.bps)
     }
 
-    /// So many milliseconds' worth of it, in bytes.
+    /// Returns the bytes of `ms` milliseconds at the rate.
     pub fn bytes_in(self, ms: u64) -> u64 {
         u64::try_from(u128::from(self.bps) * u128::from(ms) / 8000).unwrap_or(u64::MAX)
     }
@@ -66,53 +65,53 @@ fn nanoseconds(bits: u128, bps: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toward {
-    /// From the network to the container: `ingress` in configurations.
+    /// Network to container: `ingress` in configurations.
     Pod,
-    /// From the container to the network: `egress` in configurations.
+    /// Container to network: `egress` in configurations.
     Network,
 }
 
-/// Shaping of all that leaves through one link.
+/// Shaping of the packets that leave through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaper {
     /// The link.
     pub at: LinkRef,
-    /// The direction of its packets.
+    /// Direction of its packets.
     pub toward: Toward,
-    /// The queue that holds them.
+    /// Queue that delays the packets.
     pub queue: Queue,
-    /// The rate and burst that they are held to.
+    /// Rate and burst limit.
     pub rate: Rate,
     /// The link's MTU in bytes.
     pub mtu: u32,
 }
 
 impl Shaper {
-    /// [`HORIZON_NS`] for a packet of a socket of this node, container or not: such a socket is
-    /// held back, but ten of the largest packets wait by then. At a low rate others would wait
-    /// for these for too long.
+    /// Returns the horizon, in place of [`HORIZON_NS`], for packets of sockets of this node, in
+    /// containers or not. Such a socket is throttled, but ten of its largest packets must fit. The
+    /// maximum of 500 ms limits the wait of other packets at a low rate.
     pub fn socket_horizon_ns(&self) -> u64 {
         self.rate
             .time_of(10 * GSO_MAX)
             .clamp(HORIZON_NS, 500 * MS_NS)
     }
 
-    /// The longest that any packet waits, in nanoseconds.
+    /// Returns the longest wait of any packet, in nanoseconds.
     pub fn longest_ns(&self) -> u64 {
         self.socket_horizon_ns() + FIRST_NS
     }
 
-    /// A packet that waits longer is marked, in nanoseconds: two of the largest packets must fit,
-    /// or a flow alone would be slowed below the rate; but it is marked well before it would be
-    /// dropped.
+    /// Returns the wait in nanoseconds above which a packet is marked. Two of the largest packets
+    /// must fit, or a single flow would be slowed below the rate. A packet is marked well before it
+    /// would be dropped.
     pub fn ecn_ns(&self) -> u64 {
         self.rate
             .time_of(2 * GSO_MAX)
             .clamp(5 * MS_NS, HORIZON_NS / 2)
     }
 
-    /// Most packets that may wait in `fq`, at least 20,000. Full packets, each on its own, reach
-    /// the horizon before this number.
+    /// Returns the maximum number of packets in `fq`, at least 20,000. Separate full-size packets
+    /// reach the horizon before this number.
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;
@@ -120,15 +119,17 @@ impl Shaper {
         u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST)
     }
 
-    /// Size of a token bucket in bytes: a packet that does not fit would never pass.
+    /// Returns the size of a token bucket in bytes. A packet larger than the bucket would never
+    /// pass.
     pub fn bucket(&self) -> u64 {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
     }
 
-    /// Size of a token bucket behind the program, in bytes: the burst, or the largest packet with
-    /// what gathers while a timer is late. That packet waits until the bucket holds all of it.
+    /// Returns the size in bytes of a token bucket after the program: the burst, or the largest
+    /// packet and the tokens that accumulate while a timer is late. That packet waits until the
+    /// bucket holds all of it.
     pub fn bucket_of_large(&self) -> u64 {
-        // Of Ethernet, of IP and of TCP with all options, on each segment.
+        // Headers of Ethernet, IP and TCP with all options, for each segment.
         const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
         let packet = match self.toward {
             Toward::Pod => GSO_MAX,
@@ -139,8 +140,8 @@ impl Shaper {
         (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
     }
 
-    /// Burst that the program's clock lets pass at once, in nanoseconds: as much as the queue that
-    /// it speaks for.
+    /// Returns the burst that the program's clock allows, in nanoseconds: the burst of the queue
+    /// that it models.
     pub fn clock_burst_ns(&self) -> u64 {
         match self.queue {
             Queue::TbfPfifoFast => self.rate.time_of(self.bucket_of_large()),
@@ -148,15 +149,16 @@ impl Shaper {
         }
     }
 
-    /// Bytes that may wait before a token bucket alone: as much as the reference plugin lets wait.
+    /// Returns the bytes that may wait at a token bucket without a program, as in the reference
+    /// plugin.
     pub fn bucket_queue(&self) -> u64 {
         self.rate
             .bytes_in(REFERENCE_MS)
             .saturating_add(self.bucket())
     }
 
-    /// Wait behind a token bucket from which some packets are marked or dropped, in nanoseconds: at
-    /// least 5 ms, and two packets fit.
+    /// Returns the wait in nanoseconds above which `fq_codel` under a token bucket marks or drops
+    /// packets: at least 5 ms, and enough for two packets.
     pub fn codel_target_ns(&self) -> u64 {
         (5 * MS_NS).max(
             self.rate
@@ -164,9 +166,9 @@ impl Shaper {
         )
     }
 
-    /// The largest packet that the container's stack should hand over in one piece, in bytes, so
-    /// that one does not hold up all others for long at a low rate; none where the largest
-    /// possible does not.
+    /// Returns the largest packet in bytes that the container's stack should pass at a time, so
+    /// that one packet does not delay all others at a low rate. `None` if the largest possible
+    /// packet does not.
     pub fn gso_max_size(&self) -> Option<u32> {
         let least = 2 * u64::from(self.mtu);
         let size = self
@@ -176,60 +178,60 @@ impl Shaper {
         u32::try_from(size).ok().filter(|_| size < GSO_MAX)
     }
 
-    /// Rate that the guard lets pass, in bits per second: a tenth above the shaper's, so that it
-    /// never drops what the shaper let through.
+    /// Returns the rate of the guard in bits per second: a tenth above the shaper's, so it never
+    /// drops packets that the shaper passed.
     pub fn guard_bps(&self) -> u64 {
         self.rate.bps.saturating_add(self.rate.bps / 10)
     }
 
-    /// Burst that the guard lets pass at once, as its time at the rate, in nanoseconds.
+    /// Returns the burst of the guard, as its time at the rate, in nanoseconds.
     pub fn guard_depth_ns(&self) -> u64 {
         self.clock_burst_ns().saturating_add(100 * MS_NS)
     }
 }
 
-/// Shaping of one attachment.
+/// Shaping of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaping {
     /// Network, container id and interface ([`crate::cni::Owner::short`]); empty in records of
     /// earlier versions.
     #[serde(default)]
     pub owner: String,
-    /// One for each direction that is shaped.
+    /// A shaper for each shaped direction.
     pub shapers: Vec<Shaper>,
-    /// The host's end of the container's link, where attachments of earlier versions check once
-    /// more what the container sends, which they shape in the container.
+    /// The host's end of the container's link. Attachments of earlier versions shape egress in the
+    /// container and check it here again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<LinkRef>,
-    /// The packets that are shaped; none for all.
+    /// Subnets that select the shaped packets; `None` shapes all.
     pub subnets: Option<Subnets>,
 }
 
-/// A part of the packets, by the address of the other end: the source of what the container
-/// receives, the destination of what it sends.
+/// Packets selected by the remote address: the source of received packets, the destination of sent
+/// ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnets {
-    /// Only these are shaped; otherwise all but these.
+    /// True to shape only these; false to shape all others.
     pub only: bool,
-    /// The subnets, 64 at most.
+    /// At most 64 subnets.
     pub nets: Vec<IpNet>,
 }
 
 impl Shaping {
-    /// The shaper of one direction.
+    /// Returns the shaper of a direction.
     pub fn shaper(&self, toward: Toward) -> Option<&Shaper> {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
     }
 
-    /// True if it is all in one namespace: in the container's it lives as long as somebody holds
-    /// that.
+    /// True if all links are in one namespace. Shaping in the container's namespace exists as long
+    /// as the namespace does.
     pub fn is_all_in(&self, ns: Ns) -> bool {
         self.links().all(|link| link.ns == ns)
     }
 }
 
 impl Shaping {
-    /// All links that it touches.
+    /// Returns all links that the shaping changes.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
         self.shapers
             .iter()
@@ -243,7 +245,8 @@ impl State for Shaping {
         self.links().next().map_or(Ns::Host, |at| at.ns)
     }
 
-    /// Writes `tc` of each place; the rate is the program's, whose map no command writes.
+    /// Writes the `tc` commands of each link. The rate is in the program's map, which no command
+    /// writes.
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commands = verb.word(print::add as fn(&Self) -> Vec<String>, print::del)(self);
         lines(f, self.links().map(|at| at.ns).zip(commands))
@@ -322,30 +325,30 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_marked_when_two_of_the_largest_wait_but_well_before_it_would_be_dropped() {
-        let of = |bps| shaper(Toward::Pod, bps).ecn_ns();
-        assert_eq!(of(1_000_000_000), 5 * MS_NS);
+    fn marking_allows_two_large_packets_and_precedes_dropping() {
+        let ecn = |bps| shaper(Toward::Pod, bps).ecn_ns();
+        assert_eq!(ecn(1_000_000_000), 5 * MS_NS);
         // 128 KiB at 100 Mbit/s
-        assert_eq!(of(100_000_000), 10_485_760);
-        assert_eq!(of(1_000_000), HORIZON_NS / 2);
+        assert_eq!(ecn(100_000_000), 10_485_760);
+        assert_eq!(ecn(1_000_000), HORIZON_NS / 2);
     }
 
     #[test]
-    fn ten_of_the_largest_packets_of_a_socket_may_wait_but_at_a_low_rate_fewer() {
-        let of = |bps| shaper(Toward::Pod, bps).socket_horizon_ns();
-        assert_eq!(of(1_000_000_000), HORIZON_NS);
+    fn a_sockets_horizon_fits_ten_large_packets_except_at_low_rates() {
+        let horizon = |bps| shaper(Toward::Pod, bps).socket_horizon_ns();
+        assert_eq!(horizon(1_000_000_000), HORIZON_NS);
         // 640 KiB at 20 Mbit/s
-        assert_eq!(of(20_000_000), 262_144_000);
-        assert_eq!(of(1_000_000), 500 * MS_NS);
+        assert_eq!(horizon(20_000_000), 262_144_000);
+        assert_eq!(horizon(1_000_000), 500 * MS_NS);
     }
 
     #[test]
-    fn as_many_packets_may_wait_as_fit_into_twice_the_horizon() {
-        let of = |bps| shaper(Toward::Pod, bps).most_packets();
-        assert_eq!(of(10_000_000), 20_000);
-        // 600 ms of it in packets of 1514 bytes
-        assert_eq!(of(10_000_000_000), 495_376);
-        assert_eq!(of(u64::MAX), u32::MAX);
+    fn the_packet_limit_covers_twice_the_longest_wait() {
+        let most = |bps| shaper(Toward::Pod, bps).most_packets();
+        assert_eq!(most(10_000_000), 20_000);
+        // 600 ms at the rate in packets of 1514 bytes
+        assert_eq!(most(10_000_000_000), 495_376);
+        assert_eq!(most(u64::MAX), u32::MAX);
     }
 
     #[test]
@@ -378,12 +381,12 @@ mod tests {
     }
 
     #[test]
-    fn a_large_packet_is_cut_at_low_rates_only() {
-        let of = |bps| shaper(Toward::Network, bps).gso_max_size();
-        assert_eq!(of(1_000_000_000), None);
-        // 5 ms of it
-        assert_eq!(of(20_000_000), Some(12_500));
-        assert_eq!(of(1_000_000), Some(3_000), "two packets of the MTU");
+    fn gso_packets_are_limited_at_low_rates_only() {
+        let gso_max = |bps| shaper(Toward::Network, bps).gso_max_size();
+        assert_eq!(gso_max(1_000_000_000), None);
+        // 5 ms at the rate
+        assert_eq!(gso_max(20_000_000), Some(12_500));
+        assert_eq!(gso_max(1_000_000), Some(3_000), "two packets of the MTU");
         assert_eq!(
             Shaper {
                 mtu: 65_535,
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_bucket_holds_a_packet_and_queues_as_the_reference() {
+    fn a_token_bucket_holds_a_packet_and_queues_like_the_reference() {
         let slow = shaper(Toward::Pod, 8_000_000);
         assert_eq!((slow.bucket(), slow.bucket_queue()), (1514, 25_000 + 1514));
         let wide = Shaper {
@@ -407,7 +410,7 @@ mod tests {
         };
         assert_eq!((wide.bucket(), wide.bucket_queue()), (100_000, 125_000));
         assert_eq!(wide.codel_target_ns(), 5 * MS_NS);
-        // 48 segments of 1366 bytes and more, and what the container's stack is told to cut to.
+        // 48 segments of 1366 bytes and more, and the size configured for the container's stack.
         assert_eq!(
             shaper(Toward::Pod, 8_000_000).bucket_of_large(),
             65_536 + 48 * 134 + 1_000

@@ -1,9 +1,9 @@
-//! The commands that shape, and those that end it.
+//! Commands that add and delete shaping.
 
 use super::{LinkRef, Queue, Rate, Shaper, Shaping};
 use std::fmt::Write;
 
-/// One for each link.
+/// Returns a command for each link.
 pub(super) fn add(shaping: &Shaping) -> Vec<String> {
     let program = |at: &LinkRef, hook: &str| {
         format!(
@@ -71,7 +71,7 @@ fn queue(shaper: &Shaper) -> String {
     }
 }
 
-/// One for each link.
+/// Returns a command for each link.
 pub(super) fn del(shaping: &Shaping) -> Vec<String> {
     let mut lines = Vec::new();
     for shaper in &shaping.shapers {

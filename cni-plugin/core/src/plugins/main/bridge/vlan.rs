@@ -11,15 +11,15 @@ use crate::plugins::call::{bridge_mac, shared_veth};
 use std::collections::BTreeSet;
 
 const MAX: i64 = 4094;
-/// The VLAN of untagged frames on a trunk port without one of its own.
+/// Default VLAN of untagged frames on a trunk port.
 const NATIVE: u16 = 1;
 
 /// The keys `vlan`, `vlanTrunk` and `preserveDefaultVlan`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Vlans {
-    /// `vlan`, 1 to 4094: untagged frames of the port.
+    /// `vlan`, 1 to 4094: VLAN of the port's untagged frames.
     pub(super) id: Option<u16>,
-    /// `vlanTrunk`: tagged frames of the port; an empty list still makes the bridge filter.
+    /// `vlanTrunk`: VLANs of the port's tagged frames; an empty list still enables VLAN filtering.
     trunk: Option<BTreeSet<u16>>,
     preserve_default: bool,
 }
@@ -46,7 +46,7 @@ impl Vlans {
         })
     }
 
-    /// True if a bridge made for this configuration separates VLANs.
+    /// True if a bridge created for this configuration filters VLANs.
     pub(super) fn is_filtering(&self) -> bool {
         self.id.is_some() || self.trunk.is_some()
     }
@@ -55,7 +55,7 @@ impl Vlans {
         self.trunk.iter().flatten().copied()
     }
 
-    /// The steps that put the VLANs on a new port.
+    /// Returns the steps that configure the VLANs of a new port.
     pub(super) fn on_port(&self, port: &LinkRef, default_pvid: u16) -> Vec<Step> {
         if self.id.is_none() && self.tagged().next().is_none() {
             return Vec::new();
@@ -92,7 +92,7 @@ impl Vlans {
         steps
     }
 
-    /// VLANs on a bridge that does not separate them have no effect: the operator should know.
+    /// Warns if the bridge does not filter VLANs, so the VLANs have no effect.
     pub(super) fn warnings(&self, bridge: &IfName, existing: Option<&LinkFact>) -> Vec<String> {
         if !self.is_filtering() || existing.is_none_or(|fact| fact.vlan_filtering) {
             return Vec::new();
@@ -107,7 +107,7 @@ fn checked(id: i64) -> Option<u16> {
     u16::try_from(id).ok().filter(|_| (1..=MAX).contains(&id))
 }
 
-/// One entry of `vlanTrunk`: `id`, or `minID` with `maxID`, or both.
+/// Reads an entry of `vlanTrunk`: `id`, or `minID` with `maxID`, or both.
 fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
     let read = |key: &str, name: &str| match entry.i64(key)? {
         None => Ok(None),
@@ -139,14 +139,14 @@ fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
     Ok(range.into_iter().flatten().chain(id).collect())
 }
 
-/// Name of the interface that carries a VLAN's gateway address.
+/// Returns the name of the interface that carries a VLAN's gateway address.
 pub(super) fn gateway_name(bridge: &IfName, id: u16) -> Result<IfName, Error> {
     let name = format!("{bridge}.{id}");
     IfName::parse(&name)
         .map_err(|err| Error::config(format!("\"bridge\" and \"vlan\": {name:?}: {err}")))
 }
 
-/// Its hardware address: what it has, or what it will get.
+/// Returns the hardware address of a VLAN's gateway interface, present or planned.
 pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
     facts
         .link(&LinkRef::host(name.clone()))
@@ -154,8 +154,8 @@ pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
         .unwrap_or_else(|| bridge_mac(name, &facts.boot_id))
 }
 
-/// A veth beside the bridge: one end in the VLAN, the other for the gateway address, which is down
-/// yet. Made once.
+/// Returns the steps that create a VLAN's gateway interface if missing: a veth with one end in the
+/// VLAN. The other end, still down, is for the gateway address.
 pub(super) fn gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
     let name = gateway_name(bridge, id)?;
     let at = LinkRef::host(name.clone());

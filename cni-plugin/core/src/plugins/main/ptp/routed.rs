@@ -1,9 +1,9 @@
-//! The routed form of `ptp`: the container's address is no network's, and its gateway is an address
-//! that nobody has.
+//! Routed form of `ptp`: each container has a single address without a network, and a gateway
+//! address that no host has.
 //!
-//! The container sends to the node's end by a neighbour that it knows for good, and the node
-//! forwards. Nobody is asked for an address, and the addresses of the node's containers may be of
-//! any networks.
+//! The container sends to the node's end through a permanent neighbour entry, and the node
+//! forwards. No address is resolved, and the containers of a node may have addresses of any
+//! networks.
 
 use crate::cni::{self, Error, IpConfig, Json};
 use crate::ipam::Lease;
@@ -16,18 +16,18 @@ use crate::plugins::interface::{self, Dad, MAIN_TABLE, SCOPE_LINK};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The container's gateways, which no link has.
+/// The container's gateways. No link has these addresses.
 const GATEWAY4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-/// Place of the rules for packets to other containers, before those for the table.
+/// Priority of the rules for packets to other containers, before the rules for the table.
 const TO_CONTAINERS: u32 = 1535;
-/// Place of the rules for all other packets from a container, before that of the main table.
+/// Priority of the rules for all other packets from a container, before the main table's rule.
 const FROM_CONTAINER: u32 = 1536;
 
-/// The keys of the routed form.
+/// Keys of the routed form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Routed {
-    /// `table`: what the container sends is routed by it first.
+    /// `table`: the table that routes the container's packets first.
     pub(super) table: Option<u32>,
 }
 
@@ -45,8 +45,8 @@ impl Routed {
         }
     }
 
-    /// The lease as the container has it: addresses alone, and default routes unless the IPAM gives
-    /// some.
+    /// Converts the lease for the container: addresses without networks, and default routes unless
+    /// the IPAM gives some.
     pub(super) fn lease(mut lease: Lease) -> Lease {
         for ip in &mut lease.ips {
             let addr = ip.address.addr();
@@ -68,8 +68,8 @@ impl Routed {
         lease
     }
 
-    /// The container's side: the gateways are neighbours once its end is up, at the hardware
-    /// address of the node's end. Ends without one ask nobody for it.
+    /// Plans the container's side. Once its end is up, the gateways are neighbours with the
+    /// hardware address of the node's end. Ends without hardware addresses resolve no neighbours.
     pub(super) fn container(call: &Call<'_>, mac: Option<Mac>, lease: &Lease) -> Vec<Step> {
         let at = call.pod();
         let mut steps = interface::configure(&at, &lease.ips, &lease.routes, Dad::Off);
@@ -97,9 +97,9 @@ impl Routed {
         steps
     }
 
-    /// The host's side: the way to the container, and the table for what comes from it, unless it
-    /// is for another container. The rules name the link, so that no later container of the
-    /// same address has the same ones.
+    /// Plans the host's side: the route to the container, and rules that send the container's
+    /// packets to the table, except packets to another container. The rules name the link, so a
+    /// later container with the same address never has equal rules.
     pub(super) fn host(self, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = Vec::new();
         for ip in ips {
@@ -115,7 +115,7 @@ impl Routed {
                     suppress: None,
                     priority: Some(FROM_CONTAINER),
                 };
-                // Of the main table only routes to one address count.
+                // Ignores routes of the main table, except routes to a single address.
                 let suppress = Some(u32::from(IpNet::from(addr).max_prefix_len()) - 1);
                 let first = Rule {
                     table: MAIN_TABLE,
@@ -130,7 +130,7 @@ impl Routed {
     }
 }
 
-/// A route to one address on the link.
+/// Returns a route to a single address on the link.
 fn plain(at: &LinkRef, addr: IpAddr) -> Route {
     let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
     let scope = if addr.is_ipv4() { SCOPE_LINK } else { 0 };

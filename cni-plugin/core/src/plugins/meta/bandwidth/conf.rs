@@ -1,36 +1,37 @@
-//! A `bandwidth` configuration: which rates and bursts it asks for, and for which packets.
+//! Configuration of `bandwidth`: rates, bursts and the subnets to shape.
 
 use crate::cni::{Error, Json, NetConf};
 use crate::plan::thing::shaping::{Rate, Subnets};
 use ipnet::IpNet;
 
-/// Least rate, in bits per second: one byte.
+/// Lowest rate in bits per second: one byte.
 const LEAST_BPS: u64 = 8;
-/// A burst of this many bytes and more is refused, as by the reference plugin.
+/// Upper bound of a burst in bytes, exclusive, as in the reference plugin.
 const BURST_LIMIT: u64 = u32::MAX as u64;
-/// Bursts that the kubelet and containerd write for "no burst given", in bits; CRI-O writes a
-/// little less than the limit.
+/// Bursts in bits that the kubelet and containerd write for "no burst given"; CRI-O writes a little
+/// less than the limit.
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
-/// Most subnets that a configuration may name.
+/// Maximum number of subnets in a configuration.
 const MOST_SUBNETS: usize = 64;
-/// The burst where none is given: so many milliseconds of the rate, and this many bytes at least.
+/// Default burst: the bytes of this many milliseconds at the rate, and at least [`LEAST_BURST`]
+/// bytes.
 const BURST_MS: u64 = 10;
 const LEAST_BURST: u64 = 64 * 1024;
 
 /// A `bandwidth` configuration.
 #[derive(Debug)]
 pub struct Bandwidth {
-    /// Towards the container.
+    /// Limit towards the container.
     pub(super) ingress: Option<Rate>,
-    /// From the container.
+    /// Limit from the container.
     pub(super) egress: Option<Rate>,
-    /// The packets that are shaped; none for all.
+    /// Subnets that select the shaped packets; `None` shapes all.
     pub(super) subnets: Option<Subnets>,
 }
 
 impl Bandwidth {
-    /// Reads the configuration; any of the four keys in it outdoes all of
+    /// Reads the configuration. Any of the four keys in it overrides all of
     /// `runtimeConfig.bandwidth`.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
@@ -43,7 +44,7 @@ impl Bandwidth {
             Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
             _ => &conf.json,
         };
-        // A runtime that names no subnets means those of the configuration.
+        // Without subnets in the runtime's part, the configuration's subnets apply.
         let subnets =
             subnets(of)?.map_or_else(|| subnets(&conf.json), |subnets| Ok(Some(subnets)))?;
         let (ingress, egress) = (
@@ -57,7 +58,7 @@ impl Bandwidth {
         })
     }
 
-    /// True if it limits nothing.
+    /// True if the configuration limits nothing.
     pub(super) fn is_unlimited(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
@@ -65,7 +66,7 @@ impl Bandwidth {
 
 /// Reads `shapedSubnets` or `unshapedSubnets`.
 fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
-    let of = |key: &str| {
+    let parsed = |key: &str| {
         let parse = |text: &String| {
             let net = text
                 .parse::<IpNet>()
@@ -77,7 +78,7 @@ fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
             .map(parse)
             .collect::<Result<Vec<_>, Error>>()
     };
-    let (shaped, unshaped) = (of("shapedSubnets")?, of("unshapedSubnets")?);
+    let (shaped, unshaped) = (parsed("shapedSubnets")?, parsed("unshapedSubnets")?);
     let (only, nets) = match (shaped.len(), unshaped.len()) {
         (0, 0) => return Ok(None),
         (_, 0) => (true, shaped),
@@ -97,7 +98,7 @@ fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
     Ok(Some(Subnets { only, nets }))
 }
 
-/// Reads one direction; absent and zero mean no limit.
+/// Reads the limit of one direction; absent and zero mean no limit.
 fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Error> {
     let (bps, burst) = (
         json.u64(rate_key)?.unwrap_or(0),
@@ -124,7 +125,8 @@ fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Er
     }
 }
 
-/// The runtimes' numbers for "none given" would let the first 256 MB or more pass unshaped.
+/// Replaces the runtimes' numbers for "no burst given", which would let the first 256 MB or more
+/// pass unshaped.
 fn given_or_default(bps: u64, burst: u64) -> u64 {
     if UNSET_BURSTS.contains(&burst) || burst >= UNSET_BURST_FROM {
         (Rate { bps, burst }.bytes_in(BURST_MS))
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn subnets_of_the_runtime_go_before_those_of_the_configuration() {
+    fn subnets_of_the_runtime_override_the_configuration() {
         let nets = |runtime: &str| {
             let text = format!(
                 r#"{{"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "shapedSubnets": ["10.0.0.0/8"],
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_and_its_burst_come_together_and_within_bounds() {
+    fn rate_and_burst_require_each_other_and_have_bounds() {
         for (text, why) in [
             (r#"{"ingressRate": 1000}"#, "burst must also be set"),
             (r#"{"egressBurst": 1000}"#, "rate must also be set"),
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runtimes_write_for_no_burst_becomes_a_sane_one() {
+    fn an_unset_burst_of_a_runtime_becomes_the_default() {
         assert_eq!(given_or_default(1_000_000_000, (1 << 32) - 1), 10_000_000);
         assert_eq!(given_or_default(1_000_000, (1 << 31) - 1), 8 * 65_536);
         assert_eq!(

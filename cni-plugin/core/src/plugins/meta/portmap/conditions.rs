@@ -1,4 +1,4 @@
-//! `conditionsV4` and `conditionsV6`: words of iptables or of nft, as values.
+//! `conditionsV4` and `conditionsV6`: iptables or nft words, parsed into values.
 
 use crate::name::IfName;
 use crate::plan::thing::condition::{Condition, Links, Test};
@@ -7,13 +7,13 @@ use std::iter::Peekable;
 use std::net::{IpAddr, Ipv4Addr};
 use std::slice::Iter;
 
-/// Most rules that a list is allowed to become.
+/// Maximum number of rules that a list may expand to.
 const MAX_RULES: usize = 1024;
-/// Longest name of a link, in bytes.
+/// Longest link name in bytes.
 const NAME_LEN: usize = 15;
 
-/// Reads the words of one family. As for the reference plugin, the first one tells whether they are
-/// those of iptables.
+/// Reads the words of one family. As in the reference plugin, the first word decides if all are in
+/// iptables syntax.
 pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, String> {
     let words = split(words);
     let is_iptables = words
@@ -41,7 +41,7 @@ pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, Str
     Ok(conditions)
 }
 
-/// An element of the list may hold several words, and braces and commas stand alone.
+/// Splits the list's elements into words; braces and commas are separate words.
 fn split(words: &[String]) -> Vec<String> {
     let spaced = |c: char| {
         if "{},".contains(c) {
@@ -69,7 +69,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `[!] -s net[,net]` and its like.
+    /// Reads `[!] -s net[,net]` and similar.
     fn of_iptables(&mut self) -> Result<Condition, String> {
         let is_not = self.takes("!");
         let property = match self.word()? {
@@ -90,7 +90,7 @@ impl Reader<'_> {
         Ok(Condition { is_not, any })
     }
 
-    /// `ip saddr [!=] net` and its like, or a set of them in braces.
+    /// Reads `ip saddr [!=] net` and similar, or a set of values in braces.
     fn of_nft(&mut self) -> Result<Condition, String> {
         let property = self.property_of_nft()?;
         let is_not = self.takes("!=");
@@ -105,7 +105,7 @@ impl Reader<'_> {
         }
         let mut any = vec![self.test(property, '*')?];
         while !self.takes("}") {
-            // The last one is allowed to be followed by a comma.
+            // A comma may follow the last value.
             if !self.takes(",") {
                 return Err(format!(
                     "{:?} stands where \",\" or \"}}\" should",
@@ -150,7 +150,7 @@ impl Reader<'_> {
         self.words.next_if(|word| *word == wanted).is_some()
     }
 
-    /// One value; `rest` at its end stands for any end of a link's name.
+    /// Reads a value; `rest` at its end matches any end of a link's name.
     fn test(&mut self, property: Property, rest: char) -> Result<Test, String> {
         let is_v4 = self.is_v4;
         let word = self.word()?;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_iptables_are_read() {
+    fn iptables_words_are_parsed() {
         for (words, expected) in [
             (&["-s", "1.2.3.4"][..], "ip saddr 1.2.3.4/32"),
             (&["!", "-d", "192.0.2.0/24"], "ip daddr != 192.0.2.0/24"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_nft_are_read() {
+    fn nft_words_are_parsed() {
         for (words, expected) in [
             (&["ip", "saddr", "1.2.3.4"][..], "ip saddr 1.2.3.4/32"),
             (
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_named() {
+    fn a_refusal_names_the_unknown_word() {
         for (words, is_v4, said) in [
             (&["-m", "geoip"][..], true, "\"-m\""),
             (&["-s", "10.0.0.0/8", "-p", "tcp"], true, "\"-p\""),
