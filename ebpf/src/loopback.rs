@@ -1,10 +1,10 @@
-//! `[::1]` of the host: its sockets that ask for it are led to the container whose port that is.
-//! The kernel routes nothing from or to `::1` off `lo`, so the destination has to change before
+//! Host ports on `[::1]`: host sockets that connect to it are redirected to the container of the
+//! port. The kernel routes nothing from or to `::1` off `lo`, so the destination must change before
 //! there is a packet.
 //!
-//! The programs hang at the root of cgroup2, and see the sockets of all network namespaces.
-//! `connect6` and `sendmsg6` lead those of the host, and note for each what it asked for;
-//! `recvmsg6` and `getpeername6` show it that again.
+//! The programs are attached to the root of cgroup2, and see the sockets of all network namespaces.
+//! `connect6` and `sendmsg6` redirect the host's sockets and record the requested port. `recvmsg6`
+//! and `getpeername6` show `[::1]` and that port again.
 
 use aya_ebpf::{
     bindings::{bpf_sock, bpf_sock_addr},
@@ -20,7 +20,7 @@ use braid_ebpf_types::{
 use core::ptr::{read_volatile, write_volatile};
 
 const NO_PREALLOC: usize = 1;
-/// What the kernel is told: go on, with whatever the address is now.
+/// Return value: continue with the current address.
 const GO_ON: i32 = 1;
 const LOOPBACK: Address = [0, 0, 0, 1_u32.to_be()];
 
@@ -29,7 +29,7 @@ static LOOPBACK_PORTS: HashMap<Port, Target, HOST_PORTS, NO_PREALLOC> = HashMap:
 #[btf_map]
 static LOOPBACK_SOCKETS: LruHashMap<Peer, u32, SOCKETS> = LruHashMap::new();
 
-/// Leads a socket that connects.
+/// Redirects a socket that connects.
 #[cgroup_sock_addr(connect6)]
 pub fn connect6(ctx: SockAddrContext) -> i32 {
     lead(ctx.sock_addr, |ctx| {
@@ -41,7 +41,7 @@ pub fn connect6(ctx: SockAddrContext) -> i32 {
     GO_ON
 }
 
-/// Leads a datagram of a socket that is not connected.
+/// Redirects a datagram of an unconnected socket.
 #[cgroup_sock_addr(sendmsg6)]
 pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     // SAFETY: the context is valid for the run, and the verifier lets the program read the field.
@@ -51,22 +51,22 @@ pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     GO_ON
 }
 
-/// Shows where a datagram comes from.
+/// Restores the source address of a received datagram.
 #[cgroup_sock_addr(recvmsg6)]
 pub fn recvmsg6(ctx: SockAddrContext) -> i32 {
     show(ctx.sock_addr);
     GO_ON
 }
 
-/// Shows whom a socket is connected to.
+/// Restores the peer address of a connected socket.
 #[cgroup_sock_addr(getpeername6)]
 pub fn getpeername6(ctx: SockAddrContext) -> i32 {
     show(ctx.sock_addr);
     GO_ON
 }
 
-/// Writes the container's address in the place of `::1`. What comes from `::1` itself, or leaves by
-/// one link only, would not find its way there, and stays.
+/// Replaces `::1` by the container's address. A socket that has the source `::1`, or is bound to a
+/// link, is not redirected: its packets could not reach the container.
 #[inline(always)]
 fn lead(ctx: *mut bpf_sock_addr, source: impl Fn(*mut bpf_sock_addr) -> Address) -> Option<()> {
     if !is_loopback(&addr(ctx)) {
@@ -75,7 +75,7 @@ fn lead(ctx: *mut bpf_sock_addr, source: impl Fn(*mut bpf_sock_addr) -> Address)
     // SAFETY: the context is valid for the run, and the verifier lets the programs read the field.
     let (port, protocol) = unsafe { (read_volatile(&raw const (*ctx).user_port), (*ctx).protocol) };
     let target = target_of(port, protocol)?;
-    // SAFETY: the map's value, of which nothing changes but as a whole.
+    // SAFETY: the map's value is only ever replaced as a whole.
     let target = unsafe { &*target };
     // SAFETY: a helper that reads the context, which is valid for the run.
     let netns = unsafe { bpf_get_netns_cookie(ctx.cast()) };
@@ -90,18 +90,18 @@ fn lead(ctx: *mut bpf_sock_addr, source: impl Fn(*mut bpf_sock_addr) -> Address)
     Some(())
 }
 
-/// Writes `::1` in the place of a container's address to which the socket was led.
+/// Replaces the address of a container to which the socket was redirected by `::1`.
 #[inline(always)]
 fn show(ctx: *mut bpf_sock_addr) -> Option<()> {
     // SAFETY: the context is valid for the run, and the verifier lets the programs read the field.
     let port = unsafe { read_volatile(&raw const (*ctx).user_port) };
-    // SAFETY: the value is copied at once, and is the same as long as the key is there.
+    // SAFETY: the value is copied immediately, and is the same as long as the key exists.
     let port = *unsafe { LOOPBACK_SOCKETS.get(&peer(ctx, addr(ctx), port)) }?;
     write(ctx, &LOOPBACK, port);
     Some(())
 }
 
-/// What is of `::1` alone goes before what is of all addresses.
+/// Returns the target of a port. An entry for `::1` alone precedes the entry for all addresses.
 #[inline(always)]
 fn target_of(port: u32, protocol: u32) -> Option<*const Target> {
     let mut at = Port {
@@ -116,13 +116,13 @@ fn target_of(port: u32, protocol: u32) -> Option<*const Target> {
     LOOPBACK_PORTS.get_ptr(&at)
 }
 
-/// Notes what the socket asked for, unless it is noted: that it asks again keeps it from being
-/// forgotten.
+/// Records the port that the socket requested, unless it is recorded. The lookup keeps the entry
+/// from eviction.
 #[inline(always)]
 fn note(peer: &Peer, port: u32) {
-    // SAFETY: the value is compared at once.
+    // SAFETY: the value is compared immediately.
     if unsafe { LOOPBACK_SOCKETS.get(peer) } != Some(&port) {
-        // Without it the socket sees the container's own address, and no harm is done.
+        // If this fails, the socket sees the container's own address, which does no harm.
         let _full = LOOPBACK_SOCKETS.insert(peer, &port, 0);
     }
 }
@@ -151,7 +151,7 @@ fn addr(ctx: *mut bpf_sock_addr) -> Address {
     words(|at| unsafe { read_volatile(&raw const (*ctx).user_ip6[at]) })
 }
 
-/// Writes address and port, word by word: the verifier takes no other stores.
+/// Writes address and port word by word: the verifier accepts no other stores.
 #[inline(always)]
 fn write(ctx: *mut bpf_sock_addr, addr: &Address, port: u32) {
     // SAFETY: the context is valid for the run, and the verifier lets the programs write the

@@ -1,4 +1,4 @@
-//! The eBPF programs of braid, one object made by `cargo xtask ebpf`.
+//! eBPF programs of braid, built into one object by `cargo xtask ebpf`.
 
 #![no_std]
 #![no_main]
@@ -17,12 +17,12 @@ mod subnets;
 mod time;
 mod xsk;
 
-// The kernel reads the licence from this section and lends GPL-only helpers by it.
+// The kernel reads the licence from this section and allows GPL-only helpers by it.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
-// The verifier refuses any path that ends here.
+// The verifier rejects any path that ends here.
 #[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

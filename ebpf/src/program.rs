@@ -1,6 +1,6 @@
-//! The program `shape`: loaded once for several attachments, and attached in up to three places of
-//! each. The class id of the filter that runs it, which the kernel writes into each packet before
-//! (net/sched/cls_bpf.c), says whose and which place this is.
+//! The program `shape`, loaded once for several attachments and attached in up to three places of
+//! each. The filter's class id, which the kernel writes into each packet first
+//! (net/sched/cls_bpf.c), identifies the attachment and the place.
 
 use crate::{shape, subnets};
 use aya_ebpf::{
@@ -14,13 +14,13 @@ use braid_ebpf_types::shape::{PLACE_BITS, PLACES, SLOTS, Shape, index};
 #[btf_map]
 static SHAPES: Array<[Shape; PLACES], { SLOTS as usize }> = Array::new();
 
-/// Shapes what leaves its device.
+/// Shapes the packets that leave the device.
 #[classifier]
 pub fn shape(ctx: TcContext) -> i32 {
     verdict(ctx.skb.skb, |_, _, _| false)
 }
 
-/// The same for a part of the packets, by subnet.
+/// Shapes only the packets selected by subnet.
 #[classifier]
 pub fn shape_subnets(ctx: TcContext) -> i32 {
     verdict(ctx.skb.skb, subnets::is_free)
@@ -34,9 +34,9 @@ fn verdict(skb: *mut __sk_buff, is_free: impl Fn(*mut __sk_buff, u32, u64) -> bo
     let Some(places) = SHAPES.get_ptr_mut(class >> PLACE_BITS) else {
         return TC_ACT_UNSPEC;
     };
-    // SAFETY: within the map's value, which outlives the run.
+    // SAFETY: the place lies within the map's value, which outlives the run.
     let shape = unsafe { places.cast::<Shape>().add(index(place)) };
-    // SAFETY: this part of the value is written before the program is attached and never again.
+    // SAFETY: this part of the value is constant after the program is attached.
     if is_free(skb, place, unsafe { (*shape).conf.subnets }) {
         shape::let_pass(skb, shape)
     } else {

@@ -1,10 +1,10 @@
-//! Shaping: when each packet of one direction may leave, and whether it may.
+//! Shaping: departure time and verdict of each packet of one direction.
 //!
-//! A virtual clock without locks: each packet moves the clock on by the time that it takes at the
-//! rate, and leaves when it is as late as that. A small packet of a flow that has nothing waiting
-//! leaves at once, charged all the same: it is an answer, a handshake or a heartbeat beside
-//! somebody's bulk. `fq` waits for the departure time; without `fq`, `tbf` or `htb` holds the rate,
-//! and the program picks the band or class.
+//! The clock is virtual and lock-free: each packet advances it by its transmission time at the
+//! rate, and leaves when real time reaches the clock. A small packet of a flow without waiting
+//! packets leaves immediately, but is charged all the same: it is a reply, a handshake or a
+//! heartbeat beside a bulk flow. `fq` holds packets until their departure time. Without `fq`, `tbf`
+//! or `htb` enforces the rate, and the program selects the band or class.
 
 use crate::{
     number::Number,
@@ -24,34 +24,33 @@ use braid_ebpf_types::shape::{
 };
 use core::ptr::{addr_of, addr_of_mut};
 
-/// A stamp further ahead is none of this clock: a device noted there when the packet came in, by
-/// the clock of the day.
+/// A timestamp further ahead is not of this clock: a device wrote it on receipt, from the realtime
+/// clock.
 const STAMP_AHEAD_NS: u64 = 10_000_000_000;
-/// A sender may ask that a packet leaves so much later, and no more: it would gather what the rate
-/// gives all the time (`SO_TXTIME`), to send it at once.
+/// Longest delay that a sender may request (`SO_TXTIME`). With more, it could save up its rate over
+/// time and send all of it in one burst.
 const WANTED_AHEAD_NS: u64 = 100_000_000;
-/// How much time's worth of bypassing packets may come at once, at their share of the rate.
+/// Burst of bypassing packets, as time at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
-/// Bypassing packets may take one part in so many of the rate: with a quarter, at 1 Mbit/s one
-/// request and answer every 5 ms were too many.
+/// Bypassing packets may use one part in this many of the rate. With a quarter, one request and
+/// answer every 5 ms exceeded it at 1 Mbit/s.
 const BYPASS_SHARE: u64 = 2;
 /// `IPPROTO_TCP`.
 const TCP: u32 = 6;
-/// Two to the power of 64 over the golden ratio: numbers that follow each other are far apart when
-/// multiplied by it.
+/// Two to the power of 64 over the golden ratio: multiplication by it spreads consecutive numbers
+/// far apart.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Whether and when the packet may go.
+/// Returns the verdict for the packet and sets its departure time.
 #[inline(always)]
 pub fn verdict(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
     Packet::of(skb, shape).verdict()
 }
 
-/// Lets a packet pass beside the shaped ones.
+/// Lets a packet pass unshaped.
 #[inline(always)]
 pub fn let_pass(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
-    // SAFETY: the map's value outlives the run, and the field is one that the verifier lets a
-    // classifier write.
+    // SAFETY: the map's value outlives the run, and the verifier lets a classifier write the field.
     unsafe {
         (*skb).priority = pick(
             (*shape).conf.keeps_priority,
@@ -62,7 +61,7 @@ pub fn let_pass(skb: *mut __sk_buff, shape: *mut Shape) -> i32 {
     TC_ACT_UNSPEC
 }
 
-/// One packet and the state of its direction.
+/// A packet and the state of its direction.
 struct Packet {
     skb: *mut __sk_buff,
     conf: *const Conf,
@@ -73,37 +72,37 @@ struct Packet {
     flow: Flow,
     count: Counters,
     now: u64,
-    /// What its sender wrote on it.
+    /// Timestamp that the sender wrote.
     stamp: u64,
-    /// The earliest that its sender wants it to leave.
+    /// Earliest departure time that the sender requests.
     wanted: u64,
-    /// How long it takes at the rate.
+    /// Transmission time at the rate.
     took: u64,
-    /// Its length with the headers of all its segments.
+    /// Length including the headers of all segments.
     bytes: u64,
-    /// How many those are; 0 and 1 are the same.
+    /// Number of segments; 0 and 1 mean the same.
     segments: u64,
-    /// How long it may wait behind its flow's.
+    /// Longest wait behind other packets of the flow.
     horizon_ns: u64,
 }
 
-/// Where a packet comes from.
+/// Sender of a packet.
 struct Origin {
-    /// A number for its flow.
+    /// Hash of the flow.
     flow: u32,
-    /// How long it may wait behind its flow's.
+    /// Longest wait behind other packets of the flow.
     horizon_ns: u64,
 }
 
 impl Origin {
-    /// The kernel gives a connection another hash, and another label of IPv6, when an answer is
-    /// late. By that hash what it sends again would pass the packets that it sent first, and
-    /// the receiver takes no older packet after a newer one (RFC 7323, section 5). So a
-    /// connection of this node is known by its socket.
+    /// Identifies a TCP connection of this node by its socket. The kernel changes the hash and the
+    /// IPv6 flow label of a connection when an acknowledgement is late. Identified by that hash,
+    /// retransmissions would overtake the packets sent first, and the receiver rejects an older
+    /// packet after a newer one (RFC 7323, section 5).
     #[inline(always)]
     fn of(skb: *mut __sk_buff, conf: &Conf) -> Self {
         // SAFETY: the context is valid for the run, and each pointer is compared with null before
-        // it is followed.
+        // it is dereferenced.
         unsafe {
             let by_hash = bpf_get_hash_recalc(skb);
             let socket = (*skb).__bindgen_anon_2.sk;
@@ -130,13 +129,13 @@ impl Origin {
     }
 }
 
-/// When the last packet of a flow leaves, as far as it did not bypass: the earlier of two numbers,
-/// so that it takes two other flows, or one by a rare chance, to make it seem later.
+/// Departure time of a flow's last packet that did not bypass: the earlier of two numbers. It seems
+/// later only if two other flows, or rarely one, share both slots.
 struct Flow {
     places: [&'static Number; 2],
-    /// How long packets have taken so far that passed others, unless these leave by the clock all
-    /// the same (`fq`). The numbers are less by it than the times: what passes a waiting
-    /// packet has it leave later.
+    /// Total time of packets that bypassed others; 0 if packets leave by the clock anyway (`fq`).
+    /// The stored numbers are times less this total, because each bypassing packet delays the
+    /// waiting ones.
     passed: u64,
 }
 
@@ -146,7 +145,7 @@ impl Flow {
         order.lesser(self.places[0].get(), self.places[1].get()) + self.passed
     }
 
-    /// It leaves no earlier than that.
+    /// Sets the departure time, unless a later one is stored.
     #[inline(always)]
     fn set(&self, order: Order, time: u64) {
         for number in self.places {
@@ -155,7 +154,7 @@ impl Flow {
     }
 }
 
-/// The direction's counters.
+/// Counters of the direction.
 struct Counters {
     packets: &'static Number,
     bytes: &'static Number,
@@ -169,8 +168,8 @@ impl Packet {
     #[inline(always)]
     fn of(skb: *mut __sk_buff, shape: *mut Shape) -> Self {
         let order = Order::new();
-        // SAFETY: the context is valid for the run, and these are fields that the verifier lets a
-        // classifier read.
+        // SAFETY: the context is valid for the run, and the verifier lets a classifier read these
+        // fields.
         let (bytes, stamp) = unsafe { (u64::from((*skb).wire_len), (*skb).tstamp) };
         // SAFETY: as above.
         let segments = u64::from(unsafe { (*skb).gso_segs });
@@ -185,7 +184,7 @@ impl Packet {
             flow as usize & (FLOWS - 1),
             (flow >> 16) as usize & (FLOWS - 1),
         ];
-        // SAFETY: each is a number of the map's value, within it, and changed by `Number` alone.
+        // SAFETY: each number lies within the map's value, and only `Number` changes it.
         unsafe {
             let count = addr_of_mut!((*shape).count);
             let flows = addr_of_mut!((*shape).flows).cast::<u64>();
@@ -220,11 +219,11 @@ impl Packet {
         }
     }
 
-    /// What is asked for.
+    /// Returns the configuration.
     #[inline(always)]
     fn conf(&self) -> &Conf {
-        // SAFETY: the map's value outlives the run, and this part of it is written before the
-        // program is attached and never again.
+        // SAFETY: the map's value outlives the run, and this part of it is constant after the
+        // program is attached.
         unsafe { &*self.conf }
     }
 
@@ -242,9 +241,9 @@ impl Packet {
                 self.count.dropped.add(1);
                 return TC_ACT_SHOT;
             }
-            // When the rate has made room for all of it. If each left as its time begins, a sender
-            // that measures its rate (BBR) would see a long packet come through in the
-            // time of the short one before it.
+            // The packet leaves at the end of its transmission time, when the rate allows all of
+            // it. If packets left at the start, a sender that measures its rate (BBR) would see a
+            // long packet pass in the time of the short one before it.
             let leaves = base + self.order.lesser(self.took, self.conf().burst_ns);
             time = self.order.later(self.wanted, leaves);
             let spared = self.spared(flow, share, base);
@@ -265,22 +264,22 @@ impl Packet {
                 u64::from((*self.skb).priority),
                 u64::from(class),
             ) as u32;
-            // By its sender's older stamp a packet would overtake those before it.
+            // With its sender's older timestamp, the packet would overtake earlier packets.
             (*self.skb).tstamp = pick(keeps_stamp, self.stamp, time - CLOCK_BASE_NS);
         }
         TC_ACT_UNSPEC
     }
 
-    /// How long the packet may wait: less where others of its flow do. If it were the same for all,
-    /// whoever fills the queue would leave a flow that has lost a packet no room to send it
-    /// again.
+    /// Returns the longest wait of the packet, which is shorter if other packets of its flow are
+    /// waiting. If it were the same for all, the flow that fills the queue would leave no space for
+    /// a flow that has to retransmit a lost packet.
     #[inline(always)]
     fn may_wait(&self, flow: u64) -> u64 {
         let its_own_do = self.order.before(self.now, flow);
         self.horizon_ns + (self.conf().first_ns & !its_own_do)
     }
 
-    /// Notes whether the packet waits, and tells its flow if that is long.
+    /// Counts the packet if it waits, and marks it with ECN if the wait is long.
     #[inline(always)]
     fn wait(&self, base: u64, leaves: u64) {
         self.count
@@ -295,10 +294,10 @@ impl Packet {
         }
     }
 
-    /// By how much earlier a flow may pass others again than its packet and the gap after it say:
-    /// by the gap. A small packet that waits behind others' alone must not make the next one
-    /// wait as well: a client that asks again when it is answered would never be rid of the
-    /// gap. Where the share is used up, the others may be its own.
+    /// Returns the time by which the flow may bypass before its departure time plus the gap: the
+    /// gap or 0. A small packet that waits only behind other flows must not delay the next one: a
+    /// client that sends a request after each reply would never get rid of the gap. If the share is
+    /// used up, the waiting packets may be the flow's own.
     #[inline(always)]
     fn spared(&self, flow: u64, share: u64, base: u64) -> u64 {
         let Conf {
@@ -313,14 +312,13 @@ impl Packet {
         gap_ns & others_wait & !(its_own_do | no_share | is_large | keeps_priority)
     }
 
-    /// Whether the packet need not wait: others do, its flow has nothing waiting, and such packets
-    /// have their share left. Others may wait in the queue although the clock does not say so:
-    /// whatever it could not send in time, because its timer came late, it does not catch up
-    /// with.
+    /// True if the packet need not wait: packets of other flows are waiting, its own flow has none,
+    /// and the bypass share is not used up. Packets may wait in the queue although the clock has
+    /// passed, because the queue does not make up for time lost by a late timer.
     #[inline(always)]
     fn bypasses(&self, flow: u64, share: u64) -> bool {
         let clock = self.clock.get();
-        // Each is negative where it does not hold.
+        // Each number is negative if its condition is false.
         let others_wait = clock
             .wrapping_add(self.conf().lag_ns)
             .wrapping_sub(self.now + 1);
@@ -330,8 +328,8 @@ impl Packet {
         if ((others_wait | its_flow_does_not | share_is_left | is_small) as i64) < 0 {
             return false;
         }
-        // Two processors that move it on at once count one packet less of the share; all count for
-        // the rate.
+        // Two processors that update it at the same time count one packet too few against the
+        // share. Both packets count against the rate.
         self.bypass_clock
             .set(self.order.later(share, self.now - BYPASS_DEPTH_NS) + self.took * BYPASS_SHARE);
         self.passed.add(self.took);
@@ -341,13 +339,13 @@ impl Packet {
         true
     }
 
-    /// Moves the clock on by the packet and returns when it may leave.
+    /// Advances the clock by the packet and returns the time when its transmission starts.
     #[inline(always)]
     fn reserve(&self) -> u64 {
         let stood = self.clock.fetch_add(self.took);
         let base = self.order.later(stood, self.now - self.conf().burst_ns);
-        // If the clock stood still while nothing was sent. Whoever else moves it on meanwhile has
-        // set it as well.
+        // Moves the clock forward after an idle time. A concurrent packet that advanced the clock
+        // has done so, too.
         self.clock.replace(stood + self.took, base + self.took);
         base
     }

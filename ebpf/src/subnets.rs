@@ -1,5 +1,4 @@
-//! Which packets are shaped where a configuration names subnets: the other end of each is looked up
-//! among them.
+//! Selection of shaped packets by subnet: each packet's remote address is looked up in a map.
 
 use aya_ebpf::{
     bindings::__sk_buff,
@@ -10,9 +9,9 @@ use aya_ebpf::{
 use braid_ebpf_types::shape::{ONLY, SUBNETS as MOST, TO_POD};
 use core::mem::MaybeUninit;
 
-/// 128 bits in network byte order; IPv4 has the first 32 of them.
+/// 128 bits in network byte order; IPv4 uses the first 32.
 type Address = [u32; 4];
-/// The family as `__sk_buff` holds it, and the address.
+/// Family as `__sk_buff` holds it, then the address.
 type End = [u32; 5];
 const END_BITS: u32 = 5 * u32::BITS;
 
@@ -22,10 +21,11 @@ static SUBNETS: LpmTrie<End, u32, MOST> = LpmTrie::new();
 /// `ETH_P_IP` and `ETH_P_IPV6` in network byte order, as `__sk_buff` holds them.
 const IPV4: u32 = 0x0008;
 const IPV6: u32 = 0xdd86;
-/// `BPF_HDR_START_NET`: offsets count from the network header.
+/// `BPF_HDR_START_NET`: offsets are relative to the network header.
 const FROM_NETWORK_HEADER: u32 = 1;
 
-/// Whether the packet passes unshaped; `subnets` says what the named ones mean.
+/// True if the packet is not shaped; `subnets` is
+/// [`Conf::subnets`](braid_ebpf_types::shape::Conf::subnets).
 #[inline(always)]
 pub fn is_free(skb: *mut __sk_buff, place: u32, subnets: u64) -> bool {
     let is_listed =
@@ -33,7 +33,7 @@ pub fn is_free(skb: *mut __sk_buff, place: u32, subnets: u64) -> bool {
     is_listed != (subnets == ONLY)
 }
 
-/// The source of what comes to the container, the destination of what it sends.
+/// Returns the source of a packet to the container, or the destination of a packet from it.
 #[inline(always)]
 fn other_end(skb: *mut __sk_buff, place: u32) -> Option<End> {
     let is_source = place == TO_POD;
@@ -46,7 +46,7 @@ fn other_end(skb: *mut __sk_buff, place: u32) -> Option<End> {
     }
 }
 
-/// Reads what lies so many bytes behind the start of the network header.
+/// Reads a value at an offset from the network header.
 #[inline(always)]
 fn load<T>(skb: *mut __sk_buff, start: u32) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();

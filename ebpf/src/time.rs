@@ -1,22 +1,21 @@
-//! Comparing times without branches.
+//! Branch-free comparison of times.
 //!
-//! The kernel follows every path through a program each time it is loaded, which is part of an ADD,
-//! so the fewer branches and instructions the faster. All times here are far from zero
-//! (`CLOCK_BASE_NS`) and less than half of what 64 bits hold, so which of two is the earlier is the
-//! sign of their difference.
+//! The kernel verifies every path of a program on each load, which is part of an ADD, so fewer
+//! branches and instructions make it faster. All times here are far from zero (`CLOCK_BASE_NS`) and
+//! less than half of the range of 64 bits, so the sign of a difference shows which time is earlier.
 
 use core::hint::black_box;
 
 /// Spreads the sign of a difference over all bits.
 #[derive(Clone, Copy)]
 pub struct Order {
-    /// Where the sign is: a number that the compiler does not know, or it would make branches of
-    /// all this.
+    /// Position of the sign bit. The compiler must not know this number, or it would generate
+    /// branches.
     sign: u32,
 }
 
 impl Order {
-    /// Ready to compare.
+    /// Returns a value for comparisons.
     #[inline(always)]
     pub fn new() -> Self {
         Self {
@@ -24,26 +23,26 @@ impl Order {
         }
     }
 
-    /// All bits where `one` is before `other`, none otherwise.
+    /// Returns all bits set if `one` is before `other`, else 0.
     #[inline(always)]
     pub fn before(self, one: u64, other: u64) -> u64 {
         (one.wrapping_sub(other) as i64).wrapping_shr(self.sign) as u64
     }
 
-    /// The lesser of two.
+    /// Returns the lesser of two.
     #[inline(always)]
     pub fn lesser(self, one: u64, other: u64) -> u64 {
         pick(self.before(one, other), one, other)
     }
 
-    /// The later of two.
+    /// Returns the later of two.
     #[inline(always)]
     pub fn later(self, one: u64, other: u64) -> u64 {
         pick(self.before(one, other), other, one)
     }
 }
 
-/// `yes` where `mask` has all bits, `no` where it has none.
+/// Returns `yes` if `mask` has all bits set, `no` if it is 0.
 #[inline(always)]
 pub fn pick(mask: u64, yes: u64, no: u64) -> u64 {
     no ^ ((yes ^ no) & mask)

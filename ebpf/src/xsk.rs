@@ -1,6 +1,6 @@
-//! `AF_XDP` sockets of a limited container. What they send passes the container's link by its
-//! queue, and by the hooks of tc and netfilter there (v6.18 `net/xdp/xsk.c`, `xsk_generic_xmit()`).
-//! So they are refused when they ask for the link.
+//! Refusal of `AF_XDP` sockets in rate-limited containers. Their packets bypass the queue of the
+//! container's link, and the tc and netfilter hooks there (v6.18 `net/xdp/xsk.c`,
+//! `xsk_generic_xmit()`). So bind() to the link is refused.
 
 use crate::number::Number;
 use aya_ebpf::{
@@ -30,11 +30,11 @@ struct Address {
     link: u32,
 }
 
-/// Refuses to bind such a socket to a link that is held.
+/// Refuses to bind an `AF_XDP` socket to a link in the map.
 #[lsm(hook = "socket_bind")]
 pub fn xsk_bind(ctx: LsmContext) -> i32 {
     // SAFETY: the second argument is the address, which the kernel has copied from the caller; the
-    // helper checks the place.
+    // helper checks the pointer.
     let Ok(address) = (unsafe { bpf_probe_read_kernel(ctx.arg::<*const Address>(1)) }) else {
         return 0;
     };
@@ -47,12 +47,12 @@ pub fn xsk_bind(ctx: LsmContext) -> i32 {
     }
 }
 
-/// The cookie of the network namespace of a `struct socket`.
+/// Returns the cookie of the network namespace of a `struct socket`.
 #[inline(always)]
 fn netns_of(socket: *const u8) -> Option<u64> {
     let offsets = OFFSETS.get(0)?;
     let at = |start: *const u8, offset: u32| start.wrapping_add(offset as usize);
-    // SAFETY: the helper checks the places; the offsets are this kernel's.
+    // SAFETY: the helper checks the pointers; the offsets are the running kernel's.
     unsafe {
         let sock = bpf_probe_read_kernel(at(socket, offsets.socket_sk).cast::<*const u8>()).ok()?;
         let net = bpf_probe_read_kernel(at(sock, offsets.sock_net).cast::<*const u8>()).ok()?;
@@ -60,7 +60,7 @@ fn netns_of(socket: *const u8) -> Option<u64> {
     }
 }
 
-/// Whether one of the namespace's attachments is held on `link`; counts it.
+/// True if an attachment of the namespace covers `link`; counts the refusal.
 #[inline(always)]
 fn is_held(netns: u64, link: u32) -> bool {
     for number in 0..NUMBERS {
@@ -70,8 +70,7 @@ fn is_held(netns: u64, link: u32) -> bool {
         }) else {
             continue;
         };
-        // SAFETY: the map's value outlives the run, and programs change nothing of it but the
-        // count, here.
+        // SAFETY: the map's value outlives the run, and programs change only the count, here.
         unsafe {
             let held_on = addr_of!((*held).link).read();
             if held_on == 0 || held_on == link {

@@ -1,4 +1,4 @@
-//! A pod with three networks at a real API server, and what it is told there of its networks.
+//! A pod with three networks on a real API server, and its network-status annotation.
 
 use crate::proxy::{Fault, Proxy};
 use crate::server::{self, Server};
@@ -18,23 +18,23 @@ const DEFAULT: &str = "/etc/cni/default.conflist";
 const KUBECONFIG: &str = "/run/kubeconfig";
 const AUTHORITY: &str = "/run/ca.crt";
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-/// The key of an entry that names its container.
+/// Key in a status entry that holds the container ID.
 const CONTAINER: &str = "io.braid/container";
-/// The pod's interfaces, one a network, in order.
+/// Interfaces of the pod, one per network, in order.
 pub(crate) const INTERFACES: [&str; 3] = ["eth0", "net1", "net2"];
 
-/// What a pod is to be told of a container.
+/// Expected entries of a container in the pod's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// All networks, or the record says that they are owed: an ADD succeeded.
+    /// All networks, or the record marks the status as owed: the ADD succeeded.
     All,
-    /// Nothing: an ADD failed, and has said so.
+    /// None: the ADD failed and reported it.
     Nothing,
-    /// One of the two: a call ended early, or was none of ADD.
+    /// Either: the call ended early, or was not an ADD.
     Either,
 }
 
-/// The pod, and the way to its server.
+/// A pod and a connection to its API server.
 pub(crate) struct Cluster {
     server: &'static Server,
     proxy: Proxy,
@@ -43,8 +43,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a pod in a namespace of its own, and a host that is a node of its cluster; `None`
-    /// where there is no API server.
+    /// Creates a pod in a new Kubernetes namespace, and a host as a node of its cluster; `None`
+    /// without an API server.
     pub(crate) fn new(namespace: &str) -> Option<(Self, Sandbox)> {
         let server = server::get(&format!("api::crash-{namespace}"))?;
         let host = Sandbox::new();
@@ -77,7 +77,7 @@ impl Cluster {
         Some((cluster, host))
     }
 
-    /// What is on the node before any pod: the default network, and credentials.
+    /// Writes the node's files: the default network, and credentials.
     fn write_files(&self) {
         fs::write(DEFAULT, networks()[0].to_string()).expect("write the default network");
         fs::write(AUTHORITY, &self.server.authority).expect("write the authority's certificate");
@@ -91,7 +91,7 @@ impl Cluster {
         fs::write(KUBECONFIG, config.to_string()).expect("write a kubeconfig");
     }
 
-    /// `CNI_ARGS` of a call for the pod.
+    /// Returns `CNI_ARGS` of a call for the pod.
     pub(crate) fn args(&self) -> String {
         let Self { namespace, uid, .. } = self;
         format!(
@@ -99,8 +99,8 @@ impl Cluster {
         )
     }
 
-    /// Fails if the pod's status is wrong about the container `id`. It says nothing of that, or
-    /// tells all its networks, with the addresses of those interfaces that are there.
+    /// Fails if the pod's status is wrong about the container `id`. The status has either no
+    /// entries for it or all of its networks, with the addresses of the interfaces that exist.
     pub(crate) fn judge_status(&self, id: &str, pod: &Ns, due: Due) -> Result<(), String> {
         let status = self.status();
         let wrong = |why: &str| {
@@ -162,7 +162,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The pod's annotation, as the server has it.
+    /// Returns the pod's annotation on the server.
     fn status(&self) -> Vec<Value> {
         let pod = self.get(&format!("/api/v1/namespaces/{}/pods/{POD}", self.namespace));
         let status = pod["metadata"]["annotations"][STATUS]
@@ -171,8 +171,8 @@ impl Cluster {
         serde_json::from_str(status).unwrap_or_else(|err| panic!("{err}: {status}"))
     }
 
-    /// An object, by a client that is not braid's and takes no process of its own: this is asked
-    /// thousands of times.
+    /// Gets an object with a client that is independent of braid and starts no process, because it
+    /// runs thousands of times.
     fn get(&self, path: &str) -> Value {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.server.authority.as_bytes())
@@ -203,7 +203,7 @@ impl Cluster {
     }
 }
 
-/// The default network and the two that the pod asks for, each with few addresses.
+/// Returns the default network and the two requested ones, each with few addresses.
 pub(crate) fn networks() -> [Value; 3] {
     let ipam = |number: u8| json!({"type": "host-local", "subnet": format!("10.{number}.0.0/29")});
     let mut first = ipam(1);
@@ -225,19 +225,19 @@ pub(crate) fn networks() -> [Value; 3] {
     ]
 }
 
-/// The pod's annotation.
+/// Returns the pod's annotation.
 fn asked() -> Value {
     let bandwidth = json!({"ingressRate": 10_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000});
     let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
     json!([{"name": "side"}, {"name": "shaped", "bandwidth": bandwidth, "portMappings": [mapping]}])
 }
 
-/// The call's configuration.
+/// Returns the configuration of the call.
 pub(crate) fn conf() -> Value {
     json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT})
 }
 
-/// An entry that somebody else has written.
+/// Returns a status entry of another writer.
 fn stale() -> Value {
     json!({"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.9"], "default": false})
 }
@@ -248,7 +248,7 @@ fn create(server: &Server, namespace: &str, mut object: Value) -> Value {
     serde_json::from_str(&made).expect("kubectl prints JSON")
 }
 
-/// Each IPv4 address of the container, with its interface.
+/// Returns each IPv4 address of the container, with its interface.
 fn addresses(pod: &Ns) -> Vec<(String, String)> {
     let links = pod.list("ip -j -4 addr");
     let of = |link: &Value| {
@@ -261,7 +261,7 @@ fn addresses(pod: &Ns) -> Vec<(String, String)> {
     links.iter().flat_map(of).collect()
 }
 
-/// True if the record of a container says that its status is still to be published.
+/// True if a record of the container says that its status is still to be published.
 fn is_owed(id: &str) -> bool {
     let folder = Path::new("/run/braid/attachments").join(id);
     let records = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,15 +1,15 @@
-//! What a call leaves behind when it dies, or is refused something, at any one of its system calls.
+//! Calls that are killed, or get an error, at any one of their system calls.
 //!
 //! ```text
-//!  points  ─ strace lists the system calls of one call, and runs it again with one of them going wrong
-//!  world   ─ a host on which one container comes and goes
+//!  points  ─ strace lists the system calls of a call, and repeats the call with a fault in one of them
+//!  world   ─ a host on which one container is attached and detached
 //!  cluster ─ a pod with three networks at a real API server: etcd and kube-apiserver
 //!  trials  ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again
-//!  storm   ─ many calls killed at once
+//!  storm   ─ many calls killed at the same time
 //! ```
 //!
-//! `BRAID_CRASH_STEP=9` tries every ninth point, from the one on that `BRAID_CRASH_OFFSET` says,
-//! the first by default.
+//! `BRAID_CRASH_STEP=9` tries every ninth point, starting with the number in `BRAID_CRASH_OFFSET`,
+//! by default the first.
 
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 

@@ -1,42 +1,41 @@
-//! The system calls of a plugin call, and the same call with one of them going wrong: strace does
-//! both.
+//! System calls of a plugin call, and the same call with a fault in one of them, both with strace.
 
 use braid_tests::{Answer, Call};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
-/// Where strace writes, in the sandbox.
+/// Output file of strace in the sandbox.
 const TRACE: &str = "/run/strace";
-/// A call makes fewer, even the first one on a boot, which asks the kernel what it can, and one for
-/// three networks.
+/// Upper bound of a call's system calls, even for the first call after a boot, which detects kernel
+/// features, and for three networks.
 const MOST: usize = 1500;
-/// How long a call under strace may take; one that hangs is ended with [`HUNG`].
+/// Time limit of a call under strace, in seconds; a hanging call ends with [`HUNG`].
 const PATIENCE_S: u32 = 120;
-/// Exit code of `timeout` when it had to end its command.
+/// Exit code of `timeout` after it ended its command.
 pub(crate) const HUNG: i32 = 124;
 /// Exit code of a process that was killed.
 pub(crate) const KILLED: i32 = 128 + 9;
-/// Longest part of a system call that is shown.
+/// Longest part of a system call in messages, in bytes.
 const SHOWN_LEN: usize = 100;
 
-/// One system call of a plugin call.
+/// A system call of a plugin call.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
-    /// Its name.
+    /// Name of the system call.
     syscall: String,
-    /// Which one of this name; strace counts from 1.
+    /// Number among the calls of this name; strace counts from 1.
     nth: usize,
-    /// As strace showed it.
+    /// Line of strace.
     text: String,
-    /// Whether the program had not even read its input.
+    /// True if the program has not read its input yet.
     pub(crate) is_start_up: bool,
 }
 
-/// What happens at a point.
+/// Fault at a point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
-    /// The process dies instead of making the system call.
+    /// The process is killed instead of making the system call.
     Kill,
     /// The system call is not made and returns this error.
     Error(&'static str),
@@ -59,21 +58,21 @@ impl Point {
         }
     }
 
-    /// Errors that it is made to return, each in a trial of its own.
+    /// Returns the errors to inject, each in a separate trial.
     pub(crate) fn errors(&self) -> &'static [&'static str] {
         match self.syscall.as_str() {
-            // The first does not return, the second is done though it fails, and std panics if it
-            // fails for a folder. No kernel fails the third, by which glibc waits for a
-            // thread, in a way that glibc survives.
+            // exit_group does not return, close takes effect even if it fails, and std panics if it
+            // fails for a folder. Any kernel error of futex, with which glibc waits for a thread,
+            // is fatal in glibc.
             "exit_group" | "close" | "futex" => &[],
-            // Nor does it fail this one, by which a thread of tokio wakes another: an eventfd takes
-            // a 1 until 2^64 - 2 are in it (v6.12 `fs/eventfd.c`, `eventfd_write()`).
-            // tokio ends the process then.
+            // A thread of tokio wakes another with this write, which no kernel fails: an eventfd
+            // accepts a 1 until its counter is 2^64 - 2 (v6.12 `fs/eventfd.c`, `eventfd_write()`).
+            // tokio ends the process on an error.
             "write" if self.text.contains(r#""\1\0\0\0\0\0\0\0", 8)"#) => &[],
-            // With this flag the kernel neither waits nor fails (v6.12 `drivers/char/random.c`,
-            // `getrandom`). std panics then.
+            // The kernel neither waits nor fails with this flag (v6.12 `drivers/char/random.c`,
+            // `getrandom`). std panics on an error.
             "getrandom" if self.text.contains("GRND_INSECURE") => &[],
-            // Nothing else can go wrong with it.
+            // The only possible error.
             "epoll_wait" | "epoll_pwait" => &["EINTR"],
             "brk" | "mmap" => &["ENOMEM"],
             "recvfrom" => &["EIO", "ENOBUFS"],
@@ -82,14 +81,14 @@ impl Point {
         }
     }
 
-    /// True if no program can go on, or report, when this system call fails: the C library and the
-    /// allocator end it, and braid itself does when a thread can't come back from a container's
-    /// namespace.
+    /// True if no program can continue or report after this system call fails: the C library and
+    /// the allocator end the process, and braid ends it if a thread cannot return from a
+    /// container's namespace.
     pub(crate) fn may_end_the_process(&self) -> bool {
         self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns")
     }
 
-    /// Whether it waits until something is on a disk.
+    /// True if it waits for data to reach a disk.
     pub(crate) fn waits_for_a_disk(&self) -> bool {
         let syncs = [
             "fsync",
@@ -104,13 +103,13 @@ impl Point {
             || self.text.contains("O_DSYNC")
     }
 
-    /// Whether it writes the answer.
+    /// True if it writes the call's result.
     pub(crate) fn is_answer(&self) -> bool {
         self.text.starts_with("write(1,")
     }
 }
 
-/// The system calls of `call`, which must succeed.
+/// Returns the system calls of `call`, which must succeed.
 pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let answer = call
         .clone()
@@ -125,14 +124,14 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     let mut is_start_up = true;
     let pid_of = |line: &'_ str| line.split_once(' ').map(|(pid, _)| pid.to_owned());
-    // Foreign plugins, and the programs that they start.
+    // Processes of foreign plugins, and the programs that they start.
     let others: BTreeSet<String> = trace
         .lines()
         .skip(1)
         .filter(|line| call_of(line).starts_with("execve("))
         .filter_map(pid_of)
         .collect();
-    // strace counts from the first system call behind `execve`.
+    // strace counts from the first system call after `execve`.
     for line in trace.lines().skip(1) {
         if pid_of(line).is_some_and(|pid| others.contains(&pid)) {
             continue;
@@ -141,11 +140,11 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         let Some((syscall, _)) = text.split_once('(') else {
             continue;
         };
-        // The end of one that another process came between.
+        // End of a system call that another process interrupted.
         if text.starts_with("<...") {
             continue;
         }
-        // Not in every run: sysctls give way to who changes a link.
+        // Not in every run: a sysctl write restarts while another process changes a link.
         if text.ends_with("(To be restarted)") {
             continue;
         }
@@ -171,14 +170,14 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     points
 }
 
-/// A line of strace without the process in front.
+/// Returns a line of strace without the process ID.
 fn call_of(line: &str) -> &str {
     line.split_once(' ')
         .map_or(line, |(_pid, text)| text.trim_start())
 }
 
-/// Whether a system call that the kernel may fail so was made to. Threads take turns, so this may
-/// be another one than in the run that was counted.
+/// True if an error was injected into a system call that the kernel can fail in this way. The order
+/// of threads varies, so the call may differ from the counted run's.
 fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
     let made = trace.lines().find(|line| line.contains("(INJECTED)"));
     made.is_some_and(|line| {
@@ -188,7 +187,7 @@ fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
     })
 }
 
-/// Runs `call` with a fault; `None` where it never came to that point.
+/// Runs `call` with a fault; `None` if it never reached the point.
 pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Option<Answer> {
     let Point { syscall, nth, .. } = point;
     let what = match fault {

@@ -1,4 +1,4 @@
-//! A hundred ADDs at once, each killed at some moment, until enough of them died of it.
+//! A hundred ADDs at the same time, each killed at a random moment, until enough of them were hit.
 
 use crate::points::KILLED;
 use braid_tests::{Answer, Call, Sandbox, json};
@@ -7,15 +7,16 @@ use std::io::Write;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many containers there are, and addresses for them.
+/// Number of containers, and of addresses.
 const COUNT: usize = 100;
-/// Latest moment at which an ADD is killed, at first: how long it takes depends on the machine.
+/// Latest moment of a kill in the first round, in milliseconds. The duration of an ADD depends on
+/// the machine.
 const LAST_MS: u64 = 800;
-/// How many ADDs are killed at least, in how many rounds at most.
+/// Minimum of killed ADDs, and maximum of rounds.
 const LEAST_KILLED: usize = 60;
 const MOST_ROUNDS: usize = 20;
 
-/// Kills ADDs, deletes them all, and then has each address given out again.
+/// Kills ADDs, deletes all of them, and then reserves each address again.
 pub(crate) fn adds() {
     let host = Sandbox::new();
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.101"});
@@ -66,7 +67,7 @@ pub(crate) fn adds() {
     );
 }
 
-/// Runs all calls together.
+/// Runs all calls concurrently.
 fn at_once(calls: &[Call], verb: &str) -> Vec<Answer> {
     thread::scope(|scope| {
         let running: Vec<_> = calls
@@ -80,12 +81,12 @@ fn at_once(calls: &[Call], verb: &str) -> Vec<Answer> {
     })
 }
 
-/// Moments in milliseconds, different in each run.
+/// Returns moments in milliseconds, different in each run.
 fn moments(last_ms: u64) -> impl Iterator<Item = u64> {
     let clock = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("a clock behind 1970");
-    // A linear congruential generator (Knuth, MMIX); its high bits are good enough.
+    // Linear congruential generator (Knuth, MMIX); its high bits are good enough.
     let step = |seed: &u64| {
         Some(
             seed.wrapping_mul(6_364_136_223_846_793_005)

@@ -1,5 +1,5 @@
-//! One trial for each system call of ADD and DEL: it goes wrong there, DEL or GC cleans up, and ADD
-//! works again.
+//! One trial per system call of ADD and DEL: inject a fault, clean up with DEL or GC, and ADD
+//! again.
 
 use crate::cluster::Due;
 use crate::points::{Fault, HUNG, Point, points, run};
@@ -7,81 +7,82 @@ use crate::world::{World, ok};
 use braid_tests::{Answer, Call, Feature};
 use std::io::Write;
 
-/// Words in an error about what a failed ADD could not take back.
+/// Text in the error of a failed ADD that could not be rolled back completely.
 const CONFESSION: &str = "left behind until DEL or GC";
-/// The reference host-local is asked after each of so many trials.
+/// Number of trials between two checks with the reference host-local.
 const REFERENCE_STEP: usize = 16;
 
-/// Who cleans up.
+/// Verb that cleans up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cleaner {
     Del,
     Gc,
 }
 
-/// Trials with one call, at all of its points.
+/// Trials of one call, at all of its points.
 struct Pass<'a> {
     world: &'a World,
     verb: &'static str,
     cleaner: Cleaner,
-    /// Whether each trial is the first thing that ever happens on its host.
+    /// True if each trial is the first call on its host.
     is_fresh: bool,
-    /// Trials made, and the points to which the call never came in its trial.
+    /// Number of trials, and the points that the call did not reach.
     count: usize,
     missed: Vec<String>,
     failures: Vec<String>,
 }
 
-/// What is done to each point.
+/// Kind of fault at each point.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Kill,
     Fail,
 }
 
-/// Trials at all points of a verb: the harm, who cleans up, and whether the host is new each time.
+/// A form of trials at all points of a verb: kind of fault, verb that cleans up, and true for a new
+/// host in each trial.
 type Form = (Harm, Cleaner, bool);
 
-/// Places of the forms in [`ADD`] and [`DEL`]: killed, killed and collected, failing.
+/// Indices of the forms in [`ADD`] and [`DEL`]: killed, killed with GC, failing.
 pub(crate) const KILLED: usize = 0;
 pub(crate) const COLLECTED: usize = 1;
 pub(crate) const FAILED: usize = 2;
 
-/// ADD: killed on a used host, killed on a new one, failing on a new one.
+/// Forms of ADD: killed on a used host, killed on a new one, failing on a new one.
 const ADD: [Form; 3] = [
     (Harm::Kill, Cleaner::Del, false),
     (Harm::Kill, Cleaner::Gc, true),
     (Harm::Fail, Cleaner::Del, true),
 ];
-/// DEL: killed and called again, killed and collected, failing and called again.
+/// Forms of DEL: killed and repeated, killed with GC, failing and repeated.
 const DEL: [Form; 3] = [
     (Harm::Kill, Cleaner::Del, false),
     (Harm::Kill, Cleaner::Gc, false),
     (Harm::Fail, Cleaner::Del, false),
 ];
 
-/// ADD of `plugin`, in all forms.
+/// Tries ADD of `plugin` in all forms.
 pub(crate) fn add(plugin: &'static str) {
     all(plugin, "ADD", &[KILLED, COLLECTED, FAILED]);
 }
 
-/// DEL of `plugin`, in all forms.
+/// Tries DEL of `plugin` in all forms.
 pub(crate) fn del(plugin: &'static str) {
     all(plugin, "DEL", &[KILLED, COLLECTED, FAILED]);
 }
 
-/// ADD of a pod in one form, on a machine of its own: a trial with an API server takes longer than
-/// others.
+/// Tries ADD of a pod in one form, so that forms can run on different machines: a trial with an API
+/// server takes longer.
 pub(crate) fn add_of_pod(form: usize) {
     all("pod", "ADD", &[form]);
 }
 
-/// DEL of a pod in one form.
+/// Tries DEL of a pod in one form.
 pub(crate) fn del_of_pod(form: usize) {
     all("pod", "DEL", &[form]);
 }
 
-/// ADD and DEL of `plugin`, both of which wait for no disk.
+/// Checks that ADD and DEL of `plugin` do not wait for a disk.
 pub(crate) fn no_sync(plugin: &'static str) {
     let Some(world) = World::new(plugin, "no-sync") else {
         return;
@@ -124,7 +125,7 @@ fn all(plugin: &'static str, verb: &'static str, numbers: &[usize]) {
         summary = format!("{summary}; {verb} {harm:?} then {cleaner:?}: {made}");
         failures.extend(pass.failures);
     }
-    // Past the harness, which shows what a passing test prints to nobody.
+    // Written past the harness, which hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "{summary}");
     assert!(
         failures.is_empty(),
@@ -158,7 +159,7 @@ impl Pass<'_> {
         }
         self.failures
             .extend(self.world.all_addresses_are_free().err());
-        // A sample may be of a few.
+        // A sample may have few points.
         if self.missed.len() > 1 + self.count / 10 {
             let missed = self.missed.join("\n");
             self.failures.push(format!(
@@ -168,12 +169,11 @@ impl Pass<'_> {
         }
     }
 
-    /// The points of the call when nothing goes wrong, on a host as the trials find it.
+    /// Returns the points of a call without faults, on a host in the state of the trials.
     fn points(&self) -> Vec<Point> {
         self.world.wipe();
         let call = self.world.call("points");
-        // Sysctls survive a wipe, so a call before any other makes system calls that no trial comes
-        // to.
+        // Sysctls survive a wipe, so the very first call makes system calls that no trial reaches.
         call.add().result();
         call.del().ok();
         if self.is_fresh {
@@ -225,8 +225,7 @@ impl Pass<'_> {
         ok("the last DEL", &call.del())
     }
 
-    /// What the call itself owes whatever happened: an answer in time, and a clean host or the
-    /// truth about it.
+    /// Checks the call itself: it ends in time, and leaves a clean host or reports what it left.
     fn judge(
         &self,
         call: &Call,
@@ -268,7 +267,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the reference plugin can use the store just as it is.
+    /// Checks that the reference plugin can use the store in its current state.
     fn reference_can_lease(&self) -> Result<(), String> {
         if Feature::Reference.missing().is_some() {
             return Ok(());
@@ -285,8 +284,8 @@ impl Pass<'_> {
     }
 }
 
-/// Every `BRAID_CRASH_STEP`th point, from the `BRAID_CRASH_OFFSET`th on; a pass begins one further
-/// than the one before.
+/// Returns every `BRAID_CRASH_STEP`th point from the `BRAID_CRASH_OFFSET`th on; each pass starts
+/// one point further than the previous one.
 fn thinned(points: Vec<Point>, pass: usize) -> Vec<Point> {
     let number = |variable: &str, default| {
         std::env::var(variable).map_or(default, |value| {

@@ -1,4 +1,4 @@
-//! A host on which one container comes and goes, until something of it stays.
+//! A host on which one container is attached and detached, and checks for leftovers.
 
 use crate::cluster::{self, Cluster, Due};
 use crate::dhcp::{self, Program, Server};
@@ -8,19 +8,19 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 
-/// What flanneld says of the node, with the addresses of all configurations here.
+/// flanneld's file on the node, with the addresses of all configurations here.
 const FLANNELD: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/29\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
 /// Folder of the leases.
 const LEASES: &str = "/var/lib/cni/networks";
-/// What the containers of a network share there.
+/// Files in it that the containers of a network share.
 const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
-/// The link that macvlan, ipvlan and vlan are children of.
+/// Parent link of macvlan, ipvlan and vlan.
 pub(crate) const PARENT: &str = "up0";
-/// Stands for a macvlan with addresses by DHCP.
+/// Name of the case with macvlan and addresses by DHCP.
 const DHCP: &str = "dhcp";
-/// Stands for a bridge with addresses by a foreign IPAM, in place of a plugin.
+/// Name of the case with a bridge and a foreign IPAM.
 const FOREIGN: &str = "foreign";
-/// A foreign IPAM that keeps a file for each container on the disk, in [`HELD`].
+/// A foreign IPAM that keeps a file per container on the disk, in [`HELD`].
 const THEIRS: &str = r#"#!/bin/sh
 cat >/dev/null
 mkdir -p /var/lib/theirs
@@ -32,18 +32,17 @@ DEL) rm -f /var/lib/theirs/$CNI_CONTAINERID ;;
 esac
 "#;
 const HELD: &str = "/var/lib/theirs";
-/// Stands for a pod with three networks, in place of a plugin.
+/// Name of the case of a pod with three networks.
 const POD: &str = "pod";
-/// The link that host-device moves, and its other end.
+/// Link that host-device moves, and its other end.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
 const DEVICE_MTU: u32 = 1500;
 
 /// A host and a container's namespace.
 pub(crate) struct World {
-    /// Cluster of the pod, where the container is one. Ends before the host, in which it has a
-    /// port.
+    /// Cluster of the pod, for the pod case. Dropped before the host, on which it has a port.
     cluster: Option<Cluster>,
-    /// A server of DHCP behind the parent, and the daemon.
+    /// DHCP server behind the parent, and the daemon.
     dhcp: Option<(Server, Program)>,
     pub(crate) host: Sandbox,
     pub(crate) pod: Rc<Ns>,
@@ -51,8 +50,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world for containers of this plugin, with calls that `name` stands for; `None` where it
-    /// needs what there is not.
+    /// Creates a world for containers of this plugin; `name` identifies the calls. `None` if a
+    /// requirement is missing.
     pub(crate) fn new(plugin: &'static str, name: &str) -> Option<Self> {
         let (cluster, host) = if plugin == POD {
             let (cluster, host) = Cluster::new(&format!("{POD}-{name}"))?;
@@ -85,7 +84,7 @@ impl World {
         Some(world)
     }
 
-    /// Adds the device where it is not there.
+    /// Creates the device unless it exists.
     fn add_device(&self) {
         let [device, far] = DEVICE;
         if self.host.link(device).is_none() {
@@ -96,7 +95,7 @@ impl World {
         }
     }
 
-    /// The reason why the device is not on the host as it was; none where it is.
+    /// Returns the reason why the device is not restored on the host; `None` if it is.
     fn device_is_not_back(&self) -> Option<String> {
         let Some(device) = self.host.link(DEVICE[0]) else {
             return Some("the device is not on the host".to_owned());
@@ -108,7 +107,7 @@ impl World {
         (!is_back).then(|| format!("the device came back as {device}"))
     }
 
-    /// A call for `eth0` of container `id`.
+    /// Returns a call for `eth0` of container `id`.
     pub(crate) fn call(&self, id: &str) -> Call {
         let call = self
             .host
@@ -120,14 +119,14 @@ impl World {
         }
     }
 
-    /// Fails if what a pod is told of its container `id` is wrong.
+    /// Fails if the pod's status is wrong about container `id`.
     pub(crate) fn judge_status(&self, id: &str, due: Due) -> Result<(), String> {
         self.cluster
             .as_ref()
             .map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, due))
     }
 
-    /// A call of the reference host-local, which shares the store.
+    /// Returns a call of the reference host-local, which shares the store.
     pub(crate) fn reference(&self) -> Call {
         self.host
             .call("host-local", &self.pod, pools(self.plugin).remove(0))
@@ -135,7 +134,7 @@ impl World {
             .reference()
     }
 
-    /// What is left of containers that are gone.
+    /// Returns the leftovers of detached containers.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.host.leftovers();
         left.extend(self.device_is_not_back());
@@ -163,7 +162,7 @@ impl World {
         left
     }
 
-    /// Fails unless the container has its interfaces, each with its address.
+    /// Fails unless the container has all its interfaces, each with its address.
     pub(crate) fn attached(&self) -> Result<(), String> {
         let links = self.pod.list("ip -j -4 addr");
         let has_one = |name: &&str| {
@@ -185,8 +184,7 @@ impl World {
         }
     }
 
-    /// Fails unless containers can have every address of the networks. They have them when it
-    /// returns.
+    /// Fails unless every address of the networks can be reserved. They stay reserved.
     pub(crate) fn all_addresses_are_free(&self) -> Result<(), String> {
         for pool in pools(self.plugin) {
             for number in 0..ADDRESSES {
@@ -204,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the host one that never had a container.
+    /// Restores the host to the state before its first container.
     pub(crate) fn wipe(&self) {
         for ns in [self.host.host(), self.pod.as_ref()] {
             for name in ns
@@ -237,10 +235,10 @@ impl World {
     }
 }
 
-/// Addresses for containers in the configuration's range.
+/// Number of addresses for containers in the configuration's range.
 const ADDRESSES: usize = 5;
 
-/// The type that is called: some are lists in one call.
+/// Returns the plugin type of the call; some cases are lists in one call.
 fn face(plugin: &str) -> &str {
     match plugin {
         "full-chain" | "ports-by-ebpf" | "shaped-macvlan" | "shaped-netkit" | "host-device"
@@ -256,7 +254,7 @@ fn ipam() -> Value {
     json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
-/// Configurations of host-local by itself, one for each network.
+/// Returns configurations of host-local alone, one per network.
 fn pools(plugin: &str) -> Vec<Value> {
     let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
     if plugin != POD {
@@ -268,8 +266,8 @@ fn pools(plugin: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A configuration with all that has to be taken back, and few addresses, so that a lost one is
-/// soon missed.
+/// Returns a configuration with everything that needs a rollback, and with few addresses, so that a
+/// lost one is soon noticed.
 fn conf(plugin: &str) -> Value {
     if plugin == POD {
         return cluster::conf();
@@ -282,7 +280,7 @@ fn conf(plugin: &str) -> Value {
     conf
 }
 
-/// What the configuration has of its own: a list, or the keys of one plugin.
+/// Returns the case's part of the configuration: a list, or the keys of one plugin.
 fn keys(plugin: &str, ipam: &Value) -> Value {
     match plugin {
         "full-chain" => {
@@ -300,7 +298,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
             })
         }
         "ports-by-ebpf" => {
-            // With IPv6 there are ports at [::1], which have programs of their own.
+            // IPv6 adds ports at [::1], which have separate programs.
             let ranges = json!([[{"subnet": "10.1.0.0/29"}], [{"subnet": "fd00:1::/125"}]]);
             let ipam = json!({"type": "host-local", "ranges": ranges});
             let bridge =
@@ -316,7 +314,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
             let main = json!({"type": "bridge", "bridge": "br0", "device": "netkit", "isGateway": true, "ipam": ipam});
             json!({"network": main, "bandwidth": limits()})
         }
-        // What a later plugin changed of the device is set back before it goes.
+        // Changes that a later plugin made to the device are undone before it returns to the host.
         "host-device" => {
             let device = json!({"type": plugin, "device": DEVICE[0], "ipam": ipam});
             json!({"plugins": [device, {"type": "tuning", "mtu": 1400}]})
@@ -342,7 +340,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
     }
 }
 
-/// Why a call that should have succeeded and printed nothing did not.
+/// Returns an error unless the call succeeded and printed nothing.
 pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
     match (answer.code, answer.stdout.as_str()) {
         (0, "") => Ok(()),
@@ -353,9 +351,9 @@ pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
     }
 }
 
-/// The rules of policy routing that are not the kernel's own: family and place.
+/// Returns the policy routing rules that the kernel did not create: family and priority.
 fn rules(ns: &Ns) -> Vec<(&'static str, Value)> {
-    // The kernel makes that of 1000 with the first VRF, and keeps it.
+    // The kernel creates rule 1000 with the first VRF, and keeps it.
     let own = |rule: &Value| {
         [0, 1000, 32766, 32767]
             .iter()

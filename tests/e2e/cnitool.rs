@@ -1,4 +1,4 @@
-//! A sandbox whose runtime is libcni's own command line.
+//! A sandbox with libcni's command line as the runtime.
 
 use crate::program;
 use braid_tests::sandbox::PLUGINS;
@@ -7,29 +7,29 @@ use std::fs;
 use std::ops::Deref;
 use std::path::Path;
 
-/// Where libcni keeps what it knows of its attachments.
+/// Folder of libcni's attachment cache.
 pub(crate) const CACHE: &str = "/var/lib/cni/results";
-/// Where cnitool looks for networks.
+/// Folder of cnitool's networks.
 const NETWORKS: &str = "/etc/cni/net.d";
 
-/// Who may be found under the names of the reference plugins.
+/// Implementation that runs under the names of the reference plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plugins {
     Braid,
     Reference,
 }
 
-/// How a conflist names what it wants.
+/// Form of the plugin list in a conflist.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Form {
-    /// A list of the reference plugins' names.
+    /// A list with the names of the reference plugins.
     Names,
-    /// One plugin of type `braid`, which holds that list.
+    /// One plugin of type `braid`, which contains that list.
     Braid,
 }
 
-/// The network of these tests, `net`: a bridge that is its gateway, masqueraded, and one attribute
-/// by a second plugin.
+/// Returns the network of these tests, `net`: a bridge that is the gateway and masquerades, and a
+/// second plugin that sets an attribute.
 pub(crate) fn conflist(form: Form, version: &str) -> Value {
     let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
@@ -48,7 +48,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node on which braid has every name.
+    /// Creates a node on which braid has every name.
     pub(crate) fn new(conflist: Value) -> Self {
         let host = Sandbox::new();
         program::offer_braid(&["braid", "bridge", "host-local", "tuning"]);
@@ -74,7 +74,7 @@ impl Node {
         ))
     }
 
-    /// [`Node::cnitool`] with a verb that must succeed.
+    /// Runs [`Node::cnitool`] with a verb that must succeed.
     #[track_caller]
     pub(crate) fn ok(&self, plugins: Plugins, verb: &str, pod: &Ns) {
         self.cnitool(plugins, verb, pod)
@@ -98,7 +98,7 @@ impl Node {
             .to_owned()
     }
 
-    /// Attaches `pod` as another runtime would: libcni learns nothing of it.
+    /// Attaches `pod` without libcni, like another runtime.
     pub(crate) fn add_past_libcni(&self, pod: &Ns) {
         let mut prev = None;
         for call in self.calls(pod) {
@@ -106,14 +106,14 @@ impl Node {
         }
     }
 
-    /// GC by a runtime that lists `pod` alone.
+    /// Runs GC like a runtime that lists only `pod`.
     pub(crate) fn gc_all_but(&self, pod: &Ns) {
         for call in self.calls(pod) {
             call.gc(&[(pod.name(), "eth0")]).ok();
         }
     }
 
-    /// The plugins of the list.
+    /// Returns calls of the list's plugins.
     fn calls(&self, pod: &Ns) -> Vec<Call> {
         let mut calls = Vec::new();
         for plugin in self.conflist["plugins"].as_array().expect("a list") {
@@ -129,13 +129,13 @@ impl Node {
         calls
     }
 
-    /// Fails unless all that belonged to attachments is gone, libcni's and the reference plugins'
-    /// part too.
+    /// Fails if anything of an attachment is left, including the parts of libcni and the reference
+    /// plugins.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         self.host.assert_nothing_left();
         assert_eq!(cached(), 0, "libcni still knows an attachment");
-        // What is said of the whole network is the node's.
+        // Rules about the whole network belong to the node.
         let rules = self
             .host
             .run("nft list ruleset")
@@ -152,7 +152,7 @@ impl Deref for Node {
     }
 }
 
-/// How many attachments libcni knows of.
+/// Returns the number of attachments in libcni's cache.
 pub(crate) fn cached() -> usize {
     fs::read_dir(CACHE).map_or(0, Iterator::count)
 }

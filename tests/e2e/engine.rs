@@ -1,4 +1,4 @@
-//! podman in a sandbox: its storage, configuration and processes end with the value.
+//! podman in a sandbox. Its storage, configuration and processes end with the value.
 
 use crate::program;
 use braid_tests::Sandbox;
@@ -9,23 +9,23 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Everything that podman writes, on the sandbox's tmpfs.
+/// Folder of everything that podman writes, on the sandbox's tmpfs.
 const HOME: &str = "/run/podman-home";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const IMAGE: &str = "box";
 
-/// podman with CNI, all of whose processes are in a process namespace that ends with this value, or
-/// with the test.
+/// podman with CNI. All its processes are in a PID namespace that ends with this value or with the
+/// test.
 pub(crate) struct Podman<'a> {
     host: &'a Sandbox,
-    /// `unshare`; the first process of the namespace is its child and ends with its standard
-    /// input.
+    /// The `unshare` process. Its child is the first process of the namespace and ends with its
+    /// standard input.
     namespace: Child,
     cgroup: PathBuf,
 }
 
 impl<'a> Podman<'a> {
-    /// Starts with no image and no network. braid has all names that podman writes into its
+    /// Starts podman without images and networks. braid has all names that podman writes into its
     /// conflists.
     pub(crate) fn start(host: &'a Sandbox) -> Self {
         program::offer_braid(&["bridge", "host-local", "tuning", "firewall", "portmap"]);
@@ -33,7 +33,7 @@ impl<'a> Podman<'a> {
             fs::create_dir_all(Path::new(HOME).join(folder)).expect("folder for podman");
         }
         configure();
-        // One hierarchy without controllers is enough to keep containers apart.
+        // A hierarchy without controllers is enough to separate containers.
         match cgroup2() {
             Some(at) if at != Path::new(CGROUPS) => {
                 drop(host.run(&format!("mount --bind {} {CGROUPS}", at.display())));
@@ -49,13 +49,13 @@ impl<'a> Podman<'a> {
         }
     }
 
-    /// Whether this podman can use CNI; it is gone from version 5.
+    /// True if this podman can use CNI, which version 5 removed.
     pub(crate) fn has_cni(&self) -> bool {
         self.try_run("info --format {{.Host.NetworkBackend}}")
             .is_ok_and(|backend| backend == "cni")
     }
 
-    /// Runs podman; words separated by white space, `Err` has what it complained.
+    /// Runs podman with arguments separated by white space; `Err` holds its error output.
     pub(crate) fn try_run(&self, args: &str) -> Result<String, String> {
         let proc = format!("/proc/{}/ns", self.namespace.id());
         let enter = format!("nsenter --pid={proc}/pid_for_children --mount={proc}/mnt");
@@ -68,14 +68,14 @@ impl<'a> Podman<'a> {
         Ok(output.trim().to_owned())
     }
 
-    /// [`Podman::try_run`] of what must succeed.
+    /// Runs [`Podman::try_run`] with arguments that must succeed.
     #[track_caller]
     pub(crate) fn run(&self, args: &str) -> String {
         self.try_run(args)
             .unwrap_or_else(|err| panic!("podman {args}: {err}"))
     }
 
-    /// Starts a container that waits to be ended.
+    /// Starts a container that sleeps until it is ended.
     #[track_caller]
     pub(crate) fn container(&self, name: &str, network: &str) {
         let cgroup = self
@@ -90,7 +90,7 @@ impl<'a> Podman<'a> {
         ));
     }
 
-    /// Makes the containers' image from the one program that is sure to need no other file.
+    /// Creates the containers' image from the one program that needs no other file.
     pub(crate) fn import(&self) {
         let bin = Path::new(HOME).join("image/bin");
         fs::copy(
@@ -109,8 +109,8 @@ impl<'a> Podman<'a> {
 
 impl Drop for Podman<'_> {
     fn drop(&mut self) {
-        // The end of its input ends the first process; the kernel ends the others, and `unshare`
-        // waits for that.
+        // The end of its input ends the first process. The kernel then ends the others, and
+        // `unshare` waits for that.
         drop(self.namespace.stdin.take());
         let ended = self.namespace.wait();
         let below = fs::read_dir(&self.cgroup)
@@ -152,8 +152,8 @@ network_config_dir = "{HOME}/net.d"
     fs::write(Path::new(HOME).join("containers.conf"), text).expect("write containers.conf");
 }
 
-/// A process namespace with a `/proc` of its own, whose first process takes in orphans and waits
-/// for the end of its input.
+/// Starts a PID namespace with a separate `/proc`. Its first process adopts orphans and waits for
+/// the end of its input.
 fn namespace() -> Child {
     let init = ["bash", "-c", "echo ready; read -r; exit 0"];
     let mut unshare = Command::new("unshare");

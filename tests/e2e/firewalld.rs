@@ -1,4 +1,4 @@
-//! `firewall` beside firewalld, which is told over the system bus whose packets it lets through.
+//! `firewall` with firewalld, which gets the containers' addresses over the system bus.
 
 use crate::program::needs_programs;
 use braid_tests::{Sandbox, Value, json};
@@ -11,7 +11,7 @@ const BUS: &str = r#"<busconfig><type>system</type><listen>unix:path=/run/dbus/s
 <allow receive_type="method_call"/><allow receive_type="method_return"/>
 <allow receive_type="error"/><allow receive_type="signal"/></policy></busconfig>"#;
 
-/// A system bus and firewalld in the sandbox; they end with the value.
+/// A system bus and firewalld in the sandbox; both end with the value.
 struct Firewalld(Vec<Child>);
 
 impl Firewalld {
@@ -107,7 +107,7 @@ fn a_container_is_in_a_zone_of_firewalld_while_it_is_attached() {
         call.check(&result)
             .refused(999, &["is not in firewalld's zone trusted"]);
         host.run(&format!("firewall-cmd --zone=trusted --add-source={addr}"));
-        // Also from names alone.
+        // Also without the record.
         if backend.is_empty() {
             fs::remove_dir_all("/run/braid/attachments").expect("records");
         }

@@ -1,7 +1,7 @@
-//! A container is dead, what it had is not: `cnitool gc`.
+//! Cleanup after a terminated container with `cnitool gc`.
 //!
-//! cnitool holds nothing for valid and gives the plugin no list. So a live container must be one
-//! that libcni does not know of, and it stays because its namespace is still there.
+//! cnitool considers no attachment valid and passes no list to the plugin. So a running container
+//! has to be unknown to libcni, and is kept because its namespace still exists.
 
 use crate::cnitool::{CACHE, Form, Node, Plugins, conflist};
 use crate::program::needs_programs;
@@ -9,7 +9,7 @@ use braid_tests::state::elements;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// What the node forgot of the dead container.
+/// State about the terminated container that the node has lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lost {
     Nothing,
@@ -76,8 +76,8 @@ fn gc_ends_what_is_left(form: Form, lost: Lost) {
     drop(namespace);
 }
 
-/// Attaches a container and lets it die so that only the plugin can clean up: its namespace has
-/// lost its path, but an open file keeps it, and with it the veth. Returns that file.
+/// Attaches a container and terminates it so that only the plugin can clean up: the path of its
+/// namespace is gone, but an open file keeps the namespace and its veth. Returns that file.
 #[track_caller]
 fn plant_dead(node: &Node, lost: Lost) -> File {
     let pod = node.pod("dead");
@@ -105,7 +105,7 @@ fn plant_dead(node: &Node, lost: Lost) -> File {
     kept
 }
 
-/// Removes braid's records of what cnitool attached.
+/// Deletes braid's records of cnitool's attachments.
 fn forget_records() {
     let containers = fs::read_dir("/run/braid/attachments")
         .expect("records")

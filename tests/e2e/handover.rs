@@ -1,5 +1,5 @@
-//! A node changes hands: what one implementation attached, the other takes back, with libcni's
-//! cache in between.
+//! Handover of a node: one implementation detaches the other's attachments, with libcni's cache in
+//! between.
 
 use crate::cnitool::{Form, Node, Plugins, conflist};
 use crate::program::needs_programs;
@@ -19,17 +19,17 @@ fn what_braid_attached_the_reference_plugins_check_and_detach() {
     needs!(Reference);
     let node = changes_hands(Plugins::Braid, Plugins::Reference);
     assert_eq!(node.link_names(), ["wan", "br0"]);
-    // What only braid knows of, its record and its masquerading, waits for braid's next GC.
+    // State that only braid knows, its record and its masquerading, stays until braid's next GC.
     let other = node.pod("other");
     node.ok(Plugins::Braid, "gc", &other);
     node.assert_nothing_left();
 }
 
-/// A node with a container of each, attached, checked and detached; both containers have ended.
+/// Attaches, checks and detaches a container by each implementation on one node; both containers
+/// end.
 fn changes_hands(from: Plugins, to: Plugins) -> Node {
     let mut conflist = conflist(Form::Names, "1.1.0");
-    // Only a sysctl: what the reference plugin remembers of the attributes that it changed is a
-    // matter of its own.
+    // Only a sysctl: the reference plugin's backup of changed attributes is a separate subject.
     conflist["plugins"][1] = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}});
     let node = Node::new(conflist);
     let outside = node.outside("wan", "192.0.2.1/24", "192.0.2.2/24");

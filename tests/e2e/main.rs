@@ -1,5 +1,4 @@
-//! braid under the runtimes' own code: libcni's command line and podman, which decide what a plugin
-//! is really called with.
+//! braid under the code of real runtimes: libcni's command line and podman.
 
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]
 

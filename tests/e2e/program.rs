@@ -1,4 +1,4 @@
-//! The programs that these tests run besides braid.
+//! Programs that these tests run besides braid.
 
 use braid_tests::binary;
 use braid_tests::sandbox::PLUGINS;
@@ -7,7 +7,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// libcni's command line: `$BRAID_CNITOOL`, otherwise `~/.cache/braid/tools/cnitool`.
+/// Returns the path of libcni's command line: `$BRAID_CNITOOL`, else
+/// `~/.cache/braid/tools/cnitool`.
 pub(crate) fn cnitool() -> PathBuf {
     let cached = || {
         PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into()))
@@ -16,7 +17,7 @@ pub(crate) fn cnitool() -> PathBuf {
     env::var_os("BRAID_CNITOOL").map_or_else(cached, PathBuf::from)
 }
 
-/// Where `program` is; `None` where it is not installed.
+/// Returns the path of `program`; `None` if it is not installed.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     if program == "cnitool" {
         return Some(cnitool()).filter(|path| path.is_file());
@@ -28,8 +29,8 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Makes braid callable under each of `names` in the sandbox, by scripts as `braid install` writes
-/// them.
+/// Creates scripts for braid in the sandbox under each of `names`, in the form that `braid install`
+/// writes.
 pub(crate) fn offer_braid(names: &[&str]) {
     for name in names {
         let path = Path::new(PLUGINS).join(name);
@@ -38,12 +39,12 @@ pub(crate) fn offer_braid(names: &[&str]) {
     }
 }
 
-/// The folder of the reference plugins, in a test that has made sure of them.
+/// Returns the folder of the reference plugins, which the test has checked for.
 pub(crate) fn reference() -> &'static Path {
     binary::reference().expect("the reference plugins: needs!(Reference) comes first")
 }
 
-/// Ends the test with a line that says why it did not run.
+/// Skips the test with a line that gives the reason.
 macro_rules! skip {
     ($why:expr) => {{
         let test = format!("{}::{}", module_path!(), braid_tests::function_name!());
@@ -53,7 +54,7 @@ macro_rules! skip {
 }
 pub(crate) use skip;
 
-/// [`skip`] if this machine lacks one of the programs.
+/// Skips the test if the machine lacks one of the programs.
 macro_rules! needs_programs {
     ($($program:literal),+) => {
         $(if $crate::program::find($program).is_none() {

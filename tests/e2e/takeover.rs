@@ -1,6 +1,6 @@
 //! `braid install` on nodes with the configurations of other projects, in the form of the init
-//! container of deploy/: a root without capabilities, of the node only the mounted folders. Then
-//! libcni attaches a pod.
+//! container of deploy/: root without capabilities, with only the mounted folders of the node.
+//! Afterwards libcni attaches a pod.
 
 use crate::program::{self, needs_programs};
 use braid_tests::{Ns, Sandbox, Value, binary, json};
@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The node's plugin folder.
+/// Plugin folder of the node.
 const BIN: &str = "/run/plugins";
 const NETWORKS: &str = "/etc/cni/net.d";
 const LIST: &str = "/etc/cni/net.d/00-braid.conflist";
-/// A foreign plugin that notes its call and hands on the result.
+/// A foreign plugin that logs its call and passes on the result.
 const CHAINED: &str = "#!/usr/bin/env python3
 import json, os, sys
 conf = json.load(sys.stdin)
@@ -21,7 +21,8 @@ with open('/run/order', 'a') as order:
 if os.environ['CNI_COMMAND'] == 'ADD':
     print(json.dumps(conf['prevResult']))
 ";
-/// Mounts the node's folders for a container below /mnt, and runs a program there as its root.
+/// Script that mounts the node's folders below /mnt as for a container, and runs a program there as
+/// root.
 const CONTAINER: &str = "set -e
 mount -t tmpfs none /mnt
 mkdir -p /mnt/run/plugins /mnt/etc/cni/net.d
@@ -31,7 +32,7 @@ for at in /mnt / /run /etc; do mount -o remount,bind,ro $at; done
 exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs \"$@\"
 ";
 
-/// A node with these files of the folder `fixtures`, under these names.
+/// Creates a node with these files of the folder `fixtures` under these names.
 fn node(files: &[(&str, &str)]) -> Sandbox {
     let host = Sandbox::new();
     for folder in [BIN, NETWORKS, "/run/flannel"] {
@@ -88,7 +89,7 @@ fn run(words: &[&str], plugins: &str) -> Output {
     run_plain(&[&files[..], &server, words].concat(), plugins)
 }
 
-/// Runs it with no other argument than the plugin folder.
+/// Runs `braid install` in the container, with only the plugin folder and `words` as arguments.
 fn run_plain(words: &[&str], plugins: &str) -> Output {
     let mut command = Command::new("unshare");
     command
@@ -101,7 +102,7 @@ fn run_plain(words: &[&str], plugins: &str) -> Output {
     command.stdin(Stdio::null()).output().expect("unshare")
 }
 
-/// Installs and returns the list.
+/// Installs braid and returns the written list.
 #[track_caller]
 fn install() -> Value {
     let output = run(&[], BIN);
@@ -117,7 +118,7 @@ fn read(path: &str) -> Value {
     serde_json::from_slice(&fs::read(path).expect(path)).expect("JSON")
 }
 
-/// Everything in the folders that `install` may change.
+/// Returns everything in the folders that `install` may change.
 fn folders() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for folder in [BIN, NETWORKS] {
@@ -154,7 +155,7 @@ fn cnitool(host: &Sandbox, verb: &str, network: &Value, pod: &Ns) -> Result<Stri
     ))
 }
 
-/// Attaches and detaches a pod by libcni. Returns the foreign plugins that ran for the ADD.
+/// Attaches and detaches a pod with libcni. Returns the foreign plugins that ran for the ADD.
 #[track_caller]
 fn attaches(host: &Sandbox, list: &Value) -> Vec<String> {
     let pod = host.pod("a");
@@ -273,7 +274,7 @@ fn a_mesh_plugin_that_its_installer_inserted_survives_a_rewrite() {
     let list = install();
     assert_eq!(types(&list), ["braid", "istio-cni"]);
     assert_eq!(attaches(&host, &list), ["istio-cni"]);
-    // The default network changes, so the list is written anew.
+    // The default network changes, so the list is rewritten.
     put(
         "05-new.conf",
         r#"{"cniVersion":"0.4.0","name":"new","type":"flannel"}"#,
@@ -321,8 +322,8 @@ fn a_mounted_folder_that_is_another_one_on_the_node_is_refused() {
         0
     );
     let before = folders();
-    // As an earlier braid.yaml had it: the names would start /mnt/run/plugins/braid, which the node
-    // does not have.
+    // Arguments of an earlier braid.yaml: the names would run /mnt/run/plugins/braid, which does
+    // not exist on the node.
     let output = run_plain(&[], BIN);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(

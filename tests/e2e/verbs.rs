@@ -1,10 +1,10 @@
-//! Every verb that libcni has, in each version that differs, for both ways to name braid.
+//! Every verb of libcni, in each version that differs, for both forms of naming braid.
 
 use crate::cnitool::{Form, Node, Plugins, cached, conflist};
 use crate::program::needs_programs;
 use braid_tests::Ns;
 
-/// The oldest with CHECK, the first with its own result, the first with GC and STATUS.
+/// The oldest version with CHECK, the first with its own result type, the first with GC and STATUS.
 const VERSIONS: [&str; 3] = ["0.4.0", "1.0.0", "1.1.0"];
 
 #[test]
@@ -34,7 +34,8 @@ fn every_verb(form: Form, version: &str) {
     node.ok(Plugins::Braid, "del", &pod);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     node.assert_nothing_left();
-    // cnitool's GC holds nothing valid: it detaches all that libcni knows of, in every version.
+    // cnitool's GC considers nothing valid: it detaches everything in libcni's cache, in every
+    // version.
     let addr = node.add(Plugins::Braid, &pod);
     assert_attached(&pod, &addr);
     node.ok(Plugins::Braid, "gc", &pod);

@@ -1,5 +1,5 @@
-//! What comes over a connection, and when: by the kernel's clock as it takes a packet in, whoever
-//! the machine lets run then.
+//! Bytes received on a connection, with kernel timestamps of their arrival, which do not depend on
+//! the scheduling of the test.
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
@@ -10,30 +10,30 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, SystemTime};
 
-/// Longest wait for what is expected: only what hangs takes as long.
+/// Longest wait for an expected event. Only a hang takes this long.
 pub const PATIENCE: Duration = Duration::from_mins(1);
-/// How long a rate is measured, in seconds.
+/// Duration of a rate measurement, in seconds.
 const MEASURED: f64 = 1.0;
-/// Longest wait, in seconds, for a sender to get the processor that long.
+/// Longest wait, in seconds, for a sender to get that much processor time.
 const SLOW: f64 = 300.0;
 
-/// The receiver's side of a connection.
+/// Receiving side of a connection.
 pub(crate) struct Arriving {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// Some bytes, and when the kernel took in the last of them.
+/// Received bytes and the kernel's timestamp of the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// Since 1970.
+    /// Time since 1970.
     pub time: Duration,
-    /// How many came since the one before.
+    /// Number of bytes since the previous arrival.
     pub bytes: usize,
 }
 
 impl Arriving {
-    /// To be asked before anything is sent.
+    /// Enables timestamps, so it must be called before the peer sends.
     pub(crate) fn new(stream: TcpStream) -> Self {
         note_times(&stream);
         stream
@@ -45,7 +45,7 @@ impl Arriving {
         }
     }
 
-    /// Ends the connection when it is dropped.
+    /// Returns a guard that ends the connection on drop.
     pub(crate) fn end(&self) -> End {
         End(self.stream.try_clone().expect("the same socket"))
     }
@@ -54,7 +54,7 @@ impl Arriving {
 impl Iterator for Arriving {
     type Item = Arrival;
 
-    /// Waits for more; `None` at the connection's end.
+    /// Waits for more bytes; `None` at the end of the connection.
     fn next(&mut self) -> Option<Arrival> {
         match receive(&self.stream, &mut self.buffer) {
             Err(Errno::ECONNRESET) => None,
@@ -65,12 +65,12 @@ impl Iterator for Arriving {
     }
 }
 
-/// Has the kernel note when it takes in what comes to a socket.
+/// Enables the kernel's receive timestamps on a socket.
 pub fn note_times(socket: &impl AsFd) {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true).expect("a clock");
 }
 
-/// Takes what came to a socket of [`note_times`], or waits for it.
+/// Receives from a socket set up by [`note_times`], waiting for data if necessary.
 pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> nix::Result<Arrival> {
     let mut noted = nix::cmsg_space!(TimeSpec);
     let mut place = [IoSliceMut::new(buffer)];
@@ -84,14 +84,14 @@ pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> nix::Result<Arrival>
         ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
         _ => None,
     });
-    // The first packets on a machine come before the kernel has begun to note times.
+    // The first packets on a machine arrive before the kernel has begun to take timestamps.
     Ok(Arrival {
         time: noted.unwrap_or_else(now),
         bytes: taken.bytes,
     })
 }
 
-/// A connection that ends when this is dropped.
+/// A connection that ends on drop.
 pub(crate) struct End(TcpStream);
 
 impl Drop for End {
@@ -100,22 +100,22 @@ impl Drop for End {
     }
 }
 
-/// The time of day, by which the kernel notes when packets come.
+/// Returns the realtime clock, which the kernel's timestamps use.
 pub fn now() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("a time of day")
 }
 
-/// Sends as fast as it can until the other side ends.
+/// Sends as fast as possible until the other side ends the connection.
 pub(crate) fn flood(mut sending: TcpStream) {
     let buffer = vec![0; 64 * 1024];
     while sending.write_all(&buffer).is_ok() {}
 }
 
-/// Sends as fast as it can by a connection until at least `least` bits a second have come for a
-/// second: a busy machine takes more of them to get there. Fails where more than `most` bits a
-/// second come in all that time, and `burst` bits at once.
+/// Sends as fast as possible until `least` bits per second arrive for a second, which takes longer
+/// on a busy machine. Fails if more than `most` bits per second plus a burst of `burst` bits arrive
+/// in all that time.
 #[track_caller]
 pub fn assert_rate(
     sending: TcpStream,

@@ -1,4 +1,4 @@
-//! Where the programs under test are.
+//! Paths of the programs under test.
 
 use std::env;
 use std::io::{self, Write};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The `braid` under test: `$BRAID_BIN`, otherwise built by the cargo that runs the tests,
-/// otherwise the one beside them, if they are run without cargo. The last two are builds for
-/// development, which is said on standard error.
+/// Path of the `braid` under test: `$BRAID_BIN`, else built by the cargo that runs the tests, else
+/// the one beside the tests if they run without cargo. The last two are development builds, which
+/// is reported on standard error.
 pub fn braid() -> &'static Path {
     static BRAID: OnceLock<PathBuf> = OnceLock::new();
     BRAID.get_or_init(|| env::var_os("BRAID_BIN").map_or_else(built_and_said, PathBuf::from))
@@ -16,7 +16,7 @@ pub fn braid() -> &'static Path {
 
 fn built_and_said() -> PathBuf {
     let path = build();
-    // Past the harness, which shows only what failed tests print.
+    // Written past the harness, which shows output of failed tests only.
     let _ = writeln!(
         io::stderr(),
         "the braid under test is not what is shipped: {}",
@@ -47,8 +47,8 @@ fn build() -> PathBuf {
     folder.join("braid")
 }
 
-/// The program of Multus: where `cargo xtask test` builds it, in `$BRAID_CACHE` or
-/// `~/.cache/braid`; `None` without it.
+/// Path of the Multus program that `cargo xtask test` builds, in `$BRAID_CACHE` or
+/// `~/.cache/braid`; `None` if it is missing.
 pub fn multus() -> Option<PathBuf> {
     Some(cache().join("multus/multus")).filter(|program| program.is_file())
 }
@@ -60,8 +60,8 @@ fn cache() -> PathBuf {
     env::var_os("BRAID_CACHE").map_or_else(home, PathBuf::from)
 }
 
-/// The folder of the reference plugins: `$BRAID_REFERENCE`, otherwise where `cargo xtask bench
-/// --setup` puts them, in `$BRAID_CACHE` or `~/.cache/braid`; `None` without them.
+/// Folder of the reference plugins: `$BRAID_REFERENCE`, else the folder of `cargo xtask bench
+/// --setup` in `$BRAID_CACHE` or `~/.cache/braid`; `None` if they are missing.
 pub fn reference() -> Option<&'static Path> {
     static REFERENCE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

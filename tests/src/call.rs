@@ -1,4 +1,4 @@
-//! One call of a plugin, as a runtime makes it.
+//! A plugin call as a runtime makes it.
 
 use crate::{binary, plugins};
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-/// Environment and standard input of a call; the verbs run it.
+/// Environment and standard input of a call; a method per verb runs it.
 #[derive(Debug, Clone)]
 pub struct Call {
     plugin: String,
     is_reference: bool,
-    /// File that is started in place of the sandbox's own.
+    /// File to start instead of the plugin in the sandbox.
     file: Option<PathBuf>,
     /// Program and arguments that run the plugin.
     under: Vec<String>,
@@ -23,10 +23,10 @@ pub struct Call {
     env: Vec<(&'static str, OsString)>,
 }
 
-/// What a plugin answered.
+/// Output of a plugin call.
 #[derive(Debug)]
 pub struct Answer {
-    /// Exit code; 128 and more for a signal.
+    /// Exit code; 128 plus its number for a signal.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
@@ -34,19 +34,19 @@ pub struct Answer {
     pub stderr: String,
 }
 
-/// The error that a plugin answered.
+/// The CNI error that a plugin printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Code of the specification.
+    /// Error code of the CNI specification.
     pub code: u64,
-    /// The sentence.
+    /// The error's `msg`.
     pub msg: String,
-    /// More, often empty.
+    /// The error's `details`, often empty.
     pub details: String,
 }
 
 impl Call {
-    /// A call of `plugin` with `conf`, for `eth0` of a container that is still to be named.
+    /// Returns a call of `plugin` with `conf` for `eth0`; the container ID is set later.
     pub fn new(plugin: &str, conf: Value) -> Self {
         let (under, stdin, env) = (Vec::new(), Vec::new(), Vec::new());
         let call = Self {
@@ -61,28 +61,28 @@ impl Call {
         call.env("CNI_IFNAME", "eth0")
     }
 
-    /// The same call of the reference plugin.
+    /// Calls the reference plugin instead.
     #[must_use]
     pub fn reference(mut self) -> Self {
         self.is_reference = true;
         self
     }
 
-    /// Starts the plugin's file at this path; its folder is where it finds others.
+    /// Starts the plugin's file at this path; its folder becomes `CNI_PATH`.
     #[must_use]
     pub fn by(mut self, file: &str) -> Self {
         self.file = Some(file.into());
         self
     }
 
-    /// Has the plugin run by another program, words separated by white space: `strace -f`.
+    /// Runs the plugin through another command, words separated by white space: `strace -f`.
     #[must_use]
     pub fn under(mut self, command: &str) -> Self {
         self.under = command.split_whitespace().map(str::to_owned).collect();
         self
     }
 
-    /// Sets one variable, replacing what it was. `None` leaves it out.
+    /// Sets or replaces an environment variable; `None` removes it.
     #[must_use]
     pub fn env<'a>(mut self, key: &'static str, value: impl Into<Option<&'a str>>) -> Self {
         self.env.retain(|(other, _)| *other != key);
@@ -139,7 +139,7 @@ impl Call {
         self.with("prevResult", result.clone())
     }
 
-    /// Bytes for standard input in place of the configuration.
+    /// Sets the bytes for standard input instead of the configuration.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
@@ -156,12 +156,12 @@ impl Call {
         self.run("DEL")
     }
 
-    /// Runs CHECK with the result of the ADD.
+    /// Runs CHECK with the ADD's result.
     pub fn check(&self, result: &Value) -> Answer {
         self.clone().prev(result).run("CHECK")
     }
 
-    /// Runs GC; `valid` lists container id and interface of what is to be kept.
+    /// Runs GC; `valid` lists container ID and interface of the attachments to keep.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Answer {
         let valid: Vec<Value> = valid
             .iter()
@@ -177,13 +177,13 @@ impl Call {
         self.run("STATUS")
     }
 
-    /// Runs any verb.
+    /// Runs the given verb.
     #[track_caller]
     pub fn run(&self, command: &str) -> Answer {
         self.clone().env("CNI_COMMAND", command).run_as_is()
     }
 
-    /// Runs the call with no other variables than those that were set, and `CNI_PATH`.
+    /// Runs the call with only the variables that were set, and `CNI_PATH`.
     #[track_caller]
     pub fn run_as_is(&self) -> Answer {
         let (program, path) = self.program();
@@ -218,7 +218,7 @@ impl Call {
             self.stdin.clone()
         };
         let mut stdin = child.stdin.take().expect("a pipe");
-        // A call that is refused by its environment is over before it read its input.
+        // A call with an invalid environment ends before it reads its input.
         let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().expect("the plugin's output");
         feed.join().expect("the thread that writes");
@@ -252,7 +252,7 @@ impl Call {
 }
 
 impl Answer {
-    /// The result of a call that must have succeeded.
+    /// Returns the result of a call that must have succeeded.
     #[track_caller]
     pub fn result(&self) -> Value {
         assert_eq!(
@@ -263,7 +263,7 @@ impl Answer {
         serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {}", self.stdout))
     }
 
-    /// Fails unless the call succeeded and, as all verbs but ADD and VERSION do, printed nothing.
+    /// Fails unless the call succeeded and printed nothing, as all verbs except ADD and VERSION do.
     #[track_caller]
     pub fn ok(&self) {
         assert_eq!(
@@ -274,7 +274,7 @@ impl Answer {
         );
     }
 
-    /// The error of a call that must have failed.
+    /// Returns the error of a call that must have failed.
     #[track_caller]
     pub fn error(&self) -> Refusal {
         assert_eq!(
@@ -292,7 +292,7 @@ impl Answer {
         }
     }
 
-    /// Fails unless the call was refused with this code and a sentence with each of `words`.
+    /// Fails unless the call failed with this code and an error text with each of `words`.
     #[track_caller]
     pub fn refused(&self, code: u64, words: &[&str]) {
         let error = self.error();
@@ -304,8 +304,8 @@ impl Answer {
     }
 }
 
-/// Starts a program that a test may have written a moment ago: a process that another thread forked
-/// then has the file open for writing until it executes its own program (ETXTBSY).
+/// Starts a program that the test may just have written. A process that another thread forked
+/// meanwhile holds the file open for writing until its own exec (ETXTBSY).
 fn started(command: &mut Command) -> io::Result<Child> {
     loop {
         match command.spawn() {

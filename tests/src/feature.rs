@@ -1,4 +1,4 @@
-//! What a kernel or a machine may lack: found out by trying, never by version.
+//! Features that a kernel or machine may lack, detected by use and not by version.
 
 use crate::{binary, journal};
 use nix::sched::{CloneFlags, unshare};
@@ -7,12 +7,12 @@ use std::io::Write;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Something that not every machine has.
+/// A feature that not every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Links of kind ipvlan.
     Ipvlan,
-    /// Bridges that separate their ports by VLAN.
+    /// Bridges with VLAN filtering.
     VlanFiltering,
     /// Links of kind vlan.
     Vlan,
@@ -28,27 +28,27 @@ pub enum Feature {
     Fq,
     /// Sockets of SCTP.
     Sctp,
-    /// NAT that sees what bridges carry (`br_netfilter`).
+    /// NAT of bridged packets (`br_netfilter`).
     BridgeNf,
-    /// Sockets of `AF_XDP`, and programs that are asked before a socket is bound.
+    /// `AF_XDP` sockets, and LSM programs on bind().
     XskBind,
-    /// What shows programs of eBPF.
+    /// The tool bpftool.
     Bpftool,
-    /// Tables of the older iptables, and its program.
+    /// Tables of the legacy iptables, and its program.
     IptablesLegacy,
     /// The reference plugins.
     Reference,
-    /// flannel's own plugin, of any release.
+    /// flannel's CNI plugin, any release.
     ReferenceFlannel,
-    /// The reference's `dhcp`.
+    /// The reference's `dhcp` plugin.
     ReferenceDhcp,
-    /// A server of DHCP.
+    /// The DHCP server dnsmasq.
     Dnsmasq,
 }
 
 impl Feature {
-    /// Whether it is here. Where it is not, the test of this thread shows less, and notes that for
-    /// another kernel.
+    /// True if the machine has the feature. If not, the journal notes that the test of this thread
+    /// skips a part and needs another kernel.
     pub fn is_here(self) -> bool {
         let missing = self.missing();
         if let Some(why) = &missing {
@@ -57,7 +57,7 @@ impl Feature {
         missing.is_none()
     }
 
-    /// Why a test that needs it can't run here; `None` where it can.
+    /// Returns the reason why a test that needs the feature cannot run here; `None` if it can.
     pub fn missing(self) -> Option<String> {
         static KERNEL: [OnceLock<bool>; 8] = [const { OnceLock::new() }; 8];
         let run_by = "run by cargo xtask vm 6.12";
@@ -129,7 +129,7 @@ fn has_iptables_legacy() -> bool {
     .all(|path| std::fs::exists(path).unwrap_or(false))
 }
 
-/// Whether the kernel asks programs before it binds a socket, and has sockets of `AF_XDP`.
+/// True if the kernel runs LSM programs before it binds a socket, and has `AF_XDP` sockets.
 fn asks_programs() -> bool {
     const TRY: &str = r#"
 import ctypes, platform, socket, struct
@@ -176,15 +176,15 @@ fn has_bpftool() -> bool {
     *FOUND.get_or_init(|| run("bpftool", "version"))
 }
 
-/// Tries in a namespace of its own.
+/// Tries to add it in a new namespace.
 fn can_add(thing: &str) -> bool {
     let attempt = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("new network namespace");
         if thing.starts_with("qdisc") {
             return run("tc", thing);
         }
-        // ipvlan and vlan refuse lo as their parent on a kernel that has them, so they get a
-        // bridge.
+        // With lo as their parent, ipvlan and vlan are refused even by a kernel that has them, so
+        // they get a bridge.
         let parent = thing
             .contains("link lo")
             .then(|| run("ip", "link add parent type bridge"));
@@ -207,13 +207,13 @@ fn run(tool: &str, args: &str) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// Tells that a test did not run, past the harness, which would keep it to itself.
+/// Reports a skipped test past the harness, which would hide the line.
 pub fn tell_skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
     journal::skip(test, why);
 }
 
-/// Tells braid, in the file where it keeps the kernel's answers, what this kernel has and lacks.
+/// Writes the features that the kernel has and lacks into braid's feature cache.
 pub fn pretend(has: &[&str], lacks: &[&str]) {
     let release =
         std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel says its release");

@@ -1,24 +1,24 @@
-//! Notes about a run for `cargo xtask test`, in the file that `$BRAID_TEST_JOURNAL` names; none
-//! without it.
+//! Journal of a test run for `cargo xtask test`, in the file named by `$BRAID_TEST_JOURNAL`; no
+//! journal without it.
 //!
-//! One line a note: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
+//! One line per entry: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
 
-/// Names the file.
+/// Variable with the path of the journal.
 const VARIABLE: &str = "BRAID_TEST_JOURNAL";
 
-/// Notes how long the test of this thread had a sandbox.
+/// Records how long the test of this thread had a sandbox.
 pub(crate) fn time(took: Duration) {
     note(&format!("TIME {:.1} {}", took.as_secs_f64(), test()));
 }
 
-/// The test of this thread, whose name the harness gives to the thread, behind its target.
+/// Returns target and name of this thread's test; the harness names the thread after the test.
 pub(crate) fn test() -> String {
     let own = std::env::current_exe().unwrap_or_default();
-    // cargo names a test's program after its target, with a hash behind.
+    // cargo names a test program after its target, followed by a hash.
     let target = own
         .file_name()
         .and_then(|name| name.to_str()?.split('-').next())
@@ -26,12 +26,12 @@ pub(crate) fn test() -> String {
     format!("{target}::{}", std::thread::current().name().unwrap_or("?"))
 }
 
-/// Notes that a test, or a part of it, was left out, and why.
+/// Records that a test, or a part of it, was skipped, and why.
 pub(crate) fn skip(test: &str, why: &str) {
     note(&format!("SKIP {test}: {why}"));
 }
 
-/// Adds a line. Tests run in parallel: each line is one write to the file's end.
+/// Appends a line. Tests run in parallel, so each line is a single write at the end of the file.
 fn note(line: &str) {
     let Some(path) = std::env::var_os(VARIABLE) else {
         return;

@@ -1,16 +1,16 @@
-//! What the tests that need a kernel stand on: worlds of their own, calls of plugins in them, tools
-//! to judge by.
+//! Base of the tests that need a kernel: isolated hosts, plugin calls in them, and tools to judge
+//! the result.
 //!
 //! ```text
-//!  Sandbox ─ a host of its own: network and mount namespace, empty /run, /var/lib/{cni,braid}, /etc/cni
+//!  Sandbox ─ a separate host: network and mount namespace, empty /run, /var/lib/{cni,braid}, /etc/cni
 //!   ├─ pod("a") ─► Ns ─ a container: run tools in it, ping, connect
-//!   │       Service ─ answers in a container, and says as whom it took its client
+//!   │       Service ─ answers in a container, and reports its client's address
 //!   ├─ call("bridge", &pod, conf) ─► Call ─ environment and stdin of one plugin call ─► Answer
 //!   ├─ state() ─► State ─ everything a call could have changed, to compare
 //!   └─ leftovers() ─ everything that an attachment may not leave behind
 //! ```
 //!
-//! A sandbox ends with its value; then nothing of it may be on the real host, or the test fails.
+//! A sandbox ends when it is dropped. If anything of it is left on the real host, the test fails.
 
 #![expect(
     clippy::expect_used,
@@ -41,11 +41,10 @@ pub use serde_json::{Value, json};
 pub use service::{Service, Transport};
 pub use state::State;
 
-/// Ends the test with a line that says what it is missing, unless this kernel and machine have each
-/// [`Feature`] named.
+/// Skips the test unless this kernel and machine have each named [`Feature`].
 ///
-/// The line starts with `SKIP` and goes to standard error past the test harness, so that it is seen
-/// and can be counted.
+/// The reason is printed on a line that starts with `SKIP`, on standard error past the test
+/// harness, so that it is visible and can be counted.
 #[macro_export]
 macro_rules! needs {
     ($($feature:ident),+) => {
@@ -56,7 +55,7 @@ macro_rules! needs {
     };
 }
 
-/// The name of the function that this is written in.
+/// Name of the enclosing function.
 #[macro_export]
 macro_rules! function_name {
     () => {{

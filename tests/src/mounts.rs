@@ -1,4 +1,4 @@
-//! Mounts of a sandbox.
+//! Mounts inside a sandbox.
 
 use nix::mount::{MsFlags, mount};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) fn bind(from: &Path, to: &Path) {
     mount(Some(from), to, none, MsFlags::MS_BIND, none).expect("bind mount");
 }
 
-/// The same with all that is mounted below.
+/// Like [`bind`], including all mounts below.
 pub(crate) fn bind_all(from: &Path, to: &Path) {
     let none: Option<&str> = None;
     mount(

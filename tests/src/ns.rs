@@ -1,4 +1,4 @@
-//! One network namespace: the sandbox's host, a container, or the world outside.
+//! A network namespace: the sandbox's host, a container, or the outside world.
 
 use crate::arriving::PATIENCE;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -8,20 +8,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A network namespace that tools can be run in.
+/// A network namespace in which tools can run.
 #[derive(Debug)]
 pub struct Ns {
     name: String,
     path: PathBuf,
-    /// Held open only where the path is not its own: a container's namespace ends with its mount.
+    /// Open only if the path is not the namespace's own mount. A container's namespace ends with
+    /// its mount.
     file: Option<File>,
 }
 
 impl Ns {
-    /// The namespace of this thread.
+    /// Returns the namespace of this thread.
     pub(crate) fn current(name: &str) -> Self {
         let file = File::open("/proc/thread-self/ns/net").expect("own network namespace");
-        // Whoever is handed this path finds itself: the plugin is started in this namespace.
+        // Each process that opens this path gets its own namespace: the plugin is started in this
+        // one.
         Self {
             name: name.to_owned(),
             path: PathBuf::from("/proc/self/ns/net"),
@@ -29,7 +31,7 @@ impl Ns {
         }
     }
 
-    /// A new namespace, mounted at `path` as runtimes do.
+    /// Creates a namespace, mounted at `path` as runtimes do.
     pub(crate) fn create(name: &str, path: &Path) -> Self {
         File::create_new(path).expect("mount point of a network namespace");
         let mount = || {
@@ -45,17 +47,18 @@ impl Ns {
         }
     }
 
-    /// What it is called in the test.
+    /// Returns the namespace's name in the test.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its path, as in `CNI_NETNS`.
+    /// Returns the path, as in `CNI_NETNS`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Runs `work` in it, on a thread of its own. A socket opened there stays in the namespace.
+    /// Runs `work` in the namespace, on a separate thread. A socket opened there stays in the
+    /// namespace.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             let opened = self
@@ -72,8 +75,8 @@ impl Ns {
         }
     }
 
-    /// Runs a command in it, words separated by white space, and returns what it printed; `Err` has
-    /// what it complained.
+    /// Runs a command in the namespace, words separated by white space, and returns its standard
+    /// output, or its error output as `Err`.
     pub fn try_run(&self, command: &str) -> Result<String, String> {
         let mut words = command.split_whitespace();
         let program = words.next().expect("a command");
@@ -90,14 +93,15 @@ impl Ns {
         }
     }
 
-    /// [`Ns::try_run`] of a command that must succeed.
+    /// Like [`Ns::try_run`], for a command that must succeed.
     #[track_caller]
     pub fn run(&self, command: &str) -> String {
         self.try_run(command)
             .unwrap_or_else(|err| panic!("{}: {command}: {err}", self.name))
     }
 
-    /// The answer of a tool that prints JSON: `ip -j …`, `bridge -j …`, `nft -j …`, `tc -j …`.
+    /// Returns the parsed output of a tool that prints JSON: `ip -j …`, `bridge -j …`, `nft -j …`,
+    /// `tc -j …`.
     #[track_caller]
     pub fn json(&self, command: &str) -> Value {
         let text = self.run(command);
@@ -108,7 +112,7 @@ impl Ns {
             .unwrap_or_else(|err| panic!("{}: {command}: {err}: {text}", self.name))
     }
 
-    /// [`Ns::json`] as a list.
+    /// Returns [`Ns::json`] as a list.
     #[track_caller]
     pub fn list(&self, command: &str) -> Vec<Value> {
         match self.json(command) {
@@ -120,21 +124,21 @@ impl Ns {
         }
     }
 
-    /// One link as `ip -d -j link` shows it; `None` where it does not exist.
+    /// Returns a link as printed by `ip -d -j link`; `None` if it does not exist.
     pub fn link(&self, name: &str) -> Option<Value> {
         self.list("ip -d -j link")
             .into_iter()
             .find(|link| link["ifname"] == name)
     }
 
-    /// [`Ns::link`] of a link that must be there.
+    /// Like [`Ns::link`], for a link that must exist.
     #[track_caller]
     pub fn the_link(&self, name: &str) -> Value {
         self.link(name)
             .unwrap_or_else(|| panic!("{}: no link {name:?}", self.name))
     }
 
-    /// Names of all links but `lo`.
+    /// Returns the names of all links except `lo`.
     pub fn link_names(&self) -> Vec<String> {
         let links = self.list("ip -j link");
         let names = links
@@ -144,8 +148,8 @@ impl Ns {
         names.map(str::to_owned).collect()
     }
 
-    /// Addresses of a link with their prefix, sorted, without the link-local ones that the kernel
-    /// gives by itself.
+    /// Returns the addresses of a link with their prefix lengths, sorted, without the kernel's
+    /// link-local ones.
     #[track_caller]
     pub fn addrs(&self, link: &str) -> Vec<String> {
         let links = self.list(&format!("ip -j addr show dev {link}"));
@@ -167,18 +171,17 @@ impl Ns {
         addrs
     }
 
-    /// Has the kernel ask for half a minute whether an address of a link made from now on is a
-    /// duplicate, so that [`Ns::assert_asks_at_once`] can not take a busy machine for such a
-    /// question.
+    /// Extends duplicate address detection to half a minute for links created from now on, so that
+    /// [`Ns::assert_asks_at_once`] can tell it from a delay of a busy machine.
     #[track_caller]
     pub fn detect_slowly(&self) {
         self.set_sysctl("net/ipv6/conf/default/dad_transmits", "30");
     }
 
-    /// Fails where it is asked on the link whether its link-local address is a duplicate, after
-    /// [`Ns::detect_slowly`]. For a packet that it forwards the node asks for a container from
-    /// that address, and gives up before the answer would be known. Even an address that nobody
-    /// is asked about is tentative until the kernel's worker has been there.
+    /// Fails if duplicate address detection runs for the link's link-local address, after
+    /// [`Ns::detect_slowly`]. The node sends neighbour solicitations for a forwarded packet from
+    /// that address, and would give up before the detection ends. Even without detection, an
+    /// address is tentative until the kernel's worker has run.
     #[track_caller]
     pub fn assert_asks_at_once(&self, link: &str) {
         assert_eq!(
@@ -196,8 +199,7 @@ impl Ns {
         });
     }
 
-    /// [`Ns::the_link`] of a link that is up, when the kernel's worker has noted that in its
-    /// `operstate`.
+    /// Returns a link once the kernel's worker has set its `operstate` to up.
     #[track_caller]
     pub fn noted_link(&self, name: &str) -> Value {
         let is_noted = || self.the_link(name)["operstate"] == "UP";
@@ -205,15 +207,15 @@ impl Ns {
         self.the_link(name)
     }
 
-    /// Waits until the kernel knows that no other host has the IPv6 addresses, and has made their
-    /// local routes.
+    /// Waits until duplicate address detection has ended for all IPv6 addresses and their local
+    /// routes exist.
     #[track_caller]
     pub fn await_own_addresses(&self) {
         let shown = || self.run("ip -6 addr show tentative");
         self.wait(|| shown().is_empty(), shown);
     }
 
-    /// Waits until a worker of the kernel has done its part.
+    /// Waits until a kernel worker has done its part.
     #[track_caller]
     fn wait(&self, is_done: impl Fn() -> bool, shown: impl Fn() -> String) {
         let start = Instant::now();
@@ -223,9 +225,8 @@ impl Ns {
         }
     }
 
-    /// All routes of one family (`-4` or `-6`), as `ip -j route` shows them, without those that the
-    /// kernel makes by itself: the `local` table and those of IPv6's link-local and multicast
-    /// addresses.
+    /// Returns all routes of a family (`-4` or `-6`), as `ip -j route` prints them, without the
+    /// routes that the kernel creates: the `local` table, and IPv6 link-local and multicast.
     pub fn routes(&self, family: &str) -> Vec<Value> {
         let all = self.list(&format!("ip -j {family} route show table all"));
         all.into_iter()
@@ -237,7 +238,7 @@ impl Ns {
             .collect()
     }
 
-    /// The value of a sysctl, by its path below `/proc/sys`.
+    /// Returns the value of a sysctl, given its path below `/proc/sys`.
     #[track_caller]
     pub fn sysctl(&self, key: &str) -> String {
         let read = self.enter(|| std::fs::read_to_string(Path::new("/proc/sys").join(key)));
@@ -246,7 +247,7 @@ impl Ns {
             .to_owned()
     }
 
-    /// Writes a sysctl.
+    /// Writes a sysctl, given its path below `/proc/sys`.
     #[track_caller]
     pub fn set_sysctl(&self, key: &str, value: &str) {
         let written = self.enter(|| std::fs::write(Path::new("/proc/sys").join(key), value));

@@ -1,10 +1,9 @@
-//! What an ADD made, without the names and addresses that every implementation chooses for itself:
-//! to compare two.
+//! Comparison of two implementations' ADDs, without the names and addresses that each one chooses.
 
 use crate::ns::Ns;
 use serde_json::{Map, Value, json};
 
-/// Sysctls of the container's interface that plugins set.
+/// Sysctls of the container's interface that plugins write.
 const POD_SYSCTLS: &[&str] = &[
     "ipv4/conf/IF/arp_notify",
     "ipv6/conf/IF/disable_ipv6",
@@ -13,11 +12,11 @@ const POD_SYSCTLS: &[&str] = &[
     "ipv6/conf/IF/enhanced_dad",
     "ipv6/conf/IF/ndisc_notify",
 ];
-/// Sysctls of the node.
+/// Sysctls of the node that plugins write.
 const HOST_SYSCTLS: &[&str] = &["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
 
-/// The result, then the links, addresses, routes and sysctls of the container and of the host. Host
-/// ends of veths and netkits are called `veth*`, hardware addresses `mac`.
+/// Returns the result, and the links, addresses, routes and sysctls of the container and the host.
+/// Host ends of veths and netkits are renamed to `veth*`, hardware addresses to `mac`.
 pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
     json!({
         "result": without_choices(result),
@@ -26,7 +25,7 @@ pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
     })
 }
 
-/// A result with host names and hardware addresses replaced.
+/// Replaces the host names and hardware addresses in a result.
 pub fn without_choices(result: &Value) -> Value {
     let mut result = result.clone();
     for interface in result["interfaces"].as_array_mut().into_iter().flatten() {
@@ -40,7 +39,7 @@ pub fn without_choices(result: &Value) -> Value {
     result
 }
 
-/// Names that are chosen at random or by hash.
+/// Replaces a name that was chosen at random or by hash.
 fn general(name: &str) -> String {
     let is_chosen = name.len() > 8 && (name.starts_with("veth") || name.starts_with("nk"));
     if is_chosen {
@@ -76,8 +75,7 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
             )
         })
         .collect();
-    // The kernel's own, some of them only after a while: in the table of a VRF they are beside the
-    // others.
+    // Created by the kernel, some of them with a delay. A VRF's table holds them beside the others.
     let is_own = |route: &Value| {
         ["local", "broadcast", "anycast", "multicast"]
             .iter()
@@ -93,7 +91,7 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
     json!({"links": seen, "routes": routes, "rules": rules(ns), "sysctls": node, "vlans": vlans(ns)})
 }
 
-/// The rules of policy routing, as text.
+/// Returns the policy routing rules as text.
 fn rules(ns: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -101,7 +99,7 @@ fn rules(ns: &Ns) -> Vec<String> {
     all.map(|rule| rule.to_string()).collect()
 }
 
-/// The VLANs of bridge ports, as text; on a kernel without them there are none.
+/// Returns the VLANs of bridge ports as text; empty on a kernel without VLAN filtering.
 fn vlans(ns: &Ns) -> Vec<String> {
     let ports = ns.list("bridge -j vlan show");
     let of = |port: &Value| {
@@ -117,7 +115,7 @@ fn vlans(ns: &Ns) -> Vec<String> {
     vlans
 }
 
-/// What `/dev/net/tun` was told; nothing of another kind of link.
+/// Returns the options of a tap link; null for other kinds of links.
 fn tun(link: &Value) -> Value {
     let info = &link["linkinfo"];
     if info["info_kind"] == "tun" {
@@ -165,7 +163,7 @@ fn link(link: &Value) -> Value {
     })
 }
 
-/// One route as text, without who made it.
+/// Formats a route, without its protocol.
 fn route(route: &Value) -> String {
     let mut words = vec![route["dst"].as_str().unwrap_or_default().to_owned()];
     for key in [
@@ -180,7 +178,7 @@ fn route(route: &Value) -> String {
     words.join(" ")
 }
 
-/// What differs between two outcomes, a line for each thing; `-` for the first, `+` for the second.
+/// Returns a line for each difference between two outcomes; `-` is the first, `+` the second.
 pub fn differences(one: &Value, other: &Value) -> Vec<String> {
     let (one, other) = (flat(one), flat(other));
     let only = |sign: &str, here: &[String], there: &[String]| -> Vec<String> {

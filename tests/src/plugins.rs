@@ -1,14 +1,14 @@
-//! Plugins of a sandbox.
+//! Plugins in a sandbox.
 
 use crate::binary;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Where a sandbox has its plugins, as links to the `braid` under test.
+/// Folder with the sandbox's plugins, which are links to the `braid` under test.
 pub const PLUGINS: &str = "/run/cni-bin";
 
-/// Makes `plugin` callable in the sandbox.
+/// Creates the link for `plugin` in the sandbox, unless it exists.
 pub(crate) fn install(plugin: &str) -> PathBuf {
     let path = Path::new(PLUGINS).join(plugin);
     match symlink(binary::braid(), &path) {

@@ -1,20 +1,20 @@
-//! The machine that the tests run on: what they could leave there if a sandbox had a hole.
+//! State of the real host, on which a leaking sandbox could leave something.
 
 use std::fs;
 use std::process::Command;
 
-/// What braid's tests could leave on the real host.
+/// Objects on the real host that braid's tests could leave behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RealHost {
-    /// Links that braid made.
+    /// Links created by braid.
     links: Vec<String>,
-    /// Tables that braid made.
+    /// Tables created by braid.
     tables: Vec<String>,
-    /// Entries of the folders that braid and the reference plugins write to.
+    /// Entries of the folders in which braid and the reference plugins write.
     files: Vec<String>,
 }
 
-/// The folders in which something could be left.
+/// Folders in which a test could leave files.
 const FOLDERS: &[&str] = &[
     "/run/braid",
     "/run/cni",

@@ -1,4 +1,4 @@
-//! A host of its own for one test.
+//! An isolated host for one test.
 
 use crate::binary;
 use crate::call::Call;
@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Where it has its containers' namespaces.
+/// Folder of the containers' namespaces.
 const NAMESPACES: &str = "/run/netns";
-/// Where it keeps what it covered.
+/// Folder of the covered folders.
 const COVERED: &str = "/run/.covered";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A world for one test: this thread, and every process it starts, sees a network of its own, an
-/// empty `/run`, and nothing in `/var/lib/cni`, `/var/lib/braid` and `/etc/cni`. It reads like the
-/// namespace of its host.
+/// An isolated host for one test. This thread, and every process it starts, sees a separate
+/// network, an empty `/run`, and nothing in `/var/lib/cni`, `/var/lib/braid` and `/etc/cni`. It
+/// dereferences to the host's namespace.
 #[derive(Debug)]
 pub struct Sandbox {
     host: Ns,
@@ -38,7 +38,7 @@ pub struct Sandbox {
     start: Instant,
 }
 
-/// What this thread goes back to.
+/// State to which the thread returns.
 #[derive(Debug)]
 struct Before {
     net: File,
@@ -47,7 +47,7 @@ struct Before {
 }
 
 impl Sandbox {
-    /// Moves this thread into a world of its own, until the value is dropped.
+    /// Moves this thread into a new sandbox, until the value is dropped.
     #[expect(
         clippy::new_without_default,
         reason = "it changes the thread, which no default should"
@@ -57,7 +57,7 @@ impl Sandbox {
             nix::unistd::geteuid().is_root(),
             "these tests need root: they make network and mount namespaces"
         );
-        // Built and looked for outside: neither may see the sandbox.
+        // Built and located outside, because neither may see the sandbox.
         let (braid, _) = (binary::braid(), binary::reference());
         assert!(
             braid.is_file(),
@@ -71,8 +71,8 @@ impl Sandbox {
             folder: std::env::current_dir().expect("current folder"),
         };
         let (start, real_host) = (Instant::now(), RealHost::look());
-        // Tests that call five hundred at once have more files open than most shells allow a
-        // process.
+        // Tests that run five hundred calls at the same time open more files than most shells
+        // allow.
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of open files");
         setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many open files as there may be");
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
@@ -80,7 +80,7 @@ impl Sandbox {
         cover();
         let host = Ns::current("host");
         host.run("ip link set lo up");
-        // A new namespace has it from the machine's own, which may be a router.
+        // A new namespace inherits it from the machine, which may be a router.
         host.set_sysctl("net/ipv4/ip_forward", "0");
         Self {
             host,
@@ -91,21 +91,21 @@ impl Sandbox {
         }
     }
 
-    /// The namespace that stands for the node.
+    /// Returns the namespace that represents the node.
     pub fn host(&self) -> &Ns {
         &self.host
     }
 
-    /// A new container's namespace, or one for the world outside; its `lo` is down, as a runtime
-    /// hands it over.
+    /// Creates a namespace for a container or for the outside world; its `lo` is down, as runtimes
+    /// create it.
     pub fn pod(&self, name: &str) -> Rc<Ns> {
         let pod = Rc::new(Ns::create(name, &Path::new(NAMESPACES).join(name)));
         self.pods.borrow_mut().push(Rc::clone(&pod));
         pod
     }
 
-    /// Ends a container's namespace; what is left of its path is a plain file, as `ip netns` leaves
-    /// it after a crash.
+    /// Ends a container's namespace. Its path remains as a plain file, as `ip netns` leaves it
+    /// after a crash.
     pub fn end(&self, pod: &Ns) {
         nix::mount::umount2(pod.path(), nix::mount::MntFlags::MNT_DETACH)
             .expect("namespace is mounted");
@@ -114,11 +114,11 @@ impl Sandbox {
             .retain(|other| other.path() != pod.path());
     }
 
-    /// A world outside: a namespace behind a link of the host, which has `host_addr`, and is no
-    /// gateway of anybody.
+    /// Creates an outside world: a namespace behind a link of the host, which has `host_addr` and
+    /// is nobody's gateway.
     ///
-    /// The link is named like the namespace, on both sides, and forwards at once: nobody is asked
-    /// about its addresses.
+    /// The link is named like the namespace on both sides and forwards immediately, because
+    /// duplicate address detection is off.
     pub fn outside(&self, name: &str, host_addr: &str, its_addr: &str) -> Rc<Ns> {
         let outside = self.pod(name);
         self.host.run(&format!(
@@ -134,20 +134,20 @@ impl Sandbox {
         outside
     }
 
-    /// A call of `plugin` for `eth0` of `pod`, whose container id is the name of `pod`.
+    /// Returns a call of `plugin` for `eth0` of `pod`; the container ID is the name of `pod`.
     pub fn call(&self, plugin: &str, pod: &Ns, conf: Value) -> Call {
         Call::new(plugin, conf)
             .container(pod.name())
             .netns(pod.path())
     }
 
-    /// Everything on the host and in the containers that a call could change.
+    /// Returns everything on the host and in the containers that a call could change.
     pub fn state(&self) -> State {
         let pods = self.pods.borrow();
         State::take(std::iter::once(&self.host).chain(pods.iter().map(Rc::as_ref)))
     }
 
-    /// What belongs to single attachments and is still there: links, rules, leases, records.
+    /// Returns the remaining objects of single attachments: links, rules, leases, records.
     pub fn leftovers(&self) -> Vec<String> {
         state::leftovers(&self.host)
     }
@@ -158,7 +158,7 @@ impl Sandbox {
         assert_eq!(self.leftovers(), Vec::<String>::new(), "left behind");
     }
 
-    /// Makes a plugin of one's own: a script in the sandbox's plugin folder.
+    /// Creates a plugin from a script, in the sandbox's plugin folder.
     pub fn script(&self, name: &str, text: &str) {
         use std::os::unix::fs::PermissionsExt;
         let path = Path::new(PLUGINS).join(name);
@@ -179,7 +179,7 @@ impl Deref for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let strays = strays();
-        // A thread that was just joined may still share the folder in the kernel, and then the move
+        // A thread that was just joined may still share the folder in the kernel, and then setns()
         // is refused.
         unshare(CloneFlags::CLONE_FS).expect("a folder of its own");
         setns(&self.before.mnt, CloneFlags::CLONE_NEWNS).expect("back to the mount namespace");
@@ -201,26 +201,26 @@ impl Drop for Sandbox {
     }
 }
 
-/// Where the real host's cgroup2 is seen, alone or beside cgroup1's; `None` where it has none.
-/// Another mount of it would change the options of this one.
+/// Returns the mount point of the real host's cgroup2, alone or beside cgroup1; `None` if there is
+/// none. Mounting it again would change the options of this mount.
 pub fn cgroup2() -> Option<PathBuf> {
     let usual = [CGROUPS, "/sys/fs/cgroup/unified"]
         .map(PathBuf::from)
         .into_iter();
-    // Only cgroup2 has this file.
+    // This file exists only in cgroup2.
     usual
         .into_iter()
         .find(|path| path.join("cgroup.controllers").exists())
 }
 
-/// Covers what a test could change with something empty that only this mount namespace sees.
+/// Covers everything that a test could change by empty mounts that only this mount namespace sees.
 fn cover() {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
     tmpfs(Path::new("/run"));
     cover_one("/etc", &["cni"]);
     cover_one("/var/lib", &["cni", "braid"]);
-    // Links in /sys/class/net are those of the namespace that mounted it. The cgroups stay the real
+    // /sys/class/net shows the links of the namespace that mounted sysfs. The cgroups stay the real
     // host's.
     let cgroups = Path::new(COVERED).join("cgroup");
     fs::create_dir_all(&cgroups).expect("place for what is covered");
@@ -243,7 +243,7 @@ fn cover() {
     }
 }
 
-/// Covers `folder` by a copy of links to what it has, without the entries `hidden`.
+/// Covers `folder` with a tmpfs of symlinks to its entries, without the entries `hidden`.
 fn cover_one(folder: &str, hidden: &[&str]) {
     let covered = Path::new(COVERED).join(&folder[1..]);
     fs::create_dir_all(&covered).expect("place for what is covered");
@@ -258,7 +258,7 @@ fn cover_one(folder: &str, hidden: &[&str]) {
     }
 }
 
-/// Processes that were started in this sandbox and still run.
+/// Returns the processes that were started in this sandbox and still run.
 fn strays() -> Vec<String> {
     let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
     let own = inode(Path::new("/proc/thread-self/ns/mnt")).expect("own mount namespace");

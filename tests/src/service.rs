@@ -1,4 +1,4 @@
-//! A service in a container, and clients who tell whether and as whom they reached it.
+//! A service in a container, and clients that report if it was reached and which address it saw.
 
 use crate::arriving::PATIENCE;
 use crate::ns::Ns;
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Wait for an answer that must not come.
+/// Wait for an answer that must not arrive.
 const IN_VAIN: Duration = Duration::from_millis(500);
-/// How often a service looks whether it is to end.
+/// Interval at which a service checks if it should end.
 const TURN: Duration = Duration::from_millis(20);
 
 /// A protocol with ports.
@@ -29,7 +29,7 @@ pub enum Transport {
     Sctp,
 }
 
-/// Answers each client with the address that it comes from, in all families, until it is dropped.
+/// Answers each client with the client's address, in all families, until it is dropped.
 #[derive(Debug)]
 pub struct Service {
     ends: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts in `ns`.
+    /// Starts a service in `ns`.
     #[track_caller]
     pub fn start(ns: &Ns, transport: Transport, port: u16) -> Self {
         let any = SocketAddr::new("::".parse().expect("an address"), port);
@@ -60,9 +60,9 @@ impl Service {
                             continue;
                         };
                         if transport == Transport::Sctp {
-                            // A client that gets to run only when the association ends again waits
-                            // in vain for its beginning (v6.12 net/
-                            // sctp/socket.c, `sctp_wait_for_connect()`).
+                            // A client that is scheduled only after the association has ended waits
+                            // for its start until the timeout (v6.12 net/sctp/socket.c,
+                            // `sctp_wait_for_connect()`).
                             std::thread::sleep(TURN);
                         }
                         let _gone = stream.write_all(said(from).as_bytes());
@@ -98,8 +98,8 @@ impl Drop for Service {
     }
 }
 
-/// A service that has ended goes on having its port as long as a child that another test's thread
-/// forked just then has not begun its own program.
+/// Retries while the port is in use. After a service has ended, its port stays taken until a child
+/// that another test's thread forked meanwhile has executed its program.
 fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -121,13 +121,14 @@ fn said(from: SocketAddr) -> String {
 }
 
 impl Ns {
-    /// Asks the service that answers at `to`; who it took the client for, or why no answer came.
+    /// Requests an answer from the service at `to`; returns the client's address as the service saw
+    /// it, or the error.
     pub fn ask(&self, transport: Transport, to: &str) -> Result<IpAddr, String> {
         self.ask_for(PATIENCE, transport, to)
     }
 
-    /// Whether nobody answers at `to` at once, which a busy machine can only have seem so: ask
-    /// those who hold the answer back to let it pass, and it comes.
+    /// True if no answer comes from `to` within 500 ms. On a busy machine an answer may only be
+    /// late: tests also let the answer through and check that it arrives.
     pub fn asks_in_vain(&self, transport: Transport, to: &str) -> bool {
         self.ask_for(IN_VAIN, transport, to).is_err()
     }
@@ -163,7 +164,7 @@ fn sctp(to: SocketAddr) -> nix::Result<OwnedFd> {
     )
 }
 
-/// The standard library's type stands for any socket that accepts.
+/// Returns the standard library's TCP type, which works for any socket that accepts.
 fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = sctp(at)?;
     match at {
@@ -176,7 +177,7 @@ fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
 
 fn connect_sctp(to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let socket = sctp(to)?;
-    // As long as the kernel waits for an association, too.
+    // Also limits the kernel's wait for an association.
     setsockopt(&socket, sockopt::SendTimeout, &time_val(patience))?;
     match to {
         SocketAddr::V4(to) => connect(socket.as_raw_fd(), &SockaddrIn::from(to))?,
@@ -199,7 +200,7 @@ fn ask_udp(to: SocketAddr, patience: Duration) -> io::Result<String> {
         [0; 16].into()
     };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-    // Of a connected socket the kernel hands over only what comes from there.
+    // The kernel delivers to a connected socket only packets from its peer.
     socket.connect(to)?;
     socket.set_read_timeout(Some(patience))?;
     socket.send(b"?")?;

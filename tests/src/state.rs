@@ -1,4 +1,4 @@
-//! Everything that a call can change, as text to compare, and what of it an attachment must not
+//! Everything that a call can change, as text to compare, and the part that an attachment must not
 //! leave behind.
 
 use crate::ns::Ns;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Folders that plugins write to.
+/// Folders in which plugins write.
 const FOLDERS: &[&str] = &[
     "/run/braid",
     "/run/cni",
@@ -20,7 +20,7 @@ const FOLDERS: &[&str] = &[
     "/etc/cni",
     "/sys/fs/bpf",
 ];
-/// What the kernel tells of a link, in namespaces.
+/// Commands that list the kernel's state of each namespace.
 const LOOKS: &[&str] = &[
     "ip -d -j link",
     "ip -j addr",
@@ -28,7 +28,7 @@ const LOOKS: &[&str] = &[
     "ip -j -6 rule",
 ];
 
-/// Links, addresses, routes, rules, sysctls and files, each under its name.
+/// Links, addresses, routes, rules, sysctls and files, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State(BTreeMap<String, String>);
 
@@ -69,7 +69,7 @@ impl State {
         Self(state)
     }
 
-    /// The same without what an IPAM may note down though the address went back: folder, lock and
+    /// Removes everything that an IPAM may keep after it released the address: folder, lock and
     /// round-robin mark.
     #[must_use]
     pub fn without_marks(mut self) -> Self {
@@ -78,21 +78,21 @@ impl State {
         self
     }
 
-    /// The same without files.
+    /// Removes the files.
     #[must_use]
     pub fn of_network(mut self) -> Self {
         self.0.retain(|name, _| !name.starts_with('/'));
         self
     }
 
-    /// Fails with what differs, unless both are the same.
+    /// Fails with the differences unless both states are the same.
     #[track_caller]
     pub fn assert_same(&self, later: &Self) {
         let differences = self.differences(later);
         assert!(differences.is_empty(), "changed:\n{differences}");
     }
 
-    /// What differs, a line for each thing before (`-`) and after (`+`).
+    /// Returns a line for each difference, before (`-`) and after (`+`).
     pub fn differences(&self, later: &Self) -> String {
         let mut text = String::new();
         for (name, value) in &self.0 {
@@ -109,8 +109,8 @@ impl State {
     }
 }
 
-/// Folders and locks that stay, an index that is worth nothing after a reboot, and what was found
-/// out about the kernel.
+/// True for permanent folders and locks, an index that is useless after a reboot, and the feature
+/// cache of the kernel.
 fn is_cache(path: &str) -> bool {
     let files = ["attachments", "kernel", "leaving", "program"];
     let is_below = |folder: &&str| path.starts_with(folder);
@@ -124,7 +124,7 @@ fn name_of(item: &Value, at: usize) -> String {
     format!("{name} ({at})")
 }
 
-/// Without what changes by itself.
+/// Removes everything that changes by itself.
 fn steady(mut item: Value) -> Value {
     if let Some(item) = item.as_object_mut() {
         for key in ["operstate", "flags", "stats64", "expires"] {
@@ -134,13 +134,13 @@ fn steady(mut item: Value) -> Value {
         item.remove("linkinfo");
     }
     if let Some(infos) = item.get_mut("addr_info").and_then(Value::as_array_mut) {
-        // The kernel's own link-local address is tentative for a while.
+        // The kernel's link-local address is tentative for a while.
         infos.retain(|info| info["scope"] != "link");
     }
     item
 }
 
-/// Each file and folder below `root` with mode and content.
+/// Returns each file and folder below `root` with mode and content.
 pub fn tree(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -171,7 +171,7 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// Short content as it is, long content by its length and hash.
+/// Returns short content unchanged, and long content as length and hash.
 fn shown(bytes: &[u8]) -> String {
     if bytes.len() <= 1024 {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -189,8 +189,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What belongs to single attachments and is still there. What the node shares (bridges, tables and
-/// their chains, the round-robin mark, locks) may stay.
+/// Returns the remaining objects of single attachments. Objects shared by the node may stay:
+/// bridges, tables and their chains, the round-robin mark, locks.
 pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     let mut left = Vec::new();
     for link in host.list("ip -d -j link") {
@@ -230,7 +230,7 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left.extend(notes.into_iter().map(|path| path.display().to_string()));
     left.extend(rules(host));
     let records = tree(Path::new("/run/braid/attachments")).into_keys();
-    // The folder of all such records stays.
+    // The folder of these records stays.
     let is_record = |path: &String| path != "/var/lib/braid/foreign";
     let is_left = |path: &String| Path::new(path).is_file() && !path.ends_with(".leases/lock");
     let others = tree(Path::new("/run/cni")).into_keys().filter(is_left);
@@ -246,7 +246,7 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left
 }
 
-/// Every rule of policy routing for what comes in by a veth, or came.
+/// Returns every policy routing rule whose input interface is or was a veth.
 fn rules(host: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -260,8 +260,8 @@ fn rules(host: &Ns) -> Vec<String> {
     .collect()
 }
 
-/// Every program that a filter of the host runs, as `link side: name`, and every place of filters
-/// where none is.
+/// Returns every program run by a filter of the host, as `link side: name`, and every clsact qdisc
+/// without filters.
 pub fn filters(host: &Ns) -> Vec<String> {
     let mut found = Vec::new();
     for link in host.link_names() {
@@ -286,8 +286,8 @@ pub fn filters(host: &Ns) -> Vec<String> {
     found
 }
 
-/// A veth or netkit whose other end is in another namespace, and that is not the test's own way
-/// outside.
+/// True for a veth or netkit with its other end in another namespace, except the test's own link to
+/// the outside.
 fn is_pod_side(link: &Value) -> bool {
     let name = link["ifname"].as_str().unwrap_or_default();
     let is_named = |kind, prefix| link["linkinfo"]["info_kind"] == kind && name.starts_with(prefix);
@@ -300,7 +300,7 @@ fn is_lease(path: &Path) -> bool {
         .is_some_and(|name| name.parse::<IpAddr>().is_ok())
 }
 
-/// Every element of every set and map of the host, as `family table set: element`.
+/// Returns every element of every set and map of the host, as `family table set: element`.
 pub fn elements(host: &Ns) -> Vec<String> {
     let ruleset = host.json("nft -j list ruleset");
     let items = ruleset["nftables"].as_array().cloned().unwrap_or_default();

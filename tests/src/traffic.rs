@@ -8,11 +8,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
-/// In seconds. Longest wait of a server for somebody whose own patience ends before.
+/// Longest wait of a server, in seconds. Its client gives up earlier.
 const SERVERS_PATIENCE: i64 = 90;
 
 impl Ns {
-    /// Whether `to` answers a ping, asked for a minute at most.
+    /// True if `to` answers a ping within a minute.
     pub fn can_ping(&self, to: &str) -> bool {
         self.try_run(&format!(
             "ping -q -c 1 -i 0.2 -w {} {to}",
@@ -21,13 +21,13 @@ impl Ns {
         .is_ok()
     }
 
-    /// Whether `to` stays silent: three pings within a second.
+    /// True if `to` does not answer three pings within a second.
     pub fn cannot_ping(&self, to: &str) -> bool {
         self.try_run(&format!("ping -q -c 3 -i 0.2 -W 0.5 {to}"))
             .is_err()
     }
 
-    /// [`Ns::can_ping`] where that is right, [`Ns::cannot_ping`] where it is not.
+    /// Returns [`Ns::can_ping`] if `is_right`, else [`Ns::cannot_ping`].
     pub fn can_ping_only_if(&self, is_right: bool, to: &str) -> bool {
         if is_right {
             self.can_ping(to)
@@ -36,7 +36,8 @@ impl Ns {
         }
     }
 
-    /// Sends so many bytes to `server` in `there`, as fast as it can. Returns what came when.
+    /// Sends this many bytes to `server` in `there` as fast as possible, and returns their
+    /// arrivals.
     #[track_caller]
     pub fn send(&self, there: &Ns, server: &str, bytes: usize) -> Vec<Arrival> {
         let (mut sending, receiving) = self.connection_to(there, server);
@@ -54,7 +55,7 @@ impl Ns {
         all
     }
 
-    /// Runs `work` while it sends as fast as it can to `server` in `there`.
+    /// Runs `work` while sending to `server` in `there` as fast as possible.
     #[track_caller]
     pub fn while_sending<T>(&self, there: &Ns, server: &str, work: impl FnOnce() -> T) -> T {
         let (sending, receiving) = self.connection_to(there, server);
@@ -68,7 +69,7 @@ impl Ns {
         })
     }
 
-    /// [`assert_rate`] of what it sends to `server` in `there`.
+    /// Runs [`assert_rate`] on a connection to `server` in `there`.
     #[track_caller]
     pub fn assert_sends(&self, there: &Ns, server: &str, least: f64, limit: (f64, f64)) {
         let (sending, receiving) = self.connection_to(there, server);
@@ -84,9 +85,9 @@ impl Ns {
         (sending, receiving)
     }
 
-    /// Has one processor take in what comes to the namespace's links. Left to itself the kernel
-    /// takes a packet in where it was sent, and two that leave one after the other on two
-    /// processors come in the order in which those get to it.
+    /// Lets a single processor receive all packets of the namespace's links. By default the kernel
+    /// receives a packet on the processor that sent it, so packets sent on two processors can
+    /// arrive out of order.
     #[track_caller]
     pub fn receive_in_order(&self) {
         let script = "mount -t sysfs sys /mnt && for queue in /mnt/class/net/*/queues/rx-*; do echo 1 > $queue/rps_cpus || exit; done";
@@ -105,8 +106,8 @@ impl Ns {
         );
     }
 
-    /// Connects to `server` in `there`, sends a byte and has it echoed. Returns the address that
-    /// the server saw.
+    /// Connects to `server` in `there` and exchanges a byte. Returns the client's address as the
+    /// server saw it.
     #[track_caller]
     pub fn seen_by(&self, there: &Ns, server: &str) -> IpAddr {
         let (listener, to) = listen(there, server);
@@ -128,14 +129,13 @@ impl Ns {
     }
 }
 
-/// A server at a free port of `server`, which waits neither for a client nor for its bytes for
-/// ever.
+/// Listens on a free port of `server`, with a time limit for the client and its bytes.
 fn listen(there: &Ns, server: &str) -> (TcpListener, SocketAddr) {
     let server: IpAddr = server.parse().expect("an address");
     let listener = there
         .enter(|| TcpListener::bind(SocketAddr::new(server, 0)))
         .expect("listen");
-    // Those that it accepts have it too.
+    // Accepted sockets inherit it.
     setsockopt(
         &listener,
         sockopt::ReceiveTimeout,

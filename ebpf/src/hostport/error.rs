@@ -1,6 +1,6 @@
-//! An ICMP error about a packet of TCP or UDP: the packet that it quotes is rewritten like the
-//! packet itself, so that who sent it knows it again. It tells the container the MTU of a path, and
-//! a client that nobody listens.
+//! ICMP errors about TCP and UDP packets. The quoted packet is rewritten like the packet itself, so
+//! its sender recognises it. Such errors report the MTU of a path to the container, or a closed
+//! port to the client.
 
 use super::packet::{Ends, Network, TCP, UDP, diff, load, start, store};
 use aya_ebpf::{
@@ -11,26 +11,26 @@ use braid_ebpf_types::hostport::Address;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Destination unreachable, time exceeded, parameter problem.
+/// ICMP types: destination unreachable, time exceeded, parameter problem.
 const UNREACHABLE: u8 = 3;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
-/// The last error of ICMPv6; those are the first numbers.
+/// Highest error type of ICMPv6; errors have the lowest numbers.
 const LAST_ERROR: u8 = 4;
-/// Length of the header before the quoted packet.
+/// Length of the ICMP header, in bytes.
 const HEADER_LEN: u32 = 8;
 
-/// Such an error.
+/// An ICMP error and the packet that it quotes.
 pub struct Quote {
     pub skb: *mut __sk_buff,
-    /// Its own addresses, source first.
+    /// Addresses of the error itself, source first.
     pub addrs: [Address; 2],
-    /// Those of the quoted packet.
+    /// Addresses and ports of the quoted packet.
     pub ends: Ends,
-    /// That of the quoted packet.
+    /// Protocol of the quoted packet.
     pub protocol: u8,
     is_v6: bool,
-    /// Where the IP header, that of ICMP, and the quoted ones start.
+    /// Offsets of the IP header, the ICMP header, and the quoted IP and transport headers.
     network: u32,
     icmp: u32,
     quoted: u32,
@@ -38,7 +38,7 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// The error in `skb`; none where it is something else.
+    /// Parses the error in `skb`; `None` if it is another packet.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, place: u32) -> Option<Self> {
         let outer = Network::parse(skb, start(place))?;
@@ -74,8 +74,8 @@ impl Quote {
         })
     }
 
-    /// Gives the error and the quoted packet other ends. The checksum of TCP or UDP in it, of which
-    /// mostly the data are missing, is left as it is.
+    /// Replaces the ends of the error and of the quoted packet. The quoted TCP or UDP checksum is
+    /// kept, because most of the data that it covers is missing.
     #[inline(always)]
     pub fn rewrite(&self, addrs: &[Address; 2], ends: &Ends) {
         let checksum = self.icmp + 2;
@@ -83,8 +83,8 @@ impl Quote {
             diff(&self.addrs, addrs),
             diff(&self.ends.addrs, &ends.addrs),
         );
-        // SAFETY: the helpers check that what they read and write is within the packet; the arrays
-        // are as long as said.
+        // SAFETY: the helpers check that the bytes they read and write are within the packet; the
+        // arrays have the given lengths.
         unsafe {
             let replace = |from: u16, to: u16| {
                 bpf_l4_csum_replace(
@@ -98,13 +98,14 @@ impl Quote {
             replace(self.ends.ports[0], ends.ports[0]);
             replace(self.ends.ports[1], ends.ports[1]);
             if self.is_v6 {
-                // All of it counts, and so do the addresses of the error itself.
+                // The checksum of ICMPv6 covers the quoted packet and the error's own addresses.
                 bpf_l4_csum_replace(self.skb, checksum, 0, inner, 0);
                 bpf_l4_csum_replace(self.skb, checksum, 0, outer, 0);
                 store(self.skb, self.network + 8, addrs);
                 store(self.skb, self.quoted + 8, &ends.addrs);
             } else {
-                // What the quoted addresses change, the quoted checksum of IP takes back.
+                // The quoted IP checksum offsets the quoted addresses, so the ICMP checksum is
+                // unchanged.
                 bpf_l3_csum_replace(self.skb, self.network + 10, 0, outer, 0);
                 bpf_l3_csum_replace(self.skb, self.quoted + 10, 0, inner, 0);
                 store(self.skb, self.network + 12, &[addrs[0][3], addrs[1][3]]);

@@ -1,21 +1,21 @@
-//! What `hp_in` finds out about a packet, for the programs that the packet passes next: a word in
-//! the packet, and its flow in a place of the processor's own. Mostly it is still the last one
-//! there when the next program runs, which then need not look the flow up again.
+//! Results of `hp_in` for the programs that the packet passes next: a word in the packet, and its
+//! flow in a per-CPU map value. The next program usually finds the flow still there and saves a
+//! lookup.
 
 use aya_ebpf::{bindings::__sk_buff, btf_maps::PerCpuArray, macros::btf_map};
 use braid_ebpf_types::hostport::{Answer, Known, Origin};
 use core::ptr::{self, addr_of};
 
-/// In `tc_index`: a client's packet, led already, which is nobody's answer.
+/// In `tc_index`: a client's packet, already translated, so it is not a reply.
 pub const LED: u32 = 0xb1ad;
-/// In `tc_index`: a container's answer to a client beyond the host, which leads nowhere.
+/// In `tc_index`: a container's reply to a client outside the host, so it is not for a host port.
 pub const ANSWER: u32 = 0xb1ae;
-/// Nothing is known.
+/// In `tc_index`: nothing is known.
 pub const NOTHING: u32 = 0;
-/// No flow has this protocol.
+/// A protocol number that no flow has.
 pub const NO_PROTOCOL: u32 = 0;
 
-/// The stack, of 512 bytes, has no room for it.
+/// Flow of the last packet; too large for the stack of 512 bytes.
 #[btf_map]
 static LAST: PerCpuArray<Known, 1> = PerCpuArray::new();
 
@@ -26,14 +26,14 @@ pub fn note(skb: *mut __sk_buff, word: u32) {
     unsafe { (*skb).tc_index = word };
 }
 
-/// This processor's place, where no other run begins before this one ends.
+/// Returns this processor's value. No other run starts on the processor before this one ends.
 #[inline(always)]
 pub fn last() -> Option<&'static mut Known> {
     // SAFETY: the map's value outlives the run, and this run takes it once.
     LAST.get_ptr_mut(0).map(|last| unsafe { &mut *last })
 }
 
-/// Writes a flow, or what its client knows, to its place.
+/// Copies a flow or an origin.
 #[inline(always)]
 pub fn put<T>(value: &T, place: &mut T) {
     type Word = u32;
@@ -42,18 +42,18 @@ pub fn put<T>(value: &T, place: &mut T) {
         ptr::from_mut(place).cast::<Word>(),
     );
     for at in 0..size_of::<T>() / size_of::<Word>() {
-        // A loop that the compiler does not see through: it would call memmove(), which does not
-        // exist here. SAFETY: both are words without gaps.
+        // The volatile writes keep the compiler from calling memmove(), which does not exist here.
+        // SAFETY: both values are words without gaps.
         unsafe { to.add(at).write_volatile(from.add(at).read()) };
     }
 }
 
-/// What the flow's client takes for the source of its answers, if it is the last one there.
+/// Returns the origin of the flow if it is the last flow of this processor.
 #[inline(always)]
 pub fn recall(answer: &Answer) -> Option<Origin> {
     type Words = [u32; size_of::<Answer>() / size_of::<u32>()];
     let last = last()?;
-    // SAFETY: a key is words without gaps.
+    // SAFETY: a key consists of words without gaps.
     let (last_words, words) = unsafe {
         (
             &*addr_of!(last.answer).cast::<Words>(),

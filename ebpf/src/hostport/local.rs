@@ -1,9 +1,9 @@
-//! Which addresses are the host's.
+//! Addresses of the host.
 //!
-//! braid notes them when it adds a port. The kernel is asked besides, since an address may have
-//! gone: about the first packet of a flow, but fifteen times a second at most for each address. It
-//! can't be asked alone: `bpf_fib_lookup()` answers the same for an address of the host and for one
-//! to which there is no route.
+//! braid writes them to a map when it adds a port. The programs also ask the kernel, because an
+//! address may have been deleted: for the first packet of a flow, at most fifteen times a second
+//! per address. The kernel alone is not enough: `bpf_fib_lookup()` returns the same for an address
+//! of the host and for an address without a route.
 
 use super::packet::Packet;
 use aya_ebpf::{
@@ -18,32 +18,31 @@ use core::{mem::MaybeUninit, ptr};
 const NO_PREALLOC: usize = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// Eight bytes of numbers.
+/// Eight bytes, for volatile stores.
 type Eight = [u32; 2];
-/// The kernel's word holds for two to so many nanoseconds: 67 ms.
+/// Validity of the kernel's answer: two to this power of nanoseconds, 67 ms.
 const HOLDS_SHIFT: u32 = 26;
 
-/// When the kernel last said that an address is the host's, in units of that time; braid notes a
-/// time long ago.
+/// Time when the kernel last confirmed that an address is the host's, in units of 67 ms. braid
+/// writes a time long ago.
 #[btf_map]
 static LOCAL_ADDRS: HashMap<Address, u32, MOST, NO_PREALLOC> = HashMap::new();
 
-/// An address that braid noted as the host's.
+/// An entry of `LOCAL_ADDRS`.
 pub struct Noted(*mut u32);
 
 impl Noted {
-    /// None where braid did not note it.
+    /// Returns the entry of the address; `None` if braid did not write one.
     #[inline(always)]
     pub fn find(addr: &Address) -> Option<Self> {
         LOCAL_ADDRS.get_ptr_mut(addr).map(Self)
     }
 
-    /// Whether the kernel, too, takes this address, which is the packet's destination, for the
-    /// host's own.
+    /// True if the kernel also considers this address, the packet's destination, to be the host's.
     #[inline(always)]
     pub fn holds(&self, packet: &Packet) -> bool {
-        // SAFETY: the map's value outlives the run, and whoever writes it, writes a time; the
-        // helper has no arguments.
+        // SAFETY: the map's value outlives the run, and every writer writes a time; the helper has
+        // no arguments.
         unsafe {
             let now = (bpf_ktime_get_coarse_ns() >> HOLDS_SHIFT) as u32;
             if self.0.read() != now {
@@ -57,7 +56,7 @@ impl Noted {
     }
 }
 
-/// All addresses of the same family.
+/// Returns the key for all host addresses of the family of `addr`.
 #[inline(always)]
 pub fn any_of(addr: &Address) -> Address {
     if is_v4(addr) {
@@ -67,20 +66,20 @@ pub fn any_of(addr: &Address) -> Address {
     }
 }
 
-/// Whether the kernel takes the packet's destination for the host's own, or knows no way to it.
+/// True if the packet's destination is local for the kernel, or has no route.
 #[inline(always)]
 fn is_local(packet: &Packet) -> bool {
     let [from, to] = &packet.ends.addrs;
     let mut lookup = MaybeUninit::<Lookup>::uninit();
     let place = lookup.as_mut_ptr();
     for at in 0..size_of::<Lookup>() / size_of::<u64>() {
-        // A loop of stores that the compiler does not see through: it would call memset(), which
-        // does not exist here. SAFETY: within the struct, which is aligned to four bytes.
+        // The volatile stores keep the compiler from calling memset(), which does not exist here.
+        // SAFETY: within the struct, which is aligned to four bytes.
         unsafe { ptr::write_volatile(place.cast::<Eight>().add(at), [0; 2]) };
     }
     let skb: *mut __sk_buff = packet.skb;
-    // SAFETY: the context is valid for the run; the struct is as long as said, and all of it are
-    // numbers, now written.
+    // SAFETY: the context is valid for the run; the struct has the given length, and consists of
+    // numbers that are all written now.
     unsafe {
         if is_v4(to) {
             (*place).family = AF_INET;

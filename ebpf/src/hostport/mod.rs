@@ -1,18 +1,17 @@
-//! Ports of the host that lead to containers, translated at the client's link: `hp_in` where its
-//! packets come in, `hp_out` where the answers leave. Between the two the host sees an ordinary
-//! flow from the client to the container.
+//! Host ports, translated on the client's link: `hp_in` rewrites requests on ingress, `hp_out`
+//! replies on egress. In between, the host sees an ordinary flow from the client to the container.
 //!
-//! Two kinds of clients never pass their link again with the answer in it. The container itself is
-//! seen as the host, and `hp_in` of its own link turns both ways round. A neighbour's packet is put
-//! straight into the container's link, since the answer goes straight back through the bridge;
-//! `hp_in` of the container's link rewrites that.
+//! Two kinds of clients have no link of their own where replies could be rewritten. The container
+//! itself is shown the host as its client, and `hp_in` of its own link rewrites both directions. A
+//! neighbour's packet is redirected to the container's link, because the reply goes straight back
+//! through the bridge; `hp_in` of the container's link rewrites the reply.
 //!
-//! What goes through the bridge to the container and back otherwise passes it by both ways: from
-//! its own egress straight into the container's link, and from that link to its own ingress.
+//! Other packets between bridge and container bypass the bridge in both directions: from its egress
+//! to the container's link, and from that link to its ingress.
 //!
-//! Whatever the programs do not know how to lead passes unchanged: nf_tables knows the same ports.
-//! So does what a container of limited rate sends to itself, and its answers go by the bridge:
-//! nothing goes past the queue that comes after `hp_in`.
+//! Packets that the programs cannot forward pass unchanged, because nf_tables has the same ports.
+//! This includes packets that a rate-limited container sends to itself. Its replies pass through
+//! the bridge: no packet may bypass the queue that follows `hp_in`.
 
 mod error;
 mod known;
@@ -39,25 +38,25 @@ const NO_PREALLOC: usize = 1;
 
 #[btf_map]
 static HOST_PORTS: HashMap<Entrance, Target, MOST, NO_PREALLOC> = HashMap::new();
-/// Whether a port ever led elsewhere for one address of the host alone.
+/// Nonzero once any port was forwarded for a single host address.
 #[btf_map]
 static BY_ADDRESS: Array<u32, 1> = Array::new();
 #[btf_map]
 static NAT: LruHashMap<Answer, Origin, FLOWS> = LruHashMap::new();
 
-/// [`Origin::home`] of a flow of which no packet went straight from its bridge to the container.
+/// [`Origin::home`] of a flow without a packet redirected from its bridge to the container.
 const NO_HOME: Mac = [0; 2];
 /// `PACKET_HOST` and `PACKET_OTHERHOST`.
 const TO_THIS_HOST: u32 = 0;
 const TO_ANOTHER_HOST: u32 = 3;
 
-/// Leads what clients send to containers.
+/// Forwards clients' packets to containers.
 #[classifier]
 pub fn hp_in(ctx: TcContext) -> i32 {
     inward(ctx.skb.skb).unwrap_or(TC_ACT_UNSPEC)
 }
 
-/// Makes the containers' answers come from the host.
+/// Gives containers' replies the host's address as their source.
 #[classifier]
 pub fn hp_out(ctx: TcContext) -> i32 {
     outward(ctx.skb.skb).unwrap_or(TC_ACT_UNSPEC)
@@ -82,8 +81,8 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
         note(skb, NOTHING);
     }
     let is_port = place & BRIDGE_PORT != 0;
-    // A port carries what is for others, too. What is of a VLAN comes in once more from the link of
-    // that VLAN.
+    // A bridge port also receives frames for other hosts. A frame with a VLAN tag is received again
+    // on the link of that VLAN.
     if has_vlan != 0 || pkt_type != TO_THIS_HOST && !(is_port && pkt_type == TO_ANOTHER_HOST) {
         return None;
     }
@@ -102,13 +101,13 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     lead(&packet, target, flags, is_port)
 }
 
-/// Where the packet's port leads from this link, if its address is the host's, and who the client
-/// is.
+/// Returns the target of the packet's destination on this link, if it is forwarded, and the
+/// client's [`Origin::flags`].
 #[inline(always)]
 fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)> {
     let [client, addr] = &packet.ends.addrs;
     let target = target_of(addr, packet.ends.ports[1], packet.protocol)?;
-    // SAFETY: the map's value, of which nothing changes but as a whole, and which outlives the run.
+    // SAFETY: the map's value is only ever replaced as a whole, and outlives the run.
     let target = unsafe { &*target };
     if *client == target.addr {
         let turns = index == target.link && target.flags & HAIRPIN != 0 && place & SHAPED == 0;
@@ -123,8 +122,8 @@ fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)
     (index == target.bridge && target.flags & NEIGHBOURS != 0).then_some((target, NEIGHBOUR))
 }
 
-/// Leads a packet to the container; none where it is not for the host, or another flow would have
-/// the same answers.
+/// Forwards a packet to the container. `None` if its destination is not the host, or if another
+/// flow would have the same replies.
 #[inline(always)]
 fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i32> {
     let Ends {
@@ -174,16 +173,16 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
         return None;
     }
     set_macs(packet.skb, &[target.mac]);
-    // SAFETY: a helper that notes an index.
+    // SAFETY: the helper only stores an index.
     Some(unsafe { bpf_redirect(target.link, 0) } as i32)
 }
 
-/// Sees to it that the answers of a packet's flow are known. None where it is not for the host, or
-/// another flow would have the same answers.
+/// Stores the packet's flow, unless it is stored, so that its replies can be rewritten. `None` if
+/// the destination is not the host, or another flow would have the same replies.
 #[inline(always)]
 fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
     let Known { answer, origin } = flow;
-    // SAFETY: the value is read at once; who changes it changes it to what it is for the flow.
+    // SAFETY: the value is read immediately; a concurrent writer writes the same for this flow.
     let known = unsafe { NAT.get(&*answer) };
     if let Some(known) = known.filter(|known| leads_alike(known, origin)) {
         origin.home = known.home;
@@ -203,7 +202,7 @@ fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
     NAT.insert(&*answer, &*origin, 0).ok()
 }
 
-/// Whether a flow goes the same way; its answers may not have a way of their own yet.
+/// True if both flows take the same path. `home` is not compared, because it may still be unknown.
 #[inline(always)]
 fn leads_alike(one: &Origin, other: &Origin) -> bool {
     let Origin {
@@ -221,14 +220,14 @@ fn leads_alike(one: &Origin, other: &Origin) -> bool {
         && bridge == other.bridge
 }
 
-/// What a container sends as an answer; none for all else, and what is inside is the verdict.
+/// Processes a container's reply and returns its verdict; `None` if the packet is not a reply.
 #[inline(always)]
 fn turn_round(packet: &Packet, place: u32) -> Option<Option<i32>> {
     let last = last()?;
     put(&answer_of(&packet.ends, packet.protocol), &mut last.answer);
-    // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
+    // SAFETY: the value is copied immediately; a concurrent writer writes the same for this flow.
     let Some(origin) = (unsafe { NAT.get(&last.answer) }) else {
-        // What is there belongs to another flow.
+        // The value in the map belongs to another flow.
         last.answer.protocol = NO_PROTOCOL;
         return None;
     };
@@ -299,8 +298,9 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     None
 }
 
-/// Puts a client's packet straight into the container's port, as the bridge would. None where it is
-/// not at that bridge any more as it was led, or is of a VLAN, which the port may take off it.
+/// Redirects a client's packet to the container's port, as the bridge would forward it. `None` if
+/// the packet is no longer on the flow's bridge, or has a VLAN tag, which the port may have to
+/// remove.
 #[inline(always)]
 fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
@@ -321,16 +321,16 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     if home != own
         && let Some(origin) = NAT.get_ptr_mut(&answer)
     {
-        // SAFETY: the map's value outlives the run; who else writes it, writes the same.
+        // SAFETY: the map's value outlives the run; a concurrent writer writes the same.
         unsafe { (*origin).home = own };
     }
-    // SAFETY: a helper that notes an index.
+    // SAFETY: the helper only stores an index.
     (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
 }
 
-/// Lets an answer come in by the bridge without passing it, as the client's packets go. None where
-/// it goes elsewhere, or comes from another container than the flow's: the bridge's own filters are
-/// to see that.
+/// Redirects a reply to the bridge's ingress, the reverse of [`past_bridge`]. `None` if it goes
+/// elsewhere, or comes from a container that is not the flow's, so that the bridge's own filters
+/// see it.
 #[inline(always)]
 fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     let [to, _] = mac_words(skb)?;
@@ -339,12 +339,12 @@ fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     if origin.home == NO_HOME || origin.home != to || !is_own {
         return None;
     }
-    // SAFETY: a helper that notes an index.
+    // SAFETY: the helper only stores an index.
     Some(unsafe { bpf_redirect(origin.bridge, u64::from(BPF_F_INGRESS)) } as i32)
 }
 
-/// An error that comes in: about an answer, to the host, or from a container about what a neighbour
-/// sent.
+/// Rewrites an incoming error: one about a reply, sent to the host, or one from a container about a
+/// neighbour's packet.
 #[inline(always)]
 fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     if place & POD != 0
@@ -361,7 +361,7 @@ fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     let [host, client] = error.ends.addrs;
     let [port, client_port] = error.ends.ports;
     Noted::find(&host)?;
-    // SAFETY: the map's value, of which nothing changes but as a whole.
+    // SAFETY: the map's value is only ever replaced as a whole.
     let target = unsafe { &*target_of(&host, port, error.protocol)? };
     let ends = Ends {
         addrs: [target.addr, client],
@@ -374,7 +374,7 @@ fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     None
 }
 
-/// Makes an error about what a client sent speak of the host's port.
+/// Rewrites an error about a client's packet, so that it refers to the host's port.
 #[inline(always)]
 fn about_client(error: &Quote, host: Address, port: u16) {
     let Ends {
@@ -386,13 +386,13 @@ fn about_client(error: &Quote, host: Address, port: u16) {
         addrs: [client, host],
         ports: [client_port, port],
     };
-    // Word by word: LLVM 22 dies of the copy that it makes of the whole.
+    // Word by word, because LLVM 22 crashes on the copy of the whole array.
     let differs = (from[0] ^ pod[0]) | (from[1] ^ pod[1]) | (from[2] ^ pod[2]) | (from[3] ^ pod[3]);
     let word = |at: usize| if differs == 0 { host[at] } else { from[at] };
     error.rewrite(&[[word(0), word(1), word(2), word(3)], to], &ends);
 }
 
-/// The ends of an answer to a packet.
+/// Swaps source and destination.
 #[inline(always)]
 fn turned(ends: &Ends) -> Ends {
     Ends {
@@ -401,7 +401,7 @@ fn turned(ends: &Ends) -> Ends {
     }
 }
 
-/// The flow of a packet from a container.
+/// Returns the flow of a packet from a container.
 #[inline(always)]
 fn answer_of(ends: &Ends, protocol: u8) -> Answer {
     let Ends {
@@ -417,20 +417,21 @@ fn answer_of(ends: &Ends, protocol: u8) -> Answer {
     }
 }
 
-/// What the client of a flow takes for the source of its answers.
+/// Returns the address and port that the client of a flow connected to.
 #[inline(always)]
 fn origin_of(answer: &Answer) -> Option<Origin> {
-    // SAFETY: the value is copied at once; who changes it changes it to what it is for the flow.
+    // SAFETY: the value is copied immediately; a concurrent writer writes the same for this flow.
     unsafe { NAT.get(answer) }.copied()
 }
 
-/// The same of a packet that `hp_in` has seen just now.
+/// Like [`origin_of`], for a packet that `hp_in` has just processed.
 #[inline(always)]
 fn recalled(answer: &Answer) -> Option<Origin> {
     recall(answer).or_else(|| origin_of(answer))
 }
 
-/// Where the packet's destination leads: its own address goes before all of the host's.
+/// Returns the target of a destination. An entry for the address precedes the entry for all host
+/// addresses.
 #[inline(always)]
 fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     let mut at = Entrance {
@@ -447,8 +448,8 @@ fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     HOST_PORTS.get_ptr(&at)
 }
 
-/// What a packet that is not led says of its flow, where it is not for an address that braid noted
-/// as the host's.
+/// Deletes the flow of a packet that is not forwarded, unless braid noted its destination as the
+/// host's.
 #[inline(always)]
 fn stays(packet: &Packet, is_port: bool) {
     if !is_port && Noted::find(&packet.ends.addrs[1]).is_none() {
@@ -456,12 +457,12 @@ fn stays(packet: &Packet, is_port: bool) {
     }
 }
 
-/// A client that speaks to the container without the host's port is not to hear of that port any
-/// more.
+/// Deletes the flow of a client that connects to the container directly, so that its replies no
+/// longer come from the host's port.
 #[inline(always)]
 fn forget(packet: &Packet) {
     let answer = answer_of(&turned(&packet.ends), packet.protocol);
-    // SAFETY: nothing is read.
+    // SAFETY: the value is not read.
     if unsafe { NAT.get(&answer) }.is_some() {
         let _gone = NAT.remove(&answer);
     }
@@ -473,12 +474,12 @@ fn is_within(addr: &Address, target: &Target) -> bool {
     differs(0) | differs(1) | differs(2) | differs(3) == 0
 }
 
-/// Sends a frame back where it came from.
+/// Sends a frame back out of the link on which it arrived.
 #[inline(always)]
 fn back(skb: *mut __sk_buff) -> i32 {
     if let Some([to, from]) = macs(skb) {
         set_macs(skb, &[from, to]);
     }
-    // SAFETY: a helper that notes an index; the context is valid for the run.
+    // SAFETY: the helper only stores an index; the context is valid for the run.
     unsafe { bpf_redirect((*skb).ifindex, 0) as i32 }
 }

@@ -1,5 +1,5 @@
-//! A packet of TCP or UDP: its two ends, read and rewritten. Of a datagram in fragments, only the
-//! first one has ports; they are kept for the others, which mostly come behind it.
+//! Parsing and rewriting of TCP and UDP packets. Only the first fragment of a datagram has ports;
+//! they are kept for the other fragments, which mostly arrive later.
 
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
@@ -19,16 +19,16 @@ const IPV6: u32 = 0xdd86;
 const ETHERNET_LEN: u32 = 14;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
-/// In the fragment field of IPv4, in network byte order: "more fragments", and the place of this
-/// one.
+/// In the fragment field of IPv4, in network byte order: "more fragments", and the fragment's
+/// offset.
 const MORE: u16 = 0x2000_u16.to_be();
 const PLACE: u16 = 0x1fff_u16.to_be();
-/// The same in the fragment header of IPv6.
+/// The same fields in the fragment header of IPv6.
 const MORE_V6: u16 = 1_u16.to_be();
 const PLACE_V6: u16 = 0xfff8_u16.to_be();
-/// Number of that header.
+/// Protocol number of the IPv6 fragment header.
 const FRAGMENT_HEADER: u8 = 44;
-/// Of an IPv4 address as 128 bits: `::ffff:0:0`.
+/// Third word of an IPv4 address in 128 bits, `::ffff:0:0`.
 const MAPPED: u32 = 0xffff_u32.to_be();
 
 /// `struct iphdr`.
@@ -45,14 +45,14 @@ struct Ipv4 {
     addrs: [u32; 2],
 }
 
-/// The end of `struct iphdr`, from the checksum on.
+/// End of `struct iphdr`, from the checksum on.
 #[repr(C, packed(2))]
 struct Ipv4End {
     checksum: u16,
     addrs: [u32; 2],
 }
 
-/// What changes of a packet whose ports follow right behind the addresses, as they mostly do: one
+/// Rewritten bytes of a packet without IPv4 options, whose ports directly follow the addresses: one
 /// store instead of two.
 #[repr(C, packed(2))]
 struct Ipv4EndAndPorts {
@@ -60,7 +60,7 @@ struct Ipv4EndAndPorts {
     ports: [u16; 2],
 }
 
-/// The same of IPv6.
+/// Rewritten bytes of a packet without IPv6 extension headers.
 #[repr(C)]
 struct Ipv6EndAndPorts {
     addrs: [Address; 2],
@@ -89,47 +89,46 @@ struct Fragment {
 #[btf_map]
 static DATAGRAMS: LruHashMap<Datagram, [u16; 2], MOST> = LruHashMap::new();
 
-/// Both addresses, source first, and both ports.
+/// Addresses and ports of a packet, source first.
 #[derive(Clone, Copy)]
 pub struct Ends {
     pub addrs: [Address; 2],
     pub ports: [u16; 2],
 }
 
-/// A packet whose headers can be rewritten.
+/// A TCP or UDP packet whose headers can be rewritten.
 pub struct Packet {
     pub skb: *mut __sk_buff,
     pub ends: Ends,
     pub protocol: u8,
     is_v6: bool,
-    /// That of the IPv4 header.
+    /// Checksum of the IPv4 header.
     checksum: u16,
-    /// It has no header of UDP: another fragment has it.
+    /// True for a fragment without the transport header, which an earlier fragment has.
     is_later: bool,
-    /// Where the IP header starts.
+    /// Offset of the IP header.
     network: u32,
-    /// Where that of TCP or UDP starts.
+    /// Offset of the TCP or UDP header.
     transport: u32,
 }
 
-/// What the IP header says.
+/// Fields of an IP header.
 pub struct Network {
     pub addrs: [Address; 2],
     pub protocol: u8,
     pub is_v6: bool,
-    /// IPv4 has one.
+    /// Header checksum; 0 for IPv6.
     pub checksum: u16,
-    /// Where the header starts, and what is behind it.
+    /// Offsets of the header and of its end.
     pub start: u32,
     pub end: u32,
-    /// The fragment's datagram, and whether this is its first one; no number where the packet is
-    /// whole.
+    /// Identification of the datagram if the packet is a fragment; `None` if it is whole.
     id: Option<u32>,
     pub is_later: bool,
 }
 
 impl Network {
-    /// The header at `start`.
+    /// Parses the header at offset `start`.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, start: u32) -> Option<Self> {
         // SAFETY: the context is valid for the run, and the verifier lets a classifier read the
@@ -184,7 +183,7 @@ impl Network {
     }
 }
 
-/// Where the IP header starts.
+/// Returns the offset of the IP header.
 #[inline(always)]
 pub fn start(place: u32) -> u32 {
     if place & ETHERNET == 0 {
@@ -195,7 +194,7 @@ pub fn start(place: u32) -> u32 {
 }
 
 impl Packet {
-    /// The packet in `skb`; none where it is not of TCP or UDP, or nobody knows its ports.
+    /// Parses the packet in `skb`; `None` if it is not TCP or UDP, or its ports are unknown.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, place: u32) -> Option<Self> {
         let Network {
@@ -220,8 +219,8 @@ impl Packet {
                     protocol: protocol.into(),
                 };
                 if is_later {
-                    // SAFETY: the value is copied at once; who changes it reuses the number of a
-                    // datagram.
+                    // SAFETY: the value is copied immediately; a concurrent writer reuses the
+                    // number of a datagram.
                     *unsafe { DATAGRAMS.get(&datagram) }?
                 } else {
                     let ports = load(skb, end)?;
@@ -243,7 +242,7 @@ impl Packet {
         })
     }
 
-    /// Gives the packet other ends; whether it could.
+    /// Replaces the ends of the packet; returns false if it could not.
     #[inline(always)]
     pub fn rewrite(&self, to: &Ends) -> bool {
         let from = &self.ends;
@@ -255,7 +254,7 @@ impl Packet {
         let checksum = self.transport + checksum;
         let diff = diff(&from.addrs, &to.addrs);
         let is_first = !self.is_later;
-        // SAFETY: the helpers check that what they read and write is within the packet.
+        // SAFETY: the helpers check that the bytes they read and write are within the packet.
         unsafe {
             if is_first {
                 let pseudo = mangled | u64::from(BPF_F_PSEUDO_HDR);
@@ -268,9 +267,9 @@ impl Packet {
                 }
             }
             if self.is_v6 {
-                // With the checksum of TCP or UDP the sum of the whole packet stays as it was, but
-                // the helper takes the former for the only change. In a later
-                // fragment the addresses are.
+                // The new TCP or UDP checksum offsets the new addresses in the sum of the whole
+                // packet, but the helper accounts for the checksum alone. In a later fragment the
+                // addresses are the only change.
                 bpf_csum_update(self.skb, diff as u32);
             }
             self.store_ends(to, diff, is_first);
@@ -278,7 +277,7 @@ impl Packet {
         true
     }
 
-    /// Writes them, and the checksum of the IPv4 header.
+    /// Writes the new ends, and the checksum of the IPv4 header.
     #[inline(always)]
     fn store_ends(&self, to: &Ends, diff: u64, has_ports: bool) {
         let Self {
@@ -312,13 +311,13 @@ impl Packet {
     }
 }
 
-/// Both ports as the checksum takes them, in one.
+/// Packs both ports for the checksum helper.
 fn word([from, to]: [u16; 2]) -> u64 {
     (u32::from(from) | u32::from(to) << 16).into()
 }
 
-/// By how much the sum of all addresses changes, in 32 bits of one's complement (RFC 1624, section
-/// 3).
+/// Returns the change of the sum of all addresses, in 32 bits of one's complement (RFC 1624,
+/// section 3).
 #[inline(always)]
 pub fn diff(from: &[Address; 2], to: &[Address; 2]) -> u64 {
     let word = |end: usize, at: usize| u64::from(!from[end][at]) + u64::from(to[end][at]);
@@ -327,7 +326,7 @@ pub fn diff(from: &[Address; 2], to: &[Address; 2]) -> u64 {
     carried(carried(sum(0) + sum(1)))
 }
 
-/// A checksum after its data's sum has changed by `diff`.
+/// Updates a checksum after the sum of its data changed by `diff`.
 #[inline(always)]
 fn changed(checksum: u16, diff: u64) -> u16 {
     let carried = |sum: u64| (sum & u64::from(u16::MAX)) + (sum >> u16::BITS);
@@ -336,13 +335,13 @@ fn changed(checksum: u16, diff: u64) -> u16 {
     )) as u16
 }
 
-/// Both hardware addresses of an Ethernet frame, destination first.
+/// Reads both hardware addresses of an Ethernet frame, destination first.
 #[inline(always)]
 pub fn macs(skb: *mut __sk_buff) -> Option<[[u8; 6]; 2]> {
     load(skb, 0)
 }
 
-/// The same as numbers.
+/// Reads both hardware addresses as words.
 #[inline(always)]
 pub fn mac_words(skb: *mut __sk_buff) -> Option<[Mac; 2]> {
     let [first, second, third]: [u32; 3] = see(skb, 0)?;
@@ -352,14 +351,14 @@ pub fn mac_words(skb: *mut __sk_buff) -> Option<[Mac; 2]> {
     ])
 }
 
-/// Writes hardware addresses from the start of an Ethernet frame on.
+/// Writes hardware addresses at the start of an Ethernet frame.
 #[inline(always)]
 pub fn set_macs<const N: usize>(skb: *mut __sk_buff, macs: &[[u8; 6]; N]) {
-    // SAFETY: as for any other value.
+    // SAFETY: hardware addresses are bytes without padding.
     unsafe { store(skb, 0, macs) };
 }
 
-/// Reads what lies so many bytes behind the start of the packet.
+/// Reads a value at an offset of the packet.
 #[inline(always)]
 pub fn load<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
@@ -375,15 +374,16 @@ pub fn load<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     }
 }
 
-/// The same without a helper, of the part of the packet that a program can see.
+/// Reads a value directly, without a helper, from the part of the packet that the program can
+/// access.
 #[inline(always)]
 fn see<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
-    // SAFETY: the context is valid for the run, and the verifier holds what is read to lie before
-    // `data_end`. Where the program runs, numbers need not be aligned, and all these are plain
+    // SAFETY: the context is valid for the run, and the verifier checks that the value ends before
+    // `data_end`. On this target numbers need not be aligned, and all these values are plain
     // numbers.
     unsafe {
-        // The compiler would keep the half of each that the field has, which the verifier takes for
-        // a number.
+        // Without `black_box` the compiler would load only half of each pointer, which the verifier
+        // treats as a number.
         let (start, end) = (
             black_box((*skb).data as usize),
             black_box((*skb).data_end as usize),
@@ -393,7 +393,8 @@ fn see<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     }
 }
 
-/// The same of any packet: where a driver left the headers elsewhere, they are brought there.
+/// Reads a value directly, after pulling the headers into the linear part if a driver left them
+/// elsewhere.
 #[inline(always)]
 fn bring<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
@@ -407,7 +408,7 @@ fn bring<T>(skb: *mut __sk_buff, at: u32) -> Option<T> {
     see(skb, at)
 }
 
-/// Writes there.
+/// Writes a value at an offset of the packet.
 ///
 /// # Safety
 ///

@@ -1,112 +1,114 @@
-//! The maps of the programs `hp_in` and `hp_out`, which lead ports of the host to containers.
+//! Maps of the programs `hp_in` and `hp_out`, which forward host ports to containers.
 
-/// 128 bits in network byte order; IPv4 stands behind `::ffff`.
+/// 128 bits in network byte order; IPv4 as `::ffff:a.b.c.d`.
 pub type Address = [u32; 4];
 
-/// A hardware address: the first four bytes, and the other two.
+/// A hardware address: its first four bytes, then the last two.
 pub type Mac = [u32; 2];
 
-/// Most ports of the host that lead somewhere.
+/// Maximum number of forwarded host ports.
 pub const HOST_PORTS: usize = 16_384;
-/// Most flows whose answers are rewritten; beyond that the one used longest ago is forgotten.
+/// Maximum number of flows whose replies are rewritten; beyond it the least recently used is
+/// evicted.
 pub const FLOWS: usize = 65_536;
-/// Most datagrams whose fragments are told apart.
+/// Maximum number of fragmented datagrams whose ports are remembered.
 pub const FRAGMENTS: usize = 8192;
-/// Most addresses of the host.
+/// Maximum number of host addresses.
 pub const LOCAL_ADDRS: usize = 4096;
-/// Longest text of an owner, in bytes.
+/// Maximum length of an owner's text, in bytes.
 pub const OWNER_LEN: usize = 128;
 
-/// Class id of a filter: frames of its link have an Ethernet header.
+/// Flag in a filter's class id: frames on its link have an Ethernet header.
 pub const ETHERNET: u32 = 1;
-/// Class id of a filter: its link leads to a container.
+/// Flag in a filter's class id: its link connects a container.
 pub const POD: u32 = 2;
-/// Class id of a filter: its link is a port of a bridge.
+/// Flag in a filter's class id: its link is a port of a bridge.
 pub const BRIDGE_PORT: u32 = 4;
-/// Class id of a filter: its link is a bridge.
+/// Flag in a filter's class id: its link is a bridge.
 pub const BRIDGE: u32 = 8;
-/// Class id of a filter: what the container sends waits behind it, and nothing may go past that
-/// queue.
+/// Flag in a filter's class id: a shaping queue for the container's packets follows, and no
+/// redirect may bypass it.
 pub const SHAPED: u32 = 16;
 
-/// Key of a port of the host.
+/// Key of a host port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entrance {
-    /// Of the host; `::` or `::ffff:0.0.0.0` for all its addresses of the family.
+    /// Host address; `::` or `::ffff:0.0.0.0` means all host addresses of the family.
     pub addr: Address,
-    /// In network byte order.
+    /// Port in network byte order.
     pub port: u16,
-    /// As in the IP header.
+    /// Protocol number of the IP header.
     pub protocol: u16,
 }
 
-/// [`Target::flags`]: what the container sends to itself comes back, seen as from the host.
+/// [`Target::flags`]: the container reaches its own host port, and sees the host as the client.
 pub const HAIRPIN: u16 = 1;
 /// [`Target::flags`]: the container and its neighbours on the bridge reach each other.
 pub const NEIGHBOURS: u16 = 2;
 
-/// Where a port of the host leads.
+/// Destination of a host port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The container's.
+    /// Address of the container.
     pub addr: Address,
-    /// Which bits of its address are those of its subnet.
+    /// Netmask of the container's subnet.
     pub mask: Address,
-    /// In network byte order.
+    /// Port in network byte order.
     pub port: u16,
-    /// What holds for it.
+    /// [`HAIRPIN`], [`NEIGHBOURS`], both or 0.
     pub flags: u16,
-    /// Index of the host's end of its link.
+    /// Index of the link's end in the host.
     pub link: u32,
     /// Index of the bridge that this end is a port of; 0 for none.
     pub bridge: u32,
     /// Hardware address of the container.
     pub mac: [u8; 6],
-    /// How many bytes of `owner` there are.
+    /// Used bytes of `owner`.
     pub owner_len: u16,
-    /// Network, container id and interface; the programs do not look at it.
+    /// Network, container id and interface; the programs do not read it.
     pub owner: [u8; OWNER_LEN],
 }
 
-/// Key of a flow: the addresses and ports of the container's answers, before they are rewritten.
+/// Key of a flow: addresses and ports of the container's replies before they are rewritten.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The container's address.
+    /// Address of the container.
     pub pod: Address,
-    /// The client's, as the container sees it.
+    /// Address of the client, as the container sees it.
     pub peer: Address,
-    /// The container's port, in network byte order.
+    /// Port of the container, in network byte order.
     pub pod_port: u16,
-    /// The client's, in network byte order.
+    /// Port of the client, in network byte order.
     pub peer_port: u16,
-    /// As in the IP header.
+    /// Protocol number of the IP header.
     pub protocol: u32,
 }
 
 /// [`Origin::flags`]: the client is the container itself.
 pub const ITSELF: u16 = 1;
-/// [`Origin::flags`]: the client is a neighbour on the bridge, so the answer passes nothing but the container's own link.
+/// [`Origin::flags`]: the client is a neighbour on the bridge, so replies pass only the container's
+/// link.
 pub const NEIGHBOUR: u16 = 2;
 
-/// What the client takes for the source of its answers.
+/// Address and port that the client connected to: the source of the replies as it expects them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Of the host.
+    /// Address of the host.
     pub addr: Address,
-    /// In network byte order.
+    /// Port in network byte order.
     pub port: u16,
-    /// Who the client is.
+    /// [`ITSELF`], [`NEIGHBOUR`] or 0.
     pub flags: u16,
-    /// As in the [`Target`] that led it.
+    /// Index of the container's link, copied from its [`Target`].
     pub link: u32,
-    /// As in the [`Target`] that led it.
+    /// Index of the bridge, copied from the container's [`Target`].
     pub bridge: u32,
-    /// Hardware address of that bridge, once a packet of the flow went from it straight into the
-    /// container's link; before, nothing. The answers go the same way back.
+    /// Hardware address of that bridge after a packet of the flow was redirected from it straight
+    /// to the container's link, else zero. Replies take the same path back.
     pub home: Mac,
 }
 
@@ -114,21 +116,21 @@ pub struct Origin {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The flow.
+    /// Key of the flow.
     pub answer: Answer,
-    /// What its client knows.
+    /// Address and port that its client connected to.
     pub origin: Origin,
 }
 
-/// Key of a datagram in fragments, of which only the first has ports.
+/// Key of a fragmented datagram, whose ports only the first fragment has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Source first.
+    /// Source, then destination.
     pub addrs: [Address; 2],
-    /// As the IP header has it.
+    /// Identification of the IP header.
     pub id: u32,
-    /// As in the IP header.
+    /// Protocol number of the IP header.
     pub protocol: u32,
 }
 

@@ -1,5 +1,5 @@
-//! What braid and its eBPF programs tell each other through maps: plain values whose size is part
-//! of the contract.
+//! Map values shared by braid and its eBPF programs: plain values whose sizes are part of the
+//! contract.
 
 #![no_std]
 

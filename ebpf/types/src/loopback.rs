@@ -1,52 +1,53 @@
-//! The maps of the programs that lead sockets of the host from `[::1]` to containers.
+//! Maps of the programs that redirect host sockets from `[::1]` to containers.
 
 use crate::hostport::{Address, OWNER_LEN};
 
-/// Most sockets whose peer is shown as `[::1]`; beyond that the one used longest ago is forgotten.
+/// Maximum number of sockets whose peer is shown as `[::1]`; beyond it the least recently used is
+/// evicted.
 pub const SOCKETS: usize = 8192;
 
-/// Key of a port at `::1`.
+/// Key of a port on `::1`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// In network byte order.
+    /// Port in network byte order.
     pub number: u16,
-    /// As in the IP header.
+    /// Protocol number of the IP header.
     pub protocol: u8,
-    /// 1 where it is that of all addresses of the host, 0 where it is that of `::1` alone, which
-    /// goes before.
+    /// 1 if the port is for all host addresses, 0 if it is for `::1` alone. An entry for `::1`
+    /// precedes.
     pub is_any: u8,
 }
 
-/// Where a port at `::1` leads.
+/// Destination of a port on `::1`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Cookie of the network namespace whose sockets are led.
+    /// Cookie of the network namespace whose sockets are redirected.
     pub netns: u64,
-    /// The container's.
+    /// Address of the container.
     pub addr: Address,
-    /// In network byte order.
+    /// Port in network byte order.
     pub port: u16,
-    /// How many bytes of `owner` there are.
+    /// Used bytes of `owner`.
     pub owner_len: u16,
-    /// Nothing.
+    /// Padding, always 0.
     pub padding: u32,
-    /// Network, container id and interface; the programs do not look at it.
+    /// Network, container id and interface; the programs do not read it.
     pub owner: [u8; OWNER_LEN],
 }
 
-/// Key of what a socket was led to. Its value is the port at `::1`, in network byte order.
+/// Key of a redirected socket. The value is its port on `::1`, in network byte order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Cookie of the socket.
     pub socket: u64,
-    /// The container's.
+    /// Address of the container.
     pub addr: Address,
-    /// In network byte order.
+    /// Port in network byte order.
     pub port: u32,
-    /// Nothing.
+    /// Padding, always 0.
     pub padding: u32,
 }
 

@@ -1,132 +1,130 @@
-//! The map of the program `shape`: one value with all places of each attachment.
+//! Map of the program `shape`: one value per attachment, with the state of all its places.
 
-/// How many attachments share a program, and the map: their slots are its indices.
+/// Number of attachments that share one program and map; a slot is an index into the map.
 pub const SLOTS: u32 = 32;
 
 /// Place of the program: egress of the device that leads to the container.
 pub const TO_POD: u32 = 0;
-/// Place of the program: egress of the container's own device, or of the ifb that has what comes in
-/// from it.
+/// Place of the program: egress of the container's own device, or of the ifb that gets the packets
+/// which come in from it.
 pub const FROM_POD: u32 = 1;
-/// Place of the program in attachments of earlier versions: ingress of the device that leads to the
+/// Place of the program in attachments of earlier versions: ingress of the device towards the
 /// container.
 pub const GUARD: u32 = 3;
-/// How many places there are.
+/// Number of places.
 pub const PLACES: usize = 3;
-/// How many bits of a class id are the place; those above are the slot.
+/// Bits of a class id that hold the place; the bits above hold the slot.
 pub const PLACE_BITS: u32 = 2;
 
-/// Index of a place in the map's value: how many of its bits are set, which is a place whatever
-/// they are.
+/// Returns the index of a place in the map's value: the number of its set bits, which is below
+/// [`PLACES`] for any input.
 #[inline(always)]
 pub const fn index(place: u32) -> usize {
     ((place & 1) + (place >> 1 & 1)) as usize
 }
 
-/// How many places there are for flows, a power of two. Each flow has two of them, and is taken for
-/// another only where others hold both.
+/// Number of flow slots, a power of two. Each flow has two slots, so it is mistaken for another
+/// only if other flows use both.
 pub const FLOWS: usize = 512;
-/// The `skb->priority` of packets that may pass others: `TC_PRIO_INTERACTIVE` in the low bits, so
-/// the first band of `pfifo_fast`, and class 1:b1a6 of `htb`. What an ifb gives back keeps it, so
-/// it is a class that nobody else has.
+/// `skb->priority` of packets that may bypass others: `TC_PRIO_INTERACTIVE` in the low bits, hence
+/// the first band of `pfifo_fast`, and class 1:b1a6 of `htb`. Packets keep it when they leave an
+/// ifb, so the class must be one that no other qdisc has.
 pub const CLASS_SPARSE: u32 = 0x1_b1a6;
-/// The `skb->priority` of all others, as of a packet that nobody gave one: the second band, and no
-/// class of `htb`.
+/// `skb->priority` of all other packets, the same as of unclassified packets: the second band, and
+/// no class of `htb`.
 pub const CLASS_BULK: u32 = 0;
-/// The class of `htb` for packets that are not shaped: 1:b1a0.
+/// Class of `htb` for packets that are not shaped: 1:b1a0.
 pub const CLASS_FREE: u32 = 0x1_b1a0;
-/// The clocks count from here, so that no burst reaches back beyond zero: 146 years, in
-/// nanoseconds.
+/// Start of the clocks, 146 years in nanoseconds, so that no burst reaches below zero.
 pub const CLOCK_BASE_NS: u64 = 1 << 62;
 /// Fractional bits of [`Conf::byte_time`]: the largest packet at the lowest rate still fits into 64
 /// bits.
 pub const BYTE_TIME_SHIFT: u32 = 14;
-/// Most subnets that one attachment may name.
+/// Maximum number of subnets per attachment.
 pub const SUBNETS: usize = 64;
 /// [`Conf::subnets`]: only packets of the named subnets are shaped.
 pub const ONLY: u64 = 1;
 /// [`Conf::subnets`]: packets of the named subnets are not shaped.
 pub const EXCEPT: u64 = 2;
 
-/// What is asked for; written before the program is attached and never again.
+/// Configuration of a place; written before the program is attached and constant afterwards.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// Bits per second at layer 2, headers of all segments included; for whoever asks, the program
-    /// goes by `byte_time`.
+    /// Rate in bits per second at layer 2, including the headers of all segments. For display only:
+    /// the program uses `byte_time`.
     pub rate_bps: u64,
-    /// How long a byte takes at the rate, in nanoseconds times two to the power of
-    /// [`BYTE_TIME_SHIFT`].
+    /// Time of one byte at the rate, in nanoseconds times two to the power of [`BYTE_TIME_SHIFT`].
     pub byte_time: u64,
-    /// The time that the burst takes at the rate, in nanoseconds; at most [`CLOCK_BASE_NS`].
+    /// Time of the burst at the rate, in nanoseconds; at most [`CLOCK_BASE_NS`].
     pub burst_ns: u64,
-    /// A packet that would wait longer is dropped where others of its flow wait already, in
-    /// nanoseconds.
+    /// Longest wait in nanoseconds if other packets of the flow are waiting; beyond it the packet
+    /// is dropped.
     pub horizon_ns: u64,
-    /// The same for a packet of a socket of this node: the more of a socket's packets wait, the
-    /// less may it send.
+    /// Longest wait in nanoseconds of a packet from a socket of this node. The more packets of a
+    /// socket wait, the less it may send.
     pub socket_horizon_ns: u64,
-    /// How much longer a packet may wait of whose flow no other waits, in nanoseconds.
+    /// Extra wait in nanoseconds if no other packet of the flow is waiting.
     pub first_ns: u64,
-    /// A packet that waits longer is marked, if its flow knows ECN, in nanoseconds.
+    /// Wait in nanoseconds beyond which a packet is marked, if its flow supports ECN.
     pub ecn_ns: u64,
-    /// All bits where a packet keeps the priority it has, none where that becomes its class.
+    /// All bits set if a packet keeps its priority, 0 if the priority becomes its class.
     pub keeps_priority: u64,
-    /// All bits where a packet keeps the stamp it has, none where that becomes the time when it
-    /// may leave (`fq`).
+    /// All bits set if a packet keeps its timestamp, 0 if the timestamp becomes its departure time
+    /// (`fq`).
     pub keeps_stamp: u64,
-    /// How long a flow's last packet must have left before another may pass others, in
-    /// nanoseconds: a queue that does not sort would turn them round. Not asked after a small
-    /// packet that waited behind other flows alone.
+    /// Time in nanoseconds since a flow's last departure before another packet of it may bypass
+    /// others, because a queue that does not sort would reorder them. Not required after a small
+    /// packet that waited only behind other flows.
     pub gap_ns: u64,
-    /// How far the queue may be behind the clock, in nanoseconds: packets may wait there without
-    /// its knowledge. Nothing passes others where this is far below zero.
+    /// Time in nanoseconds by which the queue may lag behind the clock, so packets may wait there
+    /// although the clock has passed. A value far below zero disables bypassing.
     pub lag_ns: u64,
-    /// What the subnets in the map beside mean, [`ONLY`] or [`EXCEPT`]; 0 where the program has no
+    /// Meaning of the subnets in the subnet map, [`ONLY`] or [`EXCEPT`]; 0 if the program has no
     /// such map.
     pub subnets: u64,
 }
 
-/// What became of the packets.
+/// Packet counters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Let through; a packet of several segments counts once.
+    /// Packets let through; a packet of several segments counts once.
     pub packets: u64,
-    /// Bytes let through, with the headers of all segments.
+    /// Bytes let through, including the headers of all segments.
     pub bytes: u64,
-    /// Of the packets, those that had to wait.
+    /// Packets let through that had to wait.
     pub delayed: u64,
-    /// Not let through: they would have waited too long.
+    /// Packets dropped because they would have waited too long.
     pub dropped: u64,
-    /// Of the packets, those marked with ECN.
+    /// Packets let through that were marked with ECN.
     pub marked: u64,
-    /// Of the packets, those that passed others.
+    /// Packets let through that bypassed others.
     pub bypassed: u64,
 }
 
-/// One place.
+/// State of one place.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What is asked for.
+    /// Configuration.
     pub conf: Conf,
-    /// What became of the packets.
+    /// Counters.
     pub count: Count,
-    /// When the next packet may leave, in nanoseconds of `CLOCK_MONOTONIC` from [`CLOCK_BASE_NS`]
-    /// on.
+    /// Departure time of the next packet, in nanoseconds of `CLOCK_MONOTONIC` plus
+    /// [`CLOCK_BASE_NS`].
     pub clock: u64,
-    /// The same for packets that pass others, at their share of the rate.
+    /// Clock of the packets that bypass others, at their share of the rate.
     pub bypass_clock: u64,
-    /// How long those have taken so far, in nanoseconds.
+    /// Total time of the packets that bypassed others so far, in nanoseconds.
     pub passed: u64,
-    /// When the last packet of each flow leaves, less `passed` where the queue goes by classes;
-    /// twice.
+    /// Departure time of each flow's last packet, less `passed` if the queue is classful; each flow
+    /// is stored twice.
     pub flows: [u64; FLOWS],
 }
 
 impl Shape {
-    /// Nothing has passed yet.
+    /// Returns a place that no packet has passed yet.
     pub fn new(conf: Conf) -> Self {
         Self {
             conf,

@@ -1,45 +1,45 @@
-//! The maps of the program `xsk_bind`, which holds the `AF_XDP` sockets of limited containers.
+//! Maps of the program `xsk_bind`, which refuses `AF_XDP` sockets of rate-limited containers.
 
 use crate::hostport::OWNER_LEN;
 
-/// Most attachments that are held.
+/// Maximum number of attachments whose sockets are refused.
 pub const HELD: usize = 4096;
-/// Most of them in one network namespace.
+/// Maximum number of such attachments in one network namespace.
 pub const NUMBERS: u32 = 8;
 
 /// Key of an attachment.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The cookie of the container's network namespace (`SO_NETNS_COOKIE`).
+    /// Cookie of the container's network namespace (`SO_NETNS_COOKIE`).
     pub netns: u64,
-    /// Which of the attachments of that namespace it is, below [`NUMBERS`].
+    /// Number of the attachment within the namespace, below [`NUMBERS`].
     pub number: u64,
 }
 
-/// An attachment.
+/// An attachment whose `AF_XDP` sockets are refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// How many sockets were refused.
+    /// Number of refused sockets.
     pub refused: u64,
-    /// Index of the only link that is held; 0 for all of the namespace.
+    /// Index of the only link for which sockets are refused; 0 for all links of the namespace.
     pub link: u32,
-    /// How many bytes of `owner` there are.
+    /// Used bytes of `owner`.
     pub owner_len: u32,
-    /// Network, container id and interface; the program does not look at it.
+    /// Network, container id and interface; the program does not read it.
     pub owner: [u8; OWNER_LEN],
 }
 
-/// Where the running kernel's structs have what `xsk_bind` follows, in bytes.
+/// Offsets in bytes of the running kernel's struct fields that `xsk_bind` reads.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// `sk` of `struct socket`.
+    /// Offset of `sk` in `struct socket`.
     pub socket_sk: u32,
-    /// `skc_net` of `struct sock_common`, with which a `struct sock` begins.
+    /// Offset of `skc_net` in `struct sock_common`, the start of `struct sock`.
     pub sock_net: u32,
-    /// `net_cookie` of `struct net`.
+    /// Offset of `net_cookie` in `struct net`.
     pub net_cookie: u32,
 }
 

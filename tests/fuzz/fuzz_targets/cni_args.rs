@@ -1,4 +1,4 @@
-//! Any text in `CNI_ARGS`: a value is a part of the text, and never empty.
+//! Any text in `CNI_ARGS`: each value is a part of the text, and never empty.
 #![no_main]
 
 use braid_core::cni::CniArgs;

@@ -1,5 +1,5 @@
-//! Any text as an annotation, a network's configuration, a status, device information or a note of
-//! Multus: refused, or with names that can't become paths.
+//! Any text as an annotation, a network's configuration, a status, device information or a cache
+//! file of Multus: refused, or with names that cannot become paths.
 #![no_main]
 
 use braid_core::cni::Json;

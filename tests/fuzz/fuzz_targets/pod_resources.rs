@@ -1,5 +1,5 @@
-//! Any bytes as the kubelet's answer on the devices of pods: refused, or each network gets a device
-//! of its own, whose file lies in the folder of device plugins.
+//! Any bytes as the kubelet's answer about devices of pods: refused, or each network gets a
+//! separate device with its file in the folder of device plugins.
 #![no_main]
 
 use braid_core::k8s::device_info::{assign, dp_file};
@@ -12,7 +12,7 @@ fuzz_target!(|answer: &[u8]| {
         .into_iter()
         .map(|given| given.by_resource)
     {
-        // As many networks of each resource as there are different devices of it, and one more.
+        // One network per distinct device of each resource, and one more.
         let mut asked: Vec<Option<&str>> = vec![None];
         for (resource, ids) in &devices {
             let ids: BTreeSet<&String> = ids.iter().collect();

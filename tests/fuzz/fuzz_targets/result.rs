@@ -1,4 +1,4 @@
-//! Any JSON as a plugin's result or error: what a version can say is read back as it was written.
+//! Any JSON as a plugin's result or error: values that a version can express survive a round trip.
 #![no_main]
 
 use braid_core::cni::{AddResult, Error, Json, Version};
