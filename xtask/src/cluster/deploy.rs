@@ -2,13 +2,16 @@
 
 use super::state::{Cluster, Node};
 use super::{up, wait};
-use crate::{dist, image, sh};
+use crate::sh;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "deploy/braid.yaml";
+/// Name of braid's image in the manifest, before the version.
+const IMAGE: &str = "localhost/braid:";
 /// Patch of the manifest by which nodes also attach pods to networks, and what has to be there for
 /// that.
 const NETWORKS: &str = "deploy/networks.yaml";
@@ -145,11 +148,12 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
 /// The images of the manifest, as an administrator without a registry brings them.
 fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let archive = cluster.dir().join("braid.tar");
-    image::write(&dist::unordered()?, &archive)?;
+    let mut image = sh::cmd("cargo", ["xtask", "image", "--unordered", "--output"]);
+    sh::run(image.arg(&archive).stdout(Stdio::null()))?;
     up::load(cluster, &archive)?;
     let manifest = fs::read_to_string(sh::root().join(MANIFEST))
         .with_context(|| format!("read {MANIFEST}"))?;
-    for name in images(&manifest).filter(|name| *name != image::NAME) {
+    for name in images(&manifest).filter(|name| !name.starts_with(IMAGE)) {
         for node in nodes {
             // What only has to stay can be the cluster's own.
             let tag = [
