@@ -18,6 +18,7 @@ mod order;
 pub mod sh;
 mod test;
 mod tools;
+mod verb;
 mod vm;
 
 use clap::{Parser, Subcommand};

@@ -36,14 +36,6 @@ pub(crate) fn cmd<S: AsRef<OsStr>>(
     command
 }
 
-/// Another verb of this program.
-pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
-    Ok(cmd(
-        std::env::current_exe().context("find this program")?,
-        args,
-    ))
-}
-
 /// Runs `command` to its end and fails unless it succeeded.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
@@ -135,14 +127,4 @@ pub(crate) fn on_path(program: &str) -> bool {
     path.split(':')
         .chain(["/usr/sbin", "/sbin"])
         .any(|dir| Path::new(dir).join(program).is_file())
-}
-
-/// A number that differs between commits, so that the crash points tried differ; 0 outside a
-/// checkout.
-pub(crate) fn commit_number() -> u64 {
-    let commit = read(&mut cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
-    commit
-        .get(..8)
-        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .unwrap_or_default()
 }

@@ -5,7 +5,7 @@ mod guest;
 mod initrd;
 mod kernel;
 
-use crate::test::journal;
+use crate::test::{journal, sample};
 use crate::{dist, sh};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
@@ -212,7 +212,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     } else {
         CRASH_STEP
     };
-    let offset = sh::commit_number() % step;
+    let offset = sample::commit_number() % step;
     let crash = format!("BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset} {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
     let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);

@@ -1,7 +1,7 @@
 //! A cluster for one piece of work: started for it, ended after it.
 
 use super::Cluster;
-use crate::sh;
+use crate::{sh, verb};
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -40,9 +40,9 @@ pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Res
         "--conflist",
         &conflist,
     ];
-    let up = sh::run(sh::xtask(up)?.args(kube_proxy.then_some("--kube-proxy")));
+    let up = sh::run(verb::command(up)?.args(kube_proxy.then_some("--kube-proxy")));
     let done = up.and_then(|()| work());
-    let ended = sh::run(&mut sh::xtask(["cluster", "down"])?);
+    let ended = sh::run(&mut verb::command(["cluster", "down"])?);
     let done = done?;
     ended.map(|()| done)
 }
