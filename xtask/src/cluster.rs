@@ -1,33 +1,10 @@
-//! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount
-//! namespace.
+//! `cargo xtask cluster`: a real Kubernetes on this machine (`tests/testbed/`).
 
-pub mod api_server;
-pub mod audit;
-pub(crate) mod binaries;
-mod cni;
-mod control_plane;
-pub mod deploy;
-mod down;
-mod image;
-pub mod lan;
-pub mod multus;
-mod node;
-mod node_config;
 pub(crate) mod own;
-mod pki;
-pub mod relay;
-mod state;
-mod up;
-pub mod wait;
 
-use crate::sh;
 use anyhow::Result;
+use braid_testbed::{Cluster, Node, binaries, deploy, down, node, sh, up};
 use clap::Subcommand;
-pub use control_plane::api_server_flags;
-pub use node::Service;
-pub use node_config::METRICS;
-pub use pki::Pki;
-pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, bin, in_netns};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to
 //! nodes (deploy/).
 
-use crate::oci::{Image, Layer};
-use crate::{build, dist, sh};
+use crate::{build, dist};
 use anyhow::{Context, Result};
+use braid_testbed::oci::{Image, Layer};
+use braid_testbed::sh;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Writes the archive of an image whose one program is the static binary `braid`.
 fn write(braid: &Path, out: &Path) -> Result<()> {
-    let mut layer = Layer::new();
+    let mut layer = Layer::default();
     let files = [
         ("braid", 0o755, braid.to_owned()),
         ("LICENSE", 0o644, sh::root().join("LICENSE")),

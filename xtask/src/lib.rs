@@ -1,5 +1,4 @@
-//! `cargo xtask`: everything a developer of braid does, one file a verb. To others (tests/cluster,
-//! tests/api) it gives the cluster, or its API server alone.
+//! `cargo xtask`: everything a developer of braid does, one file a verb.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
@@ -7,17 +6,14 @@ mod bench;
 mod bless;
 mod build;
 mod check;
-pub mod cluster;
+mod cluster;
 mod compiler;
 mod demo;
 mod dist;
 mod ebpf;
 mod image;
-mod oci;
 mod order;
-pub mod sh;
 mod test;
-mod tools;
 mod verb;
 mod vm;
 

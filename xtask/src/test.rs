@@ -22,8 +22,9 @@ mod stage;
 
 use crate::cluster::own;
 use crate::vm::Part;
-use crate::{build, dist, sh, tools, verb};
+use crate::{build, dist, verb};
 use anyhow::{Context, Result};
+use braid_testbed::{sh, tools};
 pub(crate) use command::Args;
 use lane::Lane;
 use stage::Stage;

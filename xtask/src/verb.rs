@@ -1,7 +1,7 @@
 //! Another verb of this program, in a process of its own.
 
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::process::Command;
 
 /// The command of the verb and its arguments.

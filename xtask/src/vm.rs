@@ -5,9 +5,10 @@ mod guest;
 mod initrd;
 mod kernel;
 
+use crate::dist;
 use crate::test::{journal, sample};
-use crate::{dist, sh};
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
 use kernel::Kernel;
 use std::io::{Write, stdout};
 use std::panic::resume_unwind;

@@ -3,15 +3,15 @@
 
 use crate::pods;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
+use braid_testbed::{METRICS, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Write, stdout};
 use std::ops::{Add, Sub};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node};
-use xtask::cluster::{METRICS, wait};
-use xtask::sh;
 
 const APP: &str = pods::BURST;
 /// Time for which the machine has to be at rest before the pods are created, and the bound of rest.

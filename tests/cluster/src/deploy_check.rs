@@ -3,7 +3,7 @@
 
 use crate::smoke;
 use anyhow::{Result, ensure};
-use xtask::cluster::{Cluster, deploy};
+use braid_testbed::{Cluster, deploy};
 
 /// Some on each node.
 const PODS: u32 = 6;

@@ -9,12 +9,12 @@ use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
 use ask::{Asker, Protocol, Question};
+use braid_testbed::sh;
+use braid_testbed::wait;
+use braid_testbed::{Cluster, Node};
 use manifests::APP;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
-use xtask::cluster::wait;
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 /// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same
 /// hostPort but different hostIP and protocol".

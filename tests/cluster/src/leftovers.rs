@@ -2,13 +2,13 @@
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::lan::DEVICE;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::Value;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use xtask::cluster::lan::DEVICE;
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 /// Description of the places that `find` looks at.
 pub(crate) const KINDS: &str = "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";

@@ -2,9 +2,9 @@
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::Cluster;
+use braid_testbed::sh;
 use serde_json::{Value, json};
-use xtask::cluster::Cluster;
-use xtask::sh;
 
 /// Bits per second, from the pod and to it.
 pub(crate) const EGRESS: (&str, u32) = ("10M", 10_000_000);

@@ -13,9 +13,9 @@ mod pods;
 mod smoke;
 mod status_check;
 
+use braid_testbed::Cluster;
 use clap::Parser;
 use std::process::ExitCode;
-use xtask::cluster::Cluster;
 
 #[derive(Parser)]
 #[command(

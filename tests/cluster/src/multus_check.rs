@@ -11,11 +11,11 @@ mod scripts;
 
 use crate::pods::{self, MULTUS as APP};
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, deploy, multus, wait};
 use config::Form;
 use serde_json::{Deserializer, Value};
 use std::time::Duration;
-use xtask::cluster::{Cluster, Node, deploy, multus, wait};
-use xtask::sh;
 
 /// Kinds of Multus' manifest that are created. The entry point of its `DaemonSet` is started
 /// without a container.

@@ -21,8 +21,8 @@ mod types;
 use crate::hostport_check::await_kube_proxy;
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::{Cluster, Node, deploy};
 use steps::{APP, LIMIT, await_nothing_left, create, end, get, traces};
-use xtask::cluster::{Cluster, Node, deploy};
 
 /// Pods that are attached by the reference plugins' names, before the nodes know of other networks.
 const EARLIER: u16 = 4;

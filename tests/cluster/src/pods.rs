@@ -1,14 +1,14 @@
 //! Pods of busybox: describing, watching and listing them.
 
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 /// The labels `app` of the pods of each verb that makes any.
 pub(crate) const BURST: &str = "burst";

@@ -3,10 +3,10 @@
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{API_SERVER, Cluster, Node, wait};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use xtask::cluster::{API_SERVER, Cluster, Node, wait};
-use xtask::sh;
 
 const APP: &str = pods::SMOKE;
 /// Longest time until the pods are Ready, or gone.

@@ -1,9 +1,9 @@
 //! Does a plugin's STATUS reach the node's Ready condition, with its reason, and go again?
 
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 /// Folder of a plugin's leases.
 const STORE: &str = "/var/lib/cni";

@@ -4,8 +4,9 @@
 
 use super::budget::Budget;
 use crate::cluster::own;
-use crate::{sh, verb};
+use crate::verb;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,15 +1,15 @@
 //! A cluster for one piece of work: started for it, ended after it.
 
-use super::Cluster;
-use crate::{sh, verb};
+use crate::verb;
 use anyhow::{Result, bail};
+use braid_testbed::{Cluster, sh};
 use std::path::Path;
 
 /// Plugins and configuration of the nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     pub plugins: &'a Path,
-    /// The name of a list in `xtask/cluster/`.
+    /// The name of a list in `tests/testbed/conflists/`.
     pub conflist: &'a str,
     pub kube_proxy: bool,
 }
@@ -30,7 +30,7 @@ pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Res
     let Some(plugins) = plugins.to_str() else {
         bail!("{} is no UTF-8", plugins.display())
     };
-    let conflist = format!("xtask/cluster/{conflist}.conflist");
+    let conflist = format!("tests/testbed/conflists/{conflist}.conflist");
     println!("--- a cluster whose conflist is {conflist}");
     let up = [
         "cluster",

@@ -1,6 +1,6 @@
 //! The sample of crash points and tests that a commit tries.
 
-use crate::sh;
+use braid_testbed::sh;
 
 /// A number that differs between commits, so that the crash points tried differ; 0 outside a
 /// checkout.

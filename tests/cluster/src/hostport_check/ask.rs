@@ -1,11 +1,11 @@
 //! Requests to an address and port, from a place in or beside the cluster.
 
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
+use braid_testbed::{CONTROL_PLANE, Cluster, Node, in_netns};
 use std::fmt::{Display, Formatter};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
-use xtask::cluster::{CONTROL_PLANE, Cluster, Node, in_netns};
-use xtask::sh;
 
 /// Protocol of a request.
 #[derive(Clone, Copy, PartialEq)]

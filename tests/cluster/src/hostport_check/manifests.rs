@@ -3,9 +3,9 @@
 
 use super::ask::{PYTHON, Protocol};
 use crate::pods;
+use braid_testbed::Node;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
-use xtask::cluster::Node;
 
 pub(super) const APP: &str = pods::HOST_PORT;
 /// The port of every pod.

@@ -4,12 +4,12 @@
 use super::ask::{Answer, Asker, Question};
 use super::{Protocol, manifests};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{API_SERVER, Cluster, Node, wait};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
-use xtask::cluster::{API_SERVER, Cluster, Node, wait};
-use xtask::sh;
 
 /// Requests to a Service. The chance that one of two equal halves of its pods never answers is
 /// 2^-32.

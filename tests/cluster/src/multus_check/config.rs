@@ -3,14 +3,14 @@
 
 use super::{ACCOUNT, NAMESPACE};
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::json;
 use std::fmt::{Display, Formatter};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 /// Folder of the runtime's configurations, from the node's root.
 const FOLDER: &str = "etc/cni/net.d";

@@ -6,9 +6,9 @@ use crate::leftovers::{self, Traces};
 use crate::networks_check::attached;
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::{Value, json};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const MACVLAN: &str = "macvlan1-config";

@@ -2,10 +2,10 @@
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 /// A pod as the API server, its runtime and the kernel know it.
 struct Seen {

@@ -5,13 +5,13 @@ use super::traffic::{Place, expect};
 use super::{APP, attached, await_nothing_left, create, manifests, traces};
 use crate::{limit_check, pods};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::lan::ROUTERS;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, LAN, Node, in_netns, wait};
 use serde_json::json;
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
-use xtask::cluster::lan::ROUTERS;
-use xtask::cluster::{Cluster, LAN, Node, in_netns, wait};
-use xtask::sh;
 
 const MANIFEST: &str = "deploy/dhcp.yaml";
 const DAEMON_SET: &str = "daemonset/braid-dhcp";

@@ -3,9 +3,9 @@
 use super::{APP, LIMIT, await_nothing_left, manifests, traces};
 use crate::{leftovers, pods};
 use anyhow::Result;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, Service, deploy, wait};
 use std::time::Instant;
-use xtask::cluster::{Cluster, Node, Service, deploy, wait};
-use xtask::sh;
 
 /// Of how many pods one is ready, or gone, when the services are killed.
 const PART: usize = 4;

@@ -3,9 +3,9 @@
 use super::APP;
 use crate::{limit_check, pods};
 use anyhow::Result;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 /// The networks of pods are asked for here.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";

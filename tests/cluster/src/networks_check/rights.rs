@@ -5,12 +5,12 @@ use super::{APP, await_nothing_left, get, manifests};
 use crate::leftovers::Traces;
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::audit::{Audit, granted};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
-use xtask::cluster::audit::{Audit, granted};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 /// Longest time until the kubelet has tried to start a pod, and its event is there.
 const LIMIT: Duration = Duration::from_secs(30);

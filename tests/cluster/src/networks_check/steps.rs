@@ -3,10 +3,10 @@
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 pub(super) const APP: &str = pods::NETWORKS;
 /// Longest time until the runtimes have forgotten what a call that was cut short left. The kubelet

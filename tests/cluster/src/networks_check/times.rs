@@ -3,9 +3,9 @@
 use super::{create, end, manifests};
 use crate::burst::{REST, is_at_rest};
 use anyhow::{Result, ensure};
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
 use std::time::Duration;
-use xtask::cluster::{Cluster, Node, wait};
 
 /// Longest time in relation to pods without networks.
 const AT_MOST: f64 = 1.15;

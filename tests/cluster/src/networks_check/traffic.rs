@@ -4,10 +4,10 @@ use super::attached::address;
 use super::{create, end, manifests};
 use crate::limit_check::{self, EGRESS, INGRESS};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns, wait};
 use std::process::Command;
 use std::time::Duration;
-use xtask::cluster::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns, wait};
-use xtask::sh;
 
 /// The pods with all networks, one on each node, and one beside the first in the limited network.
 const SERVERS: [&str; 2] = ["networks-a", "networks-b"];

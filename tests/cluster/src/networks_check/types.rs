@@ -13,11 +13,11 @@ use super::traffic::{Place, expect};
 use super::{APP, attached, await_nothing_left, create, manifests, traces};
 use crate::{limit_check, pods};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::lan::{BEYOND, DEVICE, ROUTERS};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
 use std::fs;
-use xtask::cluster::lan::{BEYOND, DEVICE, ROUTERS};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 const OWN: &str = "device";
 const SOURCED: &str = "sourced";

@@ -1,9 +1,9 @@
 //! One node: a network and a mount namespace in which containerd and kubelet find a real node's
 //! default paths.
 
-use super::state::{Cluster, Node, bin, in_netns};
-use super::{node_config, wait};
 use crate::sh;
+use crate::state::{Cluster, Node, bin, in_netns};
+use crate::{node_config, wait};
 use anyhow::{Context, Result};
 use std::fmt::{Display, Formatter};
 use std::fs;
@@ -61,8 +61,9 @@ impl Service {
     }
 }
 
+/// Options of `cargo xtask cluster node`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     node: Node,
     #[arg(long)]
     kube_proxy: bool,
@@ -93,7 +94,7 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts a node in the background: this program again, in the node's namespaces.
+/// Starts a node in the background: `cargo xtask cluster node`, in the node's namespaces.
 pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");
     command
@@ -106,7 +107,7 @@ pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<(
 
 /// The inner start: mounts, containerd, images, kubelet; then keeps them running until it is
 /// killed.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options) -> Result<()> {
     let (cluster, node) = (Cluster::running()?, options.node);
     mount(&cluster, node)?;
     node_config::write(&cluster, node)?;

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The root of the checkout.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
+        .ancestors()
+        .nth(2)
         .map(Path::to_owned)
         .unwrap_or_default()
 }
 
 /// Folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, else `~/.cache/braid`.
-pub(crate) fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     std::env::var_os("BRAID_CACHE").map_or_else(
         || {
             PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()))
@@ -27,7 +28,7 @@ pub(crate) fn cache() -> PathBuf {
 }
 
 /// A command in the checkout's root.
-pub(crate) fn cmd<S: AsRef<OsStr>>(
+pub fn cmd<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = S>,
 ) -> Command {
@@ -88,12 +89,12 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
 }
 
 /// Runs ip(8) with words separated by blanks.
-pub(crate) fn ip(args: &str) -> Result<()> {
+pub fn ip(args: &str) -> Result<()> {
     read(&mut cmd("ip", args.split(' '))).map(drop)
 }
 
 /// Installs the Debian packages of which a program is missing; `needs` lists program and package.
-pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
+pub fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     let missing: Vec<&str> = needs
         .iter()
@@ -122,7 +123,7 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
 }
 
 /// True if the search path, or an administrator's, has the program.
-pub(crate) fn on_path(program: &str) -> bool {
+pub fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
         .chain(["/usr/sbin", "/sbin"])

@@ -1,7 +1,7 @@
 //! The cluster's certificate authority, certificates and kubeconfigs, by openssl.
 
-use super::state::{API_SERVER, Cluster, Node};
 use crate::sh;
+use crate::state::{API_SERVER, Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
 use std::net::Ipv4Addr;

@@ -9,17 +9,18 @@ use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
 /// An image of one layer, for this machine's architecture.
-pub(crate) struct Image<'a> {
+pub struct Image<'a> {
     /// The name that it has once it is imported, such as `localhost/busybox:1`.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// OCI's configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
-    pub(crate) config: Value,
-    pub(crate) layer: Layer,
+    pub config: Value,
+    /// Its files.
+    pub layer: Layer,
 }
 
 impl Image<'_> {
     /// Writes the archive that `ctr images import` and `podman load` take.
-    pub(crate) fn write(self, out: &Path) -> Result<()> {
+    pub fn write(self, out: &Path) -> Result<()> {
         let archive = File::create(out).with_context(|| format!("create {}", out.display()))?;
         self.write_to(archive)
             .with_context(|| format!("write {}", out.display()))
@@ -68,25 +69,30 @@ impl Image<'_> {
 }
 
 /// The files of an image, all of them root's and of 1970.
-pub(crate) struct Layer(Builder<Vec<u8>>);
+pub struct Layer(Builder<Vec<u8>>);
 
-impl Layer {
-    pub(crate) fn new() -> Self {
+impl Default for Layer {
+    fn default() -> Self {
         Self(Builder::new(Vec::new()))
     }
+}
 
-    pub(crate) fn dir(&mut self, path: &str) -> Result<()> {
+impl Layer {
+    /// Appends a directory.
+    pub fn dir(&mut self, path: &str) -> Result<()> {
         let mut header = header(EntryType::Directory, 0o755, 0);
         self.0
             .append_data(&mut header, path, &[][..])
             .with_context(|| format!("append {path}"))
     }
 
-    pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+    /// Appends a regular file.
+    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
         file(&mut self.0, path, mode, content)
     }
 
-    pub(crate) fn link(&mut self, path: &str, target: &str) -> Result<()> {
+    /// Appends a symbolic link.
+    pub fn link(&mut self, path: &str, target: &str) -> Result<()> {
         let mut header = header(EntryType::Symlink, 0o777, 0);
         self.0
             .append_link(&mut header, path, target)
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_archive_and_its_layer_know_no_time() -> Result<()> {
-        let mut layer = Layer::new();
+        let mut layer = Layer::default();
         layer.dir("bin")?;
         layer.file("bin/busybox", 0o755, b"")?;
         layer.link("bin/sh", "busybox")?;

@@ -95,7 +95,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    /// The folder of its files.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 

@@ -1,8 +1,8 @@
 //! etcd, API server, controller manager and scheduler, in a network namespace of their own.
 
-use super::audit;
-use super::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
-use super::wait;
+use crate::audit;
+use crate::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
+use crate::wait;
 use anyhow::Result;
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -85,7 +85,7 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
 }
 
 /// The flags of an API server at `address` beside its etcd, with the certificates of
-/// [`Pki`](super::Pki).
+/// [`Pki`](crate::Pki).
 pub fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),

@@ -1,8 +1,7 @@
 //! Foreign programs that braid is compared and tested with: installed once, kept beside the other
 //! downloads.
 
-use crate::cluster::binaries;
-use crate::sh;
+use crate::{binaries, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +39,7 @@ const REFERENCE_PLUGINS: [&str; 16] = [
 ];
 
 /// The folder of the reference plugins.
-pub(crate) fn reference() -> Result<PathBuf> {
+pub fn reference() -> Result<PathBuf> {
     let dir = sh::cache().join("reference");
     let is_there = |plugin: &str| {
         let name = plugin.rsplit('/').next().unwrap_or(plugin);
@@ -59,7 +58,7 @@ pub(crate) fn reference() -> Result<PathBuf> {
 }
 
 /// The path of libcni's own command line.
-pub(crate) fn cnitool() -> Result<PathBuf> {
+pub fn cnitool() -> Result<PathBuf> {
     let dir = sh::cache().join("tools");
     let program = dir.join("cnitool");
     if !program.is_file() {
@@ -70,7 +69,7 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
 
 /// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin
 /// that asks that.
-pub(crate) fn multus() -> Result<PathBuf> {
+pub fn multus() -> Result<PathBuf> {
     const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
     let dir = sh::cache().join("multus");
@@ -105,7 +104,7 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
 
 /// Installs podman with the programs that it starts, the one program of an image, and the reference
 /// firewall plugin's iptables. Debian's package enables its units, as any service's does.
-pub(crate) fn podman() -> Result<()> {
+pub fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),
         ("conmon", "conmon"),

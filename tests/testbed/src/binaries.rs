@@ -1,7 +1,7 @@
 //! Kubernetes and containerd, built from their Go modules and kept under the cache.
 
-use super::state::bin;
 use crate::sh;
+use crate::state::bin;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::fs;
@@ -21,7 +21,7 @@ const CONTAINERD: &str = "2.3.3";
 const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
 
 /// Builds what is missing or of another version, and installs what Debian has.
-pub(crate) fn build() -> Result<()> {
+pub fn build() -> Result<()> {
     sh::apt(&[
         ("etcd", "etcd-server"),
         ("runc", "runc"),

@@ -1,7 +1,7 @@
 //! Putting a CNI plugin and its network configuration on a node, as an installer would.
 
-use super::node;
-use super::state::{Cluster, Node};
+use crate::node;
+use crate::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

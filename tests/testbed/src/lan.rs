@@ -10,8 +10,8 @@
 //!    198.18.2.1 lo        a machine behind the router that 198.18.1.1 is
 //! ```
 
-use super::state::{API_SERVER, CONTROL_PLANE, LAN, Node, in_netns};
 use crate::sh::{self, ip};
+use crate::state::{API_SERVER, CONTROL_PLANE, LAN, Node, in_netns};
 use anyhow::Result;
 use std::net::Ipv4Addr;
 

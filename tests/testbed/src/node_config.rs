@@ -1,7 +1,7 @@
 //! The configuration files of a node's containerd and kubelet.
 
-use super::cni;
-use super::state::{Cluster, Node};
+use crate::cni;
+use crate::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs;

@@ -1,8 +1,8 @@
 //! Starting the cluster.
 
-use super::state::{Cluster, Node};
-use super::{binaries, cni, control_plane, image, lan, node, pki, wait};
 use crate::sh;
+use crate::state::{Cluster, Node};
+use crate::{binaries, cni, control_plane, image, lan, node, pki, wait};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 /// Longest time until the nodes are Ready.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// Options of `cargo xtask cluster up`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Number of nodes
     #[arg(long, default_value_t = 2)]
     nodes: u8,
@@ -24,7 +25,7 @@ pub(crate) struct Options {
 }
 
 /// Starts a control plane and its nodes and leaves them running.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options) -> Result<()> {
     let nodes = Node::first(options.nodes)?;
     binaries::build()?;
     if options.kube_proxy {
@@ -68,7 +69,7 @@ fn load_br_netfilter() -> Result<()> {
 }
 
 /// Imports an OCI archive into every node's containerd.
-pub(crate) fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
+pub fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     let archive =
         fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
     for node in cluster.nodes()? {

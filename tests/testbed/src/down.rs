@@ -1,8 +1,8 @@
 //! Ending the cluster, also after an `up` that failed half way.
 
-use super::state::{CONTROL_PLANE, Cluster, LAN, Node};
-use super::wait;
 use crate::sh;
+use crate::state::{CONTROL_PLANE, Cluster, LAN, Node};
+use crate::wait;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Ends all processes and removes namespaces, cgroups, mount points and files; without a cluster it
 /// does nothing.
-pub(crate) fn run() -> Result<()> {
+pub fn run() -> Result<()> {
     let namespaces = namespaces()?;
     let mut killed = BTreeSet::new();
     wait::until(

@@ -31,7 +31,7 @@ fn busybox_layer() -> Result<Layer> {
     {
         bail!("{BUSYBOX} is dynamically linked: install busybox-static");
     }
-    let mut layer = Layer::new();
+    let mut layer = Layer::default();
     for dir in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
         layer.dir(dir)?;
     }

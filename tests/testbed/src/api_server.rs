@@ -1,10 +1,10 @@
 //! etcd and API server without a cluster, in the namespaces of the thread that starts them. They
 //! end with it.
 
-use super::audit::{self, Audit};
-use super::state::{API_SERVER, bin};
-use super::{Pki, api_server_flags, wait};
+use crate::audit::{self, Audit};
 use crate::sh;
+use crate::state::{API_SERVER, bin};
+use crate::{Pki, api_server_flags, wait};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -1,8 +1,8 @@
 //! braid on the nodes by deploy/braid.yaml, as an administrator brings it, and its removal.
 
-use super::state::{Cluster, Node};
-use super::{up, wait};
 use crate::sh;
+use crate::state::{Cluster, Node};
+use crate::{up, wait};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
@@ -25,14 +25,16 @@ const DAEMON_SET: &str = "daemonset/braid";
 /// Longest time of one step; its pods may take twice that.
 const LIMIT: Duration = Duration::from_mins(1);
 
+/// Options of `cargo xtask cluster deploy`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Take it off the nodes again, and fail unless their plugin folders are as before
     #[arg(long)]
     remove: bool,
 }
 
-pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+/// Puts braid on the nodes, or removes it.
+pub fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     if options.remove {
         take_off(cluster)
     } else {

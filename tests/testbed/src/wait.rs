@@ -1,7 +1,7 @@
 //! Waiting for the cluster's parts: a condition, a deadline, and the logs that explain a failure.
 
-use super::state::Cluster;
 use crate::sh;
+use crate::state::Cluster;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,6 @@
 //! The API server's audit log: what braid's account has asked for, held against its role.
 
-use super::Cluster;
+use crate::Cluster;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

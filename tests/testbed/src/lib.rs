@@ -1,0 +1,31 @@
+//! Everything that braid is tested with and that is not ours: reference plugins, Multus, etcd, an
+//! API server, and a two-node Kubernetes on this machine, each node a network and a mount namespace.
+
+#![expect(clippy::print_stdout, reason = "a tool that people read")]
+
+pub mod api_server;
+pub mod audit;
+pub mod binaries;
+mod cni;
+mod control_plane;
+pub mod deploy;
+pub mod down;
+mod image;
+pub mod lan;
+pub mod multus;
+pub mod node;
+mod node_config;
+pub mod oci;
+mod pki;
+pub mod relay;
+pub mod sh;
+mod state;
+pub mod tools;
+pub mod up;
+pub mod wait;
+
+pub use control_plane::api_server_flags;
+pub use node::Service;
+pub use node_config::METRICS;
+pub use pki::Pki;
+pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, bin, in_netns};
