@@ -17,7 +17,7 @@ const CRATES: &[&str] = &[
     "tests/src/lib.rs",
     "tests/cluster/src/main.rs",
     "tests/testbed/src/lib.rs",
-    "xtask/src/lib.rs",
+    "xtask/src/main.rs",
 ];
 /// The cycles that remain: a line for each file, an empty line between two cycles.
 const KNOWN: &str = "xtask/src/check/cycles.txt";
