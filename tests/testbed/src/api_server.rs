@@ -2,9 +2,10 @@
 //! end with it.
 
 use crate::audit::{self, Audit};
-use crate::sh;
+use crate::control_plane::api_server_flags;
+use crate::pki::Pki;
 use crate::state::{API_SERVER, bin};
-use crate::{Pki, api_server_flags, wait};
+use crate::{sh, wait};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs::{self, File};

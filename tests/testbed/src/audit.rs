@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The account of deploy/rbac.yaml.
-pub const USER: &str = "system:serviceaccount:kube-system:braid";
+pub(crate) const USER: &str = "system:serviceaccount:kube-system:braid";
 
 /// Requests of one account that the server has answered.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Audit {
 
 /// Writes the policy into `folder`; the flags by which an API server logs there what these users
 /// ask, or all where there are none.
-pub fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
+pub(crate) fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
     let rules = json!([{"level": "Metadata", "users": users}]);
     let omitted = ["RequestReceived"];
     let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": omitted, "rules": rules});
@@ -31,7 +31,7 @@ pub fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
 }
 
 /// The file with a line of JSON for each request.
-pub fn log(folder: &Path) -> PathBuf {
+pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("audit.log")
 }
 

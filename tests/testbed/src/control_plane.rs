@@ -85,8 +85,8 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
 }
 
 /// The flags of an API server at `address` beside its etcd, with the certificates of
-/// [`Pki`](crate::Pki).
-pub fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
+/// [`Pki`](crate::pki::Pki).
+pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),
         ("tls-cert-file", "apiserver.crt"),

@@ -24,8 +24,6 @@ pub mod tools;
 pub mod up;
 pub mod wait;
 
-pub use control_plane::api_server_flags;
 pub use node::Service;
 pub use node_config::METRICS;
-pub use pki::Pki;
-pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, bin, in_netns};
+pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, in_netns};

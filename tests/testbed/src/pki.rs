@@ -26,7 +26,7 @@ pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
 }
 
 /// A folder with the certificates of a control plane.
-pub struct Pki {
+pub(crate) struct Pki {
     dir: PathBuf,
     server: Ipv4Addr,
 }
@@ -34,7 +34,7 @@ pub struct Pki {
 impl Pki {
     /// Makes the authority, the service accounts' key, and certificates for the API server and its
     /// administrator.
-    pub fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
+    pub(crate) fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let pki = Self { dir, server };
         pki.openssl(&[
@@ -70,7 +70,7 @@ impl Pki {
     }
 
     /// One of its files.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 

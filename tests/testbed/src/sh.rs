@@ -123,7 +123,7 @@ pub fn apt(needs: &[(&str, &str)]) -> Result<()> {
 }
 
 /// True if the search path, or an administrator's, has the program.
-pub fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
         .chain(["/usr/sbin", "/sbin"])

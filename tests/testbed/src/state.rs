@@ -180,7 +180,7 @@ pub fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Folder of the binaries of Kubernetes and containerd.
-pub fn bin() -> PathBuf {
+pub(crate) fn bin() -> PathBuf {
     sh::cache().join("k8s")
 }
 

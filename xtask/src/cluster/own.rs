@@ -8,10 +8,10 @@ use std::path::Path;
 /// Plugins and configuration of the nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nodes<'a> {
-    pub plugins: &'a Path,
+    pub(crate) plugins: &'a Path,
     /// The name of a list in `tests/testbed/conflists/`.
-    pub conflist: &'a str,
-    pub kube_proxy: bool,
+    pub(crate) conflist: &'a str,
+    pub(crate) kube_proxy: bool,
 }
 
 /// Does `work` on a cluster of its own: refuses where one is running, which is somebody's.
