@@ -1,4 +1,4 @@
-//! Kubernetes and containerd, built from their Go modules and kept under the cache.
+//! Kubernetes and containerd, built from their Go modules and kept in the cache.
 
 use crate::sh;
 use crate::state::bin;
@@ -16,11 +16,11 @@ const KUBERNETES_COMMANDS: &[&str] = &[
     "kubectl",
     "kube-proxy",
 ];
-/// A version that calls STATUS, which Debian's 1.6 does not.
+/// A version that calls STATUS; version 1.6 of Debian does not.
 const CONTAINERD: &str = "2.3.3";
 const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
 
-/// Builds what is missing or of another version, and installs what Debian has.
+/// Builds the programs that are missing or of another version, and installs the Debian packages.
 pub fn build() -> Result<()> {
     sh::apt(&[
         ("etcd", "etcd-server"),
@@ -88,8 +88,8 @@ fn containerd() -> Result<()> {
     )
 }
 
-/// The modules that Kubernetes replaces by a folder of its own: each is published under the same
-/// minor version.
+/// Returns the modules that Kubernetes replaces by a folder in its repository. Each is published
+/// with the same minor version.
 fn staging_modules(go_mod: &str) -> Vec<&str> {
     go_mod
         .lines()
@@ -102,7 +102,7 @@ fn staging_modules(go_mod: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Builds `commands` of `module` into a folder, through a small module that requires it.
+/// Builds `commands` of `module` into `folder`, through a small module that requires it.
 pub(crate) fn go_build(
     folder: &Path,
     go_mod: &str,
@@ -127,7 +127,7 @@ pub(crate) fn go_build(
         writeln!(tools, "import _ {package:?}")?;
     }
     fs::write(dir.join("tools.go"), tools)?;
-    // `-e`: the commands are programs, which can be built but not imported.
+    // `-e` because the commands are programs, which can be built but not imported.
     sh::read(sh::cmd("go", ["mod", "tidy", "-e"]).current_dir(&dir))?;
     let flags = [
         "-trimpath",

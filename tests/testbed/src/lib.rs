@@ -1,5 +1,5 @@
-//! Everything that braid is tested with and that is not ours: reference plugins, Multus, etcd, an
-//! API server, and a two-node Kubernetes on this machine, each node a network and a mount namespace.
+//! A two-node Kubernetes on this machine for tests, and the other programs that tests need:
+//! reference plugins, Multus, etcd and an API server. Each node is a network and a mount namespace.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 

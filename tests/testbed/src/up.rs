@@ -1,4 +1,4 @@
-//! Starting the cluster.
+//! Start of the cluster.
 
 use crate::sh;
 use crate::state::{Cluster, Node};
@@ -24,7 +24,7 @@ pub struct Options {
     kube_proxy: bool,
 }
 
-/// Starts a control plane and its nodes and leaves them running.
+/// Starts a control plane and its nodes, and leaves them running.
 pub fn run(options: &Options) -> Result<()> {
     let nodes = Node::first(options.nodes)?;
     binaries::build()?;
@@ -60,7 +60,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Loads the module by which kube-proxy's NAT sees the answers of pods on the bridge of the client.
+/// Loads `br_netfilter`. Without it, kube-proxy's NAT does not see a reply between two pods on the
+/// same bridge.
 fn load_br_netfilter() -> Result<()> {
     if Path::new("/proc/sys/net/bridge").is_dir() {
         return Ok(());
@@ -68,7 +69,7 @@ fn load_br_netfilter() -> Result<()> {
     sh::run(&mut sh::cmd("modprobe", ["br_netfilter"])).context("kube-proxy needs br_netfilter")
 }
 
-/// Imports an OCI archive into every node's containerd.
+/// Imports an OCI archive into containerd of each node.
 pub fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     let archive =
         fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
