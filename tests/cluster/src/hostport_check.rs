@@ -1,4 +1,4 @@
-//! The check that hostPort and Services work as Kubernetes' conformance tests demand, and leave
+//! Check that hostPort and Services work as Kubernetes' conformance tests require, and leave
 //! nothing behind.
 
 mod ask;
@@ -16,8 +16,8 @@ use manifests::APP;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same
-/// hostPort but different hostIP and protocol".
+/// Host port of three pods, as in Kubernetes' end-to-end test for pods "with same hostPort but
+/// different hostIP and protocol".
 const PORT: u16 = 54323;
 const KINDS: &str = "service,pod";
 const LOOPBACK: &str = "host-port-loopback";
@@ -26,8 +26,8 @@ const UDP: &str = "host-port-udp";
 /// Longest time until kube-proxy has started, and until deleted objects are gone from a node.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Makes pods with host ports and Services, asks them from everywhere, deletes all, and looks for
-/// what is left. What fails is not deleted, so that one can look at it.
+/// Creates pods with host ports and Services, sends requests from everywhere, deletes all, and
+/// looks for leftovers. After a failure the objects stay for inspection.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has one node, and this needs two")
@@ -83,7 +83,7 @@ pub(crate) fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
         .map(drop)
 }
 
-/// The pods of `at`, where the host ports are those of `node`.
+/// Returns the pods of node `at`. The pods with host ports are on `node`.
 fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     let mut pods: Vec<_> = manifests::backend_pods(at)
         .chain([manifests::client_pod(at)])
@@ -104,7 +104,7 @@ fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     pods
 }
 
-/// Each of the three pods answers at its own address and protocol, whoever asks.
+/// Checks that each of the three pods answers at its address and protocol, to every client.
 fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
     let own = node.address();
     let at = |address| SocketAddrV4::new(address, PORT);

@@ -23,14 +23,14 @@ impl Display for Protocol {
     }
 }
 
-/// Debian's, because pods have its folder: see [`super::manifests`].
+/// Debian's Python, because pods mount its folder: see [`super::manifests`].
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 const SCRIPT: &str = include_str!("ask.py");
 
-/// Place from which a request is sent.
+/// Origin of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Asker<'a> {
-    /// The control plane's machine, which is no node.
+    /// The control plane's network namespace, which is not a node.
     Outside,
     Node(Node),
     Pod(&'a str),
@@ -48,7 +48,7 @@ impl Display for Asker<'_> {
 
 pub(super) struct Question<'a> {
     pub(super) asker: Asker<'a>,
-    /// The address that the client is bound to; without one the kernel chooses.
+    /// Source address of the client. `None` leaves the choice to the kernel.
     pub(super) source: Option<Ipv4Addr>,
     pub(super) protocol: Protocol,
     pub(super) to: SocketAddrV4,
@@ -65,12 +65,12 @@ impl Display for Question<'_> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Answer {
     pub(super) pod: String,
-    /// The client as the pod saw it.
+    /// The client's address as the pod saw it.
     pub(super) client: Ipv4Addr,
 }
 
 impl Question<'_> {
-    /// Asks `times` times, each time from a new port; fails if one of them is not answered.
+    /// Sends `times` requests, each from a new port. Fails if a request gets no answer.
     pub(super) fn ask(&self, cluster: &Cluster, times: u32) -> Result<Vec<Answer>> {
         let source = self
             .source

@@ -1,5 +1,5 @@
-//! A pod whose address comes from a DHCP server of the nodes' second lan, by the daemon that
-//! deploy/dhcp.yaml brings.
+//! Pod with an address from a DHCP server on the nodes' second LAN, through the daemon of
+//! deploy/dhcp.yaml.
 
 use super::traffic::{Place, expect};
 use super::{APP, attached, await_nothing_left, create, manifests, traces};
@@ -17,22 +17,22 @@ const MANIFEST: &str = "deploy/dhcp.yaml";
 const DAEMON_SET: &str = "daemonset/braid-dhcp";
 const NETWORK: &str = "leased";
 const POD: &str = "networks-leased";
-/// Addresses of the server, all of which begin with [`PREFIX`].
+/// Address range of the server. All its addresses start with [`PREFIX`].
 const RANGE: &str = "--dhcp-range=198.18.1.200,198.18.1.209,2m";
 const PREFIX: &str = "198.18.1.20";
-/// Longest time until the server has a release.
+/// Longest time until the server has received a release.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest time until the daemons run, or are gone.
 const STEP: Duration = Duration::from_mins(1);
 
-/// Debian's dnsmasq on the lan, ended with this value.
+/// Debian's dnsmasq on the LAN. Dropping this value ends it.
 struct Server {
     child: Child,
     leases: tempfile::NamedTempFile,
 }
 
-/// Attaches a pod to a network of that IPAM. Its lease outlives the daemon that got it, and ends
-/// with the pod.
+/// Attaches a pod to a network with this IPAM. Its lease outlives the daemon that requested it, and
+/// ends with the pod.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let [node, _] = nodes;
     let server = Server::start()?;
@@ -118,7 +118,7 @@ impl Server {
         Ok(Self { child, leases })
     }
 
-    /// Says whether the server's file has a lease of an address.
+    /// Returns true if the server's file has a lease of the address.
     fn has(&self, address: &str) -> Result<bool> {
         let text = fs::read_to_string(self.leases.path()).context("read the server's leases")?;
         Ok(text
@@ -129,7 +129,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // dnsmasq may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
