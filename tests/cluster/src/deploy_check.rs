@@ -14,7 +14,7 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
         let has_braid = deploy::has_braid(cluster, node)?;
         ensure!(
             !has_braid,
-            "{node} has braid already, so that it is brought could not be seen"
+            "{node} has braid already, so its installation cannot be checked"
         );
     }
     let checked = deploy::bring(cluster).and_then(|()| pods(cluster));

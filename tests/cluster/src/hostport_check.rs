@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// looks for leftovers. After a failure the objects stay for inspection.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
-        bail!("the cluster has one node, and this needs two")
+        bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
     for node in nodes {
@@ -122,7 +122,7 @@ fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
         )?;
     }
     println!(
-        "tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1",
+        "tcp {} is forwarded to {LOOPBACK}, from the address of {node} and from 127.0.0.1",
         at(Ipv4Addr::LOCALHOST)
     );
     let clients = [node, other].map(manifests::client);
@@ -148,7 +148,7 @@ fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
             )?;
         }
         println!(
-            "{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself",
+            "{protocol} {} is forwarded to {pod}, from both nodes, outside, a pod of each node, and itself",
             at(own)
         );
     }
@@ -159,7 +159,7 @@ fn expect(cluster: &Cluster, question: &Question<'_>, pod: &str) -> Result<()> {
     let answers = question
         .ask(cluster, 1)
         .with_context(|| format!("host port of {pod}"))?;
-    let answered = answers.first().map_or("nobody", |answer| &answer.pod);
+    let answered = answers.first().map_or("no pod", |answer| &answer.pod);
     ensure!(
         answered == pod,
         "host port of {pod}: {question}: {answered} answered"

@@ -87,7 +87,7 @@ pub(crate) fn check(
     for _ in 0..TRIES {
         let share = fetch(cluster, client, address)? / (f64::from(bps) * SHARE);
         println!(
-            "a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it",
+            "a pod limited to {text}bit/s {does} {:.1} % of TCP's maximum",
             share * 100.0
         );
         ensure!(
@@ -111,7 +111,7 @@ fn fetch(cluster: &Cluster, client: &str, address: &str) -> Result<f64> {
         .map(str::parse)
         .collect::<Result<Vec<f64>, _>>();
     let [start, end] = times.context("parse /proc/uptime")?[..] else {
-        anyhow::bail!("{client} could not fetch")
+        anyhow::bail!("{client} could not download")
     };
     Ok(f64::from(LOAD) * 8.0 / (end - start))
 }

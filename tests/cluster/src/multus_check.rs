@@ -37,13 +37,13 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// created.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
-        bail!("the cluster has one node, and this needs two")
+        bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
     for node in nodes {
         ensure!(
             deploy::has_braid(cluster, node)?,
-            "{node} has no braid: `cargo xtask cluster deploy` brings it"
+            "{node} has no braid: `cargo xtask cluster deploy` installs it"
         );
     }
     remove(cluster, nodes)?; // left by an earlier run that failed

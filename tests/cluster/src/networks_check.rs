@@ -49,14 +49,14 @@ pub(crate) struct Options {
 /// Lets the nodes attach pods to networks, and runs all parts of the check.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
-        bail!("the cluster has one node, and this needs two")
+        bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
     for node in nodes {
         await_kube_proxy(cluster, node)?;
         ensure!(
             deploy::has_braid(cluster, node)?,
-            "{node} has no braid: `cargo xtask cluster deploy` brings it"
+            "{node} has no braid: `cargo xtask cluster deploy` installs it"
         );
     }
     pods::delete(cluster, "pod", APP)?; // what an earlier run left to look at
@@ -69,7 +69,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     create(cluster, &manifests::plain(EARLIER, nodes))?;
     deploy::attach_networks(cluster)?;
     cluster.create(&manifests::networks(nodes))?;
-    end(cluster, nodes).context("of pods that were there before")?;
+    end(cluster, nodes).context("pods created before the networks")?;
 
     traffic::check(cluster, nodes)?;
     types::check(cluster, nodes, options.brief)?;

@@ -88,7 +88,7 @@ pub(super) fn run_and_look(
         println!("left on {what}");
     }
     if !options.lenient {
-        bail!("{} things are left on the nodes", left.len());
+        bail!("{} leftovers on the nodes", left.len());
     }
     Ok(())
 }

@@ -29,12 +29,12 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let after = start.elapsed().as_secs_f64();
     sh::run(&mut cluster.on(node, ["umount", STORE])?)?;
     let message =
-        broken.context("the node stays Ready: does the plugin's STATUS look at its store?")?;
+        broken.context("the node stays Ready: does the plugin's STATUS check its store?")?;
     println!("{node} NotReady after {after:.1} s: {message}");
     let start = Instant::now();
     wait_ready(cluster, node, true)?;
     println!(
-        "{node} Ready {:.1} s after {STORE} was mended",
+        "{node} Ready {:.1} s after {STORE} was repaired",
         start.elapsed().as_secs_f64()
     );
     ensure!(

@@ -181,7 +181,7 @@ impl ApiServer {
             fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default()
         };
         format!(
-            "no API server:\n{}",
+            "the API server did not start:\n{}",
             ["etcd", "kube-apiserver"].map(log).join("\n")
         )
     }

@@ -59,7 +59,7 @@ fn kubernetes() -> Result<()> {
         ],
     ))?;
     let found: serde_json::Value =
-        serde_json::from_str(&found).context("parse what `go mod download` says")?;
+        serde_json::from_str(&found).context("parse the output of `go mod download`")?;
     let own = Path::new(found["Dir"].as_str().unwrap_or_default()).join("go.mod");
     let own = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
     let minor = KUBERNETES.trim_start_matches("1.");

@@ -55,7 +55,7 @@ impl Service {
         let pid = pids
             .lines()
             .find(is_it)
-            .with_context(|| format!("no {self} on {node}"))?;
+            .with_context(|| format!("{self} does not run on {node}"))?;
         sh::run(&mut sh::cmd("kill", ["-KILL", pid]))
     }
 }

@@ -28,7 +28,7 @@ impl Node {
     /// Returns the first `count` nodes.
     pub(crate) fn first(count: u8) -> Result<Vec<Self>> {
         if !(1..=Self::MAX).contains(&count) {
-            bail!("{count} nodes: 1-{} are possible", Self::MAX);
+            bail!("number of nodes {count} is outside 1-{}", Self::MAX);
         }
         Ok((1..=count).map(Self).collect())
     }

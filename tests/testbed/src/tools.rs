@@ -97,9 +97,8 @@ pub(crate) fn multus_module() -> String {
 fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
-    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0")).context(
-        "this is built by go 1.21 or newer: install it from go.dev/dl or the package golang",
-    )
+    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0"))
+        .context("needs go 1.21 or newer: install it from go.dev/dl or the package golang")
 }
 
 /// Installs podman and the programs it starts, busybox for an image, and iptables for the reference

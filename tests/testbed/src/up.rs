@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> Result<()> {
     let cluster = Cluster::place();
     if cluster.dir().exists() {
         bail!(
-            "{} is there: run `cargo xtask cluster down` first",
+            "{} exists: run `cargo xtask cluster down` first",
             cluster.dir().display()
         );
     }

@@ -47,7 +47,7 @@ pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) ->
     loop {
         let result = attempt();
         if result.is_ok() || start.elapsed() > limit {
-            return result.with_context(|| format!("still after {limit:?}"));
+            return result.with_context(|| format!("still failing after {limit:?}"));
         }
         std::thread::sleep(POLL);
     }

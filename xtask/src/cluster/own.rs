@@ -1,4 +1,4 @@
-//! A cluster for one piece of work: started for it, ended after it.
+//! A cluster for the duration of a closure.
 
 use crate::verb;
 use anyhow::{Result, bail};
@@ -9,12 +9,12 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     pub(crate) plugins: &'a Path,
-    /// The name of a list in `tests/testbed/conflists/`.
+    /// Name of a list in `tests/testbed/conflists/`.
     pub(crate) conflist: &'a str,
     pub(crate) kube_proxy: bool,
 }
 
-/// Does `work` on a cluster of its own: refuses where one is running, which is somebody's.
+/// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is running already.
 pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let Nodes {
         plugins,
@@ -23,12 +23,12 @@ pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Res
     } = nodes;
     if let Ok(running) = Cluster::running() {
         bail!(
-            "{} is there: run `cargo xtask cluster down` first",
+            "{} exists: run `cargo xtask cluster down` first",
             running.dir().display()
         );
     }
     let Some(plugins) = plugins.to_str() else {
-        bail!("{} is no UTF-8", plugins.display())
+        bail!("{} is not UTF-8", plugins.display())
     };
     let conflist = format!("tests/testbed/conflists/{conflist}.conflist");
     println!("--- a cluster whose conflist is {conflist}");

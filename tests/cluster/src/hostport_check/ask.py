@@ -15,5 +15,5 @@ for _ in range(int(times)):
                 asking.send(b"?")
             print("answer", asking.recv(512).decode())
         except OSError as error:
-            print("nobody", error)
+            print("failed", error)
             break

@@ -118,9 +118,9 @@ fn parse(said: &str) -> Result<Vec<Answer>> {
             });
         }
         bail!(
-            "question {}: nobody answered: {}",
+            "request {}: no answer: {}",
             at + 1,
-            line.trim_start_matches("nobody ")
+            line.trim_start_matches("failed ")
         )
     };
     said.lines().enumerate().map(answer).collect()
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_questions_have_an_answer_or_the_reason_of_the_first_without_is_said() {
+    fn each_request_has_an_answer_or_the_error_has_the_reason() {
         let answer = |pod: &str| Answer {
             pod: pod.into(),
             client: Ipv4Addr::new(10, 99, 0, 1),
         };
         let answers = parse("answer a 10.99.0.1\nanswer b 10.99.0.1\n").expect("answers");
         assert_eq!(answers, [answer("a"), answer("b")]);
-        let error = parse("answer a 10.99.0.1\nnobody timed out\n").expect_err("no answer");
-        assert_eq!(error.to_string(), "question 2: nobody answered: timed out");
+        let error = parse("answer a 10.99.0.1\nfailed timed out\n").expect_err("no answer");
+        assert_eq!(error.to_string(), "request 2: no answer: timed out");
     }
 }

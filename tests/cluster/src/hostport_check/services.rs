@@ -149,7 +149,7 @@ fn expect_both_nodes(cluster: &Cluster, question: &Question<'_>, nodes: [Node; 2
             .any(|backend| answered.contains(backend.as_str()));
         ensure!(
             is_there,
-            "{question}: of {TIMES} answers none is of a pod on {node}, all are of {answered:?}"
+            "{question}: none of {TIMES} answers is from a pod on {node}, all are from {answered:?}"
         );
     }
     Ok(())
@@ -179,8 +179,8 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
             }
         }
         println!(
-            "{protocol}, externalTrafficPolicy Local: at {} and {} only the node's own pods answer, and see the address \
-             of who asks from outside and from the other node",
+            "{protocol}, externalTrafficPolicy Local: at {} and {} only the node's own pods answer, and see the client's \
+             address, from outside and from the other node",
             service.at_node(nodes[0], protocol),
             service.at_node(nodes[1], protocol)
         );

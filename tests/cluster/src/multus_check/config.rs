@@ -104,7 +104,7 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     ensure!(
         text.matches(WAS).count() == 1,
-        "{}: not one plugin of type multus:\n{text}",
+        "{}: expected one plugin of type multus:\n{text}",
         path.display()
     );
     // A rename, because the runtime must not read a partial file.

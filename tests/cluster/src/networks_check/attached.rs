@@ -48,7 +48,7 @@ pub(crate) fn check(
         }
     }
     println!(
-        "the status of {} pods is what `ip` shows: names, interfaces, addresses and MACs",
+        "the status of {} pods agrees with `ip`: names, interfaces, addresses and MACs",
         pods.len()
     );
     Ok(())
@@ -80,7 +80,7 @@ fn run(
     let pid = sandboxes
         .iter()
         .find_map(|id| pids.get(id))
-        .with_context(|| format!("{pod} runs nowhere"))?;
+        .with_context(|| format!("{pod} has no running sandbox"))?;
     let enter = [&["nsenter", "--target", pid, "--net"], command].concat();
     let shown = sh::read(&mut cluster.on(node, enter)?)?;
     serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))

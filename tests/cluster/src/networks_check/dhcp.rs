@@ -51,24 +51,26 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let address = attached::address(cluster, POD, 1)?;
     ensure!(
         address.starts_with(PREFIX),
-        "{address} is not of the server, which has {RANGE}"
+        "{address} is not in the server's range, {RANGE}"
     );
     ensure!(
         server.has(&address)?,
-        "the server knows of no lease of {address}"
+        "the server has no lease of {address}"
     );
     expect(cluster, &Place::Lan, &address, POD)?;
-    println!("a pod with {address} of a DHCP server Ready after {seconds:.1} s, and answers there");
+    println!(
+        "a pod with {address} from a DHCP server is Ready after {seconds:.1} s and answers there"
+    );
 
     sh::read(&mut cluster.kubectl(["rollout", "restart", DAEMON_SET, "-n", "kube-system"]))?;
     roll_out(cluster)?;
     let traces = traces(cluster, nodes)?;
     pods::delete(cluster, "pod", APP)?;
     await_nothing_left(cluster, &traces)?;
-    wait::until("the server has the address back", LIMIT, || {
+    wait::until("the address is released", LIMIT, || {
         server.has(&address).map(|has| !has)
     })?;
-    println!("the server has {address} back, though another daemon had got it");
+    println!("{address} is released, though another daemon had requested it");
     sh::read(&mut cluster.kubectl([
         "delete",
         "-f",

@@ -31,11 +31,11 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     granted.remove(OF_DEVICES);
     ensure!(
         asked == granted,
-        "the role grants {granted:?}, and asked for was {asked:?}"
+        "the role grants {granted:?}, and braid used {asked:?}"
     );
     ensure!(
         audit.forbidden().is_empty(),
-        "not allowed: {:?}",
+        "refused by the API server: {:?}",
         audit.forbidden()
     );
     println!(
@@ -71,9 +71,9 @@ fn event(cluster: &Cluster, node: Node) -> Result<()> {
     let ready = sh::read(&mut cluster.kubectl(["get", "pod", "networks-lost", "-o", ready]))?;
     ensure!(
         ready == "False",
-        "a pod without a network that it asks for is Ready: {ready:?}"
+        "a pod without a requested network is Ready: {ready:?}"
     );
-    println!("a pod that asks for a network that is not there does not start: {told}");
+    println!("a pod with a missing network does not start: {told}");
     pods::delete(cluster, "pod", APP)
 }
 
@@ -98,7 +98,7 @@ fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     collect(cluster, node)?;
     await_nothing_left(cluster, &[(node, Traces::of(cluster, node, APP)?)])?;
     println!(
-        "two pods had {} of one claim, which is free when the claim is deleted",
+        "two pods in turn had {} of a claim, and it is free after the deletion of the claim",
         had[0]
     );
     Ok(())

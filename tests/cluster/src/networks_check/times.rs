@@ -31,7 +31,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usi
     );
     ensure!(
         rounds == 0 || ratio <= AT_MOST,
-        "pods with networks take {ratio:.3} of the time of those without"
+        "pods with networks take {ratio:.3} times as long as pods without"
     );
     Ok(())
 }

@@ -51,7 +51,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
             expect(cluster, &place, &to, server).context("host port")?;
         }
     }
-    println!("host ports lead to the pods, from outside, both nodes and a pod of the other node");
+    println!("host ports reach the pods from outside, both nodes and a pod of the other node");
     let (limited, free) = (
         address(cluster, a, SERVED)?,
         address(cluster, NEIGHBOUR, 1)?,

@@ -261,7 +261,7 @@ fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
         let route = attached::in_pod(cluster, typed.node, &typed.name, &get)?;
         ensure!(
             route[0]["dev"] == expected,
-            "{}: {route} leaves not by {expected}",
+            "{}: {route} does not leave by {expected}",
             typed.name
         );
     }
