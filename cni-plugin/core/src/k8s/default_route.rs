@@ -1,11 +1,9 @@
 //! The network that has the pod's default routes: the selections decide, for each family by itself.
 
 use crate::cni::{AddResult, Route};
+use crate::kernel_numbers::RT_TABLE_MAIN;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
-
-/// The main routing table.
-const MAIN: u32 = 254;
 
 /// Families of addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -131,7 +129,7 @@ fn clear(result: &mut AddResult, families: Families) {
 }
 
 fn is_default(route: &Route) -> bool {
-    route.dst.prefix_len() == 0 && route.table.is_none_or(|table| table == MAIN)
+    route.dst.prefix_len() == 0 && route.table.is_none_or(|table| table == RT_TABLE_MAIN)
 }
 
 /// The families of the default routes in a result.
