@@ -1,7 +1,9 @@
 //! The chains and rules that all host ports share, and those of a subnet.
 
 use super::{ANY, EXACT, LED, OWN, SOURCE};
-use crate::sys::nft::batch::{Batch, PROTO, Part, SERVICE};
+use crate::sys::nft::batch::{
+    Batch, HOOK_INPUT, HOOK_OUTPUT, HOOK_POSTROUTING, HOOK_PREROUTING, PROTO, Part, SERVICE,
+};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use braid_core::kernel_numbers::LOOPBACK_IFINDEX;
@@ -18,10 +20,6 @@ const MARTIAN: &str = "hostport-martian";
 const UNASKED: &str = "hostport-unasked";
 /// All that belong together.
 pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
-pub(super) const HOOK_PREROUTING: u32 = 0;
-const HOOK_INPUT: u32 = 1;
-pub(super) const HOOK_OUTPUT: u32 = 3;
-const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_RAW: i32 = -300;
 pub(super) const PRIORITY_DSTNAT: i32 = -100;
 /// Before all that others translate.
