@@ -2,9 +2,9 @@
 //! test ends with that.
 
 use crate::server::Server;
+use braid_testbed::audit;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use xtask::cluster::audit;
 
 /// Fails where braid's account has ever asked for what its role does not allow.
 pub(crate) fn assert_allowed(server: &Server) {

@@ -1,6 +1,7 @@
 //! A way to the API server on which things go wrong.
 
 use crate::server::Server;
+use braid_testbed::relay::relay;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::Acceptor;
@@ -12,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use xtask::cluster::relay::relay;
 
 /// Bytes behind the handshake by which a server has surely begun to answer: tickets take 300.
 const ANSWERED: usize = 1000;

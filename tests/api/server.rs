@@ -1,5 +1,8 @@
 //! etcd and kube-apiserver, started once for all tests of this process; they end with it.
 
+use braid_testbed::API_SERVER;
+use braid_testbed::api_server::{ApiServer, PORT};
+use braid_testbed::audit::Audit;
 use braid_tests::{Sandbox, Value};
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::{self, File};
@@ -8,9 +11,6 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
-use xtask::cluster::API_SERVER;
-use xtask::cluster::api_server::{ApiServer, PORT};
-use xtask::cluster::audit::Audit;
 
 /// In the sandbox of the server, and in memory like all of its `/run`.
 const HOME: &str = "/run/api-server";

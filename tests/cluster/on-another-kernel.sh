@@ -10,6 +10,6 @@ export BRAID_CLUSTER=/dev/shm/cluster # a tmpfs: containerd's overlays can't lie
 modprobe 8021q # the check leaves vlan out where the kernel has none, and here that is a failure
 reference=${BRAID_CACHE:-$HOME/.cache/braid}/reference
 
-cargo xtask cluster up --cni-dir "$reference" --conflist xtask/cluster/reference.conflist --kube-proxy
+cargo xtask cluster up --cni-dir "$reference" --conflist tests/testbed/conflists/reference.conflist --kube-proxy
 cargo xtask cluster deploy
 cargo xtask cluster networks-check --types

@@ -3,6 +3,7 @@
 use crate::proxy::{Fault, Proxy};
 use crate::server::{self, Server};
 use crate::world::PARENT;
+use braid_testbed::API_SERVER;
 use braid_tests::{Ns, Sandbox, Value, json};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -11,7 +12,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
-use xtask::cluster::API_SERVER;
 
 const POD: &str = "web";
 const DEFAULT: &str = "/etc/cni/default.conflist";

@@ -6,8 +6,9 @@ mod command;
 mod latency;
 mod pods;
 
-use crate::{build, dist, sh, tools};
+use crate::{build, dist};
 use anyhow::{Context, Result};
+use braid_testbed::{sh, tools};
 use budget::judge;
 pub(crate) use command::Args;
 use command::{bench, conflist, conflist_path};

@@ -1,7 +1,7 @@
 //! `cargo xtask bless`: writes the golden files anew, to be read as a diff.
 
-use crate::sh;
 use anyhow::Result;
+use braid_testbed::sh;
 
 pub(crate) fn run() -> Result<()> {
     let golden = [

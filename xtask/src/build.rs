@@ -1,7 +1,7 @@
 //! Release builds that the other verbs run.
 
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 

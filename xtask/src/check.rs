@@ -7,8 +7,9 @@ mod files;
 mod uses;
 mod words;
 
-use crate::{ebpf, sh};
+use crate::ebpf;
 use anyhow::{Result, ensure};
+use braid_testbed::sh;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -129,6 +130,7 @@ const SIZED: &[&str] = &[
     "bench",
     "tests/src",
     "tests/cluster",
+    "tests/testbed",
     "ebpf",
 ];
 

@@ -1,48 +1,25 @@
-//! `cargo xtask cluster`: a real Kubernetes on one machine, each node a network and a mount
-//! namespace.
+//! `cargo xtask cluster`: a real Kubernetes on this machine (`tests/testbed/`).
 
-pub mod api_server;
-pub mod audit;
-pub(crate) mod binaries;
-mod cni;
-mod control_plane;
-pub mod deploy;
-mod down;
-mod image;
-pub mod lan;
-pub mod multus;
-mod node;
-mod node_config;
 pub(crate) mod own;
-mod pki;
-pub mod relay;
-mod state;
-mod up;
-pub mod wait;
 
-use crate::sh;
 use anyhow::Result;
+use braid_testbed::{Cluster, Node, binaries, deploy, down, node, sh, up};
 use clap::Subcommand;
-pub use control_plane::api_server_flags;
-pub use node::Service;
-pub use node_config::METRICS;
-pub use pki::Pki;
-pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, bin, in_netns};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The verbs of tests/cluster, which have their own help.
-const CHECKS: &str = "On a running cluster, with options that --help behind them lists:
-  burst           Start many pods at once: time to all Ready, and the runtime's own clock on the network plugin
-  smoke           What a CNI plugin must pass: pods Ready, reachable, exec, logs, and nothing left behind
-  status-check    See a node not Ready while its address store is broken, with the plugin's reason
-  limit-check     Fail unless a pod is held to the limits of its annotations
+/// Commands of tests/cluster, which have their own help.
+const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists options):
+  burst           Create many pods at the same time: time until all are Ready, and the runtime's metrics of the plugin
+  smoke           Check the basics of a CNI plugin: pods Ready, reachable, exec, logs, and no leftovers
+  status-check    Check that a node is not Ready while its address store is read-only, with the plugin's reason
+  limit-check     Fail unless bandwidth annotations limit a pod
   hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
-  deploy-check    Fail unless deploy/braid.yaml brings braid to nodes without it, and its removal takes it back
+  deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
-  networks-check  Fail unless pods get the networks of their annotations, of all types, and nothing is left when kubelet and
+  networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`";
 
 #[derive(clap::Args)]
@@ -58,9 +35,9 @@ enum Verb {
     Build,
     /// Start a control plane and its nodes, and leave them running
     Up(up::Options),
-    /// End all of the cluster's processes and remove its namespaces, mounts and files
+    /// Kill all of the cluster's processes and remove its namespaces, mounts and files
     Down,
-    /// kubectl as the cluster's administrator
+    /// Run kubectl as the cluster's administrator
     Kubectl {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
@@ -73,9 +50,9 @@ enum Verb {
     },
     /// Import an OCI archive into every node's containerd
     Load { archive: PathBuf },
-    /// Bring this checkout's braid to the nodes by deploy/braid.yaml
+    /// Install this checkout's braid on the nodes with deploy/braid.yaml
     Deploy(deploy::Options),
-    /// A node's inner start, inside its namespaces
+    /// Start a node inside its namespaces
     #[command(hide = true)]
     Node(node::Options),
     #[command(external_subcommand)]
@@ -101,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Turns this process into `command`, so that its input, signals and exit code are the caller's.
+/// Replaces this process by `command`, which gets the caller's input, signals and exit code.
 fn become_command(mut command: Command) -> Result<()> {
     Err(command.stdin(Stdio::inherit()).exec().into())
 }

@@ -1,7 +1,7 @@
 //! Compilers that can build their own libraries for another target: rustup's nightly, or Debian's.
 
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::path::Path;
 use std::process::Command;
 

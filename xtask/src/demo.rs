@@ -1,9 +1,9 @@
 //! `cargo xtask demo`: two sandboxes on a bridge, and the world outside, in namespaces that end
 //! with the demo.
 
-use crate::sh::ip;
-use crate::{dist, sh};
+use crate::dist;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh::{self, ip};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -5,8 +5,9 @@
 //! static binary does not use. Together they take 0.3 ms.
 
 use crate::compiler::Compiler;
-use crate::{build, order, sh};
+use crate::{build, order};
 use anyhow::{Context, Result, anyhow, bail};
+use braid_testbed::sh;
 use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -10,8 +10,8 @@ mod object;
 mod source;
 mod toolchain;
 
-use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
 use std::fs;
 use toolchain::Toolchain;
 

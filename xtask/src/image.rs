@@ -1,15 +1,16 @@
 //! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to
 //! nodes (deploy/).
 
-use crate::oci::{Image, Layer};
-use crate::{build, dist, sh};
+use crate::{build, dist};
 use anyhow::{Context, Result};
+use braid_testbed::oci::{Image, Layer};
+use braid_testbed::sh;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Name of the image in deploy/braid.yaml.
-pub(crate) const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
+const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
 /// The eBPF programs in the binary have a licence of their own.
 const LICENSES: &str = concat!(env!("CARGO_PKG_LICENSE"), " AND (MIT OR GPL-2.0-only)");
 
@@ -18,13 +19,21 @@ pub(crate) struct Args {
     /// The archive's path; target/braid-<version>.oci.tar by default
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Keep the compiler's order of functions: a shorter build, without a trace of calls
+    #[arg(long)]
+    unordered: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let default =
         || build::target_dir().join(concat!("braid-", env!("CARGO_PKG_VERSION"), ".oci.tar"));
     let out = args.output.clone().unwrap_or_else(default);
-    write(&dist::braid()?, &out)?;
+    let braid = if args.unordered {
+        dist::unordered()?
+    } else {
+        dist::braid()?
+    };
+    write(&braid, &out)?;
     let size = fs::metadata(&out)
         .with_context(|| format!("look at {}", out.display()))?
         .len();
@@ -33,8 +42,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Writes the archive of an image whose one program is the static binary `braid`.
-pub(crate) fn write(braid: &Path, out: &Path) -> Result<()> {
-    let mut layer = Layer::new();
+fn write(braid: &Path, out: &Path) -> Result<()> {
+    let mut layer = Layer::default();
     let files = [
         ("braid", 0o755, braid.to_owned()),
         ("LICENSE", 0o644, sh::root().join("LICENSE")),

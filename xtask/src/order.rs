@@ -4,8 +4,9 @@
 //! call's functions are spread over the whole binary, the kernel maps all of it, which takes a
 //! tenth of an ADD. A function that is missing in the list costs a page fault and nothing else.
 
-use crate::{build, sh};
+use crate::build;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

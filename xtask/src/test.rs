@@ -17,12 +17,14 @@
 mod command;
 pub(crate) mod journal;
 mod lane;
+pub(crate) mod sample;
 mod stage;
 
 use crate::cluster::own;
 use crate::vm::Part;
-use crate::{build, dist, sh, tools};
+use crate::{build, dist, verb};
 use anyhow::{Context, Result};
+use braid_testbed::{sh, tools};
 pub(crate) use command::Args;
 use lane::Lane;
 use stage::Stage;
@@ -165,7 +167,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
 }
 
 fn xtask(args: &[&str]) -> Result<()> {
-    sh::run(&mut sh::xtask(args.iter().copied())?)
+    sh::run(&mut verb::command(args.iter().copied())?)
 }
 
 fn journal() -> Result<PathBuf> {
@@ -245,7 +247,7 @@ fn part(args: &Args, target: &str) -> Result<()> {
         .filter(|name| !name.starts_with(CRASH_OF_PODS))
         .map(String::from);
     let offset =
-        usize::try_from(sh::commit_number()).context("the number of a commit")? % QUICK_STEP;
+        usize::try_from(sample::commit_number()).context("the number of a commit")? % QUICK_STEP;
     let part = Part {
         offset,
         step: QUICK_STEP,
@@ -310,7 +312,7 @@ fn crash_points(args: &Args) -> (u64, u64) {
         Args { quick: true, .. } => QUICK_CRASH_STEP,
         _ => CRASH_STEP,
     };
-    (step, sh::commit_number() % step)
+    (step, sample::commit_number() % step)
 }
 
 /// A sample of the tests for which this machine's kernel lacks something, on the newest one; each
@@ -318,11 +320,11 @@ fn crash_points(args: &Args) -> (u64, u64) {
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
-        sh::xtask(["vm", "--all", "--lacking", "--timeout", "150"])?
+        verb::command(["vm", "--all", "--lacking", "--timeout", "150"])?
     } else {
-        let part = format!("{}/{KERNEL_STEP}", sh::commit_number() % KERNEL_STEP);
+        let part = format!("{}/{KERNEL_STEP}", sample::commit_number() % KERNEL_STEP);
         println!("tests {part} of those left to another kernel: --part {part}");
-        sh::xtask([
+        verb::command([
             "vm",
             "newest",
             "--skipped",

@@ -5,9 +5,10 @@ mod guest;
 mod initrd;
 mod kernel;
 
-use crate::test::journal;
-use crate::{dist, sh};
+use crate::dist;
+use crate::test::{journal, sample};
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
 use kernel::Kernel;
 use std::io::{Write, stdout};
 use std::panic::resume_unwind;
@@ -212,7 +213,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     } else {
         CRASH_STEP
     };
-    let offset = sh::commit_number() % step;
+    let offset = sample::commit_number() % step;
     let crash = format!("BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset} {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
     let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);

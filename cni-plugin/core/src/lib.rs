@@ -11,6 +11,7 @@
 pub mod cni;
 pub mod ipam;
 pub mod k8s;
+pub mod kernel_numbers;
 pub mod name;
 pub mod plan;
 pub mod plugins;

@@ -1,38 +1,38 @@
-//! Many pods at once: how long until all are Ready, and how much of it the network plugin took by
-//! the runtime's own clock.
+//! Many pods created at the same time: time until all are Ready, and the network plugin's share by
+//! the runtime's metrics.
 
 use crate::pods;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
+use braid_testbed::{METRICS, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Write, stdout};
 use std::ops::{Add, Sub};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node};
-use xtask::cluster::{METRICS, wait};
-use xtask::sh;
 
 const APP: &str = pods::BURST;
-/// Time for which the machine has to be at rest before the pods are created, and the bound of rest.
-/// The cluster itself takes a tenth of two processors.
+/// Time for which the machine must be idle before the pods are created. The cluster itself uses a
+/// tenth of two processors, so the bound leaves room for it.
 pub(crate) const REST: Duration = Duration::from_secs(2);
 const IDLE_SHARE: f64 = 0.8;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Number of pods that are created at once
+    /// Number of pods, created at the same time
     #[arg(long, default_value_t = 60)]
     pods: usize,
-    /// Pods in their node's network: no plugin at all, the floor
+    /// Use the node's network: no plugin runs, so this is the lower bound
     #[arg(long)]
     host_network: bool,
-    /// Print one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// One of containerd's timers: calls so far and the seconds they took.
+/// A timer of containerd: number of calls and their total seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Timer {
     count: f64,
@@ -65,12 +65,12 @@ impl Add for Timer {
     }
 }
 
-/// The timers of one node, in the order of [`TIMERS`].
+/// Timers of a node, in the order of [`TIMERS`].
 type Timers = [Timer; TIMERS.len()];
 
-/// Timers of containerd with their labels: of the network plugin, to set up and to tear down, and
-/// of all that containerd does itself for the network of a sandbox. Most of the latter is to make
-/// and unmount the namespace.
+/// containerd's timers with their labels: set-up and tear-down by the network plugin, and all of
+/// containerd's own work for the network of a sandbox. Most of that work is to create and unmount
+/// the namespace.
 const TIMERS: [(&str, &str); 4] = [
     (
         "containerd_cri_network_plugin_operations_duration_seconds_seconds",
@@ -83,7 +83,7 @@ const TIMERS: [(&str, &str); 4] = [
     ("containerd_cri_sandbox_create_network_seconds", ""),
     ("containerd_cri_sandbox_delete_network_seconds", ""),
 ];
-/// Their names in the table, and in JSON with `_` between words.
+/// Names of the timers in the table. JSON has `_` between words.
 const NAMES: [&str; TIMERS.len()] = ["set up", "tear down", "create network", "delete network"];
 
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
@@ -128,8 +128,8 @@ fn each(one: &Timers, other: &Timers, what: fn(Timer, Timer) -> Timer) -> Timers
     std::array::from_fn(|at| what(one[at], other[at]))
 }
 
-/// Waits until the runtimes have forgotten ended sandboxes, which the kubelet collects each minute.
-/// It tears each down once more then, and that would be in the mean.
+/// Waits until the runtimes have deleted ended sandboxes, which the kubelet collects each minute.
+/// Each one is torn down once more then, which would count in the mean.
 fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     wait::until(
         "earlier sandboxes are collected",
@@ -148,7 +148,7 @@ fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     )
 }
 
-/// Returns true if the machine does little else for `time`: work that earlier pods left would be in
+/// Returns true if the machine is mostly idle for `time`. Work left by earlier pods would count in
 /// the mean.
 pub(crate) fn is_at_rest(time: Duration) -> Result<bool> {
     let before = CpuTime::now()?;
@@ -156,7 +156,7 @@ pub(crate) fn is_at_rest(time: Duration) -> Result<bool> {
     Ok((CpuTime::now()? - before).idle_share() >= IDLE_SHARE)
 }
 
-/// Time of all processors in ticks, from /proc/stat.
+/// CPU time of all processors in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CpuTime {
     idle: f64,
@@ -169,7 +169,7 @@ impl CpuTime {
         Self::parse(&stat).context("/proc/stat does not begin with the sum of all processors")
     }
 
-    /// The first line: `cpu`, then user, nice, system, idle and more.
+    /// Parses the first line: `cpu`, then user, nice, system, idle and more.
     fn parse(stat: &str) -> Option<Self> {
         let fields = stat
             .lines()
@@ -214,8 +214,8 @@ fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
     Ok(TIMERS.map(|(name, labels)| timer(&metrics, name, labels)))
 }
 
-/// Reads the timer `name` with these labels from metrics in Prometheus' text format; one that never
-/// ran is absent, which is zero.
+/// Reads the timer `name` with these labels from metrics in Prometheus' text format. A timer
+/// without calls is absent, and is zero.
 fn timer(metrics: &str, name: &str, labels: &str) -> Timer {
     let value = |ending: &str| {
         let value = |line: &'_ str| -> Option<String> {

@@ -1,29 +1,29 @@
-//! The check that deploy/braid.yaml brings braid to nodes that have none, and that
-//! deploy/remove.yaml removes it.
+//! Check that deploy/braid.yaml installs braid on nodes without it, and that deploy/remove.yaml
+//! removes it.
 
 use crate::smoke;
 use anyhow::{Result, ensure};
-use xtask::cluster::{Cluster, deploy};
+use braid_testbed::{Cluster, deploy};
 
-/// Some on each node.
+/// A few pods on each node.
 const PODS: u32 = 6;
 
-/// Brings braid to the nodes, lets pods run with it, and takes it off again.
+/// Installs braid on the nodes, runs pods with it, and removes it.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     for node in cluster.nodes()? {
         let has_braid = deploy::has_braid(cluster, node)?;
         ensure!(
             !has_braid,
-            "{node} has braid already, so that it is brought could not be seen"
+            "{node} has braid already, so its installation cannot be checked"
         );
     }
     let checked = deploy::bring(cluster).and_then(|()| pods(cluster));
-    // Also after a failure, which is the one to be told: the cluster is to be as it was.
+    // Restores the cluster after a failure too. The failure of the check is the one to return.
     let taken_off = deploy::take_off(cluster);
     checked.and(taken_off)
 }
 
-/// Pods get their network, and it is braid's: it keeps a record of each.
+/// Checks that pods get their network from braid, which keeps a record of each.
 fn pods(cluster: &Cluster) -> Result<()> {
     smoke::run_and_look(
         cluster,
@@ -33,7 +33,7 @@ fn pods(cluster: &Cluster) -> Result<()> {
         },
         |node, traces| {
             let records = cluster.root(node)?.join("run/braid/attachments");
-            // The runtime may still know sandboxes of earlier pods; those have neither a record nor
+            // The runtime may still know sandboxes of earlier pods, which have neither a record nor
             // an address.
             let by_braid = traces
                 .sandboxes

@@ -1,4 +1,4 @@
-//! The check that hostPort and Services work as Kubernetes' conformance tests demand, and leave
+//! Check that hostPort and Services work as Kubernetes' conformance tests require, and leave
 //! nothing behind.
 
 mod ask;
@@ -9,15 +9,15 @@ use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
 use ask::{Asker, Protocol, Question};
+use braid_testbed::sh;
+use braid_testbed::wait;
+use braid_testbed::{Cluster, Node};
 use manifests::APP;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
-use xtask::cluster::wait;
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
-/// The host port of three pods, as in the end-to-end test of Kubernetes for pods "with same
-/// hostPort but different hostIP and protocol".
+/// Host port of three pods, as in Kubernetes' end-to-end test for pods "with same hostPort but
+/// different hostIP and protocol".
 const PORT: u16 = 54323;
 const KINDS: &str = "service,pod";
 const LOOPBACK: &str = "host-port-loopback";
@@ -26,11 +26,11 @@ const UDP: &str = "host-port-udp";
 /// Longest time until kube-proxy has started, and until deleted objects are gone from a node.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Makes pods with host ports and Services, asks them from everywhere, deletes all, and looks for
-/// what is left. What fails is not deleted, so that one can look at it.
+/// Creates pods with host ports and Services, sends requests from everywhere, deletes all, and
+/// looks for leftovers. After a failure the objects stay for inspection.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
-        bail!("the cluster has one node, and this needs two")
+        bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
     for node in nodes {
@@ -83,7 +83,7 @@ pub(crate) fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
         .map(drop)
 }
 
-/// The pods of `at`, where the host ports are those of `node`.
+/// Returns the pods of node `at`. The pods with host ports are on `node`.
 fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     let mut pods: Vec<_> = manifests::backend_pods(at)
         .chain([manifests::client_pod(at)])
@@ -104,7 +104,7 @@ fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     pods
 }
 
-/// Each of the three pods answers at its own address and protocol, whoever asks.
+/// Checks that each of the three pods answers at its address and protocol, to every client.
 fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
     let own = node.address();
     let at = |address| SocketAddrV4::new(address, PORT);
@@ -122,7 +122,7 @@ fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
         )?;
     }
     println!(
-        "tcp {} leads to {LOOPBACK}, from {node} by its address and by 127.0.0.1",
+        "tcp {} is forwarded to {LOOPBACK}, from the address of {node} and from 127.0.0.1",
         at(Ipv4Addr::LOCALHOST)
     );
     let clients = [node, other].map(manifests::client);
@@ -148,7 +148,7 @@ fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
             )?;
         }
         println!(
-            "{protocol} {} leads to {pod}, from both nodes, outside, a pod of each node, and itself",
+            "{protocol} {} is forwarded to {pod}, from both nodes, outside, a pod of each node, and itself",
             at(own)
         );
     }
@@ -159,7 +159,7 @@ fn expect(cluster: &Cluster, question: &Question<'_>, pod: &str) -> Result<()> {
     let answers = question
         .ask(cluster, 1)
         .with_context(|| format!("host port of {pod}"))?;
-    let answered = answers.first().map_or("nobody", |answer| &answer.pod);
+    let answered = answers.first().map_or("no pod", |answer| &answer.pod);
     ensure!(
         answered == pod,
         "host port of {pod}: {question}: {answered} answered"

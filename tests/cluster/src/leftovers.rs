@@ -1,35 +1,34 @@
-//! Leftovers on a node of pods that are gone.
+//! Leftovers of deleted pods on a node.
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::lan::DEVICE;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::Value;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use xtask::cluster::lan::DEVICE;
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
-/// Description of the places that `find` looks at.
+/// Description of the places that `find` searches.
 pub(crate) const KINDS: &str = "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";
 
-/// Folder in which the runtime keeps network namespaces.
+/// The runtime's folder of network namespaces.
 const NAMESPACES: &str = "run/netns";
-/// The links that a node has without pods, beside bridges.
+/// Links of a node without pods, apart from bridges.
 const OWN_LINKS: [&str; 4] = ["lo", "eth0", "eth1", DEVICE];
 
-/// Marks of pods that are gone.
+/// Identifiers of deleted pods, to find leftovers.
 pub(crate) struct Traces {
-    /// Number of pods that have an address.
+    /// Number of pods with an address.
     pub(crate) pods: usize,
-    /// Sandbox ids, which are CNI's container ids.
+    /// Sandbox ids, which are the container ids of CNI.
     pub(crate) sandboxes: Vec<String>,
     /// Addresses in all networks.
     addresses: Vec<String>,
 }
 
-/// Fails unless everything is gone from `node` that should have gone with its pods, the elements
-/// for host ports included.
+/// Fails if `node` has leftovers of its pods, or elements for host ports.
 pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Result<()> {
     let mut left = find(cluster, node, traces)?;
     left.extend(host_ports(cluster, node)?);
@@ -37,9 +36,9 @@ pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Res
     Ok(())
 }
 
-/// Deletes the network namespaces in which nothing is, and returns their number. A runtime that is
-/// killed when it has made one, and has not noted it yet, forgets it, and has called no plugin for
-/// it.
+/// Deletes the empty network namespaces and returns their number. A runtime forgets a namespace if
+/// it is killed after creating it and before recording it. It has called no plugin for that
+/// namespace.
 pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     let mut deleted = 0;
     for path in files(&cluster.root(node)?.join(NAMESPACES)) {
@@ -55,7 +54,7 @@ pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     Ok(deleted)
 }
 
-/// Everything on `node` that should have gone with its pods, a line each.
+/// Lists the leftovers of pods on `node`, a line each.
 pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec<String>> {
     let links = sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "link"])?)?;
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "list", "ruleset"])?)?;
@@ -79,7 +78,7 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
     Ok(left)
 }
 
-/// The elements for host ports in braid's table on `node`, whosever they are.
+/// Lists the elements for host ports in braid's table on `node`, of any pod.
 fn host_ports(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "-j", "list", "ruleset", "inet"])?)?;
     Ok(host_port_elements(
@@ -109,8 +108,8 @@ fn host_port_elements(ruleset: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The lines of `ruleset` outside kube-proxy's tables, which name the addresses of gone pods until
-/// it tidies up.
+/// Returns the lines of `ruleset` outside kube-proxy's tables. Those name the addresses of deleted
+/// pods until kube-proxy's next sync.
 fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
     let mut is_kube_proxys = false;
     ruleset.lines().filter(move |line| {
@@ -122,7 +121,7 @@ fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Traces {
-    /// The marks of the pods with the label `app=<app>` that are on `node` now.
+    /// Reads the identifiers of the pods with the label `app=<app>` that are on `node` now.
     pub(crate) fn of(cluster: &Cluster, node: Node, app: &str) -> Result<Self> {
         let pods = pods::list(cluster, app)?;
         let here = pods.iter().filter(|pod| {
@@ -135,8 +134,7 @@ impl Traces {
             sandboxes: pods::sandboxes(cluster, node, app)?,
             addresses,
         };
-        // The runtime remembers sandboxes of earlier pods for a while; nothing may be left of those
-        // either.
+        // The runtime knows sandboxes of earlier pods for a while. Their leftovers count too.
         ensure!(
             traces.sandboxes.len() >= traces.pods,
             "{node}: fewer sandboxes than pods"
@@ -144,7 +142,7 @@ impl Traces {
         Ok(traces)
     }
 
-    /// The rules and elements of `ruleset` that name a sandbox or an address.
+    /// Returns the rules and elements of `ruleset` that name a sandbox or an address.
     fn rules(&self, ruleset: &str) -> Vec<String> {
         let lines = without_kube_proxy(ruleset).map(str::trim);
         lines
@@ -160,17 +158,17 @@ impl Traces {
             || self.names_sandbox(line)
     }
 
-    /// The first 12 digits are enough: that is how far tools shorten an id.
+    /// The first 12 digits are enough, because tools shorten an id to that length.
     fn names_sandbox(&self, text: &str) -> bool {
         self.sandboxes
             .iter()
             .any(|id| text.contains(id.get(..12).unwrap_or(id)))
     }
 
-    /// A lease is a file whose name is an address; a record is in braid's folder of records, and
-    /// one of libcni's names its sandbox in its path or in its text. Whose the slots of a
-    /// program were is nobody's trace: the kernel may have dropped the program, and the next
-    /// attachment writes over it.
+    /// Returns true if the file is a leftover. A lease is a file named by an address, and a record
+    /// is in braid's folder of records. A file of libcni has the sandbox id in its path or text.
+    /// The owner of a program's slots is not a leftover: the kernel may have freed the program, and
+    /// the next attachment overwrites the file.
     fn is_in_file(&self, path: &Path) -> bool {
         if path.ends_with("run/braid/program") {
             return false;
@@ -189,7 +187,7 @@ impl Traces {
     }
 }
 
-/// A pod's addresses in its default network and, by its annotation, in all others.
+/// Returns a pod's addresses in its default network and, from its annotation, in all others.
 fn addresses(pod: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(String::from);
     let entries = pods::network_status(pod);
@@ -217,7 +215,7 @@ fn foreign_links(links: &Value) -> Vec<String> {
         .collect()
 }
 
-/// All files under `dir`, at any depth; none if there is no such folder.
+/// Lists all files under `dir` at any depth. A missing folder has none.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -228,7 +226,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The path as the node sees it.
+/// Returns the path as the node sees it.
 fn shown(path: &Path, root: &Path) -> String {
     path.strip_prefix(root).map_or_else(
         |_| path.display().to_string(),

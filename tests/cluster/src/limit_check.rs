@@ -1,25 +1,26 @@
-//! The check that a pod is held to the limits of its annotations, by the runtime's own capability.
+//! Check that bandwidth annotations limit a pod, through the runtime's `bandwidth` capability.
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::Cluster;
+use braid_testbed::sh;
 use serde_json::{Value, json};
-use xtask::cluster::Cluster;
-use xtask::sh;
 
-/// Bits per second, from the pod and to it.
+/// Limits of the pod, egress and ingress: annotation, and bits per second.
 pub(crate) const EGRESS: (&str, u32) = ("10M", 10_000_000);
 pub(crate) const INGRESS: (&str, u32) = ("20M", 20_000_000);
-/// Bytes that one pod fetches from the other: some seconds' worth, beside which a burst is nothing.
+/// Bytes of a download: several seconds at the limit, so the burst hardly counts.
 const LOAD: u32 = 8 << 20;
-/// TCP's part of a rate at an MTU of 1500: 1448 of 1514 bytes.
+/// TCP payload's share of a rate at an MTU of 1500: 1448 of 1514 bytes.
 const SHARE: f64 = 1448.0 / 1514.0;
-/// The goodput's share of that: the burst adds to it; connecting, and finding the rate, take from
-/// it.
+/// Accepted goodput as a share of that maximum. The burst increases it, and connecting and slow
+/// start decrease it.
 const SHARES: std::ops::RangeInclusive<f64> = 0.85..=1.06;
-/// How often it is fetched at most.
+/// Largest number of downloads.
 const TRIES: usize = 4;
 
-/// Makes a pod with limits and one without, lets each fetch from the other, and deletes both.
+/// Creates a pod with limits and a pod without, lets each download from the other, and deletes
+/// both.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     pods::delete(cluster, "pod", pods::LIMIT)?;
     let limits = json!({"kubernetes.io/egress-bandwidth": EGRESS.0, "kubernetes.io/ingress-bandwidth": INGRESS.0});
@@ -63,7 +64,7 @@ fn pod(name: &str, annotations: &Value) -> Value {
     pod
 }
 
-/// The spec of a pod that serves what is fetched, and its name.
+/// Returns the spec of a pod that serves the download and its own name.
 pub(crate) fn spec() -> Value {
     let load = format!("dd if=/dev/zero of=/tmp/load bs={LOAD} count=1");
     let mut spec = pods::spec(&format!(
@@ -74,8 +75,8 @@ pub(crate) fn spec() -> Value {
     spec
 }
 
-/// Has `client` fetch from `server`, and fails unless the limited one of them is held to the limit.
-/// No fetch is faster; a busy machine may make one slower, so the best of some counts.
+/// Downloads from `server` to `client`, and fails unless the limit of one of them holds. No
+/// download may be faster. A busy machine may make it slower, so the best of several counts.
 pub(crate) fn check(
     cluster: &Cluster,
     client: &str,
@@ -86,7 +87,7 @@ pub(crate) fn check(
     for _ in 0..TRIES {
         let share = fetch(cluster, client, address)? / (f64::from(bps) * SHARE);
         println!(
-            "a pod held to {text}bit/s {does} {:.1} % of what TCP can get of it",
+            "a pod limited to {text}bit/s {does} {:.1} % of TCP's maximum",
             share * 100.0
         );
         ensure!(
@@ -100,7 +101,7 @@ pub(crate) fn check(
     anyhow::bail!("{client} fetched {LOAD} bytes from {server} too slowly {TRIES} times")
 }
 
-/// Measures the bits per second that `client` gets of the pod at `address`.
+/// Measures the rate in bits per second of a download by `client` from the pod at `address`.
 fn fetch(cluster: &Cluster, client: &str, address: &str) -> Result<f64> {
     let now = "read t _ < /proc/uptime; echo $t";
     let script = format!("{now}; timeout 60 wget -qO /dev/null http://{address}/load && {now}");
@@ -110,7 +111,7 @@ fn fetch(cluster: &Cluster, client: &str, address: &str) -> Result<f64> {
         .map(str::parse)
         .collect::<Result<Vec<f64>, _>>();
     let [start, end] = times.context("parse /proc/uptime")?[..] else {
-        anyhow::bail!("{client} could not fetch")
+        anyhow::bail!("{client} could not download")
     };
     Ok(f64::from(LOAD) * 8.0 / (end - start))
 }

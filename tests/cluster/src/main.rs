@@ -1,4 +1,5 @@
-//! Checks of a running cluster, a verb each: `cargo xtask cluster <verb>` starts this program.
+//! Checks of a running cluster, one command each. `cargo xtask cluster <command>` starts this
+//! program.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
@@ -13,9 +14,9 @@ mod pods;
 mod smoke;
 mod status_check;
 
+use braid_testbed::Cluster;
 use clap::Parser;
 use std::process::ExitCode;
-use xtask::cluster::Cluster;
 
 #[derive(Parser)]
 #[command(
@@ -23,25 +24,25 @@ use xtask::cluster::Cluster;
     about = "Checks of a running cluster; `cargo xtask cluster --help` has the rest"
 )]
 enum Verb {
-    /// Start many pods at once: time to all Ready, and the runtime's own clock on the network
-    /// plugin
+    /// Create many pods at the same time and measure the time until all are Ready, and the runtime's
+    /// metrics of the network plugin
     Burst(burst::Options),
-    /// Check what a CNI plugin must pass: pods Ready, reachable from both nodes, exec, logs, and
-    /// nothing left behind
+    /// Check the basics of a CNI plugin: pods Ready, reachable from both nodes, exec, logs, and no
+    /// leftovers
     Smoke(smoke::Options),
-    /// Break a node's address store, see the node not Ready, with the plugin's reason, mend it, see
-    /// it Ready
+    /// Make a node's address store read-only, wait for not Ready with the plugin's reason, repair
+    /// it, wait for Ready
     StatusCheck(status_check::Options),
-    /// Fail unless a pod is held to the limits of its annotations
+    /// Fail unless bandwidth annotations limit a pod
     LimitCheck,
-    /// Fail unless host ports and Services work as Kubernetes' conformance tests demand; needs `up
+    /// Fail unless host ports and Services work as Kubernetes' conformance tests require; needs `up
     /// --kube-proxy`
     HostportCheck,
-    /// Fail unless Multus' own end-to-end scripts pass with "type" as the only change of its
+    /// Fail unless Multus' end-to-end scripts pass with another "type" as the only change of its
     /// configuration; needs `deploy`
     MultusCheck,
-    /// Fail unless `kubectl apply` of deploy/braid.yaml brings braid to nodes without it, and its
-    /// removal takes it back
+    /// Fail unless `kubectl apply` of deploy/braid.yaml installs braid on nodes without it, and its
+    /// removal restores them
     DeployCheck,
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`

@@ -1,21 +1,21 @@
-//! The check that Multus' own end-to-end scripts pass with braid, written anew: `simple-pod`,
-//! `simple-macvlan1`, `default-route1`, `subdirectory-chaining` and `connection-limit` of its
-//! folder `e2e`.
+//! Check that Multus' end-to-end scripts pass with braid: `simple-pod`, `simple-macvlan1`,
+//! `default-route1`, `subdirectory-chaining` and `connection-limit` of its folder `e2e`, rewritten
+//! in Rust.
 //!
-//! Multus' entry point generates each node's configuration and its kubeconfig. The one change is
-//! `"type": "braid"` in place of `"type": "multus"`. Account, role and definition of networks are
-//! of Multus' manifest.
+//! Multus' entry point generates each node's configuration and its kubeconfig. The only change is
+//! `"type": "braid"` instead of `"type": "multus"`. Account, role and CRD of networks come from
+//! Multus' manifest.
 
 mod config;
 mod scripts;
 
 use crate::pods::{self, MULTUS as APP};
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, deploy, multus, wait};
 use config::Form;
 use serde_json::{Deserializer, Value};
 use std::time::Duration;
-use xtask::cluster::{Cluster, Node, deploy, multus, wait};
-use xtask::sh;
 
 /// Kinds of Multus' manifest that are created. The entry point of its `DaemonSet` is started
 /// without a container.
@@ -25,25 +25,25 @@ const KINDS: [&str; 4] = [
     "ClusterRoleBinding",
     "ServiceAccount",
 ];
-/// The same by kubectl's names, without the account, which has a namespace.
+/// kubectl's names of the kinds without a namespace.
 const CLUSTER_KINDS: &str = "customresourcedefinition,clusterrolebinding,clusterrole";
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "multus";
-/// The definition of networks, which an earlier check may have left.
+/// CRD of networks, which an earlier check may have left.
 const DEFINITION: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs the scripts with each form of the configuration, and removes everything that the check has
-/// made.
+/// created.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
-        bail!("the cluster has one node, and this needs two")
+        bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
     for node in nodes {
         ensure!(
             deploy::has_braid(cluster, node)?,
-            "{node} has no braid: `cargo xtask cluster deploy` brings it"
+            "{node} has no braid: `cargo xtask cluster deploy` installs it"
         );
     }
     remove(cluster, nodes)?; // left by an earlier run that failed
@@ -69,7 +69,7 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     remove(cluster, nodes)
 }
 
-/// The account, its role and the definition of networks, from Multus' manifest.
+/// Returns the account, its role and the CRD of networks, from Multus' manifest.
 fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
     let mut parse = cluster.kubectl(["create", "--dry-run=client", "-o", "json", "-f"]);
     let text = sh::read(parse.arg(multus::manifest()?))?;

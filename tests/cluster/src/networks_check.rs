@@ -1,7 +1,7 @@
-//! The check that pods get the networks of their annotations, from the annotation to nothing left.
+//! Check that pods get the networks of their annotations, from the annotation to no leftovers.
 //!
 //! ```text
-//!              eth0 default network (bridge), by the configuration that the node had
+//!              eth0 default network (bridge), by the node's original configuration
 //!   pod n1 ────net1 lan     macvlan on the nodes' eth1 ──── pods of n2
 //!              net2 served  bridge of the node, a limit, host port 20000 + the pod's number
 //! ```
@@ -21,42 +21,42 @@ mod types;
 use crate::hostport_check::await_kube_proxy;
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::{Cluster, Node, deploy};
 use steps::{APP, LIMIT, await_nothing_left, create, end, get, traces};
-use xtask::cluster::{Cluster, Node, deploy};
 
-/// Pods that are attached by the reference plugins' names, before the nodes know of other networks.
+/// Number of pods that the reference plugins' names attach, before the nodes attach pods to
+/// networks.
 const EARLIER: u16 = 4;
-/// Pods at once in the brief form.
+/// Number of pods in the brief form.
 const FEW: u16 = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Number of pods that are created at once
+    /// Number of pods, created at the same time
     #[arg(long, default_value_t = 40)]
     pods: u16,
-    /// Rounds in which the time until pods are Ready is compared with that of pods without further
-    /// networks
+    /// Rounds that compare the time until pods are Ready with and without further networks
     #[arg(long, default_value_t = 4)]
     rounds: usize,
-    /// A few pods at once, no service killed, no times compared: one minute
+    /// A few pods, no service killed, no times compared: one minute
     #[arg(long, conflicts_with_all = ["pods", "rounds"])]
     brief: bool,
-    /// The networks of other types alone, as where only those depend on the kernel
+    /// Only the networks of other types, for another kernel
     #[arg(long, conflicts_with_all = ["pods", "rounds", "brief"])]
     types: bool,
 }
 
-/// Has the nodes attach pods to networks, and shows all that this is for.
+/// Lets the nodes attach pods to networks, and runs all parts of the check.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
-        bail!("the cluster has one node, and this needs two")
+        bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
     for node in nodes {
         await_kube_proxy(cluster, node)?;
         ensure!(
             deploy::has_braid(cluster, node)?,
-            "{node} has no braid: `cargo xtask cluster deploy` brings it"
+            "{node} has no braid: `cargo xtask cluster deploy` installs it"
         );
     }
     pods::delete(cluster, "pod", APP)?; // what an earlier run left to look at
@@ -69,7 +69,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     create(cluster, &manifests::plain(EARLIER, nodes))?;
     deploy::attach_networks(cluster)?;
     cluster.create(&manifests::networks(nodes))?;
-    end(cluster, nodes).context("of pods that were there before")?;
+    end(cluster, nodes).context("pods created before the networks")?;
 
     traffic::check(cluster, nodes)?;
     types::check(cluster, nodes, options.brief)?;
@@ -84,7 +84,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     manifests::delete(cluster)
 }
 
-/// Many pods, whose statuses say what they have.
+/// Creates many pods at the same time, and compares their statuses with their interfaces.
 fn at_once(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
     let seconds = create(cluster, &manifests::attached(count, nodes))?;
     println!("{count} pods with three networks Ready after {seconds:.1} s");

@@ -1,16 +1,16 @@
-//! Pods of busybox: describing, watching and listing them.
+//! Busybox pods: manifests, watches and lists.
 
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
-/// The labels `app` of the pods of each verb that makes any.
+/// Label `app` of the pods of each check.
 pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";
@@ -22,10 +22,10 @@ pub(crate) const APPS: [&str; 6] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MU
 /// Longest time until all pods are Ready, or gone.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// The spec of a pod that runs `script` in busybox's shell, on any node.
+/// Returns the spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {
     json!({
-        // A shell as process 1 ignores SIGTERM; nothing is to be gained from waiting for it.
+        // A shell as process 1 ignores SIGTERM, so waiting longer is useless.
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
         "automountServiceAccountToken": false, // no pod here talks to the API server
@@ -38,7 +38,7 @@ pub(crate) fn spec(script: &str) -> Value {
     })
 }
 
-/// A pod of the check `app`.
+/// Returns a pod of the check `app`.
 pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec})
 }
@@ -55,7 +55,7 @@ pub(crate) fn await_ready(cluster: &Cluster, app: &str) -> Result<()> {
     sh::read(cluster.kubectl(wait).arg(format!("app={app}"))).map(drop)
 }
 
-/// Deletes what there is of these kinds with the label `app=<app>`, and waits until it is gone.
+/// Deletes the objects of these kinds with the label `app=<app>`, and waits until they are gone.
 pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
     let delete = [
         "delete",
@@ -67,29 +67,28 @@ pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
     sh::read(cluster.kubectl(delete).arg(format!("app={app}"))).map(drop)
 }
 
-/// Time before a watch that ended is begun again.
+/// Time before a watch that ended is restarted.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The API server's events about the pods with one label, as they come: many `kubectl wait` take
-/// longer than the pods.
+/// Watch of the pods with a label. `kubectl wait` for many pods takes longer than the pods.
 pub(crate) struct Watch<'a> {
     cluster: &'a Cluster,
     app: &'a str,
     end: Instant,
     stream: Stream,
-    /// The pods that were there by the last event about each.
+    /// Pods that exist according to the last event of each.
     present: BTreeSet<String>,
 }
 
-/// Events of one watching request.
+/// Events of a watch request.
 struct Stream {
     kubectl: Child,
     events: Lines<BufReader<ChildStdout>>,
 }
 
 impl<'a> Watch<'a> {
-    /// Watches the pods with the label `app=<app>`, which may be there or not yet, for at most five
-    /// minutes on a usual machine.
+    /// Watches the pods with the label `app=<app>`, present and future, for at most five minutes,
+    /// multiplied for a slow machine.
     pub(crate) fn start(cluster: &'a Cluster, app: &'a str) -> Result<Self> {
         let stream = Stream::open(cluster, app)?;
         Ok(Self {
@@ -101,7 +100,7 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Reads on until `holds` was true of an event of each of `count` pods.
+    /// Reads events until `holds` was true for an event of each of `count` pods.
     pub(crate) fn until(
         &mut self,
         what: &str,
@@ -123,9 +122,9 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// The next events. A watch may end before its time, on a machine that is slow for instance. It
-    /// is begun again then, which tells anew of the pods that are there, and the others are
-    /// gone.
+    /// Returns the next events. A watch may end early, for example on a slow machine, and is
+    /// restarted then. The new watch reports the present pods again. Pods that are missing get a
+    /// DELETED event.
     fn read(&mut self) -> Result<Vec<Value>> {
         if let Some(line) = self.stream.events.next() {
             let event: Value =
@@ -167,7 +166,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // kubectl may have ended already.
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
     }
@@ -180,12 +179,12 @@ fn name(pod: &Value) -> String {
         .to_owned()
 }
 
-/// The event of a pod that is gone.
+/// Returns the event of a deleted pod.
 fn deleted(name: &String) -> Value {
     json!({"type": "DELETED", "object": {"metadata": {"name": name}}})
 }
 
-/// Returns true if an event says that its pod is Ready.
+/// Returns true if the pod of an event is Ready.
 pub(crate) fn is_ready(event: &Value) -> bool {
     let conditions = event["object"]["status"]["conditions"].as_array();
     conditions
@@ -194,12 +193,12 @@ pub(crate) fn is_ready(event: &Value) -> bool {
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Returns true if an event says that its pod is gone.
+/// Returns true if the pod of an event is deleted.
 pub(crate) fn is_gone(event: &Value) -> bool {
     event["type"] == "DELETED"
 }
 
-/// The pods with the label `app=<app>`, as the API server has them.
+/// Lists the pods with the label `app=<app>`, as the API server has them.
 pub(crate) fn list(cluster: &Cluster, app: &str) -> Result<Vec<Value>> {
     let text =
         sh::read(&mut cluster.kubectl(["get", "pods", "-o", "json", "-l", &format!("app={app}")]))?;
@@ -210,20 +209,20 @@ pub(crate) fn list(cluster: &Cluster, app: &str) -> Result<Vec<Value>> {
         .unwrap_or_default())
 }
 
-/// The annotation `network-status` of a pod; empty where it has none.
+/// Parses the annotation `network-status` of a pod. Empty if the pod has none.
 pub(crate) fn network_status(pod: &Value) -> Vec<Value> {
     let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
 }
 
-/// The ids of the sandboxes, ended ones included, that `node`'s runtime knows for the pods with the
-/// label `app=<app>`.
+/// Lists the ids of sandboxes that the runtime of `node` has for pods with the label `app=<app>`,
+/// including ended ones.
 pub(crate) fn sandboxes(cluster: &Cluster, node: Node, app: &str) -> Result<Vec<String>> {
     labelled(cluster, node, &format!("labels.app=={app}"))
 }
 
-/// The same of one pod.
+/// Lists the ids of sandboxes of a pod, including ended ones.
 pub(crate) fn sandboxes_of(cluster: &Cluster, node: Node, pod: &str) -> Result<Vec<String>> {
     labelled(
         cluster,

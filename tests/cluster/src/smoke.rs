@@ -1,12 +1,12 @@
-//! The check that a CNI plugin must pass on a real cluster, from pods Ready to nothing left.
+//! Basic check of a CNI plugin on a real cluster, from Ready pods to no leftovers.
 
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{API_SERVER, Cluster, Node, wait};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use xtask::cluster::{API_SERVER, Cluster, Node, wait};
-use xtask::sh;
 
 const APP: &str = pods::SMOKE;
 /// Longest time until the pods are Ready, or gone.
@@ -17,12 +17,12 @@ pub(crate) struct Options {
     /// Number of pods
     #[arg(long, default_value_t = 20)]
     pub(super) pods: u32,
-    /// List what is left on the nodes but do not fail for it
+    /// List leftovers on the nodes, but do not fail
     #[arg(long)]
     pub(super) lenient: bool,
 }
 
-/// One pod of the deployment.
+/// A pod of the deployment.
 struct Pod {
     name: String,
     node: String,
@@ -33,7 +33,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     run_and_look(cluster, options, |_, _| Ok(()))
 }
 
-/// Runs the check, and shows `look` each node and its pods while they run.
+/// Runs the check, and calls `look` for each node and its pods while they run.
 pub(super) fn run_and_look(
     cluster: &Cluster,
     options: &Options,
@@ -88,13 +88,13 @@ pub(super) fn run_and_look(
         println!("left on {what}");
     }
     if !options.lenient {
-        bail!("{} things are left on the nodes", left.len());
+        bail!("{} leftovers on the nodes", left.len());
     }
     Ok(())
 }
 
 fn deployment(replicas: u32) -> Value {
-    // Each pod serves its own name, so that an answer says who gave it.
+    // Each pod serves its own name, so an answer identifies its pod.
     let script =
         "echo started $(hostname); hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp";
     let mut spec = pods::spec(script);
@@ -112,7 +112,7 @@ fn deployment(replicas: u32) -> Value {
     })
 }
 
-/// Deletes the deployment, if there is one, and waits until its pods are gone.
+/// Deletes the deployment, if present, and waits until its pods are gone.
 fn delete(cluster: &Cluster) -> Result<()> {
     let wait = [
         "--cascade=foreground",
@@ -132,7 +132,8 @@ fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
     Ok(pods::list(cluster, APP)?.iter().map(pod).collect())
 }
 
-/// Every pod answers `prober`, `prober` reaches the world outside, and exec and logs work.
+/// Checks that every pod answers `prober`, that `prober` reaches the API server, and that exec and
+/// logs work.
 fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
     let addresses: Vec<&str> = pods.iter().map(|pod| pod.address.as_str()).collect();
     // `timeout`, because `wget -T` crashes in Debian 12's static busybox.

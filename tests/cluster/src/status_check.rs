@@ -1,24 +1,26 @@
-//! Does a plugin's STATUS reach the node's Ready condition, with its reason, and go again?
+//! Check that a plugin's STATUS reaches the node's Ready condition, with its reason, and is cleared
+//! again.
 
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 /// Folder of a plugin's leases.
 const STORE: &str = "/var/lib/cni";
-/// The kubelet asks the runtime each 5 s and reports a change at once.
+/// Longest time until the node's condition changes. The kubelet queries the runtime each 5 s and
+/// reports a change immediately.
 const LIMIT: Duration = Duration::from_secs(40);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The node whose store is broken
+    /// Node whose store becomes read-only
     #[arg(long, default_value = "n1")]
     node: Node,
 }
 
-/// Makes the store read-only, waits for `NotReady` with a reason that names it, mends it, waits for
-/// Ready.
+/// Makes the store read-only, waits for `NotReady` with a reason that names the store, makes it
+/// writable, and waits for Ready.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let node = options.node;
     sh::run(&mut cluster.on(node, ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", STORE])?)?;
@@ -27,12 +29,12 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let after = start.elapsed().as_secs_f64();
     sh::run(&mut cluster.on(node, ["umount", STORE])?)?;
     let message =
-        broken.context("the node stays Ready: does the plugin's STATUS look at its store?")?;
+        broken.context("the node stays Ready: does the plugin's STATUS check its store?")?;
     println!("{node} NotReady after {after:.1} s: {message}");
     let start = Instant::now();
     wait_ready(cluster, node, true)?;
     println!(
-        "{node} Ready {:.1} s after {STORE} was mended",
+        "{node} Ready {:.1} s after {STORE} was repaired",
         start.elapsed().as_secs_f64()
     );
     ensure!(
@@ -42,7 +44,8 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The words are the plugin's own: the runtime knows neither the store nor what is wrong with it.
+/// Returns true if the message is the plugin's: the runtime knows neither the store nor its
+/// problem.
 fn names_the_store(message: &str) -> bool {
     message.contains(STORE) || message.to_lowercase().contains("read-only")
 }
@@ -58,7 +61,7 @@ fn wait_ready(cluster: &Cluster, node: Node, expected: bool) -> Result<()> {
     .map(drop)
 }
 
-/// The message of the node's Ready condition.
+/// Returns the message of the node's Ready condition.
 fn message(cluster: &Cluster, node: Node) -> Result<String> {
     let path = r#"jsonpath={.status.conditions[?(@.type=="Ready")].message}"#;
     sh::read(&mut cluster.kubectl(["get", "node", &node.to_string(), "-o", path]))

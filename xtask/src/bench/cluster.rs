@@ -4,8 +4,9 @@
 
 use super::budget::Budget;
 use crate::cluster::own;
-use crate::sh;
+use crate::verb;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use serde_json::Value;
 use std::path::Path;
 
@@ -123,7 +124,7 @@ fn told(conflist: &str, network: Network) -> Result<Value> {
 }
 
 fn burst(network: Network) -> Result<Value> {
-    let mut command = sh::xtask(["cluster", "burst", "--json"])?;
+    let mut command = verb::command(["cluster", "burst", "--json"])?;
     command.args((network == Network::Host).then_some("--host-network"));
     serde_json::from_str(&sh::read(&mut command)?).context("read what burst printed")
 }

@@ -1,7 +1,8 @@
 //! The command line of `cargo xtask bench`, and of the bench that it starts.
 
-use crate::{build, sh};
+use crate::build;
 use anyhow::Result;
+use braid_testbed::sh;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -2,8 +2,8 @@
 
 use super::budget::Budget;
 use super::command::{bench, conflist, conflist_path};
-use crate::sh;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};

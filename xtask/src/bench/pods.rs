@@ -8,11 +8,10 @@
 //! ```
 
 use super::command::{Args, bench, conflist_path};
-use crate::cluster::api_server::{ApiServer, PORT};
-use crate::cluster::relay::relay;
-use crate::cluster::{API_SERVER, binaries};
-use crate::{sh, tools};
 use anyhow::{Context, Result};
+use braid_testbed::api_server::{ApiServer, PORT};
+use braid_testbed::relay::relay;
+use braid_testbed::{API_SERVER, binaries, sh, tools};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use std::fs;

@@ -2,8 +2,8 @@
 //! names exist.
 
 use super::files;
-use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Commit messages: lines of a body fit into 72 columns, and a change that users see is explained.
 
-use crate::sh;
 use anyhow::{Result, ensure};
+use braid_testbed::sh;
 
 /// Only commits after this one are checked.
 const AFTER: &str = "96116af63b63";

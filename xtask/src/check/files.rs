@@ -1,7 +1,7 @@
 //! The Rust files of the checkout, as the checks read them.
 
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};

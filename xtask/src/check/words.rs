@@ -1,8 +1,8 @@
 //! Plain English in comments: a count of words that hide a noun, with a ceiling for each folder.
 
 use super::files;
-use crate::sh;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
 use std::fs;
 
 /// Words in place of a noun. Comments are clearer with the noun.

@@ -1,20 +1,20 @@
-//! A cluster for one piece of work: started for it, ended after it.
+//! A cluster for the duration of a closure.
 
-use super::Cluster;
-use crate::sh;
+use crate::verb;
 use anyhow::{Result, bail};
+use braid_testbed::{Cluster, sh};
 use std::path::Path;
 
 /// Plugins and configuration of the nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nodes<'a> {
-    pub plugins: &'a Path,
-    /// The name of a list in `xtask/cluster/`.
-    pub conflist: &'a str,
-    pub kube_proxy: bool,
+    pub(crate) plugins: &'a Path,
+    /// Name of a list in `tests/testbed/conflists/`.
+    pub(crate) conflist: &'a str,
+    pub(crate) kube_proxy: bool,
 }
 
-/// Does `work` on a cluster of its own: refuses where one is running, which is somebody's.
+/// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is running already.
 pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let Nodes {
         plugins,
@@ -23,14 +23,14 @@ pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Res
     } = nodes;
     if let Ok(running) = Cluster::running() {
         bail!(
-            "{} is there: run `cargo xtask cluster down` first",
+            "{} exists: run `cargo xtask cluster down` first",
             running.dir().display()
         );
     }
     let Some(plugins) = plugins.to_str() else {
-        bail!("{} is no UTF-8", plugins.display())
+        bail!("{} is not UTF-8", plugins.display())
     };
-    let conflist = format!("xtask/cluster/{conflist}.conflist");
+    let conflist = format!("tests/testbed/conflists/{conflist}.conflist");
     println!("--- a cluster whose conflist is {conflist}");
     let up = [
         "cluster",
@@ -40,9 +40,9 @@ pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Res
         "--conflist",
         &conflist,
     ];
-    let up = sh::run(sh::xtask(up)?.args(kube_proxy.then_some("--kube-proxy")));
+    let up = sh::run(verb::command(up)?.args(kube_proxy.then_some("--kube-proxy")));
     let done = up.and_then(|()| work());
-    let ended = sh::run(&mut sh::xtask(["cluster", "down"])?);
+    let ended = sh::run(&mut verb::command(["cluster", "down"])?);
     let done = done?;
     ended.map(|()| done)
 }

@@ -5,13 +5,13 @@
 //! All of it happens in a thread with a network namespace of its own, which takes the devices and
 //! the programs with it.
 
-use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use aya::maps::Array;
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
 use aya::programs::{CgroupSockAddr, Program, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use braid_ebpf_types::shape::{Conf, Count, PLACES, Shape};
+use braid_testbed::sh;
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::net::UdpSocket;

@@ -1,8 +1,8 @@
 //! What the committed object was made of: one checksum a file.
 
 use super::OBJECT;
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

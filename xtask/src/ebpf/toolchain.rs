@@ -2,8 +2,8 @@
 //! LLVM.
 
 use crate::compiler::Compiler;
-use crate::sh;
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 

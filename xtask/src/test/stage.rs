@@ -1,8 +1,9 @@
 //! A stage of a run: a process of its own, which is ended with all that it has started.
 
 use super::command::Args;
-use crate::{build, sh};
+use crate::build;
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

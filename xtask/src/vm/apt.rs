@@ -1,8 +1,8 @@
 //! Debian's archive through apt's own client, with lists and state of our own: the machine's apt is
 //! not touched.
 
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

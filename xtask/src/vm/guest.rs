@@ -2,9 +2,9 @@
 
 use super::initrd;
 use super::kernel::Kernel;
-use crate::sh;
 use crate::test::journal;
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write, stdout};

@@ -2,8 +2,8 @@
 //! from there.
 
 use super::kernel::Kernel;
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::fmt::Write;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! Debian's kernels: found, downloaded, unpacked and kept under the cache.
 
 use super::apt::Apt;
-use crate::sh;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 

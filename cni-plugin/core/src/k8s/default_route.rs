@@ -1,11 +1,9 @@
 //! Default routes of a pod, moved per address family to the network selected with `default-route`.
 
 use crate::cni::{AddResult, Route};
+use crate::kernel_numbers::RT_TABLE_MAIN;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
-
-/// The main routing table.
-const MAIN: u32 = 254;
 
 /// Address families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -132,7 +130,7 @@ fn clear(result: &mut AddResult, families: Families) {
 }
 
 fn is_default(route: &Route) -> bool {
-    route.dst.prefix_len() == 0 && route.table.is_none_or(|table| table == MAIN)
+    route.dst.prefix_len() == 0 && route.table.is_none_or(|table| table == RT_TABLE_MAIN)
 }
 
 /// Returns the families of the default routes in a result.

@@ -17,8 +17,8 @@ use std::net::IpAddr;
 
 pub use super::thing::addr::AddrFact;
 pub use super::thing::link::LinkFact;
-use super::thing::route::MAIN;
 pub use super::thing::route::RouteFact;
+use crate::kernel_numbers::RT_TABLE_MAIN;
 
 /// A fact to read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,7 +186,7 @@ impl Facts {
     /// Returns the link of the first default route of a namespace, existing or planned.
     pub fn default_link(&self, ns: Ns) -> Option<&IfName> {
         let is_default = |route: &&Route| {
-            route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == MAIN
+            route.at.ns == ns && route.dst.prefix_len() == 0 && route.table == RT_TABLE_MAIN
         };
         let planned = || {
             self.planned_routes

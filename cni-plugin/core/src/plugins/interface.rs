@@ -5,6 +5,7 @@ use crate::cni::args::CniArgs;
 use crate::cni::bounds::shortened;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Route};
 use crate::ipam::Lease;
+use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{IfName, LinkName, Mac, Ns};
 use crate::plan::step::{Event, Legacy, OwnedKind, Step};
 use crate::plan::thing::advertised::Advertised;
@@ -12,11 +13,6 @@ use crate::plan::thing::{self, Addr, Attr, Link, LinkAttr, LinkRef, Masquerade, 
 use crate::plan::{Facts, Need};
 use ipnet::IpNet;
 use std::net::IpAddr;
-
-/// Scope of a route to a destination on the link (`RT_SCOPE_LINK`).
-pub const SCOPE_LINK: u8 = 253;
-/// Main routing table.
-pub const MAIN_TABLE: u32 = 254;
 
 /// Duplicate address detection of the container's IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +188,7 @@ pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing:
     let scope = route.scope.unwrap_or(0);
     let gateway = || {
         ips.iter()
-            .filter(|_| scope < SCOPE_LINK)
+            .filter(|_| scope < RT_SCOPE_LINK)
             .filter_map(|ip| ip.gateway)
             .find(same_family)
     };
@@ -206,7 +202,7 @@ pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing:
             gateway()
         },
         src: None,
-        table: table(route).unwrap_or(MAIN_TABLE),
+        table: table(route).unwrap_or(RT_TABLE_MAIN),
         scope,
         priority: set(route.priority),
         mtu: set(route.mtu.min(MOST_MTU)),

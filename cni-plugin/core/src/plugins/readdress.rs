@@ -6,8 +6,9 @@
 //!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► Routing::arrive ─► steps that add
 //! ```
 
-use super::interface::{self, Dad, MAIN_TABLE};
+use super::interface::{self, Dad};
 use crate::cni::{self, IpConfig};
+use crate::kernel_numbers::RT_TABLE_MAIN;
 use crate::name::Ns;
 use crate::plan::step::Step;
 use crate::plan::thing::rule::{Packets, Rule};
@@ -64,7 +65,7 @@ fn table_of(at: &LinkRef, facts: &Facts) -> u32 {
             .link(&LinkRef::pod((*name).clone()))
             .is_some_and(|vrf| is_master(vrf.index))
     });
-    of_master.map_or(MAIN_TABLE, |(_, table)| *table)
+    of_master.map_or(RT_TABLE_MAIN, |(_, table)| *table)
 }
 
 fn is_same_family(one: &IpNet, other: &IpNet) -> bool {
@@ -214,7 +215,7 @@ pub fn arrive(
                 ..addr.clone()
             }));
         } else if let Step::Add(Thing::Route(route)) = &step
-            && route.table == MAIN_TABLE
+            && route.table == RT_TABLE_MAIN
         {
             let tables = routing_of(&route.dst)
                 .map(|routing| routing.tables.clone())

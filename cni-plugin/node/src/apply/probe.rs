@@ -12,6 +12,7 @@ use crate::effect::{mac_check, masquerade, packet_guard, redirect};
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::netns::{NetNs, NetNsError};
 use crate::sys::rtnl::link::{NewKind, NewLink, new_link};
+use crate::sys::rtnl::tc::{self, CLSACT, NEWQDISC, NEWTFILTER, ROOT};
 use crate::sys::rtnl::{self, link};
 use crate::sys::tap::{Options, Tap};
 use crate::sys::{bpf, sysctl};
@@ -89,15 +90,6 @@ enum Extra {
     ParentAndNumber(&'static [u8]),
 }
 
-/// `TC_H_ROOT` and `TC_H_CLSACT` (`include/uapi/linux/pkt_sched.h`).
-const ROOT: u32 = 0xffff_ffff;
-const CLSACT: u32 = 0xffff_fff1;
-/// The ingress side of clsact: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`.
-const INGRESS: u32 = 0xffff_fff2;
-const NEWQDISC: u16 = 36;
-const NEWTFILTER: u16 = 44;
-/// Any protocol, `ETH_P_ALL`.
-const ALL_PROTOCOLS: u16 = 3;
 const PARENT_NAME: &str = "probe0";
 
 const fn probe(
@@ -385,12 +377,7 @@ impl Bench {
             How::Classifier(kind) => {
                 // The qdisc may be there already.
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
-                self.tc(
-                    NEWTFILTER,
-                    kind,
-                    INGRESS,
-                    1 << 16 | u32::from(ALL_PROTOCOLS.to_be()),
-                )
+                self.tc(NEWTFILTER, kind, tc::INGRESS, 1 << 16 | tc::ALL_PROTOCOLS)
             }
             How::Redirect => {
                 let index = self.parent()?;

@@ -5,14 +5,12 @@ use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
 use braid_core::k8s::default_route::{DefaultRoutes, Families, Gateway, decide, families};
+use braid_core::kernel_numbers::RT_TABLE_MAIN;
 use braid_core::name::Ns;
 use braid_core::plan::facts::RouteFact;
 use braid_core::plan::thing::{LinkRef, Route, Thing};
 use braid_core::plan::{Need, Step};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-
-/// The main routing table.
-const MAIN: u32 = 254;
 
 /// Decides each network's default routes and puts them into the results; `None` where no network
 /// asks for them.
@@ -84,8 +82,9 @@ pub(super) fn of_kernel(
             continue;
         };
         let is_its = |fact: &&RouteFact| {
-            let is_default =
-                fact.dst.prefix_len() == 0 && fact.table == MAIN && fact.link == Some(link.index);
+            let is_default = fact.dst.prefix_len() == 0
+                && fact.table == RT_TABLE_MAIN
+                && fact.link == Some(link.index);
             is_default && decided.families().has(&fact.dst.addr())
         };
         let steps: Vec<Step> = routes
@@ -102,7 +101,7 @@ pub(super) fn of_kernel(
 
 /// True if the step makes a default route of one of these families in the container's main table.
 pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
-    matches!(step, Step::Add(Thing::Route(Route { at, dst, table: MAIN, .. }))
+    matches!(step, Step::Add(Thing::Route(Route { at, dst, table: RT_TABLE_MAIN, .. }))
         if at.ns == Ns::Pod && dst.prefix_len() == 0 && families.has(&dst.addr()))
 }
 
@@ -118,7 +117,7 @@ fn route(at: &LinkRef, Gateway { address, metric }: Gateway) -> Route {
         dst,
         gw: Some(address),
         src: None,
-        table: MAIN,
+        table: RT_TABLE_MAIN,
         scope: 0,
         priority,
         mtu: None,

@@ -8,15 +8,11 @@ use crate::{Context, Error};
 use braid_core::plan::facts::{AddrFact, Facts};
 use braid_core::plan::thing::{Addr, LinkRef, Verb};
 use ipnet::IpNet;
+use libc::{IFA_ADDRESS, IFA_F_DADFAILED, IFA_F_TENTATIVE, IFA_FLAGS, IFA_LOCAL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use std::net::IpAddr;
 
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_FLAGS: u16 = 8;
-const IFA_F_DADFAILED: u32 = 0x08;
-const IFA_F_TENTATIVE: u32 = 0x40;
 /// Length of `struct ifaddrmsg`.
 const INFO_LEN: usize = 8;
 

@@ -14,8 +14,8 @@ use super::claim::{Claim, claim};
 use crate::effect::tables::Table;
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, IFNAME, Means};
-use crate::sys::nft::expression::{META_IIFNAME, REG_1, REG_2, Verdict};
+use crate::sys::nft::batch::{Batch, ETHER_ADDR, Family, HOOK_PREROUTING, IFNAME, Means};
+use crate::sys::nft::expression::{LINK_HEADER, META_IIFNAME, REG_1, REG_2, Verdict};
 use crate::sys::nft::read::{Element, element, elements};
 use crate::sys::nft::{ElementKey, IFNAME_LEN, TABLE, del_all_in, first_that_fits, ifname, name};
 use crate::{Cause, Context, Error};
@@ -30,10 +30,8 @@ const ALLOWED: &str = "allowed";
 const BASE_CHAIN: &str = "prerouting";
 /// All that belong together.
 pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
-const HOOK_PREROUTING: u32 = 0;
 /// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
 const PRIORITY: i32 = -300;
-const LINK_HEADER: u32 = 0;
 const ETHER_SOURCE: u32 = 6;
 
 impl Effect for MacCheck {

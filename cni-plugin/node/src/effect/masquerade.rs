@@ -21,7 +21,7 @@ use super::{Effect, Transport};
 use crate::effect::tables::Table;
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::nft::batch::{Batch, Family, Means};
+use crate::sys::nft::batch::{Batch, Family, HOOK_POSTROUTING, Means};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::{Element, elements};
@@ -38,7 +38,6 @@ const MAPS: [&str; 2] = ["masquerade4", "masquerade6"];
 const BASE_CHAIN: &str = "postrouting";
 /// All that belong together.
 pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
-const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_SRCNAT: i32 = 100;
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
 

@@ -15,9 +15,9 @@ use netlink_packet_route::neighbour::{
 };
 use std::net::IpAddr;
 
-const NEWNEIGH: u16 = 28;
-const DELNEIGH: u16 = 29;
-const GETNEIGH: u16 = 30;
+const NEWNEIGH: u16 = libc::RTM_NEWNEIGH;
+const DELNEIGH: u16 = libc::RTM_DELNEIGH;
+const GETNEIGH: u16 = libc::RTM_GETNEIGH;
 
 impl Effect for Neigh {
     fn transport(&self, _verb: Verb) -> Transport<'_> {

@@ -20,7 +20,7 @@ use super::Effect;
 use crate::kernel::Kernel;
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family};
-use crate::sys::nft::expression::{REG_1, Verdict};
+use crate::sys::nft::expression::{LINK_HEADER, REG_1, Verdict};
 use crate::sys::nft::ip::NETWORK_HEADER;
 use crate::sys::nft::read::{Rule, rules};
 use crate::sys::nft::{bytes, gone_is_fine};
@@ -185,7 +185,6 @@ impl Batch {
     }
 
     fn ether_type(&mut self, kind: u16) -> &mut Self {
-        const LINK_HEADER: u32 = 0;
         const ETHER_TYPE: u32 = 12;
         self.payload(LINK_HEADER, ETHER_TYPE, 2, REG_1)
             .equals(REG_1, &kind.to_be_bytes())

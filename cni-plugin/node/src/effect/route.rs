@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, KernelError, Socket, attr, attributes_of, find};
 use crate::sys::rtnl::{self, emit, ip_of, u32_of};
 use crate::{Context, Error};
+use braid_core::kernel_numbers::RT_TABLE_MAIN;
 use braid_core::name::Ns;
 use braid_core::plan::facts::{Facts, RouteFact};
 use braid_core::plan::thing::{LinkRef, Route, Verb};
@@ -40,7 +41,6 @@ const RTAX_ADVMSS: u16 = 8;
 const RTPROT_RA: u8 = 9;
 const RTN_UNICAST: u8 = 1;
 const AF_INET: u8 = 2;
-const RT_TABLE_MAIN: u32 = 254;
 /// Length of `struct rtmsg`.
 const INFO_LEN: usize = 12;
 

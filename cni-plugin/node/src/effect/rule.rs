@@ -15,9 +15,9 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const NEWRULE: u16 = 32;
-const DELRULE: u16 = 33;
-const GETRULE: u16 = 34;
+const NEWRULE: u16 = libc::RTM_NEWRULE;
+const DELRULE: u16 = libc::RTM_DELRULE;
+const GETRULE: u16 = libc::RTM_GETRULE;
 
 impl Effect for Rule {
     fn transport(&self, _verb: Verb) -> Transport<'_> {

@@ -10,6 +10,7 @@ use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{get_by_alt_name, get_by_name};
 use crate::{Cause, Context, Error};
+use braid_core::kernel_numbers::LOOPBACK_IFINDEX;
 use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::LinkRef;
@@ -17,10 +18,6 @@ use braid_core::plan::thing::host_ports::Holder;
 use link::{list, parse};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
-
-/// Index of `lo` in every network namespace, which it never leaves (`LOOPBACK_IFINDEX`,
-/// include/net/flow.h).
-const LOOPBACK: u32 = 1;
 
 /// Links that the kernel makes in each network namespace: `lo`, and those of loaded modules of
 /// tunnels (`net.core.fb_tunnels_only_for_init_net`).
@@ -301,7 +298,7 @@ impl Kernel {
     /// A link's index, asked for only once.
     pub fn index(&mut self, at: &LinkRef) -> Result<u32, Cause> {
         if at.name.as_str() == "lo" {
-            return Ok(LOOPBACK);
+            return Ok(LOOPBACK_IFINDEX);
         }
         if let Some(index) = self.indexes.get(at) {
             return Ok(*index);

@@ -2,6 +2,7 @@
 
 use super::look::{LinkView, Sides};
 use crate::cli::output::table;
+use braid_core::kernel_numbers::RT_TABLE_MAIN;
 use braid_core::plan::facts::RouteFact;
 use braid_core::plan::step::Step;
 use braid_node::apply::executor::Timing;
@@ -10,7 +11,6 @@ use std::time::Duration;
 
 /// Table of local and broadcast routes, which the kernel adds by itself.
 const TABLE_LOCAL: u32 = 255;
-const TABLE_MAIN: u32 = 254;
 
 pub(super) fn attached(
     path: &Path,
@@ -65,7 +65,7 @@ fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
     } else {
         route.dst.to_string()
     };
-    let table = if route.table == TABLE_MAIN {
+    let table = if route.table == RT_TABLE_MAIN {
         "main".to_owned()
     } else {
         route.table.to_string()
@@ -151,7 +151,7 @@ mod tests {
             gw: "10.1.0.1".parse().ok(),
             src: None,
             link: None,
-            table: TABLE_MAIN,
+            table: RT_TABLE_MAIN,
             scope: 0,
             from_router: false,
             priority: None,

@@ -21,6 +21,6 @@ threading.Thread(target=answer_datagrams, args=(udp,), daemon=True).start()
 tcp = socket.create_server(("", port), backlog=128)
 while True:
     connection, client = tcp.accept()
-    # A probe hangs up before it is answered.
+    # A readiness probe closes its connection before the answer.
     with contextlib.suppress(OSError), connection:
         connection.sendall(answer(client))

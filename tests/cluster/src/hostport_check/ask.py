@@ -1,5 +1,5 @@
-# Asks many times and prints each answer, or why there was none. Arguments: protocol, source address or "", address,
-# port, times.
+# Sends a number of requests and prints each answer, or the reason of the first failure. Arguments: protocol, source
+# address or "", address, port, number.
 import socket, sys
 
 protocol, source, address, port, times = sys.argv[1:]
@@ -15,5 +15,5 @@ for _ in range(int(times)):
                 asking.send(b"?")
             print("answer", asking.recv(512).decode())
         except OSError as error:
-            print("nobody", error)
+            print("failed", error)
             break

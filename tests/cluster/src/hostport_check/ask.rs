@@ -1,11 +1,11 @@
 //! Requests to an address and port, from a place in or beside the cluster.
 
 use anyhow::{Context, Result, bail};
+use braid_testbed::sh;
+use braid_testbed::{CONTROL_PLANE, Cluster, Node, in_netns};
 use std::fmt::{Display, Formatter};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
-use xtask::cluster::{CONTROL_PLANE, Cluster, Node, in_netns};
-use xtask::sh;
 
 /// Protocol of a request.
 #[derive(Clone, Copy, PartialEq)]
@@ -23,14 +23,14 @@ impl Display for Protocol {
     }
 }
 
-/// Debian's, because pods have its folder: see [`super::manifests`].
+/// Debian's Python, because pods mount its folder: see [`super::manifests`].
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 const SCRIPT: &str = include_str!("ask.py");
 
-/// Place from which a request is sent.
+/// Origin of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Asker<'a> {
-    /// The control plane's machine, which is no node.
+    /// The control plane's network namespace, which is not a node.
     Outside,
     Node(Node),
     Pod(&'a str),
@@ -48,7 +48,7 @@ impl Display for Asker<'_> {
 
 pub(super) struct Question<'a> {
     pub(super) asker: Asker<'a>,
-    /// The address that the client is bound to; without one the kernel chooses.
+    /// Source address of the client. `None` leaves the choice to the kernel.
     pub(super) source: Option<Ipv4Addr>,
     pub(super) protocol: Protocol,
     pub(super) to: SocketAddrV4,
@@ -65,12 +65,12 @@ impl Display for Question<'_> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Answer {
     pub(super) pod: String,
-    /// The client as the pod saw it.
+    /// The client's address as the pod saw it.
     pub(super) client: Ipv4Addr,
 }
 
 impl Question<'_> {
-    /// Asks `times` times, each time from a new port; fails if one of them is not answered.
+    /// Sends `times` requests, each from a new port. Fails if a request gets no answer.
     pub(super) fn ask(&self, cluster: &Cluster, times: u32) -> Result<Vec<Answer>> {
         let source = self
             .source
@@ -118,9 +118,9 @@ fn parse(said: &str) -> Result<Vec<Answer>> {
             });
         }
         bail!(
-            "question {}: nobody answered: {}",
+            "request {}: no answer: {}",
             at + 1,
-            line.trim_start_matches("nobody ")
+            line.trim_start_matches("failed ")
         )
     };
     said.lines().enumerate().map(answer).collect()
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_questions_have_an_answer_or_the_reason_of_the_first_without_is_said() {
+    fn each_request_has_an_answer_or_the_error_has_the_reason() {
         let answer = |pod: &str| Answer {
             pod: pod.into(),
             client: Ipv4Addr::new(10, 99, 0, 1),
         };
         let answers = parse("answer a 10.99.0.1\nanswer b 10.99.0.1\n").expect("answers");
         assert_eq!(answers, [answer("a"), answer("b")]);
-        let error = parse("answer a 10.99.0.1\nnobody timed out\n").expect_err("no answer");
-        assert_eq!(error.to_string(), "question 2: nobody answered: timed out");
+        let error = parse("answer a 10.99.0.1\nfailed timed out\n").expect_err("no answer");
+        assert_eq!(error.to_string(), "request 2: no answer: timed out");
     }
 }

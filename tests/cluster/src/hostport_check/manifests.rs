@@ -1,25 +1,25 @@
-//! The pods and Services of the check. Every pod answers TCP and UDP with its name; busybox has
-//! nothing that answers UDP, so the pods are given Debian's Python by a mount.
+//! Pods and Services of the check. Every pod answers TCP and UDP with its name. busybox has no
+//! server for UDP, so the pods mount Debian's Python.
 
 use super::ask::{PYTHON, Protocol};
 use crate::pods;
+use braid_testbed::Node;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
-use xtask::cluster::Node;
 
 pub(super) const APP: &str = pods::HOST_PORT;
-/// The port of every pod.
+/// Port of every pod.
 const PORT: u16 = 8080;
-/// The port of every Service.
+/// Port of every Service.
 pub(super) const SERVICE_PORT: u16 = 80;
 const SERVER: &str = include_str!("answer.py");
 
-/// The names of the Services' pods on `node`.
+/// Returns the names of the Services' pods on `node`.
 pub(super) fn backends(node: Node) -> [String; 2] {
     ["a", "b"].map(|which| format!("backend-{node}-{which}"))
 }
 
-/// The name of the pod on `node` that nothing leads to.
+/// Returns the name of the pod on `node` without host port and Service.
 pub(super) fn client(node: Node) -> String {
     format!("client-{node}")
 }
@@ -34,7 +34,7 @@ pub(super) fn backend_pods(node: Node) -> impl Iterator<Item = Value> {
         .map(move |name| pod(&name, node, "backend"))
 }
 
-/// A pod to which `port` of its node leads.
+/// Returns a pod with the host port `port`.
 pub(super) fn host_port_pod(
     name: &str,
     node: Node,
@@ -50,11 +50,12 @@ pub(super) fn host_port_pod(
 }
 
 fn pod(name: &str, node: Node, part: &str) -> Value {
-    // Python finds its libraries where a merged /usr has them.
+    // On Debian /lib is a link into /usr, and Python needs its libraries at that path.
     let mut spec = pods::spec(&format!(
         "ln -s /usr/lib* / && exec {PYTHON} -c \"$0\" {PORT}"
     ));
-    // By the scheduler, which has to accept one host port at two addresses.
+    // A node selector involves the scheduler, which must accept the same host port at two
+    // addresses.
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
     spec["volumes"] = json!([{"name": "usr", "hostPath": {"path": "/usr", "type": "Directory"}}]);
     let container = &mut spec["containers"][0];
@@ -66,7 +67,7 @@ fn pod(name: &str, node: Node, part: &str) -> Value {
     pod
 }
 
-/// A Service of the backends that has a port on every node; `keys` are more of its spec.
+/// Returns a Service of the backends with a port on every node. `keys` are added to its spec.
 pub(super) fn service(name: &str, keys: &[(&str, &str)]) -> Value {
     let port = |protocol: Protocol| {
         let name = protocol.to_string();

@@ -1,35 +1,35 @@
-//! Services through kube-proxy: on every node, with and without a pod of its own, with and without
+//! Services through kube-proxy: on every node, with and without a local pod, with and without
 //! affinity.
 
 use super::ask::{Answer, Asker, Question};
 use super::{Protocol, manifests};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{API_SERVER, Cluster, Node, wait};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
-use xtask::cluster::{API_SERVER, Cluster, Node, wait};
-use xtask::sh;
 
-/// Requests to a Service. The chance that one of two equal halves of its pods never answers is
-/// 2^-32.
+/// Number of requests to a Service. If two halves of its pods are equally likely, one half never
+/// answers with a chance of 2^-32.
 const TIMES: u32 = 32;
-/// kube-proxy writes its rules once a second at most.
+/// Longest time until kube-proxy has written its rules, which it does once a second at most.
 const SYNC: Duration = Duration::from_secs(20);
 
 const SPREAD: &str = "spread";
 const LOCAL: &str = "local";
 const STICKY: &str = "sticky";
 
-/// A Service as the API server made it.
+/// A Service as the API server created it.
 struct Service {
     name: &'static str,
     cluster_ip: Ipv4Addr,
-    /// The port on every node, of TCP and of UDP.
+    /// Node ports of TCP and of UDP.
     node_ports: [u16; 2],
 }
 
-/// Makes the Services, whose pods are Ready, and asks them from everywhere.
+/// Creates the Services, whose pods are Ready, and sends requests to them from everywhere.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let manifests = [
         manifests::service(SPREAD, &[("externalTrafficPolicy", "Cluster")]),
@@ -81,7 +81,8 @@ impl Service {
         )
     }
 
-    /// Waits until kube-proxy on each node has rules for it; all of a Service's rules come at once.
+    /// Waits until kube-proxy on each node has rules for the Service. It writes all rules of a
+    /// Service in one transaction.
     fn await_rules(&self, cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         for node in nodes {
             let question = question(Asker::Node(node), Protocol::Tcp, self.at_cluster_ip());
@@ -105,7 +106,7 @@ fn names(answers: &[Answer]) -> BTreeSet<&str> {
     answers.iter().map(|answer| answer.pod.as_str()).collect()
 }
 
-/// Requests from everywhere to every address: pods of both nodes answer.
+/// Sends requests from everywhere to every address, and checks that pods of both nodes answer.
 fn check_spread(
     cluster: &Cluster,
     service: &Service,
@@ -148,13 +149,14 @@ fn expect_both_nodes(cluster: &Cluster, question: &Question<'_>, nodes: [Node; 2
             .any(|backend| answered.contains(backend.as_str()));
         ensure!(
             is_there,
-            "{question}: of {TIMES} answers none is of a pod on {node}, all are of {answered:?}"
+            "{question}: none of {TIMES} answers is from a pod on {node}, all are from {answered:?}"
         );
     }
     Ok(())
 }
 
-/// Requests from elsewhere to a node: the node's own pods answer, and see the client's address.
+/// Sends requests to a node from elsewhere, and checks that the node's own pods answer and see the
+/// client's address.
 fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result<()> {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for (node, other) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
@@ -177,8 +179,8 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
             }
         }
         println!(
-            "{protocol}, externalTrafficPolicy Local: at {} and {} only the node's own pods answer, and see the address \
-             of who asks from outside and from the other node",
+            "{protocol}, externalTrafficPolicy Local: at {} and {} only the node's own pods answer, and see the client's \
+             address, from outside and from the other node",
             service.at_node(nodes[0], protocol),
             service.at_node(nodes[1], protocol)
         );
@@ -186,7 +188,7 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
     Ok(())
 }
 
-/// Whoever asks always has the same pod.
+/// Checks that a client always gets an answer from the same pod.
 fn check_sticky(
     cluster: &Cluster,
     service: &Service,

@@ -1,51 +1,51 @@
-//! A node's configuration by Multus' entry point, which is started on the node as in the container
-//! of its `DaemonSet`.
+//! Configuration of a node by Multus' entry point, which runs on the node as in the container of
+//! its `DaemonSet`.
 
 use super::{ACCOUNT, NAMESPACE};
 use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::json;
 use std::fmt::{Display, Formatter};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
-/// Folder of the runtime's configurations, from the node's root.
+/// The runtime's configuration folder, relative to the node's root.
 const FOLDER: &str = "etc/cni/net.d";
-/// The default network's file, which the cluster was started with.
+/// File of the default network, with which the cluster was started.
 const DEFAULT_NETWORK: &str = "/etc/cni/net.d/10-net.conflist";
-/// The default network's name in it, which is the name of the folder for further plugins.
+/// Name of the default network, also of the folder for further plugins.
 pub(super) const DEFAULT_NAME: &str = "pods";
 /// Kubeconfig that the entry point writes.
 const KUBECONFIG: &str = "/etc/cni/net.d/multus.d/multus.kubeconfig";
-/// Folder of an account's token in a container, and the uppermost part of it that a node lacks.
+/// Folder of an account's token in a container, and its topmost part that a node lacks.
 const TOKEN: &str = "run/secrets/kubernetes.io/serviceaccount";
 const SECRETS: &str = "run/secrets";
-/// An administrator's configuration, which the entry point copies.
+/// Configuration of an administrator, which the entry point copies.
 const OWN: &str = "run/00-multus.conf";
-/// The one change.
+/// The only change of the configuration.
 const WAS: &str = r#""type": "multus""#;
 const IS: &str = r#""type": "braid""#;
-/// Beginning of the line by which the entry point reports that it has written the file.
+/// Start of the line by which the entry point reports that it has written the file.
 const WRITTEN: &str = "multus config file";
 
-/// A form of the configuration.
+/// Form of the configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As in Multus' own tests: one plugin of CNI 0.4.0, with the default network in it.
+    /// One plugin of CNI 0.4.0 with the default network inline, as in Multus' tests.
     Plugin,
-    /// As its manifest has it: a list, with the default network in it.
+    /// A list with the default network inline, as by Multus' manifest.
     List,
-    /// An administrator's file, which names the file of the default network.
+    /// A file of an administrator, which names the file of the default network.
     Named,
 }
 
 impl Form {
     pub(super) const ALL: [Self; 3] = [Self::Plugin, Self::List, Self::Named];
 
-    /// The name of the file that the entry point writes.
+    /// Returns the name of the file that the entry point writes.
     fn file(self) -> &'static str {
         if self == Self::List {
             "00-multus.conflist"
@@ -77,18 +77,18 @@ impl Display for Form {
     }
 }
 
-/// The entry point, which waits for a signal once it has written the file.
+/// The running entry point, which waits for a signal after it has written the file.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The entry point may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Has the entry point write a node's configuration, and changes the plugin's type in it.
+/// Lets the entry point write a node's configuration, and changes the plugin's type in it.
 pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
     remove(cluster, node)?;
     let root = cluster.root(node)?;
@@ -97,23 +97,23 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
         "capabilities": {"portMappings": true}, "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT_NETWORK});
     put(&root.join(OWN), &format!("{own:#}"))?;
     run(cluster, node, form, entrypoint)?;
-    // In a cluster of Multus only its own container has these.
+    // In a cluster with Multus only its container has these files.
     delete(&root.join(SECRETS))?;
     delete(&root.join(OWN))?;
     let path = root.join(FOLDER).join(form.file());
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     ensure!(
         text.matches(WAS).count() == 1,
-        "{}: not one plugin of type multus:\n{text}",
+        "{}: expected one plugin of type multus:\n{text}",
         path.display()
     );
-    // By a rename: the runtime must not read half a file.
+    // A rename, because the runtime must not read a partial file.
     let changed = path.with_extension("changed");
     put(&changed, &text.replace(WAS, IS))?;
     fs::rename(&changed, &path).with_context(|| format!("rename {}", changed.display()))
 }
 
-/// Puts the token of Multus' account where a container has it.
+/// Writes the token of Multus' account to its path in a container.
 fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
     let token = sh::read(&mut cluster.kubectl([
         "create",
@@ -153,8 +153,7 @@ fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<(
         .map(|(key, value)| format!("KUBERNETES_SERVICE_{key}={value}"));
     let mut command = cluster.on(node, ["env", &host, &port])?;
     command.arg(entrypoint).args(form.flags());
-    // The node's folders, which the container has below /host. The last one is created by the entry
-    // point.
+    // In the container these folders are below /host. The entry point creates the last one.
     command.args([
         "--cni-conf-dir=/etc/cni/net.d",
         "--multus-autoconfig-dir=/etc/cni/net.d",
@@ -192,12 +191,12 @@ fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<(
     Ok(())
 }
 
-/// The folder beside the configurations for further plugins of the default network.
+/// Returns the folder for further plugins of the default network.
 pub(super) fn chain(cluster: &Cluster, node: Node) -> Result<PathBuf> {
     Ok(cluster.root(node)?.join(FOLDER).join(DEFAULT_NAME))
 }
 
-/// Writes a file in a folder that is created if it is missing.
+/// Writes a file, and creates its folder if it is missing.
 pub(super) fn put(path: &Path, text: &str) -> Result<()> {
     let created = path.parent().map_or(Ok(()), fs::create_dir_all);
     created
@@ -205,7 +204,7 @@ pub(super) fn put(path: &Path, text: &str) -> Result<()> {
         .with_context(|| format!("write {}", path.display()))
 }
 
-/// Removes everything of Multus from a node, and further plugins of the default network.
+/// Removes all files of Multus from a node, and further plugins of the default network.
 pub(super) fn remove(cluster: &Cluster, node: Node) -> Result<()> {
     let root = cluster.root(node)?;
     let folder = root.join(FOLDER);
@@ -218,7 +217,7 @@ pub(super) fn remove(cluster: &Cluster, node: Node) -> Result<()> {
     delete(&root.join(OWN))
 }
 
-/// Deletes a file or a folder, if it is there.
+/// Deletes a file or a folder if it exists.
 pub(super) fn delete(path: &Path) -> Result<()> {
     let deleted = if path.is_dir() {
         fs::remove_dir_all(path)

@@ -1,4 +1,4 @@
-//! The scripts: their pods and networks, and the judgement of each.
+//! Multus' scripts: pods, networks and checks of each.
 
 use super::config::{self, DEFAULT_NAME, Form};
 use super::{APP, LIMIT};
@@ -6,20 +6,20 @@ use crate::leftovers::{self, Traces};
 use crate::networks_check::attached;
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::{Value, json};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const MACVLAN: &str = "macvlan1-config";
 const ROUTED: &str = "default-route-config";
-/// Pods at once of `connection-limit`; Multus' script has six.
+/// Number of pods in `connection-limit`. Multus' script has six.
 const MANY: u16 = 24;
-/// The setting that `subdirectory-chaining` changes.
+/// Sysctl that `subdirectory-chaining` changes.
 const SETTING: &str = "/proc/sys/net/ipv4/conf/eth0/arp_filter";
 
-/// Runs all scripts. Only with [`Form::Named`] does Multus know the folder of the default network's
-/// file, so `subdirectory-chaining` needs that form.
+/// Runs all scripts. `subdirectory-chaining` needs [`Form::Named`], because only that form gives
+/// Multus the folder of the default network's file.
 pub(super) fn run(cluster: &Cluster, nodes: [Node; 2], form: Form) -> Result<()> {
     let check = Check { cluster, nodes };
     check.simple_pod().context("simple-pod")?;
@@ -40,8 +40,8 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
-    /// A pod on each node has its default network alone. Its status proves that the runtime uses
-    /// Multus' configuration.
+    /// Checks a pod on each node with its default network only. Its status proves that the runtime
+    /// uses Multus' configuration.
     fn simple_pod(&self) -> Result<()> {
         self.with_pods(
             "simple-pod",
@@ -52,7 +52,7 @@ impl Check<'_> {
         )
     }
 
-    /// Pods on two nodes get the addresses that they request in a macvlan network with the
+    /// Checks that pods on two nodes get the requested addresses in a macvlan network with the
     /// capability, and reach each other.
     fn simple_macvlan1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "capabilities": {"ips": true}, "master": "eth1", "mode": "bridge",
@@ -77,8 +77,8 @@ impl Check<'_> {
         })
     }
 
-    /// A pod that requests a default route in a network has only this one. Another pod keeps that
-    /// of its default network. The network lacks the capability `ips`.
+    /// Checks that a pod with a requested default route in a network has only that route. Another
+    /// pod keeps its default network's route. The network lacks the capability `ips`.
     fn default_route1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": {"type": "static"}});
         self.cluster.create(&[network(ROUTED, &json!([macvlan]))])?;
@@ -114,7 +114,7 @@ impl Check<'_> {
         })
     }
 
-    /// Many pods at once become Ready, each with an address of its own.
+    /// Checks that many pods, created at the same time, become Ready, each with its own address.
     fn connection_limit(&self) -> Result<()> {
         let pod = |number: u16| {
             pod(
@@ -130,8 +130,8 @@ impl Check<'_> {
         )
     }
 
-    /// A plugin in the folder with the default network's name runs as long as its file exists. The
-    /// runtime does not run it: the runtime's own network has another name.
+    /// Checks that a plugin in the folder named like the default network runs as long as its file
+    /// exists. The runtime does not run it, because the runtime's own network has another name.
     fn subdirectory_chaining(&self) -> Result<()> {
         let tuning = json!({"cniVersion": "0.4.0", "name": "sysctltwiddle", "type": "tuning",
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
@@ -166,7 +166,8 @@ impl Check<'_> {
         })
     }
 
-    /// Creates pods, judges them when all are Ready, deletes them, and waits until nothing is left.
+    /// Creates pods, checks them when all are Ready, deletes them, and waits until no leftovers
+    /// remain.
     fn with_pods(
         &self,
         what: &str,
@@ -193,8 +194,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Fails unless the status of each pod has its default network and these, and agrees with the
-    /// pod's namespace.
+    /// Fails unless the status of each pod has its default network and `networks`, and agrees with
+    /// the pod's network namespace.
     fn have_networks(&self, networks: &[&str]) -> Result<()> {
         let others = networks.iter().map(|name| format!("default/{name}"));
         let names: Vec<String> = [DEFAULT_NAME.to_owned()]
@@ -204,7 +205,8 @@ impl Check<'_> {
         attached::check(self.cluster, (APP, self.nodes), |_| names.clone())
     }
 
-    /// Fails unless net1 of a pod is a macvlan with this address of 24 bits and no other one.
+    /// Fails unless `net1` of a pod is a macvlan with this address, a prefix of 24 bits, and no
+    /// other address.
     fn is_macvlan(&self, node: Node, pod: &str, address: &str) -> Result<()> {
         let links = self.ip(node, pod, &["-d", "addr", "show", "dev", "net1"])?;
         let kind = &links[0]["linkinfo"];
@@ -223,12 +225,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Output of `ip -j` in a pod's network namespace.
+    /// Returns the output of `ip -j` in a pod's network namespace.
     fn ip(&self, node: Node, pod: &str, words: &[&str]) -> Result<Value> {
         attached::in_pod(self.cluster, node, pod, &[&["ip", "-j"], words].concat())
     }
 
-    /// Output of an applet of busybox in a pod.
+    /// Returns the output of a busybox applet in a pod.
     fn exec(&self, pod: &str, command: &[&str]) -> Result<String> {
         sh::read(
             self.cluster
@@ -238,7 +240,7 @@ impl Check<'_> {
     }
 }
 
-/// Address of the bridge on a node that is the gateway of its pods.
+/// Returns the address of a node's bridge, which is the gateway of its pods.
 fn bridge_address(cluster: &Cluster, node: Node) -> Result<String> {
     let shown =
         sh::read(&mut cluster.on(node, ["ip", "-j", "-4", "addr", "show", "dev", "cni0"])?)?;
@@ -249,7 +251,7 @@ fn bridge_address(cluster: &Cluster, node: Node) -> Result<String> {
         .to_owned())
 }
 
-/// A pod that sleeps, on one node, with these networks.
+/// Returns a pod on `node` that sleeps, with these networks.
 fn pod(name: &str, node: Node, networks: &Value) -> Value {
     let mut spec = pods::spec("exec sleep 1000000");
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
@@ -260,7 +262,8 @@ fn pod(name: &str, node: Node, networks: &Value) -> Value {
     pod
 }
 
-/// A network of Multus' scripts: its configuration has no name, which is the object's then.
+/// Returns a network of Multus' scripts. Its configuration has no name, so the object's name
+/// counts.
 fn network(name: &str, plugins: &Value) -> Value {
     let config = json!({"cniVersion": "0.4.0", "plugins": plugins}).to_string();
     json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",

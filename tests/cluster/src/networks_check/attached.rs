@@ -1,13 +1,13 @@
-//! What a pod's status says beside what its namespace has, which `ip` shows.
+//! Comparison of a pod's status with its network namespace, as shown by `ip`.
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
-/// A pod as the API server, its runtime and the kernel know it.
+/// A pod as the API server, its runtime and the kernel have it.
 struct Seen {
     name: String,
     status: Vec<Value>,
@@ -15,14 +15,14 @@ struct Seen {
 }
 
 /// Fails unless the annotation `network-status` of each pod of the check `app` has these networks
-/// and agrees with the pod's network namespace, and no two pods have an address in common.
+/// and agrees with the pod's network namespace. Also fails if two pods have the same address.
 pub(crate) fn check(
     cluster: &Cluster,
     (app, nodes): (&str, [Node; 2]),
     networks: impl Fn(Node) -> Vec<String>,
 ) -> Result<()> {
     let pods = pods::list(cluster, app)?;
-    // Addresses of a bridge are a node's own.
+    // Addresses of a bridge are local to its node.
     let mut taken = BTreeSet::new();
     for node in nodes {
         let pids = pids(cluster, node)?;
@@ -48,13 +48,13 @@ pub(crate) fn check(
         }
     }
     println!(
-        "the status of {} pods is what `ip` shows: names, interfaces, addresses and MACs",
+        "the status of {} pods agrees with `ip`: names, interfaces, addresses and MACs",
         pods.len()
     );
     Ok(())
 }
 
-/// The address of a pod in its network number `at`.
+/// Returns the address of a pod in its network number `at`.
 pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String> {
     let pod = super::get(cluster, &["pod", pod])?;
     let status = pods::network_status(&pod);
@@ -64,7 +64,7 @@ pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String>
         .to_owned())
 }
 
-/// The output of a command with `-j` in a pod's network namespace.
+/// Returns the output of a command with `-j` in a pod's network namespace.
 pub(crate) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str]) -> Result<Value> {
     run(cluster, node, pod, &pids(cluster, node)?, command)
 }
@@ -80,13 +80,13 @@ fn run(
     let pid = sandboxes
         .iter()
         .find_map(|id| pids.get(id))
-        .with_context(|| format!("{pod} runs nowhere"))?;
+        .with_context(|| format!("{pod} has no running sandbox"))?;
     let enter = [&["nsenter", "--target", pid, "--net"], command].concat();
     let shown = sh::read(&mut cluster.on(node, enter)?)?;
     serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))
 }
 
-/// The process of each sandbox of a node.
+/// Maps the sandboxes of a node to their processes.
 fn pids(cluster: &Cluster, node: Node) -> Result<BTreeMap<String, String>> {
     let tasks = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "tasks", "ls"])?)?;
     let task = |line: &str| {
@@ -131,7 +131,7 @@ impl Seen {
         })
     }
 
-    /// Everything that is wrong with the status, a line each.
+    /// Lists the differences between the status and the interfaces, a line each.
     fn differences(&self, networks: &[String], pod_ip: &Value) -> Vec<String> {
         let names: Vec<&str> = self
             .status
@@ -167,7 +167,7 @@ impl Seen {
     }
 }
 
-/// Says what an entry has other than the interface that it names.
+/// Returns the difference between an entry and its interface.
 fn difference(entry: &Value, links: &Value) -> Option<String> {
     let link = links
         .as_array()

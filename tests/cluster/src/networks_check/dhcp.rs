@@ -1,38 +1,38 @@
-//! A pod whose address comes from a DHCP server of the nodes' second lan, by the daemon that
-//! deploy/dhcp.yaml brings.
+//! Pod with an address from a DHCP server on the nodes' second LAN, through the daemon of
+//! deploy/dhcp.yaml.
 
 use super::traffic::{Place, expect};
 use super::{APP, attached, await_nothing_left, create, manifests, traces};
 use crate::{limit_check, pods};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::lan::ROUTERS;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, LAN, Node, in_netns, wait};
 use serde_json::json;
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
-use xtask::cluster::lan::ROUTERS;
-use xtask::cluster::{Cluster, LAN, Node, in_netns, wait};
-use xtask::sh;
 
 const MANIFEST: &str = "deploy/dhcp.yaml";
 const DAEMON_SET: &str = "daemonset/braid-dhcp";
 const NETWORK: &str = "leased";
 const POD: &str = "networks-leased";
-/// Addresses of the server, all of which begin with [`PREFIX`].
+/// Address range of the server. All its addresses start with [`PREFIX`].
 const RANGE: &str = "--dhcp-range=198.18.1.200,198.18.1.209,2m";
 const PREFIX: &str = "198.18.1.20";
-/// Longest time until the server has a release.
+/// Longest time until the server has received a release.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest time until the daemons run, or are gone.
 const STEP: Duration = Duration::from_mins(1);
 
-/// Debian's dnsmasq on the lan, ended with this value.
+/// Debian's dnsmasq on the LAN. Dropping this value ends it.
 struct Server {
     child: Child,
     leases: tempfile::NamedTempFile,
 }
 
-/// Attaches a pod to a network of that IPAM. Its lease outlives the daemon that got it, and ends
-/// with the pod.
+/// Attaches a pod to a network with this IPAM. Its lease outlives the daemon that requested it, and
+/// ends with the pod.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let [node, _] = nodes;
     let server = Server::start()?;
@@ -51,24 +51,26 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let address = attached::address(cluster, POD, 1)?;
     ensure!(
         address.starts_with(PREFIX),
-        "{address} is not of the server, which has {RANGE}"
+        "{address} is not in the server's range, {RANGE}"
     );
     ensure!(
         server.has(&address)?,
-        "the server knows of no lease of {address}"
+        "the server has no lease of {address}"
     );
     expect(cluster, &Place::Lan, &address, POD)?;
-    println!("a pod with {address} of a DHCP server Ready after {seconds:.1} s, and answers there");
+    println!(
+        "a pod with {address} from a DHCP server is Ready after {seconds:.1} s and answers there"
+    );
 
     sh::read(&mut cluster.kubectl(["rollout", "restart", DAEMON_SET, "-n", "kube-system"]))?;
     roll_out(cluster)?;
     let traces = traces(cluster, nodes)?;
     pods::delete(cluster, "pod", APP)?;
     await_nothing_left(cluster, &traces)?;
-    wait::until("the server has the address back", LIMIT, || {
+    wait::until("the address is released", LIMIT, || {
         server.has(&address).map(|has| !has)
     })?;
-    println!("the server has {address} back, though another daemon had got it");
+    println!("{address} is released, though another daemon had requested it");
     sh::read(&mut cluster.kubectl([
         "delete",
         "-f",
@@ -118,7 +120,7 @@ impl Server {
         Ok(Self { child, leases })
     }
 
-    /// Says whether the server's file has a lease of an address.
+    /// Returns true if the server's file has a lease of the address.
     fn has(&self, address: &str) -> Result<bool> {
         let text = fs::read_to_string(self.leases.path()).context("read the server's leases")?;
         Ok(text
@@ -129,7 +131,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // dnsmasq may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,13 +1,14 @@
-//! The services of the nodes killed while pods are made and while they are deleted.
+//! Services of the nodes killed while pods are created and while they are deleted.
 
 use super::{APP, LIMIT, await_nothing_left, manifests, traces};
 use crate::{leftovers, pods};
 use anyhow::Result;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, Service, deploy, wait};
 use std::time::Instant;
-use xtask::cluster::{Cluster, Node, Service, deploy, wait};
-use xtask::sh;
 
-/// Of how many pods one is ready, or gone, when the services are killed.
+/// Divisor of the number of pods: the services are killed when this part of the pods is Ready, or
+/// gone.
 const PART: usize = 4;
 
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
@@ -21,8 +22,8 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<(
     Ok(())
 }
 
-/// Kills services among the creation of pods, and others among their deletion; all are Ready
-/// between, and gone at the end.
+/// Kills services during the creation of pods and again during their deletion. All pods must be
+/// Ready in between, and gone at the end.
 fn wave(
     cluster: &Cluster,
     nodes: [Node; 2],
@@ -41,8 +42,8 @@ fn wave(
     cluster.create(&all)?;
     watch.until("became Ready", part, pods::is_ready)?;
     kill()?;
-    // Its pod has the token by which braid asks, so pods that are made meanwhile have to be tried
-    // again.
+    // The pod of the `DaemonSet` has braid's token for the API server, so pods that are created
+    // meanwhile must be retried.
     deploy::restart(cluster)?;
     pods::await_ready(cluster, APP)?;
     println!(

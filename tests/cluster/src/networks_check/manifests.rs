@@ -1,24 +1,24 @@
-//! The networks, the pods and the claim of the check.
+//! Networks, pods and the IP claim of the check.
 
 use super::APP;
 use crate::{limit_check, pods};
 use anyhow::Result;
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
-/// The networks of pods are asked for here.
+/// Annotation that requests a pod's networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// The network whose addresses are a claim's, and the claim.
+/// Name of the network with claimed addresses, and of the claim.
 pub(super) const KEPT: &str = "kept";
-/// Objects of the check beside its pods.
+/// Kinds of objects of the check, apart from pods.
 const KINDS: &str = "net-attach-def,ipamclaims.k8s.cni.cncf.io";
 const SERVED: &str = "served";
 
-/// The NetworkAttachmentDefinitions.
+/// Returns the `NetworkAttachmentDefinition` objects.
 pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
     let lans = nodes.map(|node| {
-        // The lan is one, so each node gives addresses of a range of its own.
+        // The nodes share the LAN, so each node has a separate range.
         let (start, end) = if node == nodes[0] {
             (1, 127)
         } else {
@@ -47,7 +47,7 @@ pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
     lans.into_iter().chain([served, kept]).collect()
 }
 
-/// A NetworkAttachmentDefinition.
+/// Returns a `NetworkAttachmentDefinition`.
 pub(super) fn nad(name: &str, config: &Value) -> Value {
     object(
         "v1",
@@ -57,7 +57,7 @@ pub(super) fn nad(name: &str, config: &Value) -> Value {
     )
 }
 
-/// The claim for an address of the network [`KEPT`].
+/// Returns the claim for an address of the network [`KEPT`].
 pub(super) fn claim() -> Value {
     object(
         "v1alpha1",
@@ -72,7 +72,7 @@ fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": format!("k8s.cni.cncf.io/{version}"), "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-/// Deletes networks and claims, where their kinds are known.
+/// Deletes networks and claims, if the API server knows their kinds.
 pub(super) fn delete(cluster: &Cluster) -> Result<()> {
     let kinds = sh::read(&mut cluster.kubectl([
         "api-resources",
@@ -90,7 +90,7 @@ fn lan(node: Node) -> String {
     format!("lan-{node}")
 }
 
-/// The names of a pod's networks in its status, in order.
+/// Returns the names of a pod's networks in its status, in order.
 pub(super) fn names(node: Node) -> Vec<String> {
     vec![
         "pods".into(),
@@ -99,18 +99,18 @@ pub(super) fn names(node: Node) -> Vec<String> {
     ]
 }
 
-/// The host port of the pod of this number.
+/// Returns the host port of a pod by the pod's number.
 pub(super) fn host_port(number: u16) -> u16 {
     20_000 + number
 }
 
-/// `count` pods with three networks, on both nodes in turn, which do nothing.
+/// Returns `count` pods with three networks, alternating between the nodes. They sleep.
 pub(super) fn attached(count: u16, nodes: [Node; 2]) -> Vec<Value> {
     let pod = |(number, node)| with_networks(&plain_pod(number, node), &all(number, node));
     each(count, nodes).map(pod).collect()
 }
 
-/// The same pods without further networks.
+/// Returns the same pods without further networks.
 pub(super) fn plain(count: u16, nodes: [Node; 2]) -> Vec<Value> {
     each(count, nodes)
         .map(|(number, node)| plain_pod(number, node))
@@ -129,12 +129,12 @@ fn plain_pod(number: u16, node: Node) -> Value {
     )
 }
 
-/// A pod that serves its name in all networks, of which [`SERVED`] is limited.
+/// Returns a pod that serves its name in all networks. [`SERVED`] has a limit.
 pub(super) fn server(name: &str, number: u16, node: Node) -> Value {
     with_networks(&pod(name, node, limit_check::spec()), &all(number, node))
 }
 
-/// A pod without limit and host port on the same bridge.
+/// Returns a pod on the same bridge without limit and host port.
 pub(super) fn neighbour(name: &str, node: Node) -> Value {
     with_networks(
         &pod(name, node, limit_check::spec()),
@@ -142,25 +142,25 @@ pub(super) fn neighbour(name: &str, node: Node) -> Value {
     )
 }
 
-/// A pod that asks for these networks and does nothing.
+/// Returns a pod that requests these networks and sleeps.
 pub(super) fn asking(name: &str, node: Node, networks: &Value) -> Value {
     with_networks(&pod(name, node, pods::spec("exec sleep 1000000")), networks)
 }
 
-/// A pod of the check on one node.
+/// Returns a pod of the check on `node`.
 pub(super) fn pod(name: &str, node: Node, mut spec: Value) -> Value {
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
     pods::pod(name, APP, &spec)
 }
 
-/// The same pod, which asks for these networks.
+/// Returns the pod with a request for these networks.
 pub(super) fn with_networks(pod: &Value, networks: &Value) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["annotations"] = json!({NETWORKS: networks.to_string()});
     pod
 }
 
-/// What a pod asks for: the macvlan, and the bridge with a host port and a limit.
+/// Returns the request for the macvlan, and for the bridge with a host port and a limit.
 fn all(number: u16, node: Node) -> Value {
     let bandwidth =
         json!({"ingressRate": limit_check::INGRESS.1, "egressRate": limit_check::EGRESS.1});

@@ -1,27 +1,27 @@
-//! The rights of braid's account: a pod that needs each of them, and the API server's audit log
-//! beside the role.
+//! RBAC rights of braid's account: pods that need each right, and the API server's audit log
+//! compared with the role.
 
 use super::{APP, await_nothing_left, get, manifests};
 use crate::leftovers::Traces;
 use crate::pods;
 use anyhow::{Context, Result, ensure};
+use braid_testbed::audit::{Audit, granted};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
-use xtask::cluster::audit::{Audit, granted};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
-/// Longest time until the kubelet has tried to start a pod, and its event is there.
+/// Longest time until the kubelet has tried to start a pod and its event exists.
 const LIMIT: Duration = Duration::from_secs(30);
 const CONFLIST: &str = "etc/cni/net.d/00-braid.conflist";
-/// The right that a pod with a device of a resource claim needs: it takes a driver of devices, and
-/// nothing here is one. The tests of the API use it.
+/// Right for a pod with a device of a resource claim. It needs a device driver, which this cluster
+/// lacks. The tests of the API use it.
 const OF_DEVICES: &str = "list resource.k8s.io/resourceslices";
 const CLAIM: &str = "ipamclaims.k8s.cni.cncf.io";
 
-/// Fails unless braid uses each right of the shipped role but [`OF_DEVICES`], and asks for nothing
-/// else.
+/// Fails unless braid uses each right of the shipped role except [`OF_DEVICES`], and requests
+/// nothing else.
 pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     event(cluster, node)?;
     claim(cluster, node)?;
@@ -31,11 +31,11 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     granted.remove(OF_DEVICES);
     ensure!(
         asked == granted,
-        "the role grants {granted:?}, and asked for was {asked:?}"
+        "the role grants {granted:?}, and braid used {asked:?}"
     );
     ensure!(
         audit.forbidden().is_empty(),
-        "not allowed: {:?}",
+        "refused by the API server: {:?}",
         audit.forbidden()
     );
     println!(
@@ -46,7 +46,7 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     Ok(())
 }
 
-/// A pod that asks for a network that is not there does not start, and an event says why.
+/// Checks that a pod with a missing network does not start, and that an event has the reason.
 fn event(cluster: &Cluster, node: Node) -> Result<()> {
     let pod = manifests::asking("networks-lost", node, &json!([{"name": "nowhere"}]));
     cluster.create(&[pod])?;
@@ -71,14 +71,14 @@ fn event(cluster: &Cluster, node: Node) -> Result<()> {
     let ready = sh::read(&mut cluster.kubectl(["get", "pod", "networks-lost", "-o", ready]))?;
     ensure!(
         ready == "False",
-        "a pod without a network that it asks for is Ready: {ready:?}"
+        "a pod without a requested network is Ready: {ready:?}"
     );
-    println!("a pod that asks for a network that is not there does not start: {told}");
+    println!("a pod with a missing network does not start: {told}");
     pods::delete(cluster, "pod", APP)
 }
 
-/// Two pods, one after the other, have the address of a claim. It is free when the claim is
-/// deleted.
+/// Checks that two pods, one after the other, get the address of a claim, and that the address is
+/// free after the deletion of the claim.
 fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     cluster.create(&[manifests::claim()])?;
     let networks = json!([{"name": manifests::KEPT, "ipam-claim-reference": manifests::KEPT}]);
@@ -98,13 +98,14 @@ fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     collect(cluster, node)?;
     await_nothing_left(cluster, &[(node, Traces::of(cluster, node, APP)?)])?;
     println!(
-        "two pods had {} of one claim, which is free when the claim is deleted",
+        "two pods in turn had {} of a claim, and it is free after the deletion of the claim",
         had[0]
     );
     Ok(())
 }
 
-/// Calls GC as a runtime does that lists no container. containerd does not call it.
+/// Calls GC with an empty list of containers, like a runtime without containers. containerd does
+/// not call GC.
 fn collect(cluster: &Cluster, node: Node) -> Result<()> {
     let path = cluster.root(node)?.join(CONFLIST);
     let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;

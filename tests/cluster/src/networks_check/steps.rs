@@ -1,19 +1,19 @@
-//! Steps that several parts of the check take.
+//! Steps that several parts of the check share.
 
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use xtask::cluster::{Cluster, Node, wait};
-use xtask::sh;
 
 pub(super) const APP: &str = pods::NETWORKS;
-/// Longest time until the runtimes have forgotten what a call that was cut short left. The kubelet
-/// collects once a minute.
+/// Longest time until the runtimes have cleaned up after interrupted calls. The kubelet collects
+/// once a minute.
 pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
-/// Creates pods and waits until all are Ready; the seconds that it took.
+/// Creates pods, waits until all are Ready, and returns the seconds.
 pub(super) fn create(cluster: &Cluster, pods: &[Value]) -> Result<f64> {
     let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
@@ -22,7 +22,7 @@ pub(super) fn create(cluster: &Cluster, pods: &[Value]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Deletes all pods of the check, and waits until nothing is left of them.
+/// Deletes all pods of the check, and waits until no leftovers remain.
 pub(super) fn end(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let traces = traces(cluster, nodes)?;
     pods::delete(cluster, "pod", APP)?;
@@ -52,7 +52,7 @@ pub(super) fn await_nothing_left(cluster: &Cluster, traces: &[(Node, Traces)]) -
     Ok(())
 }
 
-/// An object of the API server.
+/// Returns an object of the API server.
 pub(super) fn get(cluster: &Cluster, words: &[&str]) -> Result<Value> {
     let text = sh::read(cluster.kubectl(["get", "-o", "json"]).args(words))?;
     serde_json::from_str(&text).with_context(|| format!("parse {}", words.join(" ")))

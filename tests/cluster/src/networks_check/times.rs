@@ -1,17 +1,16 @@
-//! The time until pods with networks are Ready, beside the same pods without any.
+//! Time until pods with networks are Ready, compared with pods without networks.
 
 use super::{create, end, manifests};
 use crate::burst::{REST, is_at_rest};
 use anyhow::{Result, ensure};
+use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
 use std::time::Duration;
-use xtask::cluster::{Cluster, Node, wait};
 
-/// Longest time in relation to pods without networks.
+/// Largest ratio to the time of pods without networks.
 const AT_MOST: f64 = 1.15;
 
-/// Compares the best of some rounds of each kind. A busy machine makes some slower, and none is
-/// faster than it can be.
+/// Compares the best round of each kind, because a busy machine only makes rounds slower.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usize) -> Result<()> {
     let kinds = [
         manifests::plain(count, nodes),
@@ -19,7 +18,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usi
     ];
     let mut best = [f64::INFINITY; 2];
     for round in 0..rounds {
-        // Each kind is the first of a round in turn.
+        // The kinds take turns in being first.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for kind in order {
             best[kind] = best[kind].min(measure(cluster, nodes, &kinds[kind])?);
@@ -32,7 +31,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usi
     );
     ensure!(
         rounds == 0 || ratio <= AT_MOST,
-        "pods with networks take {ratio:.3} of the time of those without"
+        "pods with networks take {ratio:.3} times as long as pods without"
     );
     Ok(())
 }

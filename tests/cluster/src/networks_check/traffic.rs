@@ -1,20 +1,21 @@
-//! Traffic on each network of a pod: between nodes, through a host port, within a limit.
+//! Traffic in each network of a pod: between nodes, through a host port, within a limit.
 
 use super::attached::address;
 use super::{create, end, manifests};
 use crate::limit_check::{self, EGRESS, INGRESS};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns, wait};
 use std::process::Command;
 use std::time::Duration;
-use xtask::cluster::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns, wait};
-use xtask::sh;
 
-/// The pods with all networks, one on each node, and one beside the first in the limited network.
+/// Pods with all networks, one on each node. The neighbour is on the first node, in the limited
+/// network.
 const SERVERS: [&str; 2] = ["networks-a", "networks-b"];
 const NEIGHBOUR: &str = "networks-neighbour";
 /// Longest time until an answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Places of the networks in the status.
+/// Indexes of the networks in the status.
 const DEFAULT: usize = 0;
 const LAN: usize = 1;
 const SERVED: usize = 2;
@@ -50,7 +51,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
             expect(cluster, &place, &to, server).context("host port")?;
         }
     }
-    println!("host ports lead to the pods, from outside, both nodes and a pod of the other node");
+    println!("host ports reach the pods from outside, both nodes and a pod of the other node");
     let (limited, free) = (
         address(cluster, a, SERVED)?,
         address(cluster, NEIGHBOUR, 1)?,
@@ -60,11 +61,11 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     end(cluster, nodes)
 }
 
-/// Place from which a request is sent.
+/// Origin of a request.
 pub(super) enum Place<'a> {
-    /// The control plane's machine, which is no node.
+    /// The control plane's network namespace, which is not a node.
     Outside,
-    /// The router on the nodes' other lans.
+    /// The router on the nodes' other LANs.
     Lan,
     Node(Node),
     Pod(&'a str),

@@ -1,43 +1,43 @@
-//! Networks of the types beside bridge and macvlan, all in one pod: what its namespace has,
-//! traffic, and what goes back.
+//! Networks of the types other than bridge and macvlan, all in one pod: interfaces, traffic, and
+//! the return of the device.
 //!
 //! ```text
-//!   router ── br2 ── device   the node's own eth2, while the pod lives
-//!      └ lo ─ br1 ── sourced  macvlan on eth1 with sbr: what the router's other address asks is answered there
-//!             br1 ── tagged   vlan 7 on eth1, where the kernel has 802.1q
+//!   router ── br2 ── device   the node's own eth2, while the pod runs
+//!      └ lo ─ br1 ── sourced  macvlan on eth1 with sbr: replies to the router's lo leave here
+//!             br1 ── tagged   vlan 7 on eth1, if the kernel has 802.1q
 //!   node ─────────── direct   ptp
-//!   node ─────────── flannel  the bridge that flannel makes of flanneld's file
+//!   node ─────────── flannel  bridge, by flannel from flanneld's file
 //! ```
 
 use super::traffic::{Place, expect};
 use super::{APP, attached, await_nothing_left, create, manifests, traces};
 use crate::{limit_check, pods};
 use anyhow::{Context, Result, ensure};
+use braid_testbed::lan::{BEYOND, DEVICE, ROUTERS};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
 use std::fs;
-use xtask::cluster::lan::{BEYOND, DEVICE, ROUTERS};
-use xtask::cluster::{Cluster, Node};
-use xtask::sh;
 
 const OWN: &str = "device";
 const SOURCED: &str = "sourced";
 const DIRECT: &str = "direct";
 const FLANNEL: &str = "flannel";
 const TAGGED: &str = "tagged";
-/// The file of flanneld on a node.
+/// flanneld's file on a node.
 const SUBNET_FILE: &str = "run/flannel/subnet.env";
-/// A link that the kernel can make only if it has 802.1q.
+/// Link that the kernel can create only with 802.1q.
 const PROBE: &str = "probe.7";
 
-/// A pod of all types, and its addresses.
+/// A pod with networks of all types, and its addresses.
 struct Typed {
     name: String,
     node: Node,
     networks: Vec<(&'static str, String)>,
 }
 
-/// Attaches a pod to networks of all types, and fails unless it has what it asks for, and gives
-/// everything back. In the brief form there is one pod and no vlan, whose traffic needs two.
+/// Attaches pods to networks of all types, and fails unless each pod has the requested networks and
+/// returns everything. The brief form has one pod and no vlan, because traffic of vlan needs two.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Result<()> {
     let count = if is_brief { 1 } else { nodes.len() };
     let has_vlan = has_vlan(cluster, nodes[0])?;
@@ -78,7 +78,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Resu
     Ok(())
 }
 
-/// Says whether the kernel makes a vlan, by `ip`.
+/// Returns true if `ip` can create a vlan link.
 fn has_vlan(cluster: &Cluster, node: Node) -> Result<bool> {
     let add = [
         "ip", "link", "add", PROBE, "link", "eth1", "type", "vlan", "id", "7",
@@ -90,8 +90,8 @@ fn has_vlan(cluster: &Cluster, node: Node) -> Result<bool> {
     }
 }
 
-/// The NetworkAttachmentDefinitions. A pod asks for its addresses on the lans, which all nodes
-/// share.
+/// Returns the `NetworkAttachmentDefinition` objects. Pods request fixed addresses on the LANs,
+/// because all nodes share them.
 fn definitions() -> Vec<Value> {
     let [lan, devices] = ROUTERS.map(|router| router.to_string());
     let ipam = |subnet: &str, gateway: &str| json!({"type": "host-local", "subnet": subnet, "gateway": gateway});
@@ -119,7 +119,7 @@ fn definitions() -> Vec<Value> {
     all.into_iter().map(nad).collect()
 }
 
-/// Writes what flanneld tells of a node.
+/// Writes a node's subnet as flanneld does.
 fn write_subnet_file(cluster: &Cluster, number: u8, node: Node) -> Result<()> {
     let path = cluster.root(node)?.join(SUBNET_FILE);
     fs::create_dir_all(path.parent().context("a folder")?)?;
@@ -131,7 +131,8 @@ fn write_subnet_file(cluster: &Cluster, number: u8, node: Node) -> Result<()> {
 
 impl Typed {
     fn new(number: u8, node: Node, has_vlan: bool) -> Self {
-        // The router asks the second address of the lan from beyond it.
+        // The router sends requests to the second address, which is on the LAN, from its loopback
+        // address.
         let mut networks = vec![
             (OWN, format!("198.18.3.{}", 10 + number)),
             (SOURCED, format!("198.18.1.{}", 32 + number)),
@@ -169,7 +170,7 @@ impl Typed {
         )
     }
 
-    /// The interface of a network, and its address, by the pod's status.
+    /// Returns the interface of a network and its address, from the pod's status.
     fn address(&self, cluster: &Cluster, network: &str) -> Result<(String, String)> {
         let at = self
             .networks
@@ -199,7 +200,7 @@ fn names(typed: &Typed) -> Vec<String> {
     std::iter::once("pods".to_owned()).chain(own).collect()
 }
 
-/// What the nodes show of the device that pods take.
+/// Reads the state of the device on each node.
 fn devices(cluster: &Cluster, nodes: [Node; 2]) -> Result<Vec<(String, Value)>> {
     nodes
         .into_iter()
@@ -225,8 +226,8 @@ fn device(cluster: &Cluster, node: Node) -> Result<Value> {
     )
 }
 
-/// Fails unless the node's device is the pod's: gone from the node, and the same hardware in the
-/// pod.
+/// Fails unless the pod has the node's device: it must be gone from the node, and the pod must have
+/// its hardware address.
 fn check_device(cluster: &Cluster, typed: &Typed, before: &[(String, Value)]) -> Result<()> {
     let links = sh::read(&mut cluster.on(typed.node, ["ip", "-j", "link"])?)?;
     let links: Value = serde_json::from_str(&links).context("parse the links")?;
@@ -250,8 +251,8 @@ fn check_device(cluster: &Cluster, typed: &Typed, before: &[(String, Value)]) ->
     Ok(())
 }
 
-/// Fails unless an answer from the address behind sbr leaves by its interface, where the pod's
-/// other ones leave by eth0.
+/// Fails unless packets from the address behind sbr leave by its interface, and packets from the
+/// pod's other addresses leave by eth0.
 fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
     let (interface, address) = typed.address(cluster, SOURCED)?;
     let to = BEYOND.to_string();
@@ -260,14 +261,14 @@ fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
         let route = attached::in_pod(cluster, typed.node, &typed.name, &get)?;
         ensure!(
             route[0]["dev"] == expected,
-            "{}: {route} leaves not by {expected}",
+            "{}: {route} does not leave by {expected}",
             typed.name
         );
     }
     Ok(())
 }
 
-/// Requests to a pod in each of its networks.
+/// Sends requests to a pod in each of its networks.
 fn traffic(cluster: &Cluster, typed: &Typed, other: Option<&Typed>) -> Result<()> {
     for (network, _) in &typed.networks {
         let (_, address) = typed.address(cluster, network)?;
@@ -276,7 +277,8 @@ fn traffic(cluster: &Cluster, typed: &Typed, other: Option<&Typed>) -> Result<()
             DIRECT | FLANNEL => vec![Place::Node(typed.node)],
             _ => Vec::new(),
         };
-        // Behind sbr the other pod leaves by eth0 unless it asks from its address.
+        // A request from the other pod to `sourced` would leave by eth0, unless bound to the
+        // address behind sbr.
         let is_on_lan = [OWN, TAGGED].contains(network);
         places.extend(
             other

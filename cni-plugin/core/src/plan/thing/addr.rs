@@ -1,6 +1,7 @@
 //! An address on a link.
 
 use super::{LinkRef, Route, State, Verb, refuse_if};
+use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
@@ -8,11 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::Not;
-
-/// Main routing table.
-const MAIN: u32 = 254;
-/// Scope of a route to the link's own network, as the kernel numbers it.
-const SCOPE_LINK: u8 = 253;
 
 /// An address on a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +41,7 @@ impl Addr {
         const ADDRCONF: u32 = 256;
         let (src, scope, priority) = match self.net {
             IpNet::V4(net) if net.prefix_len() == net.max_prefix_len() => return None,
-            IpNet::V4(net) => (Some(net.addr().into()), SCOPE_LINK, None),
+            IpNet::V4(net) => (Some(net.addr().into()), RT_SCOPE_LINK, None),
             IpNet::V6(_) => (None, 0, Some(ADDRCONF)),
         };
         let (at, dst) = (self.at.clone(), self.net.trunc());
@@ -54,7 +50,7 @@ impl Addr {
             dst,
             gw: None,
             src,
-            table: MAIN,
+            table: RT_TABLE_MAIN,
             scope,
             priority,
             mtu: None,

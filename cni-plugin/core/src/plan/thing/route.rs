@@ -1,6 +1,7 @@
 //! A route through a link.
 
 use super::{LinkRef, State, Verb, found, refuse_if};
+use crate::kernel_numbers::{RT_SCOPE_HOST, RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
@@ -8,9 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::Not;
-
-/// Main routing table.
-pub(in crate::plan) const MAIN: u32 = 254;
 
 /// A route through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,11 +57,11 @@ impl State for Route {
         }
         match self.scope {
             0 => {}
-            253 => f.write_str(" scope link")?,
-            254 => f.write_str(" scope host")?,
+            RT_SCOPE_LINK => f.write_str(" scope link")?,
+            RT_SCOPE_HOST => f.write_str(" scope host")?,
             scope => write!(f, " scope {scope}")?,
         }
-        if self.table != MAIN {
+        if self.table != RT_TABLE_MAIN {
             write!(f, " table {}", self.table)?;
         }
         for (word, value) in [
@@ -86,12 +84,13 @@ impl State for Route {
     /// the container's routes. A default route may have another gateway there.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let index = found(&self.at, facts)?.index;
-        let may_move = self.at.ns == Ns::Pod && self.table == MAIN;
+        let may_move = self.at.ns == Ns::Pod && self.table == RT_TABLE_MAIN;
         let moved = Self {
             gw: self.gw.filter(|_| self.dst.prefix_len() > 0),
             ..self.clone()
         };
-        let is_moved = |fact: &RouteFact| fact.table != MAIN && moved.is_but_for_table(fact, index);
+        let is_moved =
+            |fact: &RouteFact| fact.table != RT_TABLE_MAIN && moved.is_but_for_table(fact, index);
         let same = |fact: &RouteFact| self.is(fact, index) || (may_move && is_moved(fact));
         let there = facts
             .routes

@@ -1,13 +1,11 @@
 //! Membership of a container's link in a VRF, which exists as long as it has a member.
 
 use super::{LinkRef, State, Verb, found, lines, refuse_if};
+use crate::kernel_numbers::RT_TABLE_MAIN;
 use crate::name::{IfName, Ns};
 use crate::plan::facts::{Facts, LinkFact, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// Main routing table.
-const MAIN: u32 = 254;
 
 /// Routes a link's packets by the table of a VRF. Adding it creates a missing VRF, and deleting the
 /// last member deletes the VRF.
@@ -86,7 +84,7 @@ impl State for VrfMember {
         for route in facts
             .planned_routes
             .iter_mut()
-            .filter(|route| route.at == self.at && route.table == MAIN)
+            .filter(|route| route.at == self.at && route.table == RT_TABLE_MAIN)
         {
             route.table = self.table;
         }

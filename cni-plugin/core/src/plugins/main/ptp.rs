@@ -6,6 +6,7 @@ mod routed;
 use super::device::{Device, Ends};
 use crate::cni::{AddResult, Dns, Error, IpConfig, NetConf};
 use crate::ipam::Lease;
+use crate::kernel_numbers::{RT_SCOPE_HOST, RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{Mac, Ns};
 use crate::plan::step::{Event, Legacy, Step};
 use crate::plan::thing::link::{ETHERNET_MTUS, NetkitMode};
@@ -17,8 +18,6 @@ use ipnet::IpNet;
 use routed::Routed;
 use std::net::IpAddr;
 
-/// Scope of a route to a local address of the host (`RT_SCOPE_HOST`).
-const SCOPE_HOST: u8 = 254;
 /// Index of the container's interface in the result.
 const CONTAINER: usize = 1;
 
@@ -72,7 +71,7 @@ impl Ptp {
                     dst,
                     gw,
                     src: Some(ip.address.addr()),
-                    table: interface::MAIN_TABLE,
+                    table: RT_TABLE_MAIN,
                     scope: if dst.addr().is_ipv4() { scope } else { 0 },
                     priority: None,
                     mtu: None,
@@ -80,7 +79,7 @@ impl Ptp {
                     onlink: false,
                 })
             };
-            routes.push(route(IpNet::from(gateway), None, interface::SCOPE_LINK));
+            routes.push(route(IpNet::from(gateway), None, RT_SCOPE_LINK));
             routes.push(route(ip.address.trunc(), Some(gateway), 0));
         }
         for step in &mut steps {
@@ -125,9 +124,9 @@ impl Ptp {
                 dst: IpNet::from(ip.address.addr()),
                 gw: None,
                 src: None,
-                table: interface::MAIN_TABLE,
+                table: RT_TABLE_MAIN,
                 scope: if ip.address.addr().is_ipv4() {
-                    SCOPE_HOST
+                    RT_SCOPE_HOST
                 } else {
                     0
                 },

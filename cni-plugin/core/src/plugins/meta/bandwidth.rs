@@ -6,6 +6,7 @@ pub use conf::Bandwidth;
 
 use crate::cni::{AddResult, Error, Interface};
 use crate::ipam::Lease;
+use crate::kernel_numbers::LOOPBACK_IFINDEX;
 use crate::name::Ns;
 use crate::plan::facts::LinkFact;
 use crate::plan::queue_fallback::{ASKED, LADDER, Queue};
@@ -20,8 +21,6 @@ use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Call, Planned, Plugin};
 
-/// Index of `lo` in every network namespace.
-const LOOPBACK: u32 = 1;
 /// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5). The kernel therefore gives
 /// the ifb neither IPv6 nor a link-local address, which would only make it send. Nothing compares a
 /// packet through an ifb with its MTU.
@@ -47,7 +46,7 @@ fn place(
     pod: &LinkFact,
 ) -> Result<ShapedSide, Error> {
     let name = call.ifname.as_str();
-    if pod.index == LOOPBACK {
+    if pod.index == LOOPBACK_IFINDEX {
         return Err(Error::config(format!(
             "container interface {name:?} is the loopback: nothing shapes it"
         )));

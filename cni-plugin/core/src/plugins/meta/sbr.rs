@@ -4,12 +4,12 @@
 use crate::cni::address::parse_ip;
 use crate::cni::{AddResult, Error, IpConfig, NetConf};
 use crate::ipam::Lease;
+use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{IfName, Ns};
 use crate::plan::step::{Legacy, Step};
 use crate::plan::thing::rule::{Packets, Rule};
 use crate::plan::thing::{LinkRef, NoRoute, Route};
 use crate::plan::{Facts, Need};
-use crate::plugins::interface::{MAIN_TABLE, SCOPE_LINK};
 use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -96,7 +96,7 @@ impl Sbr {
         for ip in ips.iter().filter(|_| self.source_hints) {
             hints.retain(|other| other.dst != ip.address.trunc());
             let scope = if ip.address.addr().is_ipv4() {
-                SCOPE_LINK
+                RT_SCOPE_LINK
             } else {
                 0
             };
@@ -104,7 +104,7 @@ impl Sbr {
             hints.push(Route {
                 src,
                 scope,
-                ..plain(at, ip.address.trunc(), MAIN_TABLE)
+                ..plain(at, ip.address.trunc(), RT_TABLE_MAIN)
             });
         }
         let is_hint = |route: &Route| {
@@ -113,8 +113,9 @@ impl Sbr {
             })
         };
         let is_replaced = |route: &Route| hints.iter().any(|hint| is_in_place_of(hint, route));
-        let stays =
-            |route: &Route| self.source_hints && route.scope == SCOPE_LINK && !is_replaced(route);
+        let stays = |route: &Route| {
+            self.source_hints && route.scope == RT_SCOPE_LINK && !is_replaced(route)
+        };
         let mut gone: Vec<&Route> = main
             .iter()
             .filter(|route| !is_hint(route) && !stays(route))
@@ -146,7 +147,8 @@ impl Sbr {
         ips: &[&IpConfig],
     ) -> Result<Vec<Step>, Error> {
         let at = call.pod();
-        let is_moved = |route: &Route| route.table == MAIN_TABLE && !is_of_link_itself(&route.dst);
+        let is_moved =
+            |route: &Route| route.table == RT_TABLE_MAIN && !is_of_link_itself(&route.dst);
         let main: Vec<Route> = facts
             .routes_through(&at)
             .into_iter()

@@ -2,12 +2,13 @@
 
 use crate::cni::{Error, NetConf};
 use crate::ipam::Lease;
+use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{IfName, Ns};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{Event, Step};
 use crate::plan::thing::{LinkRef, NoRoute, Route, Sysctl, Thing, VrfMember};
 use crate::plan::{Facts, Feature, Need};
-use crate::plugins::interface::{self, MAIN_TABLE};
+use crate::plugins::interface;
 use crate::plugins::{Call, Planned, Plugin};
 use std::ops::RangeInclusive;
 
@@ -57,10 +58,10 @@ impl Vrf {
         let is_of_kernel = |route: &Route| {
             let is_own = |dst| facts.addrs(&at).iter().any(|addr| addr.net.trunc() == dst);
             let is_alone = route.gw.is_none() && (is_own(route.dst) || is_link_local(route));
-            is_alone && (route.dst.addr().is_ipv6() || route.scope == interface::SCOPE_LINK)
+            is_alone && (route.dst.addr().is_ipv6() || route.scope == RT_SCOPE_LINK)
         };
         let mut routes = facts.routes_through(&at);
-        routes.retain(|route| route.table == MAIN_TABLE && !is_of_kernel(route));
+        routes.retain(|route| route.table == RT_TABLE_MAIN && !is_of_kernel(route));
         // Gateways must be on the link before routes through them are added, also in a rollback.
         routes.sort_by_key(|route| route.gw.is_none());
         let has_ipv6 = facts
@@ -182,7 +183,7 @@ impl Plugin for Vrf {
         for step in earlier {
             if let Step::Add(Thing::Route(Route {
                 at,
-                table: table @ MAIN_TABLE,
+                table: table @ RT_TABLE_MAIN,
                 ..
             })) = step
                 && *at == call.pod()

@@ -7,12 +7,10 @@ use braid_core::k8s::default_route::{Families, families};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::source::{Event, Severity};
 use braid_core::k8s::status;
+use braid_core::kernel_numbers::RT_TABLE_MAIN;
 use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::Need;
 use braid_core::plan::thing::LinkRef;
-
-/// The main routing table.
-const MAIN: u32 = 254;
 
 /// A pod's interfaces and routes, as far as nobody said.
 #[derive(Debug, Default)]
@@ -93,5 +91,5 @@ fn lacks_default_route(results: &[Option<AddResult>], host: &mut dyn Host) -> bo
         return false;
     };
     let mut routes = facts.routes.get(&Ns::Pod).into_iter().flatten();
-    !routes.any(|route| route.dst.prefix_len() == 0 && route.table == MAIN)
+    !routes.any(|route| route.dst.prefix_len() == 0 && route.table == RT_TABLE_MAIN)
 }

@@ -25,7 +25,7 @@
 
 use crate::effect::host_ports::nft as host_ports;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::nft::batch::{Batch, Means};
+use crate::sys::nft::batch::{Batch, HOOK_FORWARD, Means};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::{
@@ -42,7 +42,6 @@ const MARK: &str = "firewall-mark";
 const END: &str = "firewall-end";
 /// All that belong together.
 pub(crate) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
-pub(super) const HOOK_FORWARD: u32 = 2;
 /// Before everybody's chains for filters, whose priority is 0, and behind those that give marks
 /// (`mangle`, -150).
 const PRIORITY: i32 = -10;

@@ -16,10 +16,9 @@
 //! any other chain of the hook that drops what nobody decided about, by its policy or by its last
 //! rule, the rule stands right before that, so that what its owner decides goes before.
 
-use super::addrs::HOOK_FORWARD;
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use crate::sys::nft::TABLE;
-use crate::sys::nft::batch::{Batch, Family, RulePosition, SUBSYS};
+use crate::sys::nft::batch::{Batch, Family, HOOK_FORWARD, RulePosition, SUBSYS};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::read::{Rule, rules};
 use crate::{Cause, Context};

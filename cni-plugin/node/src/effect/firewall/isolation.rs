@@ -17,9 +17,8 @@
 //! Bridged packets come here where `br_netfilter` is on; elsewhere the bridge's ports are isolated
 //! themselves.
 
-use super::addrs::HOOK_FORWARD;
 use crate::sys::netlink::{KernelError, Socket};
-use crate::sys::nft::batch::{Batch, Family, IFNAME, Means};
+use crate::sys::nft::batch::{Batch, Family, HOOK_FORWARD, IFNAME, Means};
 use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, REG_2, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::read::elements;

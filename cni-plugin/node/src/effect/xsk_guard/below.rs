@@ -30,6 +30,7 @@ mod tests {
     use super::*;
     use crate::sys::bpf::object::load;
     use crate::sys::netns::NetNs;
+    use braid_core::kernel_numbers::LOOPBACK_IFINDEX;
     use std::os::fd::AsRawFd;
 
     /// Names a map and lets all pass: r1 = the map; r0 = -1; exit.
@@ -39,7 +40,6 @@ mod tests {
         [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
         [0x95, 0, 0, 0, 0, 0, 0, 0],
     ];
-    const LOOPBACK: u32 = 1;
 
     #[test]
     fn the_last_owner_takes_the_program_along() {
@@ -47,7 +47,7 @@ mod tests {
             let attach = |name, holds: &Holds| {
                 let program = load(name, INSTRUCTIONS.as_flattened(), &[holds.as_raw_fd()])
                     .expect("a program");
-                tcx::attach(LOOPBACK, &program)
+                tcx::attach(LOOPBACK_IFINDEX, &program)
             };
             let [holds, of_another] = [(); 2].map(|()| Holds::create().expect("a map"));
             holds.hold(7, "net a eth0").expect("held");
@@ -57,12 +57,12 @@ mod tests {
                 return;
             }
             attach("another", &of_another).expect("attached");
-            let count = || tcx::programs(LOOPBACK).expect("read").len();
-            release(LOOPBACK, 7, "net a eth0").expect("released");
+            let count = || tcx::programs(LOOPBACK_IFINDEX).expect("read").len();
+            release(LOOPBACK_IFINDEX, 7, "net a eth0").expect("released");
             assert_eq!(count(), 2);
-            release(LOOPBACK, 8, "net b eth0").expect("released");
+            release(LOOPBACK_IFINDEX, 8, "net b eth0").expect("released");
             assert_eq!(count(), 1);
-            release(LOOPBACK, 8, "net b eth0").expect("gone already");
+            release(LOOPBACK_IFINDEX, 8, "net b eth0").expect("gone already");
         });
         in_namespace.expect("a namespace of its own");
     }

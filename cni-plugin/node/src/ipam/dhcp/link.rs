@@ -6,17 +6,13 @@ use crate::sys::packet::{PacketSocket, ServersSocket};
 use crate::sys::rtnl::{self, link};
 use braid_core::ipam::dhcp::{Output, v4, v6};
 use braid_core::name::{IfName, Mac};
+use libc::{IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_PERM_ADDRESS};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_PERM_ADDRESS: u16 = 54;
-const IFLA_INFO_KIND: u16 = 1;
 const IFF_UP: u32 = 1;
 /// Length of `struct ifinfomsg`.
 const INFO_LEN: usize = 16;

@@ -28,6 +28,12 @@ const NFTABLES: u16 = 10;
 /// `NFT_DATA_VERDICT`.
 const DATA_VERDICT: u32 = 0xffff_ff00;
 const SET_MAP: u32 = 0x8;
+/// Hooks of base chains, `enum nf_inet_hooks` (`include/uapi/linux/netfilter.h`).
+pub(crate) const HOOK_PREROUTING: u32 = 0;
+pub(crate) const HOOK_INPUT: u32 = 1;
+pub(crate) const HOOK_FORWARD: u32 = 2;
+pub(crate) const HOOK_OUTPUT: u32 = 3;
+pub(crate) const HOOK_POSTROUTING: u32 = 4;
 
 /// Family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,7 @@ const META_MARK: u32 = 3;
 pub(crate) const META_IIFNAME: u32 = 6;
 pub(crate) const META_OIFNAME: u32 = 7;
 const META_L4PROTO: u32 = 16;
+pub(crate) const LINK_HEADER: u32 = 0;
 const TRANSPORT_HEADER: u32 = 2;
 
 /// Jump or decision of a rule.

@@ -12,33 +12,33 @@ pub mod tc;
 use netlink_packet_core::Emitable;
 
 /// Message types of rtnetlink (include/uapi/linux/rtnetlink.h).
-pub const NEWLINK: u16 = 16;
+pub const NEWLINK: u16 = libc::RTM_NEWLINK;
 /// Takes a link away.
-pub const DELLINK: u16 = 17;
+pub const DELLINK: u16 = libc::RTM_DELLINK;
 /// Shows links.
-pub const GETLINK: u16 = 18;
+pub const GETLINK: u16 = libc::RTM_GETLINK;
 /// Changes a link; of family bridge: its VLANs.
-pub const SETLINK: u16 = 19;
+pub const SETLINK: u16 = libc::RTM_SETLINK;
 /// Gives a link more names.
 pub const NEWLINKPROP: u16 = 108;
 /// Takes names from a link.
 pub const DELLINKPROP: u16 = 109;
 /// Asks by which number a namespace knows another.
-pub const GETNSID: u16 = 90;
+pub const GETNSID: u16 = libc::RTM_GETNSID;
 /// Makes or announces an address.
-pub const NEWADDR: u16 = 20;
+pub const NEWADDR: u16 = libc::RTM_NEWADDR;
 /// Takes an address away.
-pub const DELADDR: u16 = 21;
+pub const DELADDR: u16 = libc::RTM_DELADDR;
 /// Shows addresses.
-pub const GETADDR: u16 = 22;
+pub const GETADDR: u16 = libc::RTM_GETADDR;
 /// Makes or announces a route.
-pub const NEWROUTE: u16 = 24;
+pub const NEWROUTE: u16 = libc::RTM_NEWROUTE;
 /// Takes a route away.
-pub const DELROUTE: u16 = 25;
+pub const DELROUTE: u16 = libc::RTM_DELROUTE;
 /// Shows routes.
-pub const GETROUTE: u16 = 26;
+pub const GETROUTE: u16 = libc::RTM_GETROUTE;
 /// Shows what a family is set to.
-pub const GETNETCONF: u16 = 82;
+pub const GETNETCONF: u16 = libc::RTM_GETNETCONF;
 /// Multicast group of link changes.
 pub const GROUP_LINK: u32 = 1;
 /// Multicast group of IPv6 address changes.

@@ -8,21 +8,21 @@ use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
 /// Makes a queueing discipline.
-pub const NEWQDISC: u16 = 36;
+pub const NEWQDISC: u16 = libc::RTM_NEWQDISC;
 /// Takes one away with all below it.
-pub const DELQDISC: u16 = 37;
+pub const DELQDISC: u16 = libc::RTM_DELQDISC;
 /// Shows them.
-pub const GETQDISC: u16 = 38;
+pub const GETQDISC: u16 = libc::RTM_GETQDISC;
 /// Makes a class.
-pub const NEWTCLASS: u16 = 40;
+pub const NEWTCLASS: u16 = libc::RTM_NEWTCLASS;
 /// Shows them.
-pub const GETTCLASS: u16 = 42;
+pub const GETTCLASS: u16 = libc::RTM_GETTCLASS;
 /// Makes a filter.
-pub const NEWTFILTER: u16 = 44;
+pub const NEWTFILTER: u16 = libc::RTM_NEWTFILTER;
 /// Takes one away.
-pub const DELTFILTER: u16 = 45;
+pub const DELTFILTER: u16 = libc::RTM_DELTFILTER;
 /// Shows filters.
-pub const GETTFILTER: u16 = 46;
+pub const GETTFILTER: u16 = libc::RTM_GETTFILTER;
 
 const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
@@ -35,6 +35,10 @@ const HEAD_LEN: usize = 20;
 pub const ROOT: u32 = 0xffff_ffff;
 /// `TC_H_CLSACT`: beside the root.
 pub const CLSACT: u32 = 0xffff_fff1;
+/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`, the ingress side of clsact.
+pub const INGRESS: u32 = 0xffff_fff2;
+/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`, the egress side of clsact.
+const EGRESS: u32 = 0xffff_fff3;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of the root that braid makes, `1:`.
 const HANDLE: u32 = 0x1_0000;
@@ -44,13 +48,13 @@ const PREFERENCE: u32 = 1;
 /// The number of braid's own among its equals; one that nobody else chooses.
 const FILTER: u32 = 0xb1a1d;
 /// `ETH_P_ALL` in network byte order.
-const ALL_PROTOCOLS: u32 = 0x0300;
+pub const ALL_PROTOCOLS: u32 = 0x0300;
 
 /// The side of clsact where a program hangs.
 fn side(hook: Hook) -> u32 {
     match hook {
-        Hook::Ingress => 0xffff_fff2,
-        Hook::Egress => 0xffff_fff3,
+        Hook::Ingress => INGRESS,
+        Hook::Egress => EGRESS,
     }
 }
 

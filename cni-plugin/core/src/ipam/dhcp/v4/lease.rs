@@ -7,14 +7,13 @@ use super::number::{
 };
 use crate::cni::{IpConfig, Route};
 use crate::ipam::dhcp::timing::Terms;
+use crate::kernel_numbers::RT_SCOPE_LINK;
 use crate::name::Mac;
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Kernel number of the scope of on-link routes.
-const SCOPE_LINK: u8 = 253;
 /// Default lease time in seconds if the server sends none, as in the reference.
 const USUAL: u32 = 3600;
 
@@ -91,7 +90,7 @@ impl LeaseV4 {
     pub fn routes(&self) -> Vec<Route> {
         let route = |(dst, gw): &(Ipv4Net, Ipv4Addr)| Route {
             gw: Some((*gw).into()).filter(|_| !gw.is_unspecified()),
-            scope: gw.is_unspecified().then_some(SCOPE_LINK),
+            scope: gw.is_unspecified().then_some(RT_SCOPE_LINK),
             ..Route::to((*dst).into())
         };
         if !self.classless.is_empty() {

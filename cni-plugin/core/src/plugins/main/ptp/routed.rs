@@ -7,12 +7,13 @@
 
 use crate::cni::{self, Error, IpConfig, Json};
 use crate::ipam::Lease;
+use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{Mac, Ns};
 use crate::plan::step::Step;
 use crate::plan::thing::rule::{Packets, Rule};
 use crate::plan::thing::{LinkRef, Neigh, Route, Thing};
 use crate::plugins::Call;
-use crate::plugins::interface::{self, Dad, MAIN_TABLE, SCOPE_LINK};
+use crate::plugins::interface::{self, Dad};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -118,7 +119,7 @@ impl Routed {
                 // Ignores routes of the main table, except routes to a single address.
                 let suppress = Some(u32::from(IpNet::from(addr).max_prefix_len()) - 1);
                 let first = Rule {
-                    table: MAIN_TABLE,
+                    table: RT_TABLE_MAIN,
                     suppress,
                     priority: Some(TO_CONTAINERS),
                     ..rule.clone()
@@ -133,13 +134,13 @@ impl Routed {
 /// Returns a route to a single address on the link.
 fn plain(at: &LinkRef, addr: IpAddr) -> Route {
     let (gw, src, priority, mtu, advmss) = (None, None, None, None, None);
-    let scope = if addr.is_ipv4() { SCOPE_LINK } else { 0 };
+    let scope = if addr.is_ipv4() { RT_SCOPE_LINK } else { 0 };
     Route {
         at: at.clone(),
         dst: addr.into(),
         gw,
         src,
-        table: MAIN_TABLE,
+        table: RT_TABLE_MAIN,
         scope,
         priority,
         mtu,

@@ -14,6 +14,7 @@ use crate::store::lock::Lock;
 use crate::sys::netlink::{CREATE, EXCL, KernelError, Socket};
 use crate::sys::rtnl::{self, link, tc};
 use crate::{Cause, Context, Error};
+use braid_core::kernel_numbers::LOOPBACK_IFINDEX;
 use braid_core::name::Hook;
 use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::host_ports::{
@@ -29,8 +30,6 @@ use std::net::IpAddr;
 /// `ARPHRD_ETHER` and `ARPHRD_NONE`: what a link's frames begin with.
 const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
-/// Index of `lo` in every network namespace.
-const LOOPBACK: u32 = 1;
 /// All requests of a send, and all refusals, have to fit into the socket's buffers.
 const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
@@ -333,7 +332,11 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
                 .iter()
                 .any(|queue| tc::is_ingress(&queue.body, fact.index))
         };
-        if fact.index != LOOPBACK && fact.master.is_none() && fact.kind != "ifb" && !has_ingress() {
+        if fact.index != LOOPBACK_IFINDEX
+            && fact.master.is_none()
+            && fact.kind != "ifb"
+            && !has_ingress()
+        {
             links.insert(fact.index, class);
         }
     }

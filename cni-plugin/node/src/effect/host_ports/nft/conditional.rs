@@ -26,9 +26,9 @@
 //! Who meets none goes on to the ports without conditions, so another container may have the same
 //! port for all others.
 
-use super::rules::{HOOK_OUTPUT, HOOK_PREROUTING, PORT, PRIORITY_DSTNAT, port_of, target};
+use super::rules::{PORT, PRIORITY_DSTNAT, port_of, target};
 use super::{EXACT, IF_ANY, IF_EXACT, TO_ANY, TO_EXACT};
-use crate::sys::nft::batch::Batch;
+use crate::sys::nft::batch::{Batch, HOOK_OUTPUT, HOOK_PREROUTING};
 use crate::sys::nft::expression::{META_IIFNAME, META_OIFNAME, REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
 use crate::sys::nft::{IFNAME_LEN, bytes};

@@ -1,9 +1,12 @@
 //! The chains and rules that all host ports share, and those of a subnet.
 
 use super::{ANY, EXACT, LED, OWN, SOURCE};
-use crate::sys::nft::batch::{Batch, PROTO, Part, SERVICE};
+use crate::sys::nft::batch::{
+    Batch, HOOK_INPUT, HOOK_OUTPUT, HOOK_POSTROUTING, HOOK_PREROUTING, PROTO, Part, SERVICE,
+};
 use crate::sys::nft::expression::{REG_1, Verdict};
 use crate::sys::nft::ip::Ip;
+use braid_core::kernel_numbers::LOOPBACK_IFINDEX;
 use braid_core::plan::thing::host_ports::Rewrite;
 use ipnet::{IpNet, Ipv4Net};
 use std::net::Ipv4Addr;
@@ -17,10 +20,6 @@ const MARTIAN: &str = "hostport-martian";
 const UNASKED: &str = "hostport-unasked";
 /// All that belong together.
 pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
-pub(super) const HOOK_PREROUTING: u32 = 0;
-const HOOK_INPUT: u32 = 1;
-pub(super) const HOOK_OUTPUT: u32 = 3;
-const HOOK_POSTROUTING: u32 = 4;
 const PRIORITY_RAW: i32 = -300;
 pub(super) const PRIORITY_DSTNAT: i32 = -100;
 /// Before all that others translate.
@@ -28,7 +27,6 @@ const PRIORITY_MARTIAN_NEW: i32 = -110;
 /// Before the chain that masquerades what containers send.
 const PRIORITY_BACK: i32 = 99;
 const META_IIF: u32 = 4;
-const LOOPBACK: u32 = 1;
 /// The key of ports of all addresses.
 pub(super) const PORT: [Part; 2] = [PROTO, SERVICE];
 
@@ -125,7 +123,7 @@ fn is_martian(rule: &mut Batch) -> &mut Batch {
     rule.within(&loopback())
         .only(Ip::V4)
         .meta(META_IIF, REG_1)
-        .differs(REG_1, &LOOPBACK.to_ne_bytes())
+        .differs(REG_1, &LOOPBACK_IFINDEX.to_ne_bytes())
 }
 
 /// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as

@@ -1,23 +1,22 @@
-//! Foreign programs that braid is compared and tested with: installed once, kept beside the other
-//! downloads.
+//! Other projects' programs that braid is compared and tested with. They are built once and kept in
+//! the cache.
 
-use crate::cluster::binaries;
-use crate::sh;
+use crate::{binaries, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
-/// The release of the reference plugins that braid is compared with.
+/// Release of the reference plugins that braid is compared with.
 const REFERENCE: &str = "v1.9.1";
-/// Those of other releases: with keys that are newer, and the last one that flannel's plugin was
-/// in.
+/// Reference plugins of other releases: newer ones, with keys that v1.9.1 lacks, and the last
+/// release with flannel's plugin.
 const OTHER_RELEASES: [&str; 3] = [
     "meta/sbr@v1.10.0",
     "meta/vrf@v1.10.0",
     "meta/flannel@v0.9.1",
 ];
-/// The release of Multus that braid is compared with.
+/// Release of Multus that braid is compared with.
 const MULTUS: &str = "v4.3.0";
 const MULTUS_MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
 const REFERENCE_PLUGINS: [&str; 16] = [
@@ -39,8 +38,8 @@ const REFERENCE_PLUGINS: [&str; 16] = [
     "meta/tuning",
 ];
 
-/// The folder of the reference plugins.
-pub(crate) fn reference() -> Result<PathBuf> {
+/// Returns the folder of the reference plugins. Builds the missing ones.
+pub fn reference() -> Result<PathBuf> {
     let dir = sh::cache().join("reference");
     let is_there = |plugin: &str| {
         let name = plugin.rsplit('/').next().unwrap_or(plugin);
@@ -58,8 +57,8 @@ pub(crate) fn reference() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The path of libcni's own command line.
-pub(crate) fn cnitool() -> Result<PathBuf> {
+/// Returns the path of cnitool, libcni's command line. Builds it if it is missing.
+pub fn cnitool() -> Result<PathBuf> {
     let dir = sh::cache().join("tools");
     let program = dir.join("cnitool");
     if !program.is_file() {
@@ -68,9 +67,9 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin
-/// that asks that.
-pub(crate) fn multus() -> Result<PathBuf> {
+/// Returns the folder of Multus: the thin plugin, which queries the API server, and the daemon with
+/// its shim. Builds them if one is missing.
+pub fn multus() -> Result<PathBuf> {
     const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
     let dir = sh::cache().join("multus");
@@ -89,23 +88,22 @@ pub(crate) fn multus() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Multus' module with its version, as the commands of `go` take it.
+/// Returns Multus' module and version in the syntax of `go` commands.
 pub(crate) fn multus_module() -> String {
     format!("{MULTUS_MODULE}@{MULTUS}")
 }
 
-/// Builds programs into `dir`. Without `go` the error says what to install.
+/// Builds programs into `dir`. Without `go` the error names the package to install.
 fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
-    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0")).context(
-        "this is built by go 1.21 or newer: install it from go.dev/dl or the package golang",
-    )
+    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0"))
+        .context("needs go 1.21 or newer: install it from go.dev/dl or the package golang")
 }
 
-/// Installs podman with the programs that it starts, the one program of an image, and the reference
-/// firewall plugin's iptables. Debian's package enables its units, as any service's does.
-pub(crate) fn podman() -> Result<()> {
+/// Installs podman and the programs it starts, busybox for an image, and iptables for the reference
+/// firewall plugin. The Debian package enables podman's systemd units, like any service's.
+pub fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),
         ("conmon", "conmon"),

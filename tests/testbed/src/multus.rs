@@ -5,13 +5,13 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The program that generates a node's configuration in the pods of Multus' `DaemonSet`; built if
-/// it is missing.
+/// Returns the program that writes a node's configuration in the pods of Multus' `DaemonSet`.
+/// Builds it if it is missing.
 pub fn entrypoint() -> Result<PathBuf> {
     Ok(tools::multus()?.join("thin_entrypoint"))
 }
 
-/// The manifest of Multus' `DaemonSet`, in the module that the programs are built from.
+/// Returns the manifest of Multus' `DaemonSet`, from the module that its programs are built from.
 pub fn manifest() -> Result<PathBuf> {
     let module = sh::read(&mut sh::cmd(
         "go",

@@ -1,8 +1,8 @@
-//! Starting the cluster.
+//! Start of the cluster.
 
-use super::state::{Cluster, Node};
-use super::{binaries, cni, control_plane, image, lan, node, pki, wait};
 use crate::sh;
+use crate::state::{Cluster, Node};
+use crate::{binaries, cni, control_plane, image, lan, node, pki, wait};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 /// Longest time until the nodes are Ready.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// Options of `cargo xtask cluster up`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Number of nodes
     #[arg(long, default_value_t = 2)]
     nodes: u8,
@@ -23,8 +24,8 @@ pub(crate) struct Options {
     kube_proxy: bool,
 }
 
-/// Starts a control plane and its nodes and leaves them running.
-pub(crate) fn run(options: &Options) -> Result<()> {
+/// Starts a control plane and its nodes, and leaves them running.
+pub fn run(options: &Options) -> Result<()> {
     let nodes = Node::first(options.nodes)?;
     binaries::build()?;
     if options.kube_proxy {
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let cluster = Cluster::place();
     if cluster.dir().exists() {
         bail!(
-            "{} is there: run `cargo xtask cluster down` first",
+            "{} exists: run `cargo xtask cluster down` first",
             cluster.dir().display()
         );
     }
@@ -59,7 +60,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Loads the module by which kube-proxy's NAT sees the answers of pods on the bridge of the client.
+/// Loads `br_netfilter`. Without it, kube-proxy's NAT does not see a reply between two pods on the
+/// same bridge.
 fn load_br_netfilter() -> Result<()> {
     if Path::new("/proc/sys/net/bridge").is_dir() {
         return Ok(());
@@ -67,8 +69,8 @@ fn load_br_netfilter() -> Result<()> {
     sh::run(&mut sh::cmd("modprobe", ["br_netfilter"])).context("kube-proxy needs br_netfilter")
 }
 
-/// Imports an OCI archive into every node's containerd.
-pub(crate) fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
+/// Imports an OCI archive into containerd of each node.
+pub fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     let archive =
         fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;
     for node in cluster.nodes()? {

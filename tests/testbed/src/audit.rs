@@ -1,24 +1,24 @@
-//! The API server's audit log: what braid's account has asked for, held against its role.
+//! The API server's audit log: requests of braid's account, to compare with its role.
 
-use super::Cluster;
+use crate::Cluster;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The account of deploy/rbac.yaml.
-pub const USER: &str = "system:serviceaccount:kube-system:braid";
+/// Service account in deploy/rbac.yaml.
+pub(crate) const USER: &str = "system:serviceaccount:kube-system:braid";
 
-/// Requests of one account that the server has answered.
+/// Requests of one account that the API server has answered.
 #[derive(Debug)]
 pub struct Audit {
     requests: Vec<Value>,
 }
 
-/// Writes the policy into `folder`; the flags by which an API server logs there what these users
-/// ask, or all where there are none.
-pub fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
+/// Writes the audit policy into `folder`, and returns the API server's flags for a log in that
+/// folder. The log has the requests of `users`, or of all users if `users` is empty.
+pub(crate) fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
     let rules = json!([{"level": "Metadata", "users": users}]);
     let omitted = ["RequestReceived"];
     let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": omitted, "rules": rules});
@@ -30,19 +30,18 @@ pub fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
     ])
 }
 
-/// The file with a line of JSON for each request.
-pub fn log(folder: &Path) -> PathBuf {
+/// Path of the log, with a line of JSON for each request.
+pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("audit.log")
 }
 
 impl Audit {
-    /// Reads the log of the API server that logs to `folder`; a line that is still being written is
-    /// left out.
+    /// Reads the log in `folder`. A line that is not complete yet is left out.
     pub fn read(folder: &Path) -> Result<Self> {
         Ok(Self::of_lines(&text(folder)?, USER))
     }
 
-    /// The same of another account of `kube-system`.
+    /// Reads the requests of another account in `kube-system`.
     pub fn read_of(folder: &Path, account: &str) -> Result<Self> {
         Ok(Self::of_lines(
             &text(folder)?,
@@ -61,17 +60,17 @@ impl Audit {
         }
     }
 
-    /// The log of a cluster.
+    /// Reads the log of a cluster's API server.
     pub fn of(cluster: &Cluster) -> Result<Self> {
         Self::read(&cluster.log(""))
     }
 
-    /// The events of the log, as the API server wrote them.
+    /// Audit events as the API server wrote them.
     pub fn requests(&self) -> &[Value] {
         &self.requests
     }
 
-    /// Those about this namespace, or about none.
+    /// Keeps the requests for objects in `namespace` and for objects without a namespace.
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         let is_within = |of: &Value| of.is_null() || of == namespace;
@@ -80,12 +79,12 @@ impl Audit {
         self
     }
 
-    /// `<verb> <group>/<resource>` of all that was asked for.
+    /// Returns `<verb> <group>/<resource>` of each request.
     pub fn asked(&self) -> BTreeSet<String> {
         self.requests.iter().map(right).collect()
     }
 
-    /// The same of what the server did not allow.
+    /// Returns `<verb> <group>/<resource>` of each request that the API server refused.
     pub fn forbidden(&self) -> Vec<String> {
         let is_forbidden =
             |request: &&Value| request["annotations"]["authorization.k8s.io/decision"] == "forbid";
@@ -125,7 +124,7 @@ fn right(request: &Value) -> String {
     format!("{} {group}/{resource}{below}", text(&request["verb"]))
 }
 
-/// `<verb> <group>/<resource>` of all that a role grants.
+/// Returns `<verb> <group>/<resource>` of each right that a role grants.
 pub fn granted(role: &Value) -> BTreeSet<String> {
     let list = |value: &Value| -> Vec<String> {
         value

@@ -1,7 +1,7 @@
-//! The configuration files of a node's containerd and kubelet.
+//! Configuration files of a node's containerd and kubelet.
 
-use super::cni;
-use super::state::{Cluster, Node};
+use crate::cni;
+use crate::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub(crate) const CONTAINERD: &str = "containerd.toml";
 pub(crate) const KUBELET: &str = "kubelet.json";
-/// Address of the metrics of a node's containerd, in the node's network namespace.
+/// Address of containerd's metrics, in the node's network namespace.
 pub const METRICS: &str = "127.0.0.1:1338";
 
 /// Writes both files into the node's folder.
@@ -63,7 +63,8 @@ fn kubelet(cluster: &Cluster, node: Node) -> Value {
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": cluster.pki(&format!("{node}.crt")),
         "tlsPrivateKeyFile": cluster.pki(&format!("{node}.key")),
-        // The machine may have a hybrid of cgroup v1 and v2, in which the kubelet can't keep its own hierarchy.
+        // The machine may have a hybrid of cgroup v1 and v2, in which the kubelet cannot keep its
+        // own hierarchy.
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],

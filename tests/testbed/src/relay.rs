@@ -1,11 +1,11 @@
-//! A connection that is passed on, as if the other end were far away.
+//! Relay of a TCP connection with a delay, like a distant server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Passes on both ways until both have ended; each piece is under way for so long.
+/// Relays both directions until both have ended. Each piece of data arrives `way` later.
 pub fn relay(client: TcpStream, server: TcpStream, way: Duration) -> std::io::Result<()> {
     let (back, forth) = (server.try_clone()?, client.try_clone()?);
     std::thread::scope(|scope| {
@@ -14,7 +14,7 @@ pub fn relay(client: TcpStream, server: TcpStream, way: Duration) -> std::io::Re
     })
 }
 
-/// Passes on one way.
+/// Relays one direction.
 fn pass(mut from: TcpStream, mut to: TcpStream, way: Duration) -> std::io::Result<()> {
     let (piece, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
     let mut target = to.try_clone()?;

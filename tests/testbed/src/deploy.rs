@@ -1,35 +1,40 @@
-//! braid on the nodes by deploy/braid.yaml, as an administrator brings it, and its removal.
+//! Installation of braid on the nodes with deploy/braid.yaml, as an administrator does it, and its
+//! removal.
 
-use super::state::{Cluster, Node};
-use super::{up, wait};
-use crate::{dist, image, sh};
+use crate::sh;
+use crate::state::{Cluster, Node};
+use crate::{up, wait};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "deploy/braid.yaml";
-/// Patch of the manifest by which nodes also attach pods to networks, and what has to be there for
-/// that.
+/// Name of braid's image in the manifest, without the version.
+const IMAGE: &str = "localhost/braid:";
+/// Patch of the manifest for nodes that also attach pods to networks. It needs the `OBJECTS`.
 const NETWORKS: &str = "deploy/networks.yaml";
 const OBJECTS: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
 const REMOVAL: &str = "deploy/remove.yaml";
-/// Folder into which the manifest puts braid.
+/// Plugin folder of the nodes, into which the manifest installs braid.
 const PLUGINS: &str = "/opt/cni/bin";
-/// Folder into which the patch puts a conflist and a kubeconfig.
+/// Folder into which the patch installs a conflist and a kubeconfig.
 const CONFIGURATIONS: &str = "/etc/cni/net.d";
 const DAEMON_SET: &str = "daemonset/braid";
-/// Longest time of one step; its pods may take twice that.
+/// Longest time of one step. A rollout may take twice as long.
 const LIMIT: Duration = Duration::from_mins(1);
 
+/// Options of `cargo xtask cluster deploy`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Take it off the nodes again, and fail unless their plugin folders are as before
+pub struct Options {
+    /// Remove braid, and fail unless the nodes' plugin folders are as before
     #[arg(long)]
     remove: bool,
 }
 
-pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+/// Installs braid on the nodes, or removes it.
+pub fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     if options.remove {
         take_off(cluster)
     } else {
@@ -37,12 +42,13 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     }
 }
 
-/// Returns true if braid is in a node's plugin folder.
+/// Returns true if braid is in the node's plugin folder.
 pub fn has_braid(cluster: &Cluster, node: Node) -> Result<bool> {
     Ok(folder(cluster, node)?.lines().any(is_braid))
 }
 
-/// Notes the content of the plugin folders, unless braid is there, and applies the manifest.
+/// Saves a listing of each plugin folder that lacks braid, imports the images and applies the
+/// manifest.
 pub fn bring(cluster: &Cluster) -> Result<()> {
     let nodes = cluster.nodes()?;
     for node in &nodes {
@@ -65,7 +71,7 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Follows deploy/README.md: the nodes also attach pods to the networks of their annotations.
+/// Applies the patch for networks of pods, as deploy/README.md describes.
 pub fn attach_networks(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     let files = OBJECTS.iter().flat_map(|file| ["-f", file]);
@@ -98,13 +104,14 @@ pub fn attach_networks(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Replaces braid's pods.
+/// Replaces braid's pods and waits for the new ones.
 pub fn restart(cluster: &Cluster) -> Result<()> {
     sh::read(&mut cluster.kubectl(["rollout", "restart", DAEMON_SET, "-n", "kube-system"]))?;
     roll_out(cluster)
 }
 
-/// Follows deploy/README.md, and compares the plugin folders with the notes.
+/// Removes braid as deploy/README.md describes, and compares the plugin folders with the saved
+/// listings.
 pub fn take_off(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     sh::read(&mut cluster.kubectl([
@@ -142,16 +149,17 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The images of the manifest, as an administrator without a registry brings them.
+/// Imports braid's image into the nodes, as an administrator without a registry does.
 fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let archive = cluster.dir().join("braid.tar");
-    image::write(&dist::unordered()?, &archive)?;
+    let mut image = sh::cmd("cargo", ["xtask", "image", "--unordered", "--output"]);
+    sh::run(image.arg(&archive).stdout(Stdio::null()))?;
     up::load(cluster, &archive)?;
     let manifest = fs::read_to_string(sh::root().join(MANIFEST))
         .with_context(|| format!("read {MANIFEST}"))?;
-    for name in images(&manifest).filter(|name| *name != image::NAME) {
+    for name in images(&manifest).filter(|name| !name.starts_with(IMAGE)) {
         for node in nodes {
-            // What only has to stay can be the cluster's own.
+            // A container that only waits can be the cluster's pause image.
             let tag = [
                 "ctr",
                 "-n",
@@ -174,7 +182,7 @@ fn images(manifest: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.trim().strip_prefix("image: "))
 }
 
-/// Waits until its present pods run on all nodes.
+/// Waits until the current pods of the `DaemonSet` run on all nodes.
 fn roll_out(cluster: &Cluster) -> Result<()> {
     let mut status = cluster.kubectl([
         "rollout",
@@ -187,12 +195,13 @@ fn roll_out(cluster: &Cluster) -> Result<()> {
     sh::read(&mut status).map(drop)
 }
 
-/// File in which `bring` notes the plugin folder as it was.
+/// File with the plugin folder's listing from before the installation.
 fn note(cluster: &Cluster, node: Node) -> PathBuf {
     cluster.node_dir(node).join("plugins-before")
 }
 
-/// A plugin folder: a line of `find` for each name and one of `sha256sum` for each file, in order.
+/// Lists a plugin folder: a line of `find` for each name and a line of `sha256sum` for each file,
+/// sorted.
 fn folder(cluster: &Cluster, node: Node) -> Result<String> {
     let list = [
         "find",
@@ -209,7 +218,7 @@ fn folder(cluster: &Cluster, node: Node) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// Returns true if a line of a plugin folder is braid's own.
+/// Returns true if the line of a plugin folder names the program braid.
 fn is_braid(line: &str) -> bool {
     line.strip_prefix(PLUGINS)
         .is_some_and(|name| name.starts_with("/braid "))

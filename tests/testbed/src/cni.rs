@@ -1,38 +1,39 @@
-//! Putting a CNI plugin and its network configuration on a node, as an installer would.
+//! Installation of a CNI plugin and its network configuration on a node.
 
-use super::node;
-use super::state::{Cluster, Node};
+use crate::node;
+use crate::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The plugin that the nodes run; without it they come up `NotReady`.
+/// Plugin and configuration of the nodes. Nodes without them stay `NotReady`.
 #[derive(clap::Args)]
 pub(crate) struct Plugin {
-    /// Folder whose executables are copied to each node's /opt/cni/bin
+    /// Folder of plugins: its executables are copied to /opt/cni/bin of each node
     #[arg(long)]
     cni_dir: Option<PathBuf>,
-    /// Network configuration list for each node's /etc/cni/net.d; {podCIDR}, {node} and {index}
+    /// Network configuration list for /etc/cni/net.d of each node; {podCIDR}, {node} and {index}
     /// are replaced
     #[arg(long)]
     conflist: Option<PathBuf>,
-    /// Go template of the list, of which the node's containerd makes its own with the range that
-    /// the API server gave it
+    /// Go template of the list: containerd of each node renders it with the pod range from the API
+    /// server
     #[arg(long, conflicts_with = "conflist")]
     conf_template: Option<PathBuf>,
 }
 
-/// The template in a node's folder.
+/// File name of the template in a node's folder.
 pub(crate) const TEMPLATE: &str = "net.template";
 
 impl Plugin {
-    /// True if a node has a network once this is installed.
+    /// Returns true if a node with this plugin becomes Ready.
     pub(crate) fn is_complete(&self) -> bool {
         self.cni_dir.is_some() && (self.conflist.is_some() || self.conf_template.is_some())
     }
 
-    /// Puts both into the folders that the node will see at the default paths.
+    /// Copies plugins and configuration into the node's folders that are mounted at the default
+    /// paths.
     pub(crate) fn install(&self, cluster: &Cluster, node: Node) -> Result<()> {
         if let Some(dir) = &self.cni_dir {
             let to = cluster.node_dir(node).join(node::PLUGINS);
@@ -73,8 +74,8 @@ fn copy_executables(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The script of a name that starts braid in the folder `from`, as the node has it; `None` for any
-/// other file.
+/// Returns the script that starts braid on a node, if `file` is a script that starts braid in the
+/// folder `from`.
 fn started_by(file: &Path, from: &Path) -> Result<Option<&'static str>> {
     let script = format!("#!{}/braid\n", from.display());
     let is_script =

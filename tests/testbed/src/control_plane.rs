@@ -1,8 +1,8 @@
-//! etcd, API server, controller manager and scheduler, in a network namespace of their own.
+//! etcd, API server, controller manager and scheduler, in a dedicated network namespace.
 
-use super::audit;
-use super::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
-use super::wait;
+use crate::audit;
+use crate::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
+use crate::wait;
 use anyhow::Result;
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// The logs that explain why a control plane did not come up.
+/// Log names of the control plane's processes.
 pub(crate) const LOGS: [&str; 4] = [
     "etcd",
     "kube-apiserver",
@@ -18,10 +18,11 @@ pub(crate) const LOGS: [&str; 4] = [
     "kube-scheduler",
 ];
 
-/// Starts all four, and waits until the API server serves and the default service account is there.
+/// Starts the four processes, and waits until the API server is ready and the default service
+/// account exists.
 pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     let mut etcd = in_netns(CONTROL_PLANE, "etcd");
-    // Nothing here has to survive a power cut, and fsync would be most of the API server's time.
+    // The data need not survive a power cut, and fsync would be most of the API server's time.
     etcd.arg("--data-dir")
         .arg(cluster.dir().join("etcd"))
         .arg("--unsafe-no-fsync");
@@ -34,7 +35,7 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
         [controller_manager(cluster), scheduler],
     ];
     let mut daemons: Vec<(&str, Child)> = Vec::new();
-    // The controller manager ends if the API server takes longer than ten seconds.
+    // The controller manager exits if the API server needs more than ten seconds to start.
     for (names, commands, what, question) in [
         (
             &LOGS[..2],
@@ -60,7 +61,7 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Tells the API server of the nodes beforehand, so that each has its pod range.
+/// Creates the Node objects before the kubelets start, so that each node has its pod range.
 pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let items = nodes.iter().map(|node| {
         json!({
@@ -84,9 +85,9 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
-/// The flags of an API server at `address` beside its etcd, with the certificates of
-/// [`Pki`](super::Pki).
-pub fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
+/// Flags of an API server at `address` with etcd on the same host and the certificates of
+/// [`Pki`](crate::pki::Pki).
+pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),
         ("tls-cert-file", "apiserver.crt"),
@@ -119,7 +120,7 @@ fn controller_manager(cluster: &Cluster) -> Command {
         .arg(flag("kubeconfig", cluster, "admin.conf"))
         .arg(flag("service-account-private-key-file", cluster, "sa.key"))
         .arg(flag("root-ca-file", cluster, "ca.crt"))
-        // By default it makes a folder under /usr/libexec.
+        // By default the controller manager creates a folder under /usr/libexec.
         .arg(format!(
             "--flex-volume-plugin-dir={}",
             cluster.dir().join("volume-plugins").display()

@@ -1,7 +1,7 @@
-//! Kubernetes and containerd, built from their Go modules and kept under the cache.
+//! Kubernetes and containerd, built from their Go modules and kept in the cache.
 
-use super::state::bin;
 use crate::sh;
+use crate::state::bin;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::fs;
@@ -16,12 +16,12 @@ const KUBERNETES_COMMANDS: &[&str] = &[
     "kubectl",
     "kube-proxy",
 ];
-/// A version that calls STATUS, which Debian's 1.6 does not.
+/// A version that calls STATUS; version 1.6 of Debian does not.
 const CONTAINERD: &str = "2.3.3";
 const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
 
-/// Builds what is missing or of another version, and installs what Debian has.
-pub(crate) fn build() -> Result<()> {
+/// Builds the programs that are missing or of another version, and installs the Debian packages.
+pub fn build() -> Result<()> {
     sh::apt(&[
         ("etcd", "etcd-server"),
         ("runc", "runc"),
@@ -59,7 +59,7 @@ fn kubernetes() -> Result<()> {
         ],
     ))?;
     let found: serde_json::Value =
-        serde_json::from_str(&found).context("parse what `go mod download` says")?;
+        serde_json::from_str(&found).context("parse the output of `go mod download`")?;
     let own = Path::new(found["Dir"].as_str().unwrap_or_default()).join("go.mod");
     let own = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
     let minor = KUBERNETES.trim_start_matches("1.");
@@ -88,8 +88,8 @@ fn containerd() -> Result<()> {
     )
 }
 
-/// The modules that Kubernetes replaces by a folder of its own: each is published under the same
-/// minor version.
+/// Returns the modules that Kubernetes replaces by a folder in its repository. Each is published
+/// with the same minor version.
 fn staging_modules(go_mod: &str) -> Vec<&str> {
     go_mod
         .lines()
@@ -102,7 +102,7 @@ fn staging_modules(go_mod: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Builds `commands` of `module` into a folder, through a small module that requires it.
+/// Builds `commands` of `module` into `folder`, through a small module that requires it.
 pub(crate) fn go_build(
     folder: &Path,
     go_mod: &str,
@@ -127,7 +127,7 @@ pub(crate) fn go_build(
         writeln!(tools, "import _ {package:?}")?;
     }
     fs::write(dir.join("tools.go"), tools)?;
-    // `-e`: the commands are programs, which can be built but not imported.
+    // `-e` because the commands are programs, which can be built but not imported.
     sh::read(sh::cmd("go", ["mod", "tidy", "-e"]).current_dir(&dir))?;
     let flags = [
         "-trimpath",

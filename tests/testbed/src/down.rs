@@ -1,17 +1,17 @@
-//! Ending the cluster, also after an `up` that failed half way.
+//! Shutdown of the cluster, also after an `up` that failed half way.
 
-use super::state::{CONTROL_PLANE, Cluster, LAN, Node};
-use super::wait;
 use crate::sh;
+use crate::state::{CONTROL_PLANE, Cluster, LAN, Node};
+use crate::wait;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Ends all processes and removes namespaces, cgroups, mount points and files; without a cluster it
-/// does nothing.
-pub(crate) fn run() -> Result<()> {
+/// Kills all processes and removes namespaces, cgroups, mount points and files. Succeeds without a
+/// cluster.
+pub fn run() -> Result<()> {
     let namespaces = namespaces()?;
     let mut killed = BTreeSet::new();
     wait::until(
@@ -21,13 +21,13 @@ pub(crate) fn run() -> Result<()> {
             let parents = parents();
             let found = processes(&namespaces, &parents)?;
             if !found.is_empty() {
-                // A process that ended meanwhile is what is wanted.
+                // kill(1) fails if a process has ended meanwhile, which is fine.
                 wait::succeeds(
                     sh::cmd("kill", ["-KILL", "--"]).args(found.iter().map(u32::to_string)),
                 )?;
             }
             killed.extend(found);
-            // One that is ending has left its namespaces already.
+            // A process that is exiting has left its namespaces already, so `found` may lack it.
             Ok(killed.iter().all(|pid| !parents.contains_key(pid)))
         },
     )?;
@@ -45,7 +45,7 @@ pub(crate) fn run() -> Result<()> {
     }
 }
 
-/// The network namespaces of this machine that are the cluster's.
+/// Lists the cluster's network namespaces.
 fn namespaces() -> Result<Vec<String>> {
     let listed = sh::read(&mut sh::cmd("ip", ["netns", "list"]))?;
     let is_ours = |name: &&str| {
@@ -62,8 +62,8 @@ fn namespaces() -> Result<Vec<String>> {
         .collect())
 }
 
-/// All processes in the namespaces, and their descendants: a container is a child of its shim, in a
-/// namespace of its own.
+/// Finds all processes in the namespaces and their descendants. A container has its own namespaces
+/// and is a child of its shim.
 fn processes(namespaces: &[String], parents: &BTreeMap<u32, u32>) -> Result<Vec<u32>> {
     let mut found: Vec<u32> = Vec::new();
     for namespace in namespaces {
@@ -81,7 +81,7 @@ fn with_descendants(roots: &[u32], parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     parents.keys().copied().filter(is_within).collect()
 }
 
-/// Each process and its parent; zombies are left out, because they have ended.
+/// Maps each process to its parent. Zombies are left out, because they have ended.
 fn parents() -> BTreeMap<u32, u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries
@@ -89,7 +89,7 @@ fn parents() -> BTreeMap<u32, u32> {
             let path = entry.ok()?.path();
             let pid = path.file_name()?.to_str()?.parse().ok()?;
             let stat = fs::read_to_string(path.join("stat")).ok()?;
-            // proc(5): pid (comm) state ppid …, where comm may hold anything.
+            // proc(5): pid (comm) state ppid …, and comm may contain any character.
             let mut fields = stat.rsplit_once(") ")?.1.split(' ');
             let is_zombie = fields.next()? == "Z";
             Some((pid, fields.next()?.parse().ok()?)).filter(|_| !is_zombie)
@@ -97,8 +97,8 @@ fn parents() -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// Removes the emptied cgroups of the containers, in the one hierarchy of cgroup v2 or in each of
-/// v1.
+/// Removes the containers' empty cgroups, in the single hierarchy of cgroup v2 or in each hierarchy
+/// of v1.
 fn remove_cgroups() {
     const ROOT: &str = "/sys/fs/cgroup";
     let hierarchies = fs::read_dir(ROOT)
@@ -117,23 +117,23 @@ fn remove_cgroup(cgroup: &Path) {
             remove_cgroup(&entry.path());
         }
     }
-    // Another runtime's cgroup has processes, so the kernel refuses, and it stays.
+    // The kernel refuses to remove the cgroup of another runtime, which has processes.
     let _ = fs::remove_dir(cgroup);
 }
 
-/// Removes the mount points that `up` had to make.
+/// Removes the mount points that `up` created.
 fn remove_mount_points(cluster: &Cluster) {
     let made = fs::read_to_string(cluster.dir().join("mount-points")).unwrap_or_default();
     let used = mounted();
-    // The kernel would remove a folder on which only other mount namespaces have something, and
-    // unmount that.
+    // The kernel would remove a folder that is a mount point only in other mount namespaces, and
+    // detach those mounts.
     for path in made.lines().filter(|path| !used.contains(*path)) {
-        // One that someone uses by now is not empty, and stays.
+        // A mount point that is in use by now is not empty and stays.
         let _ = fs::remove_dir(Path::new(path));
     }
 }
 
-/// Paths on which something is mounted, in the mount namespace of any process.
+/// Lists the mount points in the mount namespaces of all processes.
 fn mounted() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let tables =
@@ -143,7 +143,7 @@ fn mounted() -> BTreeSet<String> {
         .collect()
 }
 
-/// The mount points of a table as in `/proc/<pid>/mountinfo`.
+/// Mount points of a table in the format of `/proc/<pid>/mountinfo`.
 fn mount_points(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter_map(|line| line.split(' ').nth(4))
 }

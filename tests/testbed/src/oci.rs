@@ -1,4 +1,4 @@
-//! Container images without a container engine: OCI archives, the same bytes for the same content.
+//! Container images without a container engine: OCI archives, reproducible byte for byte.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -9,24 +9,25 @@ use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
 /// An image of one layer, for this machine's architecture.
-pub(crate) struct Image<'a> {
-    /// The name that it has once it is imported, such as `localhost/busybox:1`.
-    pub(crate) name: &'a str,
-    /// OCI's configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
-    pub(crate) config: Value,
-    pub(crate) layer: Layer,
+pub struct Image<'a> {
+    /// Name after the import, such as `localhost/busybox:1`.
+    pub name: &'a str,
+    /// OCI configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
+    pub config: Value,
+    /// Files of the image.
+    pub layer: Layer,
 }
 
 impl Image<'_> {
-    /// Writes the archive that `ctr images import` and `podman load` take.
-    pub(crate) fn write(self, out: &Path) -> Result<()> {
+    /// Writes an archive for `ctr images import` and `podman load`.
+    pub fn write(self, out: &Path) -> Result<()> {
         let archive = File::create(out).with_context(|| format!("create {}", out.display()))?;
         self.write_to(archive)
             .with_context(|| format!("write {}", out.display()))
     }
 
     fn write_to(self, out: impl Write) -> Result<()> {
-        // An uncompressed layer is valid OCI, and its digest is the diff id as well.
+        // An uncompressed layer is valid OCI, and its digest is also the diff id.
         let layer = self.layer.0.into_inner()?;
         let config = json!({
             "architecture": arch()?, "os": "linux",
@@ -67,26 +68,31 @@ impl Image<'_> {
     }
 }
 
-/// The files of an image, all of them root's and of 1970.
-pub(crate) struct Layer(Builder<Vec<u8>>);
+/// Files of an image: owner root, time 1970.
+pub struct Layer(Builder<Vec<u8>>);
 
-impl Layer {
-    pub(crate) fn new() -> Self {
+impl Default for Layer {
+    fn default() -> Self {
         Self(Builder::new(Vec::new()))
     }
+}
 
-    pub(crate) fn dir(&mut self, path: &str) -> Result<()> {
+impl Layer {
+    /// Appends a directory.
+    pub fn dir(&mut self, path: &str) -> Result<()> {
         let mut header = header(EntryType::Directory, 0o755, 0);
         self.0
             .append_data(&mut header, path, &[][..])
             .with_context(|| format!("append {path}"))
     }
 
-    pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+    /// Appends a regular file.
+    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
         file(&mut self.0, path, mode, content)
     }
 
-    pub(crate) fn link(&mut self, path: &str, target: &str) -> Result<()> {
+    /// Appends a symbolic link.
+    pub fn link(&mut self, path: &str, target: &str) -> Result<()> {
         let mut header = header(EntryType::Symlink, 0o777, 0);
         self.0
             .append_link(&mut header, path, target)
@@ -101,7 +107,7 @@ fn file(archive: &mut Builder<impl Write>, path: &str, mode: u32, content: &[u8]
         .with_context(|| format!("append {path}"))
 }
 
-/// A header whose time is 0, so that it needs no clock.
+/// Returns a header with time 0, so no clock is needed.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -114,7 +120,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(blob), "size": blob.len()})
 }
 
-/// OCI's form of a digest: `sha256:` and the hexadecimal digits.
+/// Returns the digest as OCI writes it: `sha256:` and hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
     Sha256::digest(blob)
         .iter()
@@ -123,7 +129,7 @@ fn digest(blob: &[u8]) -> String {
         })
 }
 
-/// This machine's architecture in Go's words, which OCI uses.
+/// Returns this machine's architecture under Go's name, which OCI uses.
 fn arch() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_archive_and_its_layer_know_no_time() -> Result<()> {
-        let mut layer = Layer::new();
+        let mut layer = Layer::default();
         layer.dir("bin")?;
         layer.file("bin/busybox", 0o755, b"")?;
         layer.link("bin/sh", "busybox")?;

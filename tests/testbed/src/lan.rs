@@ -1,30 +1,29 @@
-//! The network between the machines that there are not: three bridges, and a veth from each to
-//! every namespace.
+//! Network between the cluster's namespaces: three bridges, and a veth from each to every namespace.
 //!
 //! ```text
 //!   braid-lan   br0 ──┬── eth0 braid-cp  10.99.0.1
 //!                     ├── eth0 braid-n1  10.99.0.11   routes to the other nodes' pods
 //!                     └── eth0 braid-n2  10.99.0.12
 //!    198.18.1.1 br1 ──┴── eth1 of each node, without address, for secondary networks
-//!    198.18.3.1 br2 ──┴── eth2 of each node, without address, for a pod that takes it
-//!    198.18.2.1 lo        a machine behind the router that 198.18.1.1 is
+//!    198.18.3.1 br2 ──┴── eth2 of each node, without address, for a pod that moves it into its netns
+//!    198.18.2.1 lo        a host behind the router 198.18.1.1
 //! ```
 
-use super::state::{API_SERVER, CONTROL_PLANE, LAN, Node, in_netns};
 use crate::sh::{self, ip};
+use crate::state::{API_SERVER, CONTROL_PLANE, LAN, Node, in_netns};
 use anyhow::Result;
 use std::net::Ipv4Addr;
 
-/// The link of each node that a pod may take.
+/// Link of each node that a pod may move into its network namespace.
 pub const DEVICE: &str = "eth2";
-/// Address of the router on the nodes' second lan, and on that of [`DEVICE`].
+/// Addresses of the router on the bridges of `eth1` and of [`DEVICE`].
 pub const ROUTERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 3, 1)];
-/// Address of the router that is on no lan: it stands for a machine behind it.
+/// Address of the router's loopback, in place of a host behind the router.
 pub const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
-/// Addresses of the second lan that are asked from [`BEYOND`].
+/// Addresses on the bridge of `eth1` that [`BEYOND`] reaches.
 const FROM_BEYOND: &str = "198.18.1.32/27";
 
-/// Makes all namespaces, links, addresses and routes.
+/// Creates all namespaces, links, addresses and routes.
 pub(crate) fn create(nodes: &[Node]) -> Result<()> {
     ip(&format!("netns add {LAN}"))?;
     for bridge in ["br0", "br1", "br2"] {
@@ -68,7 +67,7 @@ fn machine(netns: &str, address: Ipv4Addr) -> Result<()> {
     sh::run(in_netns(netns, "sysctl").args(["-qw", "net.ipv4.ip_forward=1"]))
 }
 
-/// A veth whose `port` is on `bridge` and whose other end is `ifname` in `netns`; both up.
+/// Creates a veth and sets both ends up: `port` on `bridge`, and `ifname` in `netns`.
 fn cable(port: &str, bridge: &str, netns: &str, ifname: &str) -> Result<()> {
     ip(&format!(
         "-n {LAN} link add {port} up master {bridge} type veth peer name {ifname} netns {netns}"

@@ -1,4 +1,4 @@
-//! Running other programs: each failure names the command.
+//! Commands of other programs. Each error names the command.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -7,16 +7,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The root of the checkout.
-pub(crate) fn root() -> PathBuf {
+/// Returns the root of the checkout.
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
+        .ancestors()
+        .nth(2)
         .map(Path::to_owned)
         .unwrap_or_default()
 }
 
-/// Folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, else `~/.cache/braid`.
-pub(crate) fn cache() -> PathBuf {
+/// Returns the folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, or
+/// `~/.cache/braid`.
+pub fn cache() -> PathBuf {
     std::env::var_os("BRAID_CACHE").map_or_else(
         || {
             PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()))
@@ -26,22 +28,14 @@ pub(crate) fn cache() -> PathBuf {
     )
 }
 
-/// A command in the checkout's root.
-pub(crate) fn cmd<S: AsRef<OsStr>>(
+/// Returns a command that runs in the checkout's root.
+pub fn cmd<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = S>,
 ) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root()).stdin(Stdio::null());
     command
-}
-
-/// Another verb of this program.
-pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
-    Ok(cmd(
-        std::env::current_exe().context("find this program")?,
-        args,
-    ))
 }
 
 /// Runs `command` to its end and fails unless it succeeded.
@@ -80,7 +74,7 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
     let mut child = piped
         .spawn()
         .with_context(|| format!("start {command:?}"))?;
-    // Whoever reads none of it says why on standard error.
+    // A program that does not read its input reports the reason on standard error.
     let fed = child.stdin.take().map(|mut stdin| stdin.write_all(input));
     let out = child
         .wait_with_output()
@@ -95,13 +89,13 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Runs ip(8) with words separated by blanks.
-pub(crate) fn ip(args: &str) -> Result<()> {
+/// Runs ip(8) with arguments separated by blanks.
+pub fn ip(args: &str) -> Result<()> {
     read(&mut cmd("ip", args.split(' '))).map(drop)
 }
 
-/// Installs the Debian packages of which a program is missing; `needs` lists program and package.
-pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
+/// Installs the Debian packages of missing programs. `needs` lists program and package.
+pub fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     let missing: Vec<&str> = needs
         .iter()
@@ -111,7 +105,7 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    // One at a time, as Debian's own lock demands, which does not wait.
+    // One installation at a time: apt fails on its own lock and does not wait.
     fs::create_dir_all(cache())?;
     let lock = File::create(cache().join("apt.lock")).context("create a lock for apt")?;
     lock.lock().context("wait for another installation")?;
@@ -122,27 +116,17 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdout(Stdio::null()))
     };
-    // The package lists of a new machine may be missing or old: a second try with new ones.
+    // The package lists of a new machine may be missing or old, so the second try updates them.
     install(INSTALL).or_else(|_| {
         run(&mut cmd("apt-get", ["update", "-qq"]))?;
         install(INSTALL)
     })
 }
 
-/// True if the search path, or an administrator's, has the program.
+/// Returns true if the program is in the search path, /usr/sbin or /sbin.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
         .chain(["/usr/sbin", "/sbin"])
         .any(|dir| Path::new(dir).join(program).is_file())
-}
-
-/// A number that differs between commits, so that the crash points tried differ; 0 outside a
-/// checkout.
-pub(crate) fn commit_number() -> u64 {
-    let commit = read(&mut cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
-    commit
-        .get(..8)
-        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Waiting for the cluster's parts: a condition, a deadline, and the logs that explain a failure.
+//! Waits for the cluster's parts: a condition, a deadline, and the logs that explain a failure.
 
-use super::state::Cluster;
 use crate::sh;
+use crate::state::Cluster;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(100);
 const LOG_LINES: usize = 15;
 
-/// Environment variable by which each time limit of the cluster is multiplied on a slow machine: a
-/// whole number, else 1.
+/// Environment variable with a factor for all time limits of the cluster, for a slow machine: a
+/// whole number, default 1.
 const SLOWNESS: &str = "BRAID_SLOWNESS";
 
-/// `limit`, on this machine.
+/// Returns `limit` multiplied for a slow machine.
 pub fn on_this_machine(limit: Duration) -> Duration {
     let slowness = std::env::var(SLOWNESS)
         .ok()
@@ -22,12 +22,13 @@ pub fn on_this_machine(limit: Duration) -> Duration {
     limit * slowness.unwrap_or(1).max(1)
 }
 
-/// kubectl's flag that ends a waiting after `limit`, on this machine.
+/// Returns kubectl's flag for a time limit, multiplied for a slow machine.
 pub fn timeout(limit: Duration) -> String {
     format!("--timeout={}s", on_this_machine(limit).as_secs())
 }
 
-/// Waits until `holds`, asked each 100 ms, and fails after `limit`, on this machine.
+/// Waits until `holds` returns true, with a call each 100 ms. Fails after `limit`, multiplied for a
+/// slow machine.
 pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let (start, limit) = (Instant::now(), on_this_machine(limit));
     while !holds().with_context(|| format!("wait until {what}"))? {
@@ -39,13 +40,14 @@ pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool
     Ok(())
 }
 
-/// Tries each 100 ms until it succeeds; after `limit`, on this machine, its last error is returned.
+/// Repeats `attempt` each 100 ms until it succeeds. Returns its last error after `limit`,
+/// multiplied for a slow machine.
 pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let (start, limit) = (Instant::now(), on_this_machine(limit));
     loop {
         let result = attempt();
         if result.is_ok() || start.elapsed() > limit {
-            return result.with_context(|| format!("still after {limit:?}"));
+            return result.with_context(|| format!("still failing after {limit:?}"));
         }
         std::thread::sleep(POLL);
     }
@@ -57,7 +59,7 @@ pub fn nodes(cluster: &Cluster) -> Result<()> {
     sh::read(cluster.kubectl(wait).arg(timeout(Duration::from_mins(1)))).map(drop)
 }
 
-/// Returns true if `command` succeeds; its output is dropped.
+/// Returns true if `command` succeeds. Its output is discarded.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     Ok(status
@@ -65,7 +67,7 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
         .success())
 }
 
-/// Starts `command` in the background, its output in the log `name`.
+/// Starts `command` in the background. Its output goes to the log `name`.
 pub(crate) fn daemon(cluster: &Cluster, name: &str, command: &mut Command) -> Result<Child> {
     use std::os::unix::process::CommandExt;
     let path = cluster.log(name);
@@ -74,7 +76,8 @@ pub(crate) fn daemon(cluster: &Cluster, name: &str, command: &mut Command) -> Re
         .append(true)
         .open(&path)
         .with_context(|| format!("open {}", path.display()))?;
-    // A group of its own: the terminal's interrupt is for the tool, not for what it leaves running.
+    // A separate process group: the terminal's interrupt ends the tool, and the daemons keep
+    // running.
     command
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -85,7 +88,7 @@ pub(crate) fn daemon(cluster: &Cluster, name: &str, command: &mut Command) -> Re
         .with_context(|| format!("start {command:?}"))
 }
 
-/// Fails if a daemon has ended.
+/// Returns an error if a daemon has ended.
 pub(crate) fn alive(daemons: &mut [(&str, Child)]) -> Result<()> {
     for (name, child) in daemons {
         if let Some(status) = child.try_wait()? {
@@ -95,7 +98,7 @@ pub(crate) fn alive(daemons: &mut [(&str, Child)]) -> Result<()> {
     Ok(())
 }
 
-/// Prints the end of each log, for the reader of a failure.
+/// Prints the last lines of each log.
 pub(crate) fn print_logs(cluster: &Cluster, names: &[String]) {
     for name in names {
         let text = std::fs::read(cluster.log(name)).unwrap_or_default();

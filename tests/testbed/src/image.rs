@@ -1,4 +1,4 @@
-//! The images that pods of the cluster run: Debian's static busybox and its applets.
+//! Container images of the cluster's pods: Debian's static busybox and its applets.
 
 use crate::oci::{Image, Layer};
 use crate::sh;
@@ -9,7 +9,8 @@ use std::path::Path;
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// Writes the archive of the image `name` (`localhost/busybox:1`), which runs `command` by default.
+/// Writes the archive of the image `name`, such as `localhost/busybox:1`, with `command` as its
+/// default command.
 pub(crate) fn write(out: &Path, name: &str, command: &[&str]) -> Result<()> {
     let layer = busybox_layer().context("write the busybox layer")?;
     Image {
@@ -22,7 +23,7 @@ pub(crate) fn write(out: &Path, name: &str, command: &[&str]) -> Result<()> {
 
 fn busybox_layer() -> Result<Layer> {
     let busybox = fs::read(BUSYBOX).with_context(|| format!("read {BUSYBOX}"))?;
-    // The dynamic loader's path is in the first page of an ELF file, if it needs one.
+    // A dynamically linked ELF file has the path of the dynamic loader in its first page.
     if busybox
         .get(..4096)
         .unwrap_or(&busybox)
@@ -31,7 +32,7 @@ fn busybox_layer() -> Result<Layer> {
     {
         bail!("{BUSYBOX} is dynamically linked: install busybox-static");
     }
-    let mut layer = Layer::new();
+    let mut layer = Layer::default();
     for dir in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
         layer.dir(dir)?;
     }

@@ -1,10 +1,11 @@
-//! etcd and API server without a cluster, in the namespaces of the thread that starts them. They
-//! end with it.
+//! etcd and an API server without a cluster, in the namespaces of the thread that starts them. Both
+//! end with that thread.
 
-use super::audit::{self, Audit};
-use super::state::{API_SERVER, bin};
-use super::{Pki, api_server_flags, wait};
-use crate::sh;
+use crate::audit::{self, Audit};
+use crate::control_plane::api_server_flags;
+use crate::pki::Pki;
+use crate::state::{API_SERVER, bin};
+use crate::{sh, wait};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -13,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Its port at [`API_SERVER`].
+/// Port of the API server at [`API_SERVER`].
 pub const PORT: u16 = 6443;
-/// After this it is not up any more soon.
+/// Longest time until the API server is ready.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// An API server that has braid's kinds of object and its role.
+/// An API server with braid's custom resources and RBAC role.
 pub struct ApiServer {
     dir: PathBuf,
     pki: Pki,
 }
 
 impl ApiServer {
-    /// What must be installed or built first, in a sentence.
+    /// Returns an error message that names the first missing program, or `None`.
     pub fn missing() -> Option<String> {
         let not_built = ["kube-apiserver", "kubectl"]
             .into_iter()
@@ -40,7 +41,8 @@ impl ApiServer {
         })
     }
 
-    /// Starts both with their files in `dir`, and returns when braid's kinds and rights are there.
+    /// Starts etcd and the API server with their files in `dir`, and waits until braid's custom
+    /// resources and role are applied.
     pub fn start(dir: &Path) -> Result<Self> {
         let server = Self {
             dir: dir.to_owned(),
@@ -50,8 +52,7 @@ impl ApiServer {
             "ip",
             ["addr", "add", &format!("{API_SERVER}/32"), "dev", "lo"],
         ))?;
-        // Nothing here has to survive a power cut, and fsync would be most of the API server's
-        // time.
+        // The data need not survive a power cut, and fsync would be most of the API server's time.
         server.daemon(
             "etcd",
             sh::cmd("etcd", ["--unsafe-no-fsync", "--data-dir"]).arg(dir.join("etcd")),
@@ -61,7 +62,7 @@ impl ApiServer {
             api_server_flags(|file| server.pki(file), API_SERVER),
         );
         api_server.args(audit::flags(dir, &[])?);
-        // Its pods need no account, and nothing here would make them one.
+        // The pods need no service account, and no controller here would create one.
         server.daemon(
             "kube-apiserver",
             api_server.arg("--disable-admission-plugins=ServiceAccount"),
@@ -70,7 +71,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Applies what an administrator does.
+    /// Applies braid's manifests as an administrator does.
     fn set_up(&self) -> Result<()> {
         wait::until("the API server is ready", PATIENCE, || {
             wait::succeeds(&mut self.command(&["get", "--raw", "/readyz"]))
@@ -94,12 +95,12 @@ impl ApiServer {
         .map(drop)
     }
 
-    /// One of the authority's files.
+    /// Path of a certificate, key or kubeconfig.
     pub fn pki(&self, file: &str) -> PathBuf {
         self.pki.file(file)
     }
 
-    /// A token of a service account in `kube-system`.
+    /// Creates a token of a service account in `kube-system`.
     pub fn create_token(&self, account: &str) -> Result<String> {
         Ok(self
             .kubectl(&["create", "token", account, "-n", "kube-system"], None)?
@@ -107,7 +108,7 @@ impl ApiServer {
             .to_owned())
     }
 
-    /// kubectl as administrator; what it prints.
+    /// Runs kubectl as administrator and returns its standard output.
     pub fn kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<String> {
         let output = self.try_kubectl(args, input)?;
         if !output.status.success() {
@@ -119,7 +120,7 @@ impl ApiServer {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// kubectl as administrator, whether it succeeds or not.
+    /// Runs kubectl as administrator and returns its output even if it fails.
     pub fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<Output> {
         let mut command = self.command(args);
         command
@@ -140,12 +141,12 @@ impl ApiServer {
         child.wait_with_output().context("wait for kubectl")
     }
 
-    /// The requests of braid's account so far.
+    /// Reads the requests of braid's account so far.
     pub fn audit(&self) -> Result<Audit> {
         Audit::read(&self.dir)
     }
 
-    /// The file with all requests.
+    /// Path of the audit log, which has the requests of all accounts.
     pub fn audit_log(&self) -> PathBuf {
         audit::log(&self.dir)
     }
@@ -160,7 +161,7 @@ impl ApiServer {
         kubectl
     }
 
-    /// Starts `command` so that it ends with this thread; its output is in `<name>.log`.
+    /// Starts `command` so that it ends with this thread. Its output goes to `<name>.log`.
     fn daemon(&self, name: &str, command: &mut Command) -> Result<()> {
         let path = self.dir.join(format!("{name}.log"));
         let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
@@ -169,7 +170,7 @@ impl ApiServer {
             .args(command.get_args())
             .stdout(log.try_clone()?)
             .stderr(log);
-        // Nobody waits for it: it outlives all but the thread.
+        // Not waited for: it runs until the thread ends.
         tied.spawn()
             .with_context(|| format!("start {name}"))
             .map(drop)
@@ -180,7 +181,7 @@ impl ApiServer {
             fs::read_to_string(self.dir.join(format!("{name}.log"))).unwrap_or_default()
         };
         format!(
-            "no API server:\n{}",
+            "the API server did not start:\n{}",
             ["etcd", "kube-apiserver"].map(log).join("\n")
         )
     }

@@ -1,9 +1,8 @@
-//! One node: a network and a mount namespace in which containerd and kubelet find a real node's
-//! default paths.
+//! A node: a network and a mount namespace with the default paths of containerd and kubelet.
 
-use super::state::{Cluster, Node, bin, in_netns};
-use super::{node_config, wait};
 use crate::sh;
+use crate::state::{Cluster, Node, bin, in_netns};
+use crate::{node_config, wait};
 use anyhow::{Context, Result};
 use std::fmt::{Display, Formatter};
 use std::fs;
@@ -12,10 +11,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// The node's plugins, in its folder: as on a real node, the mount shows the path that the node
-/// has.
+/// Plugin folder in the node's folder, at the same path as on a real node, so that mountinfo shows
+/// that path.
 pub(crate) const PLUGINS: &str = "opt/cni/bin";
-/// Mounts of a node, from its folder, beside a fresh /run.
+/// Bind mounts of a node: folder in the node's folder, mount point. `/run` is a new tmpfs.
 const MOUNTS: &[(&str, &str)] = &[
     (PLUGINS, "/opt/cni/bin"),
     ("net.d", "/etc/cni/net.d"),
@@ -25,15 +24,15 @@ const MOUNTS: &[(&str, &str)] = &[
     ("containerd", "/var/lib/containerd"),
     ("log", "/var/log"),
 ];
-/// Time before a service is restarted, as by a service manager.
+/// Time before a service is restarted.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// A service of a node, which is started again when it has ended.
+/// A service of a node, restarted when it has ended.
 #[derive(Clone, Copy)]
 pub enum Service {
-    /// The runtime.
+    /// The container runtime.
     Containerd,
-    /// What has the runtime make pods.
+    /// The kubelet.
     Kubelet,
 }
 
@@ -47,7 +46,7 @@ impl Display for Service {
 }
 
 impl Service {
-    /// Kills it, as a crash would.
+    /// Kills the service with SIGKILL, like a crash.
     pub fn kill(self, node: Node) -> Result<()> {
         let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", &node.netns()]))?;
         let program = bin().join(self.to_string());
@@ -56,19 +55,20 @@ impl Service {
         let pid = pids
             .lines()
             .find(is_it)
-            .with_context(|| format!("no {self} on {node}"))?;
+            .with_context(|| format!("{self} does not run on {node}"))?;
         sh::run(&mut sh::cmd("kill", ["-KILL", pid]))
     }
 }
 
+/// Options of `cargo xtask cluster node`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     node: Node,
     #[arg(long)]
     kube_proxy: bool,
 }
 
-/// Makes the folders of a node.
+/// Creates the folders of a node.
 pub(crate) fn make_dirs(cluster: &Cluster, node: Node) -> Result<()> {
     for (dir, _) in MOUNTS {
         let dir = cluster.node_dir(node).join(dir);
@@ -77,7 +77,7 @@ pub(crate) fn make_dirs(cluster: &Cluster, node: Node) -> Result<()> {
     Ok(())
 }
 
-/// Makes the mount points that this machine lacks, and notes them for `down`.
+/// Creates the mount points that this machine lacks, and lists them for `down`.
 pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     let paths = MOUNTS
         .iter()
@@ -93,7 +93,7 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts a node in the background: this program again, in the node's namespaces.
+/// Starts a node in the background: `cargo xtask cluster node` in the node's namespaces.
 pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");
     command
@@ -104,9 +104,9 @@ pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<(
     wait::daemon(cluster, &format!("node-{node}"), &mut command).map(drop)
 }
 
-/// The inner start: mounts, containerd, images, kubelet; then keeps them running until it is
-/// killed.
-pub(crate) fn run(options: &Options) -> Result<()> {
+/// Starts a node inside its namespaces: mounts, containerd, images, kubelet. Restarts the services
+/// until it is killed.
+pub fn run(options: &Options) -> Result<()> {
     let (cluster, node) = (Cluster::running()?, options.node);
     mount(&cluster, node)?;
     node_config::write(&cluster, node)?;
@@ -148,8 +148,7 @@ fn mount(cluster: &Cluster, node: Node) -> Result<()> {
                 .arg(target),
         )?;
     }
-    // Pods may ask for mount propagation, which needs shared mounts, as a service manager makes
-    // them.
+    // Mount propagation of pods needs shared mounts, as a service manager makes them.
     sh::run(&mut sh::cmd("mount", ["--make-rshared", "/"]))
 }
 
@@ -165,7 +164,7 @@ fn import_images(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Runs a service and starts it again when it has ended, as a service manager does.
+/// Runs a service and restarts it when it has ended, like a service manager.
 fn keep(cluster: &Cluster, log: &str, service: impl Fn() -> Command) {
     loop {
         let ended =
@@ -195,8 +194,8 @@ fn kubelet(cluster: &Cluster, node: Node) -> Command {
             "--kubeconfig={}",
             cluster.pki(&format!("{node}.conf")).display()
         ))
-        // Without an address the kubelet looks names up for 20 s, and the API server can't reach it
-        // for exec and logs.
+        // Without an address the kubelet tries to resolve names for 20 s, and the API server cannot
+        // reach it for exec and logs.
         .args([
             format!("--hostname-override={node}"),
             format!("--node-ip={}", node.address()),
@@ -210,7 +209,7 @@ fn kube_proxy(cluster: &Cluster, node: Node) -> Command {
         &["--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16"],
     );
     command
-        // The limit is not a namespace's to write.
+        // A network namespace cannot set the limit.
         .args(["--conntrack-max-per-core=0", "--conntrack-min=0"])
         .arg(format!(
             "--kubeconfig={}",
@@ -220,8 +219,8 @@ fn kube_proxy(cluster: &Cluster, node: Node) -> Command {
     command
 }
 
-/// A program of the cluster's; the search path has been set by `in_netns`, and goes on to the
-/// plugins.
+/// Returns the command of a cluster's program. It inherits the search path from `in_netns`, and so
+/// do the plugins.
 fn program(name: &str, args: &[&str]) -> Command {
     let mut command = sh::cmd(bin().join(name), args);
     command.current_dir("/");

@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// The control plane's network namespace; a node's is `braid-n1`, …
+/// Network namespace of the control plane. The nodes' are `braid-n1`, `braid-n2`, …
 pub const CONTROL_PLANE: &str = "braid-cp";
-/// The namespace of the bridges that connect all others, and of the router on them.
+/// Network namespace of the bridges between the other namespaces, and of their router.
 pub const LAN: &str = "braid-lan";
 /// Address of the API server.
 pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
-/// A node by its number, from 1; written `n1`.
+/// A node by its number, from 1. Its name is `n1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node(u8);
 
 impl Node {
-    /// Most nodes for which the address plan of the LAN and of the pods has room.
+    /// Largest number of nodes in the address plan of the LAN and of the pods.
     const MAX: u8 = 9;
 
-    /// The first `count` nodes.
+    /// Returns the first `count` nodes.
     pub(crate) fn first(count: u8) -> Result<Vec<Self>> {
         if !(1..=Self::MAX).contains(&count) {
-            bail!("{count} nodes: 1-{} are possible", Self::MAX);
+            bail!("number of nodes {count} is outside 1-{}", Self::MAX);
         }
         Ok((1..=count).map(Self).collect())
     }
@@ -41,12 +41,12 @@ impl Node {
         format!("braid-{self}")
     }
 
-    /// The node's address on the LAN.
+    /// Address of the node on the LAN.
     pub fn address(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 99, 0, 10 + self.0)
     }
 
-    /// The range that the node's pods take their addresses from.
+    /// Address range of the node's pods.
     pub(crate) fn pod_cidr(self) -> String {
         format!("10.244.{}.0/24", self.0)
     }
@@ -70,20 +70,21 @@ impl FromStr for Node {
     }
 }
 
-/// The one cluster of this machine.
+/// The cluster of this machine. There is at most one.
 pub struct Cluster {
     dir: PathBuf,
 }
 
 impl Cluster {
-    /// The cluster's place, whether it runs or not: `$BRAID_CLUSTER`, else `/tmp/braid-cluster`.
+    /// Returns the cluster's folder, also of a cluster that is not running: `$BRAID_CLUSTER`, or
+    /// `/tmp/braid-cluster`.
     pub(crate) fn place() -> Self {
         let dir = std::env::var_os("BRAID_CLUSTER")
             .map_or_else(|| "/tmp/braid-cluster".into(), PathBuf::from);
         Self { dir }
     }
 
-    /// The cluster, refused unless `up` has made one.
+    /// Returns the cluster, or an error unless `up` has created it.
     pub fn running() -> Result<Self> {
         let cluster = Self::place();
         if !cluster.dir.is_dir() {
@@ -95,11 +96,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    /// Folder of the cluster's files.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A node's own files: what is mounted at the default paths inside it.
+    /// Folder of the node's files, which are mounted at the default paths inside the node.
     pub(crate) fn node_dir(&self, node: Node) -> PathBuf {
         self.dir.join(node.to_string())
     }
@@ -112,7 +114,7 @@ impl Cluster {
         self.dir.join("pki").join(file)
     }
 
-    /// The nodes that `up` has made.
+    /// Lists the nodes that `up` has created.
     pub fn nodes(&self) -> Result<Vec<Node>> {
         let entries =
             std::fs::read_dir(&self.dir).with_context(|| format!("list {}", self.dir.display()))?;
@@ -123,7 +125,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// `kubectl` as administrator, beside the API server.
+    /// Returns a `kubectl` command as administrator, in the namespace of the API server.
     pub fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
         command.arg("--kubeconfig").arg(self.pki("admin.conf"));
@@ -134,7 +136,7 @@ impl Cluster {
         command
     }
 
-    /// Creates all `objects` with one call.
+    /// Creates all `objects` in one call of kubectl.
     pub fn create(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         sh::feed(
@@ -144,12 +146,12 @@ impl Cluster {
         .map(drop)
     }
 
-    /// A node's root folder as seen from outside: its mounts are beneath.
+    /// Returns the path of the node's root folder, with its mounts, from outside the node.
     pub fn root(&self, node: Node) -> Result<PathBuf> {
         Ok(Path::new("/proc").join(self.pid(node)?).join("root"))
     }
 
-    /// `command` inside a node's network and mount namespace.
+    /// Returns a command that runs `command` in the node's network and mount namespaces.
     pub fn on<S: AsRef<OsStr>>(
         &self,
         node: Node,
@@ -171,20 +173,19 @@ impl Cluster {
     }
 }
 
-/// `program` in a named network namespace, with the host's mounts.
+/// Returns a command that runs `program` in a named network namespace, with the host's mounts.
 pub fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = sh::cmd("nsenter", [format!("--net=/run/netns/{netns}")]);
     command.arg("--").arg(program).env("PATH", path());
     command
 }
 
-/// Folder of the binaries of Kubernetes and containerd.
-pub fn bin() -> PathBuf {
+/// Returns the folder of the programs of Kubernetes and containerd.
+pub(crate) fn bin() -> PathBuf {
     sh::cache().join("k8s")
 }
 
-/// The search path of the cluster's processes: its own binaries first, administrators' directories
-/// always.
+/// Search path of the cluster's processes: the cluster's programs first, /usr/sbin and /sbin last.
 fn path() -> String {
     format!(
         "{}:{}:/usr/sbin:/sbin",

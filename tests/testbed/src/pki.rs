@@ -1,7 +1,7 @@
-//! The cluster's certificate authority, certificates and kubeconfigs, by openssl.
+//! Certificate authority, certificates and kubeconfigs of the cluster, made with openssl.
 
-use super::state::{API_SERVER, Cluster, Node};
 use crate::sh;
+use crate::state::{API_SERVER, Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,8 +10,8 @@ use std::process::Command;
 
 const DAYS: &str = "30";
 
-/// Makes everything under `pki/`: `ca`, `sa` (service accounts' tokens), `apiserver`, `admin` and
-/// one for each node.
+/// Creates all files under `pki/`: `ca`, `sa` (signs service accounts' tokens), `apiserver`,
+/// `admin` and one certificate for each node.
 pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let pki = Pki::create(cluster.pki(""), API_SERVER)?;
     for node in nodes {
@@ -25,16 +25,16 @@ pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     Ok(())
 }
 
-/// A folder with the certificates of a control plane.
-pub struct Pki {
+/// Folder with a control plane's certificates.
+pub(crate) struct Pki {
     dir: PathBuf,
     server: Ipv4Addr,
 }
 
 impl Pki {
-    /// Makes the authority, the service accounts' key, and certificates for the API server and its
-    /// administrator.
-    pub fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
+    /// Creates the authority, the service accounts' key, and certificates for the API server and
+    /// its administrator.
+    pub(crate) fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let pki = Self { dir, server };
         pki.openssl(&[
@@ -69,12 +69,12 @@ impl Pki {
         Ok(pki)
     }
 
-    /// One of its files.
-    pub fn file(&self, name: &str) -> PathBuf {
+    /// Path of a file in the folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// A key, its certificate, and the kubeconfig `<name>.conf` of who has both.
+    /// Creates a key, its certificate, and the kubeconfig `<name>.conf` with both.
     fn certificate(&self, name: &str, subject: &str, alt_names: &str) -> Result<()> {
         let file = |ending: &str| format!("{name}.{ending}");
         let extensions =
@@ -142,7 +142,7 @@ impl Pki {
 }
 
 trait Ran {
-    /// Runs to the end; openssl's chatter is shown on failure only.
+    /// Runs openssl to its end. Its output is shown only if it fails.
     fn ran(&mut self) -> Result<()>;
 }
 

@@ -1,0 +1,29 @@
+//! A two-node Kubernetes on this machine for tests, and the other programs that tests need:
+//! reference plugins, Multus, etcd and an API server. Each node is a network and a mount namespace.
+
+#![expect(clippy::print_stdout, reason = "a tool that people read")]
+
+pub mod api_server;
+pub mod audit;
+pub mod binaries;
+mod cni;
+mod control_plane;
+pub mod deploy;
+pub mod down;
+mod image;
+pub mod lan;
+pub mod multus;
+pub mod node;
+mod node_config;
+pub mod oci;
+mod pki;
+pub mod relay;
+pub mod sh;
+mod state;
+pub mod tools;
+pub mod up;
+pub mod wait;
+
+pub use node::Service;
+pub use node_config::METRICS;
+pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, in_netns};
