@@ -30,7 +30,7 @@ pub enum Feature {
     Sctp,
     /// NAT of bridged packets (`br_netfilter`).
     BridgeNf,
-    /// `AF_XDP` sockets, and LSM programs on bind().
+    /// `AF_XDP` sockets, and LSM programs on `bind()`.
     XskBind,
     /// The tool bpftool.
     Bpftool,
