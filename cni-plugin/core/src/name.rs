@@ -48,7 +48,8 @@ impl IfName {
     /// Maximum length in bytes.
     pub const MAX_LEN: usize = 15;
 
-    /// Returns the temporary name of a link that can't be created with this name and is renamed.
+    /// Returns the temporary name of a link that can't be created with this name and is renamed
+    /// immediately.
     #[must_use]
     pub fn until_renamed(&self) -> Self {
         let mut name = self.0.clone();

@@ -2,8 +2,8 @@
 //! storage of leases are in braid-node.
 //!
 //! ```text
-//!  configuration ─► host_local: range::RangeSet ─► allocator: order of addresses ──┐
-//!                └► static_ip ───────────────────────────────────────────────────┴─► lease::Lease
+//!  configuration ─► host_local: range::RangeSet ─► allocator: order of addresses ─┐
+//!                └► static_ip ────────────────────────────────────────────────────┴─► lease::Lease
 //! ```
 
 pub mod configuration;

@@ -32,7 +32,7 @@ pub struct OnDisk<'f> {
 
 impl OnDisk<'_> {
     /// Returns the folder beside the file with further plugins of the list; its name is the
-    /// network's name. `None` for a single plugin, for a list that contains all of its plugins, and
+    /// network's name. `None` for a single plugin, for a list with `loadOnlyInlinedPlugins`, and
     /// for a name that could be another path.
     pub fn folder(&self) -> Result<Option<&str>, Error> {
         if rank(self.file) != Some(LIST)
@@ -133,9 +133,9 @@ pub fn chain_of_folder(
     Definition::parse(Json::object_of(list), name).map(Some)
 }
 
-/// True if the runtime itself runs the plugins of `folder` after this call. The runtime's list must
-/// be in one of these files, have the folder's name and contain the called plugin. A runtime with
-/// an older libcni runs them for no list.
+/// True if the runtime itself runs the plugins of `folder` after this call: its list, in one of
+/// these files beside the folder, has the folder's name, contains the called plugin and does not
+/// set `loadOnlyInlinedPlugins`. A runtime with an older libcni runs them for no list.
 pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bool {
     let is_own = |file: &DiskFile| {
         let Ok(json) = Json::parse(&file.bytes, &file.name) else {

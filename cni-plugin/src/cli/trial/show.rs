@@ -78,7 +78,7 @@ fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
     ]
 }
 
-/// Formats the durations. Steps that were sent to the kernel together have one duration.
+/// Formats the durations. Steps that were sent to the kernel together share one.
 fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (steps, timing) in timings {

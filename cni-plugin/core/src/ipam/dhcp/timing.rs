@@ -64,9 +64,8 @@ impl Terms {
                 expire: Duration::MAX,
             };
         }
-        let part = |whole: u32, hundred: u64| {
-            u32::try_from(u64::from(whole) * hundred / 100).unwrap_or(whole)
-        };
+        let part =
+            |len: u32, hundred: u64| u32::try_from(u64::from(len) * hundred / 100).unwrap_or(len);
         let rebind = rebind
             .filter(|rebind| (1..=length).contains(rebind))
             .unwrap_or(part(length, 85));
