@@ -67,7 +67,7 @@ impl Moved {
         }
     }
 
-    /// Returns a link without a record, to be returned to the host under the name in its alias,
+    /// Returns a link without a record, for its return to the host under the name in its alias,
     /// otherwise under the configured name.
     pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
         Self {
