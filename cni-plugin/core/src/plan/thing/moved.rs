@@ -112,7 +112,8 @@ impl Was {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if a host link with the moved link's name is the moved one with its state restored.
+    /// True if a host link with the moved link's name is the moved one, with hardware address and
+    /// alias restored.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }
