@@ -17,7 +17,7 @@ fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     first
 }
 
-/// Moves a new link's VRF membership before the link comes up. The kernel sets a link that is up
+/// Moves a new link's VRF membership before the link comes up. If a link is up, the kernel sets it
 /// down and up again (v6.12 `drivers/net/vrf.c`, `cycle_netdev()`). It waits for an RCU grace
 /// period, and drops the routes.
 fn enslave_first(mut steps: Vec<Step>) -> Vec<Step> {

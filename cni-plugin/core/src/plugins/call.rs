@@ -29,12 +29,12 @@ pub struct Call<'a> {
     pub prev: Option<&'a AddResult>,
     /// Digest of container id and interface name, from which link names and addresses are made.
     digest: [u8; 32],
-    /// Name and address of the container's host end if prevResult names a different one.
+    /// Name and address of the container's host end if `prevResult` names a different one.
     host_end: Option<(IfName, Mac)>,
 }
 
 impl<'a> Call<'a> {
-    /// A call for one interface of a container.
+    /// Creates a call for one interface of a container.
     pub fn new(
         network: &str,
         container_id: &str,
@@ -54,7 +54,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Uses the host end that prevResult names directly before the container's interface.
+    /// Uses the host end that `prevResult` names directly before the container's interface.
     #[must_use]
     pub fn with_told_host_end(mut self) -> Self {
         let interfaces = self.prev.map_or(&[][..], |prev| &prev.interfaces);

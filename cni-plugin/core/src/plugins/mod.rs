@@ -107,7 +107,8 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
     })
 }
 
-/// Boxes a parsed plugin. Not inlined: a call needs few types, and each is a separate function.
+/// Boxes a parsed plugin. Not inlined, so that each type has a separate function: a call needs only
+/// a few of them.
 #[inline(never)]
 fn boxed<P: Plugin + 'static>(
     parse: impl FnOnce() -> Result<P, Error>,

@@ -3,7 +3,7 @@
 //! `vrf` in the table of the VRF.
 //!
 //! ```text
-//!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► Routing::arrive ─► steps that add
+//!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► arrive ─► steps that add
 //! ```
 
 use super::interface::{self, Dad};

@@ -330,8 +330,8 @@ pub enum LinkKind {
     Dummy,
     /// An interface for a program that reads and writes its frames.
     Tap(Tap),
-    /// Returns each transmitted packet to the receive path of the link it was redirected from,
-    /// which makes received packets queueable.
+    /// An intermediate device: packets redirected to it pass its queue, then continue on the
+    /// receive path of their first link.
     Ifb,
     /// A separate routing table for its member links.
     Vrf {

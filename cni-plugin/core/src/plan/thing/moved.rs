@@ -67,7 +67,7 @@ impl Moved {
         }
     }
 
-    /// Returns a link without a record, to be returned to the host under the name in its alias,
+    /// Returns a link without a record, for its return to the host under the name in its alias,
     /// otherwise under the configured name.
     pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
         Self {
@@ -112,7 +112,8 @@ impl Was {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if a host link with the moved link's name is the moved one with its state restored.
+    /// True if a host link with the moved link's name is the moved one, with hardware address and
+    /// alias restored.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }

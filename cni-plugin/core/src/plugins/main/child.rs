@@ -59,7 +59,7 @@ impl Child {
     }
 
     /// Returns the parent's name. An ipvlan without `master` takes the only interface of
-    /// prevResult, if any.
+    /// `prevResult`, if any.
     fn parent(&self, call: &Call<'_>) -> Result<Option<LinkName>, Error> {
         match (&self.parent, self.kind, call.prev) {
             (None, ChildKind::Ipvlan { .. }, Some(prev)) => {
@@ -138,8 +138,8 @@ impl Child {
         .map(|()| mtu)
     }
 
-    /// Returns the addresses. An ipvlan requires some, and takes over prevResult's if it has no
-    /// IPAM.
+    /// Returns the addresses. An ipvlan requires addresses, and without an IPAM takes over the ones
+    /// in `prevResult`.
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
         let of = |prev: &AddResult| Lease {
             ips: prev.ips.clone(),
@@ -324,7 +324,7 @@ impl Plugin for Child {
         }
     }
 
-    /// False for an ipvlan without `master`: its parent was an interface of a prevResult that no
+    /// False for an ipvlan without `master`: its parent was an interface of a `prevResult` that no
     /// longer exists.
     fn is_reconstructible(&self) -> bool {
         !matches!(self.kind, ChildKind::Ipvlan { .. }) || self.parent.is_some()

@@ -82,8 +82,7 @@ impl HostDevice {
         }
     }
 
-    /// True if the device is given by its PCI bus address, so its driver shows if a program drives
-    /// it.
+    /// True if the configuration names a bus device, whose driver shows if a program drives it.
     fn has_bus(&self) -> bool {
         self.device.pci.is_some() || self.device.id.is_some()
     }

@@ -41,8 +41,8 @@ pub struct Firewall {
     admin_chain: String,
     zone: String,
     policy: Policy,
-    /// The reason why an ADD can't serve the configuration. A DEL can, because the reference plugin
-    /// may have created the attachment.
+    /// The reason to refuse an ADD. A DEL is not refused: the reference plugin may have created the
+    /// attachment.
     refusal: Option<Error>,
 }
 

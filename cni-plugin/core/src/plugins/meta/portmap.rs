@@ -41,8 +41,8 @@ pub struct Portmap {
     asked: RequestedBackend,
     /// Conditions for packets to be redirected.
     conditions: Conditions,
-    /// The reason why an ADD with ports can't serve the configuration. A DEL can, because the
-    /// reference plugin may have created the attachment.
+    /// The reason to refuse an ADD with ports. A DEL is not refused: the reference plugin may have
+    /// created the attachment.
     refusal: Option<Error>,
 }
 

@@ -65,7 +65,8 @@ impl Sbr {
             ..plain(at, everywhere(gw), table)
         });
         let mut all: Vec<Route> = default.into_iter().collect();
-        // In the reference plugin the main table's default route overrides the configuration.
+        // Configured gateways override the main table's default route. In the reference plugin that
+        // route wins.
         let is_overruled = |route: &Route| own.is_some() && route.dst.prefix_len() == 0;
         for route in main
             .iter()
