@@ -1,4 +1,4 @@
-//! As whom the source asks, and what it tells when it may not.
+//! Credentials of the source, and its errors without permission.
 
 use crate::{Fault, World, json, token, write_kubeconfig};
 use braid_core::k8s::source::{Source, SourceError};
@@ -31,7 +31,7 @@ fn each_kind_of_credentials_is_taken() {
     for user in [
         json!({"token": server.token}),
         json!({"tokenFile": "/run/token"}),
-        // As kubectl does it: beside a path in a kubeconfig lies the file.
+        // A path in a kubeconfig is relative to the kubeconfig, as for kubectl.
         json!({"tokenFile": "token", "token": "stale"}),
         json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)}),
     ] {

@@ -1,12 +1,12 @@
-//! The rights that are shipped, held against what braid's account has asked of the API server: each
-//! test ends with that.
+//! Comparison of the shipped role with all requests that braid's account has sent; each test ends
+//! with it.
 
 use crate::server::Server;
 use braid_testbed::audit;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// Fails where braid's account has ever asked for what its role does not allow.
+/// Fails if braid's account has ever sent a request that its role does not allow.
 pub(crate) fn assert_allowed(server: &Server) {
     let audit = server.audit();
     let more: Vec<String> = audit.asked().difference(granted(server)).cloned().collect();
@@ -14,7 +14,7 @@ pub(crate) fn assert_allowed(server: &Server) {
     assert_eq!(audit.forbidden(), [""; 0], "forbidden");
 }
 
-/// `<verb> <group>/<resource>` of all that the shipped role allows.
+/// Returns `<verb> <group>/<resource>` of everything that the shipped role allows.
 pub(crate) fn granted(server: &Server) -> &'static BTreeSet<String> {
     static GRANTED: OnceLock<BTreeSet<String>> = OnceLock::new();
     GRANTED.get_or_init(|| {

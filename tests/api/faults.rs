@@ -1,4 +1,4 @@
-//! What goes wrong on the way to the API server, and for how long the source bears it.
+//! Faults between the source and the API server, and the time budget for retries.
 
 use crate::{Fault, World, annotate, annotations, json, uid};
 use braid_core::k8s::source::{Source, SourceError};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 const BUSY: Fault = Fault::Answer(503, "", "");
-/// One way of a round trip of 800 ms.
+/// One direction of a round trip of 800 ms.
 const FAR: Duration = Duration::from_millis(400);
-/// For tests that wait for the end of a budget.
+/// Limits for tests that wait for the end of a budget.
 const SHORT: Limits = Limits {
     attempt: Duration::from_millis(500),
     call: Duration::from_millis(1500),
     process: Duration::from_millis(2500),
     event: Duration::from_millis(500),
 };
-/// By which such a test may be late on a busy machine.
+/// Tolerance of such a test on a busy machine.
 const LATE: Duration = Duration::from_millis(700);
 
 fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
@@ -26,9 +26,10 @@ fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
     }
 }
 
-/// That an annotation arrives on the connection behind those with `faults`; how long it took.
+/// Sends an annotation over connections with `faults`, then one without, and returns the time until
+/// it arrived.
 fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
-    // What answers in the server's name has HTTP/1.1 alone, and is asked by HTTP/2 first.
+    // The fake answer is HTTP/1.1 only, so the client's first attempt with HTTP/2 fails.
     let in_vain = faults
         .iter()
         .any(|fault| matches!(fault, Fault::Answer(..)));
@@ -219,7 +220,7 @@ fn at_800_ms_a_pod_and_its_networks_take_three_round_trips_and_a_change_one_more
     )
     .expect("annotated");
     let annotated = start.elapsed();
-    // The first opens the connection, the second agrees on keys, the third asks.
+    // The first opens the connection, the second exchanges keys, the third sends the request.
     let trips = |took: Duration| took.as_millis() / (FAR * 2).as_millis();
     assert_eq!(
         (nads.len(), trips(fetched), trips(annotated)),

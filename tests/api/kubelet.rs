@@ -1,4 +1,4 @@
-//! A kubelet's pod-resources socket: a gRPC server that speaks the kubelet's own proto,
+//! Pod-resources socket of a kubelet: a gRPC server with the kubelet's own proto,
 //! `k8s.io/kubelet/pkg/apis/podresources/v1`.
 
 use prost::Message;
@@ -131,18 +131,18 @@ pub(crate) struct CdiDevice {
     name: String,
 }
 
-/// The kubelet of a test's node. It ends with the value.
+/// Kubelet of a test's node. It ends with the value.
 pub(crate) struct Kubelet {
     asked: Arc<Mutex<Vec<String>>>,
     _running: Runtime,
 }
 
-/// The way in which a kubelet answers.
+/// Behaviour of a kubelet.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Manner {
-    /// It is older than `Get`.
+    /// True if it is too old for `Get`.
     pub(crate) is_old: bool,
-    /// So many questions are refused by its rate limit first.
+    /// Number of requests that its rate limit refuses first.
     pub(crate) busy: usize,
 }
 
@@ -153,8 +153,8 @@ struct Service {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// A pod whose only container has these devices, by resource, and those of a resource claim:
-/// driver, pool and name of each.
+/// Returns a pod with a single container that has these devices, by resource, and the devices of a
+/// resource claim: driver, pool and name of each.
 pub(crate) fn pod(
     namespace: &str,
     name: &str,
@@ -208,9 +208,9 @@ pub(crate) fn pod(
 }
 
 impl Kubelet {
-    /// Listens in the sandbox of this thread.
+    /// Starts listening in the sandbox of this thread.
     pub(crate) fn start(pods: Vec<PodResources>, manner: Manner) -> Self {
-        // A sandbox has links there to what the real host has.
+        // A sandbox has symlinks to the real host's entries there.
         if Path::new(FOLDER).is_symlink() {
             fs::remove_file(FOLDER).expect("a link less");
         }
@@ -242,7 +242,7 @@ impl Kubelet {
         }
     }
 
-    /// The methods that were called so far, forgotten from now on.
+    /// Returns the methods called since the last time.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().expect("no panic"))
     }

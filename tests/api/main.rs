@@ -1,5 +1,4 @@
-//! The API server as braid's source, on a real one: etcd and kube-apiserver, TLS, RBAC with the
-//! role that is shipped.
+//! braid's source on a real API server: etcd and kube-apiserver, TLS, RBAC with the shipped role.
 //!
 //! ```text
 //!  test's sandbox: Api, or braid ─► Proxy (faults) ──┐
@@ -27,23 +26,23 @@ use server::Server;
 use std::fs;
 use std::path::PathBuf;
 
-/// A test's sandbox, its namespace at the API server, and a way there.
+/// Sandbox of a test, its namespace on the API server, and a proxy in front of the server.
 struct World {
     server: &'static Server,
     proxy: Proxy,
     namespace: String,
-    /// Ends last: what runs in it has ended before.
+    /// Dropped last, after everything that runs in it.
     sandbox: Sandbox,
 }
 
 impl World {
-    /// In a namespace named like the test; without faults.
+    /// Creates a namespace with the given name; without faults.
     fn new(namespace: &str) -> Option<Self> {
         Self::with(namespace, Vec::new(), Fault::None)
     }
 
-    /// The first connections have `faults`, one each, and all others `then`. `None` where there is
-    /// no API server.
+    /// Gives the first connections one of `faults` each, and all others `then`. `None` without an
+    /// API server.
     fn with(namespace: &str, faults: Vec<Fault>, then: Fault) -> Option<Self> {
         let server = server::get(&format!("api::{namespace}"))?;
         let sandbox = Sandbox::new();
@@ -63,7 +62,7 @@ impl World {
         }
     }
 
-    /// Makes an object of the test's namespace, and returns it as it is then.
+    /// Creates an object in the test's namespace and returns it.
     fn create(&self, mut object: Value) -> Value {
         object["metadata"]["namespace"] = self.namespace.clone().into();
         let made = self
@@ -72,7 +71,7 @@ impl World {
         serde_json::from_str(&made).expect("kubectl prints JSON")
     }
 
-    /// A pod on no node; `more` is merged into its metadata.
+    /// Creates a pod without a node.
     fn create_pod(&self, name: &str, annotations: &Value) -> Value {
         let container = json!({"name": "c", "image": "none"});
         let metadata = json!({"name": name, "annotations": annotations});
@@ -88,7 +87,7 @@ impl World {
         )
     }
 
-    /// An object as it is now, without what each change of it changes.
+    /// Returns the current object without the fields that each change updates.
     fn get(&self, kind: &str, name: &str) -> Value {
         let json = self.server.kubectl(
             &["get", kind, name, "-n", &self.namespace, "-o", "json"],
@@ -97,12 +96,12 @@ impl World {
         steady(serde_json::from_str(&json).expect("kubectl prints JSON"))
     }
 
-    /// The source as the shipped service account, by a kubeconfig whose user is `user`.
+    /// Returns a source for the shipped service account; its kubeconfig has the user `user`.
     fn api(&self, user: &Value, limits: Limits) -> Api {
         Api::new(Access::Kubeconfig(self.kubeconfig(user)), limits)
     }
 
-    /// The source as it is on a node.
+    /// Returns a source as configured on a node.
     fn source(&self) -> Api {
         self.api(&json!({"token": self.server.token}), Limits::default())
     }
@@ -142,7 +141,7 @@ fn steady(mut object: Value) -> Value {
     object
 }
 
-/// Sets the annotation of a status, of a pod whose annotations were seen.
+/// Writes the status annotation of a pod whose annotations were read as `seen`.
 fn annotate(
     source: &mut Api,
     name: &ObjectName,
@@ -165,7 +164,7 @@ fn annotate(
     )
 }
 
-/// The annotations of an object.
+/// Returns the annotations of an object.
 fn annotations(object: &Value) -> &Value {
     &object["metadata"]["annotations"]
 }

@@ -1,4 +1,4 @@
-//! What the source reads and writes, judged by kubectl.
+//! Reads and writes of the source, judged by kubectl.
 
 use crate::{World, annotate, annotations, json, steady, uid};
 use braid_core::k8s::source::{Edit, Event, Severity, Source, SourceError};
@@ -9,8 +9,8 @@ use std::cell::Cell;
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 
-/// A pod that has claims of both kinds, the generated one named in its status as the controller
-/// does.
+/// Creates a pod with claims of both kinds. Its status names the generated claim, as the controller
+/// writes it.
 fn create_pod_with_claims(world: &World, name: &str) -> Value {
     let claims = json!([
         {"name": "own", "resourceClaimName": "gpu"},
@@ -180,7 +180,7 @@ fn an_annotation_is_never_written_over_a_value_that_nobody_read() {
             &json!({"token": world.server.create_token(account)}),
             Limits::default(),
         );
-        // Twice another writer is faster, each time with another value.
+        // Another writer is faster twice, each time with a different value.
         let calls = Cell::new(0);
         let value = |now: Option<&str>| {
             calls.set(calls.get() + 1);

@@ -1,4 +1,4 @@
-//! A way to the API server on which things go wrong.
+//! A faulty connection to the API server.
 
 use crate::server::Server;
 use braid_testbed::relay::relay;
@@ -14,26 +14,26 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes behind the handshake by which a server has surely begun to answer: tickets take 300.
+/// Bytes after the handshake that show that the server has begun its answer: tickets take 300.
 const ANSWERED: usize = 1000;
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-/// What becomes of one connection.
+/// Fault of a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// It works.
+    /// No fault.
     None,
-    /// It is cut at once.
+    /// Closes the connection immediately.
     Cut,
-    /// The server does what it is asked to, and the connection is cut before its answer.
+    /// Lets the server process the request, and closes the connection before its answer.
     LoseAnswer,
-    /// Nobody answers.
+    /// Never answers.
     Silence,
-    /// Each way takes so long, and so does opening the connection, there and back.
+    /// Delays each direction by this time, and opening the connection by a round trip.
     Delay(Duration),
-    /// The request is answered by this status, with a header and a body. `{authorization}` in the
-    /// body is what the request has in that header.
+    /// Answers the request with this status, a header and a body. `{authorization}` in the body is
+    /// replaced by that header of the request.
     Answer(u16, &'static str, &'static str),
 }
 
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl Proxy {
-    /// Listens in this thread's network.
+    /// Starts listening in this thread's network namespace.
     pub(crate) fn new(server: &'static Server, faults: Vec<Fault>, then: Fault) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
@@ -93,7 +93,7 @@ impl Proxy {
         format!("https://{}", self.address)
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
@@ -128,7 +128,7 @@ impl State {
             }
             Fault::LoseAnswer => lose_answer(client, self.server.connect()),
             Fault::Answer(status, header, body) => {
-                // A client that does not like the certificate goes away.
+                // A client that rejects the certificate closes the connection.
                 let _ = self
                     .accept(client, fault)
                     .and_then(|stream| answer(stream, *status, header, body));
@@ -136,8 +136,8 @@ impl State {
         }
     }
 
-    /// Takes the server's place. It has no HTTP/2: a client that asks for that may come again, and
-    /// finds `fault` again.
+    /// Accepts the connection in the server's place, without HTTP/2. A client that offers only
+    /// HTTP/2 may connect again, and gets `fault` again.
     fn accept(&self, mut client: TcpStream, fault: &Fault) -> std::io::Result<Stream> {
         let [certificate, key] = &self.server.identity;
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
@@ -207,13 +207,13 @@ fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io:
     stream.write_all((head + &body).as_bytes())?;
     stream.conn.send_close_notify();
     stream.flush()?;
-    // A body that nobody read would turn the end into a reset, which overtakes the answer.
+    // Unread bytes of a body would turn the close into a reset, which overtakes the answer.
     stream.sock.shutdown(Shutdown::Write)?;
     while stream.sock.read(&mut [0; 4096])? > 0 {}
     Ok(())
 }
 
-/// Lets the handshake and the request through, and cuts when the server answers.
+/// Forwards the handshake and the request, and closes when the server answers.
 fn lose_answer(client: TcpStream, server: TcpStream) {
     let (mut from_client, mut to_server) = (
         client.try_clone().expect("twice"),
@@ -234,7 +234,7 @@ fn lose_answer(client: TcpStream, server: TcpStream) {
     let (mut some, mut withheld) = (vec![0; 64 * 1024], 0);
     while withheld < ANSWERED {
         match from_server.read(&mut some) {
-            // Behind its hello the client sends the end of the handshake, and its request.
+            // After its hello the client sends the end of the handshake, and its request.
             Ok(len @ 1..) if flights.load(Ordering::SeqCst) > 1 => withheld += len,
             Ok(len @ 1..) => to_client
                 .write_all(&some[..len])

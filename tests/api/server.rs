@@ -12,26 +12,26 @@ use std::process::Output;
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 
-/// In the sandbox of the server, and in memory like all of its `/run`.
+/// Folder in the server's sandbox, in memory like all of its `/run`.
 const HOME: &str = "/run/api-server";
 
 pub(crate) struct Server {
     net: File,
     mnt: File,
     api: ApiServer,
-    /// The authority's certificate, PEM.
+    /// Certificate of the authority, PEM.
     pub(crate) authority: String,
-    /// Certificate and key of the server itself, PEM.
+    /// Certificate and key of the server, PEM.
     pub(crate) identity: [String; 2],
-    /// The administrator's certificate and key, PEM.
+    /// Certificate and key of the administrator, PEM.
     pub(crate) admin: [String; 2],
-    /// The key that signs service accounts' tokens, PEM.
+    /// Key that signs service account tokens, PEM.
     pub(crate) token_key: String,
-    /// A token of the shipped service account.
+    /// Token of the shipped service account.
     pub(crate) token: String,
 }
 
-/// The server, or `None` after a line that says why `test` is skipped.
+/// Returns the server, or `None` after a line that reports why `test` is skipped.
 pub(crate) fn get(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
     if let Some(why) = ApiServer::missing() {
@@ -47,7 +47,8 @@ impl Server {
         let keep = move || {
             let _sandbox = Sandbox::new();
             up.send(Self::make()).expect("a test waits");
-            // What this thread has started ends with it, and it ends with the process.
+            // The processes end with the thread that started them, and it ends with the test
+            // process.
             loop {
                 std::thread::park();
             }
@@ -83,25 +84,25 @@ impl Server {
             .expect("a token")
     }
 
-    /// kubectl as administrator; what it prints.
+    /// Runs kubectl as administrator and returns its output.
     #[track_caller]
     pub(crate) fn kubectl(&self, args: &[&str], input: Option<&Value>) -> String {
         self.enter(|| self.api.kubectl(args, input))
             .unwrap_or_else(|err| panic!("{err:#}"))
     }
 
-    /// kubectl as administrator, whether it succeeds or not.
+    /// Runs kubectl as administrator; it may fail.
     pub(crate) fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Output {
         self.enter(|| self.api.try_kubectl(args, input))
             .expect("kubectl runs")
     }
 
-    /// The requests of braid's account so far.
+    /// Returns the requests of braid's account so far.
     pub(crate) fn audit(&self) -> Audit {
         self.enter(|| self.api.audit()).expect("the audit log")
     }
 
-    /// The requests of another account of `kube-system` so far.
+    /// Returns the requests of another account in `kube-system` so far.
     pub(crate) fn audit_of(&self, account: &str) -> Audit {
         self.enter(|| Audit::read_of(Path::new(HOME), account))
             .expect("the audit log")
@@ -111,10 +112,11 @@ impl Server {
         self.enter(|| TcpStream::connect((API_SERVER, PORT)).expect("the API server listens"))
     }
 
-    /// Does `work` in the server's network, and with its files, on a thread of its own.
+    /// Runs `work` in the server's network and mount namespaces, on a separate thread.
     fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let inside = || {
-            // Nobody else may have this thread's view of the files.
+            // setns() requires that no other thread shares this thread's root and working
+            // directory.
             unshare(CloneFlags::CLONE_FS).expect("a folder of its own");
             setns(&self.net, CloneFlags::CLONE_NEWNET)
                 .expect("enter the server's network namespace");

@@ -1,10 +1,10 @@
-//! Plugins of a list on disk that lie in a folder beside it: each runs once, whoever runs it.
+//! Plugins in a folder beside a list on disk: each runs once, started by braid or by the runtime.
 
 use super::networks::cnitool;
 use super::{CONF_DIR, Node, Pod, Value, bridged, calls, json, spy};
 use std::fs;
 
-/// Makes plugins in a folder beside lists, and a file that is none.
+/// Creates plugin files in a folder beside lists, and a folder and a file that are not plugins.
 fn beside(folder: &str, plugins: &[(&str, Value)]) {
     fs::create_dir_all(folder).expect("a folder");
     fs::create_dir_all(format!("{folder}/00-folder.conf")).expect("a folder that is no plugin");
@@ -14,7 +14,7 @@ fn beside(folder: &str, plugins: &[(&str, Value)]) {
     }
 }
 
-/// A list of this name, of the plugin that writes down its calls.
+/// Returns a list with this name and the spy plugin.
 fn spied_list(name: &str, more: &Value) -> Value {
     let mut list = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "spy"}]});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -23,12 +23,12 @@ fn spied_list(name: &str, more: &Value) -> Value {
     list
 }
 
-/// The calls of a verb.
+/// Formats the calls of a verb.
 fn lines(verb: &str, calls: &[&str]) -> Vec<String> {
     calls.iter().map(|call| format!("{verb} {call}")).collect()
 }
 
-/// That every verb runs these plugins, in this order or its opposite.
+/// Checks that every verb runs these plugins, in this order or in reverse.
 #[track_caller]
 fn runs(pod: &Pod, plugins: &[&str]) {
     let result = pod.call.add().result();
@@ -91,7 +91,7 @@ fn the_plugins_beside_a_list_run_behind_its_own() {
             "STATUS default  spy"
         ]
     );
-    // Without a plugin of its own, and with all of them in it.
+    // A list without plugins, then a list that ignores the folder.
     let alone = json!({"cniVersion": "1.1.0", "name": "default"});
     Node::set_default(&alone);
     runs(&node.pod("none", ""), &default[1..]);
@@ -131,7 +131,7 @@ fn a_plugin_that_can_not_be_read_fails_the_pod_and_nothing_is_run() {
         "{error:?}"
     );
     assert_eq!(calls(), [""; 0]);
-    // DEL of a pod that was attached before goes on.
+    // DEL of a pod that was attached earlier continues.
     pod.call.del().ok();
     node.assert_nothing_left(&pod);
 }
@@ -212,7 +212,7 @@ fn a_runtime_that_runs_the_folder_itself_leaves_nothing_to_run() {
         for (key, value) in more.as_object().into_iter().flatten() {
             list[key] = value.clone();
         }
-        // The test's own caller puts the program into the runtime's folder.
+        // The test's call helper installs the program into the runtime's folder.
         pod.call.run("VERSION").result();
         fs::write(format!("{folder}/00-pods.conflist"), list.to_string())
             .expect("the runtime's list");

@@ -1,13 +1,13 @@
-//! IPAMClaims: the addresses that outlive a pod, by the claims of a real API server.
+//! IPAMClaims: addresses that outlive a pod, with claims on a real API server.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy, uid};
 use braid_core::k8s::DEFAULT_NETWORK;
 use std::fs;
 
-/// Where the leases of the network are.
+/// Folder of the network's leases.
 const LEASES: &str = "/var/lib/cni/networks/lan1";
 
-/// A claim that a virtual machine owns, with a finalizer of its controller.
+/// Creates a claim owned by a virtual machine, with its controller's finalizer.
 fn claim(node: &Node, name: &str, network: &str) -> Value {
     let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-uid"});
     let metadata = json!({"name": name, "ownerReferences": [owner], "finalizers": ["kubevirt.io/persistent-ipam"]});
@@ -22,7 +22,7 @@ fn refers_to(network: &str, claim: &str) -> String {
     json!([{"name": network, "ipam-claim-reference": claim}]).to_string()
 }
 
-/// The leased addresses that claims hold, each with its file's first line.
+/// Returns the addresses leased to claims, each with the first line of its file.
 fn held() -> Vec<String> {
     let names = fs::read_dir(LEASES)
         .into_iter()
@@ -41,7 +41,7 @@ fn held() -> Vec<String> {
     held
 }
 
-/// Ends a pod as the kubelet and its owner do.
+/// Ends a pod like the kubelet and its owner.
 fn end(node: &Node, pod: &Pod) {
     pod.call.del().ok();
     node.world.sandbox.end(&pod.ns);
@@ -94,7 +94,7 @@ fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
         .filter(|asked| asked.contains("ipamclaims"))
         .collect();
     assert_eq!(of_claims, ["get ipamclaims", "patch ipamclaims/status"]);
-    // Others, while it is in use and after.
+    // Other pods, while the claim is in use and afterwards.
     let second = node.pod("second", &refers_to("lan", "vm-a.lan"));
     second
         .call
@@ -215,7 +215,7 @@ fn i7_a_claim_moves_with_its_virtual_machine() {
     };
     let source = node.annotated("source", &of_vm(&json!({})));
     source.call.add().result();
-    // On another node, where nobody has the lease.
+    // On another node, without the lease.
     let target = node.annotated(
         "target",
         &of_vm(&json!({"kubevirt.io/migrationJobName": "job"})),
@@ -239,7 +239,7 @@ fn i2_i3_i4_s33_a_claim_is_of_one_secondary_network_that_keeps_leases() {
     };
     claim(&node, "vm", "lan1");
     claim(&node, "of-others", "blue");
-    // A delegate that does not know claims ignores them, and nobody asks for them.
+    // A delegate without support for claims ignores them, and braid does not request them.
     let pod = node.pod("ignores", &refers_to("spied", "none"));
     pod.call.add().result();
     assert!(
@@ -276,8 +276,8 @@ fn i2_i3_i4_s33_a_claim_is_of_one_secondary_network_that_keeps_leases() {
         node.assert_nothing_left(&pod);
     }
     assert_eq!(node.world.get("ipamclaim", "vm")["status"], Value::Null);
-    // The kind itself: both keys of the specification are needed, and the status is a resource of
-    // its own.
+    // The resource's schema: both keys of the specification are required, and the status is a
+    // subresource.
     for spec in [json!({"network": "lan"}), json!({"interface": "net1"})] {
         let object = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim",
             "metadata": {"name": "half", "namespace": "of-one"}, "spec": spec});

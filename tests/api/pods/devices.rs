@@ -1,4 +1,4 @@
-//! Devices from end to end: a kubelet's socket, device plugins' files, the plugins, and the pod's
+//! Devices from end to end: a kubelet's socket, files of device plugins, the plugins, and the pod's
 //! status.
 
 use super::{NETWORKS, Node, Pod, Value, bridged, calls, json, spied, spy};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const DEVINFO: &str = "/var/run/k8s.cni.cncf.io/devinfo";
 
-/// A network that takes devices of a resource.
+/// Creates a network that uses devices of a resource.
 pub(super) fn taking(node: &Node, name: &str, resource: &str, config: &Value) {
     let annotations = json!({"k8s.v1.cni.cncf.io/resourceName": resource});
     let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
@@ -17,7 +17,7 @@ pub(super) fn taking(node: &Node, name: &str, resource: &str, config: &Value) {
         .create(json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {"config": config.to_string()}}));
 }
 
-/// A pod of node-1 with the resource claim `nics`.
+/// Creates a pod on node-1 with the resource claim `nics`.
 pub(super) fn claiming(node: &Node, name: &str, networks: &str) -> Pod {
     let claims = json!([{"name": "nics", "resourceClaimName": "nics"}]);
     let container =
@@ -31,13 +31,13 @@ pub(super) fn claiming(node: &Node, name: &str, networks: &str) -> Pod {
     )
 }
 
-/// The file of a device plugin.
+/// Writes a file of a device plugin.
 fn dp_file(name: &str, content: &str) {
     fs::create_dir_all(format!("{DEVINFO}/dp")).expect("a folder");
     fs::write(format!("{DEVINFO}/dp/{name}"), content).expect("a file");
 }
 
-/// The files of attachments, by name.
+/// Returns the files of attachments, by name.
 fn cni_files() -> Vec<(String, String)> {
     let files = fs::read_dir(format!("{DEVINFO}/cni"))
         .into_iter()
@@ -51,7 +51,7 @@ fn cni_files() -> Vec<(String, String)> {
     files
 }
 
-/// `<interface>: <device-info>` of each entry that has one.
+/// Returns `<interface>: <device-info>` of each status entry that has one.
 fn told(node: &Node, pod: &Pod) -> Vec<(String, Value)> {
     let entries = node
         .status(pod)
@@ -67,7 +67,7 @@ fn told(node: &Node, pod: &Pod) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// What may be known of devices: each kind with all of its keys, and one key that nobody knows.
+/// Returns device information of each kind with all its keys, and one unknown key.
 fn kinds() -> [Value; 4] {
     let of = |kind: &str, keys: Value| json!({"type": kind, "version": "1.1.0", kind: keys, "org.example/more": [1]});
     [

@@ -1,4 +1,4 @@
-//! What becomes of a pod where the API server can't be asked, or not at once.
+//! Pods without a working connection to the API server, or with a delayed one.
 
 use super::{Node, bridged, calls, json, spy};
 use crate::{Fault, write_kubeconfig};
@@ -6,13 +6,13 @@ use braid_tests::Ns;
 use std::fs;
 use std::time::Duration;
 
-/// Nobody listens there.
+/// Points the kubeconfig at a port without a listener.
 fn cut_off() {
     let nowhere = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
     write_kubeconfig(&nowhere, &json!({"token": "some-token"}));
 }
 
-/// A server of names, which has answered nothing yet and is ready when it has become a daemon.
+/// A DNS server, ready once it has become a daemon.
 struct NameServer<'n>(&'n Ns);
 
 impl<'n> NameServer<'n> {
@@ -31,7 +31,7 @@ impl Drop for NameServer<'_> {
     }
 }
 
-/// The C library looks names up: musl's in the build that is shipped.
+/// The C library resolves names; the shipped build has musl.
 #[test]
 fn the_api_server_is_found_by_hosts_file_name_server_and_search_domain() {
     let Some(node) = Node::new("by-name", &[]) else {

@@ -1,9 +1,9 @@
-//! Values that make an annotation invalid as a whole, before anything is run.
+//! Values that make the whole annotation invalid, before anything runs.
 
 use super::{NETWORKS, Node, calls, json, spy};
 use braid_tests::Value;
 
-/// Annotations, each with the number of its requirement and the words of its error.
+/// Annotations, each with its requirement and words of the expected error.
 const INVALID: &[(&str, &str, &str)] = &[
     ("n4", "Net_A", "item 1: \"Net_A\""),
     ("n4", r#"[{"name":"Net_A"}]"#, "item 1: name \"Net_A\""),

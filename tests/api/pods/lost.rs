@@ -1,11 +1,11 @@
-//! DEL of a pod whose record is lost or damaged, its foreign record too: the API and the node show
-//! the attachments.
+//! DEL of a pod with lost or damaged records, including the record of foreign plugins: the API and
+//! the node show the attachments.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy};
 use crate::write_kubeconfig;
 use std::fs;
 
-/// Damages the records of a pod's container; all of them are removed where `text` is none.
+/// Overwrites the records of a pod's container with `text`, or deletes them if it is `None`.
 fn damage(pod: &Pod, text: Option<&str>) {
     let _ = fs::remove_dir_all("/var/lib/braid");
     let folder = format!("/run/braid/attachments/{}", pod.name);
@@ -116,7 +116,7 @@ fn an_api_that_does_not_answer_fails_no_del() {
     let pod = node.pod("web", "lan");
     pod.call.add().result();
     damage(&pod, None);
-    // It takes connections, and answers none.
+    // Accepts connections without answering.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("https://{}", deaf.local_addr().expect("an address"));
     write_kubeconfig(

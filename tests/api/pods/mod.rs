@@ -1,6 +1,6 @@
-//! A pod's networks by the binary: braid as a runtime calls it, judged by the kernel, by `kubectl`
-//! and by a foreign plugin that writes down how it was called. Tests have the numbers of the
-//! requirements of the multi-network specification in their names.
+//! A pod's networks through the binary: braid is called like by a runtime, and judged by the
+//! kernel, `kubectl` and a foreign plugin that logs its calls. A comment above a test names the
+//! requirements of docs/conformance.md that it covers.
 
 mod chained;
 mod claims;
@@ -25,18 +25,18 @@ use braid_tests::{Call, Ns, Value};
 use std::fs;
 use std::rc::Rc;
 
-/// Where the default network is.
+/// File of the default network.
 const DEFAULT: &str = "/etc/cni/default.conflist";
-/// Where networks are that a NetworkAttachmentDefinition only names.
+/// Folder of networks that a NetworkAttachmentDefinition only names.
 const CONF_DIR: &str = "/etc/cni/more";
 
-/// A node that runs braid: a [`World`] with a default network, a foreign plugin `spy`, and networks
-/// in its namespace.
+/// A node with braid: a [`World`] with a default network, the foreign plugin `spy`, and networks in
+/// its namespace.
 struct Node {
     world: World,
 }
 
-/// A pod whose container the runtime is to attach.
+/// A pod with a container that the runtime attaches.
 struct Pod {
     name: String,
     ns: Rc<Ns>,
@@ -72,7 +72,8 @@ impl Node {
         fs::write(DEFAULT, network.to_string()).expect("write the default network");
     }
 
-    /// NetworkAttachmentDefinitions: a string is a configuration as it is, null none.
+    /// Creates NetworkAttachmentDefinitions: a string is used verbatim as the configuration, null
+    /// means no configuration.
     fn create_networks(&self, networks: &[(&str, Value)]) {
         let object = |(name, config): &(&str, Value)| {
             let (namespace, name) = name
@@ -95,7 +96,7 @@ impl Node {
         }
     }
 
-    /// A pod that asks for these networks, and its container's namespace.
+    /// Creates a pod that requests these networks, and its container's namespace.
     fn pod(&self, name: &str, networks: &str) -> Pod {
         self.annotated(name, &json!({NETWORKS: networks}))
     }
@@ -104,7 +105,7 @@ impl Node {
         self.container(&self.world.create_pod(name, annotations))
     }
 
-    /// Pods that ask for these networks, made by one request.
+    /// Creates pods that request these networks in one API request.
     fn pods(&self, networks: &[(String, &str)]) -> Vec<Pod> {
         let object = |(name, networks): &(String, &str)| {
             let metadata = json!({"name": name, "namespace": self.world.namespace, "annotations": {NETWORKS: networks}});
@@ -131,7 +132,7 @@ impl Node {
             .collect()
     }
 
-    /// The container of a pod, and its namespace.
+    /// Creates a pod's container and its namespace.
     fn container(&self, pod: &Value) -> Pod {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let (ns, world) = (self.world.sandbox.pod(name), &self.world);
@@ -152,7 +153,7 @@ impl Node {
         }
     }
 
-    /// The pod's annotation `network-status`; empty where it has none.
+    /// Returns the pod's `network-status` annotation; empty if it is missing.
     fn status(&self, pod: &Pod) -> Vec<Value> {
         Self::status_of(&self.world.get("pod", &pod.name))
     }
@@ -164,7 +165,7 @@ impl Node {
         serde_json::from_str(text).expect("a list of objects")
     }
 
-    /// `<name> <interface> <default>` of each entry.
+    /// Returns `<name> <interface> <default>` of each entry.
     fn entries(&self, pod: &Pod) -> Vec<String> {
         let own = format!("{}/", self.world.namespace);
         let line = |entry: &Value| {
@@ -174,7 +175,7 @@ impl Node {
         self.status(pod).iter().map(line).collect()
     }
 
-    /// `<type> <reason>: <message>` of each event of the namespace.
+    /// Returns `<type> <reason>: <message>` of each event of the namespace.
     fn events(&self) -> Vec<String> {
         let json = self.world.server.kubectl(
             &["get", "events", "-n", &self.world.namespace, "-o", "json"],
@@ -198,12 +199,12 @@ impl Node {
             .collect()
     }
 
-    /// `<verb> <resource>` of each request in the test's namespace that braid's account has sent.
+    /// Returns `<verb> <resource>` of each request of braid's account in the test's namespace.
     fn requests(&self) -> Vec<String> {
         self.requests_of("braid")
     }
 
-    /// The same of another account.
+    /// Like [`Node::requests`], for another account.
     fn requests_of(&self, account: &str) -> Vec<String> {
         let audit = self.world.server.audit_of(account);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -226,7 +227,7 @@ impl Node {
         audit.requests().iter().filter(is_own).map(line).collect()
     }
 
-    /// Fails unless a failed or undone call left nothing, in the pod as on the node.
+    /// Fails unless a failed or undone call left nothing in the pod or on the node.
     #[track_caller]
     fn assert_nothing_left(&self, pod: &Pod) {
         self.world.sandbox.assert_nothing_left();
@@ -234,8 +235,8 @@ impl Node {
     }
 }
 
-/// A bridge with a gateway, in 10.`number`.0.0/24; the default network is number 0 and has the
-/// pod's default route.
+/// Returns a bridge with a gateway in 10.`number`.0.0/24. The default network is number 0 and has
+/// the pod's default route.
 fn bridged(number: u8) -> Value {
     let mut ipam = json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24")});
     if number == 0 {
@@ -250,7 +251,7 @@ fn bridged(number: u8) -> Value {
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge]})
 }
 
-/// A network of the plugin that writes down its calls, with more keys.
+/// Returns a network of the spy plugin, with additional keys.
 fn spy(name: &str, more: &Value) -> Value {
     let mut conf = json!({"cniVersion": "1.0.0", "name": name, "type": "spy"});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -259,7 +260,7 @@ fn spy(name: &str, more: &Value) -> Value {
     conf
 }
 
-/// The calls that were written down so far.
+/// Returns the logged calls so far.
 fn spied() -> Vec<Value> {
     let log = fs::read_to_string("/run/spied").unwrap_or_default();
     log.lines()
@@ -267,7 +268,7 @@ fn spied() -> Vec<Value> {
         .collect()
 }
 
-/// `<verb> <network> <interface> <plugin>` of those calls, forgotten from now on.
+/// Returns `<verb> <network> <interface> <plugin>` of the logged calls, and clears the log.
 fn calls() -> Vec<String> {
     let line = |call: &Value| {
         let text = |key: &str| call[key].as_str().unwrap_or_default();

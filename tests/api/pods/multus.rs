@@ -1,12 +1,12 @@
-//! What is known to go wrong with Multus, on the same server: `docs/conformance.md` lists it, with
-//! these tests and others.
+//! Known faults of Multus, tested on the same server: `docs/conformance.md` lists them with these
+//! and other tests.
 
 use super::{CONF_DIR, DEFAULT, NETWORKS, Node, Value, bridged, calls, json, spied, spy};
 use braid_core::k8s::DEFAULT_NETWORK;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A network of one plugin that knows STATUS.
+/// Returns a network of a plugin that supports STATUS.
 fn newer(name: &str, more: &Value) -> Value {
     let mut conf = spy(name, more);
     conf["cniVersion"] = "1.1.0".into();
@@ -88,7 +88,7 @@ fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
             .with("defaultNetworks", json!(["more"]))
             .with("systemNamespaces", json!([system]))
     };
-    // One that is named like a system namespace, and one in such a namespace: both have a status.
+    // A pod named like a system namespace, then a pod in a system namespace: both have a status.
     for (name, system, entries) in [
         (
             "kube-system",
@@ -104,7 +104,7 @@ fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
         call.del().ok();
         node.assert_nothing_left(&pod);
     }
-    // The kubelet knows a static pod by another uid than the API.
+    // The kubelet and the API have different UIDs for a static pod.
     let args =
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=named;K8S_POD_NAME=static;K8S_POD_UID=of-the-file";
     let of_file = json!({"kubernetes.io/config.source": "file", NETWORKS: "lan"});
@@ -226,7 +226,7 @@ fn the_default_networks_file_is_read_anew_at_each_call() {
     let of_folder = |pod: &super::Pod| pod.call.clone().with("clusterNetwork", folder);
     let pods = node.pods(&["first", "half", "second"].map(|name| (name.to_owned(), "")));
     of_folder(&pods[0]).add().result();
-    // One that comes first by its name, caught half-written and then whole.
+    // A network whose file name sorts first, found half written and then complete.
     let text = spy("new", &json!({})).to_string();
     fs::write(format!("{folder}/10-new.conf"), &text[..text.len() / 2]).expect("half a network");
     let error = of_folder(&pods[1]).add().error();
@@ -298,7 +298,7 @@ fn an_interface_that_is_there_already_is_an_error_and_stays() {
     assert_eq!(pod.ns.the_link("net1")["address"], "02:00:00:00:00:99");
     assert_eq!(pod.ns.link_names().len(), 2, "no eth0");
     node.world.sandbox.assert_nothing_left();
-    // And an attempt that ended early does not stand in the way of the next one.
+    // An interrupted attempt does not block the next one.
     pod.ns.run("ip link del net1");
     pod.call.add().result();
     pod.call.del().ok();

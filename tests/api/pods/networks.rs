@@ -1,4 +1,4 @@
-//! Where a network's configuration comes from.
+//! Sources of a network's configuration.
 
 use super::{CONF_DIR, Node, bridged, calls, json, spied, spy};
 use std::fs;
@@ -63,7 +63,8 @@ fn n2_n5_n6_n7_n8_n11_a_network_is_in_its_object_or_on_disk_by_its_name() {
     node.assert_nothing_left(&pod);
 }
 
-/// libcni's command line, `$BRAID_CNITOOL` or where `cargo xtask test` puts it.
+/// Returns the path of libcni's command line: `$BRAID_CNITOOL`, or where `cargo xtask test`
+/// installs it.
 pub(super) fn cnitool() -> Option<PathBuf> {
     let cached = || {
         PathBuf::from(std::env::var_os("HOME").unwrap_or_default())
@@ -75,8 +76,8 @@ pub(super) fn cnitool() -> Option<PathBuf> {
 
 #[test]
 fn n3_spec_config_is_a_networks_configuration_and_nothing_of_a_pods() {
-    // What braid wants to know of a network stands in annotations. In a configuration the same
-    // words are a plugin's.
+    // braid's own settings of a network are in annotations. The same keys in a configuration belong
+    // to a plugin.
     let ours = json!({"invalidAnnotation": "ignore", "statusPrefixLength": true, "default-route": ["10.1.0.1"],
         "k8s.v1.cni.cncf.io/resourceName": "a/vf", "ipam-claim-reference": "none", "namespaceIsolation": true});
     let Some(node) = Node::new(
@@ -101,7 +102,7 @@ fn n3_spec_config_is_a_networks_configuration_and_nothing_of_a_pods() {
         before,
         "nobody writes to it"
     );
-    // And another runtime of CNI takes it as it is.
+    // Another CNI runtime accepts the configuration unchanged.
     let Some(cnitool) = cnitool() else {
         braid_tests::feature::tell_skip(
             "api::config",
@@ -116,7 +117,7 @@ fn n3_spec_config_is_a_networks_configuration_and_nothing_of_a_pods() {
         braid_tests::sandbox::PLUGINS,
         node.world.sandbox.pod("other"),
     );
-    // Under their names braid is both.
+    // braid runs under both names.
     for plugin in ["bridge", "host-local"] {
         node.world
             .sandbox

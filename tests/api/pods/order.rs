@@ -1,4 +1,4 @@
-//! In which order networks are attached and detached, and what becomes of a failure.
+//! Order in which networks are attached and detached, and the handling of failures.
 
 use super::{NETWORKS, Node, bridged, calls, json, spied, spy};
 use braid_core::k8s::DEFAULT_NETWORK;

@@ -1,11 +1,11 @@
-//! The rights of the shipped role, each of which the program uses.
+//! Rights of the shipped role, each of which the program uses.
 
 use super::devices::{claiming, taking};
 use super::{NETWORKS, Node, Value, json};
 use crate::audit;
 use crate::kubelet::{Kubelet, Manner, pod as resources};
 
-/// A network whose addresses a claim may hold.
+/// Returns a network with addresses that a claim may hold.
 fn claimable() -> Value {
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24"});
     json!({"cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": "br1", "ipam": ipam})
@@ -26,7 +26,7 @@ fn each_right_of_the_role_is_used_by_the_program() {
     invalid.call.add().refused(7, &["lan@"]);
     pod.call.del().ok();
     pod.call.gc(&[]).ok();
-    // No slice knows the device that the kubelet gave it, so it is none of the network's.
+    // No slice contains the device that the kubelet reports, so the network does not get it.
     taking(&node, "vf", "none.example/vf", &claimable());
     let _kubelet = Kubelet::start(
         vec![resources(
@@ -52,8 +52,7 @@ fn each_right_of_the_role_is_used_by_the_program() {
     node.assert_nothing_left(&pod);
 }
 
-/// The rules of Multus' `ClusterRole`, as its `deployments/multus-daemonset.yml` of v4.3.0 has
-/// them.
+/// Returns the rules of Multus' `ClusterRole` from `deployments/multus-daemonset.yml` of v4.3.0.
 fn of_multus() -> Value {
     json!([
         {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
@@ -62,7 +61,7 @@ fn of_multus() -> Value {
     ])
 }
 
-/// Makes the account of Multus, which the node then has.
+/// Creates the account of Multus, which the node then uses.
 fn as_multus(node: &Node, account: &str) {
     let server = node.world.server;
     server.kubectl(

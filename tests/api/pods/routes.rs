@@ -1,8 +1,8 @@
-//! Who has the pod's default routes, by the kernel.
+//! The pod's default routes, read from the kernel.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy};
 
-/// `<family> via <gateway> <interface> <metric>` of each default route.
+/// Returns `<family> via <gateway> <interface> <metric>` of each default route.
 fn defaults(pod: &Pod) -> Vec<String> {
     let of = |family: &str| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -12,7 +12,7 @@ fn defaults(pod: &Pod) -> Vec<String> {
             .into_iter()
             .filter(|route| route["dst"] == "default");
         let line = |route: Value| {
-            // IPv6 has 1024 where none is given.
+            // The metric is 1024 for IPv6 if none is given.
             let metric = route["metric"]
                 .as_u64()
                 .filter(|metric| *metric != 1024)
@@ -29,7 +29,7 @@ fn defaults(pod: &Pod) -> Vec<String> {
     [of("-4"), of("-6")].concat()
 }
 
-/// A dual-stack bridge: of the default network with both default routes.
+/// Returns a dual-stack bridge; for the default network, `routes` has both default routes.
 fn dual(number: u8, routes: &Value) -> Value {
     let ranges = json!([[{"subnet": format!("10.{number}.0.0/24")}], [{"subnet": format!("fd00:{number}::/64")}]]);
     let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
@@ -129,7 +129,7 @@ fn c2_a_pod_without_any_default_route_has_a_warning() {
         "Warning NoDefaultRoute: the pod has no default route: none of its networks gives it one";
     assert_eq!(node.events(), [event]);
     pod.call.del().ok();
-    // A plugin need not say which routes it makes.
+    // A plugin need not report the routes that it adds.
     let add = [
         "link add eth0 type veth peer name eth1",
         "addr add 10.8.0.2/24 dev eth0",

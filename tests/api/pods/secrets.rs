@@ -1,5 +1,5 @@
-//! Secrets: a token, and what a network's configuration has in it for its plugin alone, are in
-//! nothing that braid says.
+//! Secrets: braid's output never contains a token, or a secret that a network's configuration has
+//! for its plugin.
 
 use super::{NETWORK_STATUS, NETWORKS, Node, Value, bridged, calls, json, spy};
 use crate::token;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 const SECRET: &str = "canary-5b1e77d0";
 
-/// A network of the spy with a password, and more keys.
+/// Returns a network of the spy plugin with a password, and additional keys.
 fn secretive(name: &str, more: &Value) -> Value {
     let mut conf = spy(name, more);
     conf["password"] = SECRET.into();
@@ -18,8 +18,8 @@ fn secretive(name: &str, more: &Value) -> Value {
     conf
 }
 
-/// Networks with a secret: one that works, one by braid's own plugins, and others that fail in
-/// different ways.
+/// Returns networks with a secret: one that works, one with braid's own plugins, and others that
+/// fail in different ways.
 fn networks() -> Vec<(&'static str, Value)> {
     let mut native = bridged(1);
     native["plugins"][0]["password"] = SECRET.into();
@@ -69,7 +69,7 @@ fn networks() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// All that was said so far.
+/// Everything that was printed so far.
 struct Heard(Vec<String>);
 
 impl Heard {
@@ -77,7 +77,7 @@ impl Heard {
         self.0.push(format!("{} {}", answer.stdout, answer.stderr));
     }
 
-    /// Runs braid with these words.
+    /// Runs braid with these arguments.
     fn command(&mut self, words: &str) {
         let command = Command::new(binary::braid())
             .args(words.split_whitespace())
@@ -147,7 +147,7 @@ fn neither_a_token_nor_a_networks_secret_is_in_anything_that_braid_says() {
     heard.has_no(&[SECRET, &node.world.server.token]);
 }
 
-/// What is said of the same networks in manifests.
+/// Runs lint, plan and try on manifests of the same networks.
 fn manifests(node: &Node, networks: &[(&str, Value)], heard: &mut Heard) {
     for (name, config) in networks {
         let config = config
@@ -237,7 +237,7 @@ fn the_files_of_a_pod_have_these_modes() {
     for (path, expected) in [
         ("/run/braid/attachments/web/eth0:pods:braid.json", 0o100_600),
         ("/run/braid/attachments/web", 0o40_700),
-        // Others may read what the device is.
+        // Other users may read the device information.
         (device_file.as_str(), 0o100_644),
         ("/run/k8s.cni.cncf.io/devinfo/cni", 0o40_755),
     ] {

@@ -1,14 +1,14 @@
-//! What a pod asks for by its annotation.
+//! Requests in a pod's annotation.
 
 use super::{NETWORKS, Node, Pod, Value, bridged, calls, json, spied, spy};
 
-/// An answer with this address and hardware address.
+/// Returns a plugin's result with this address and hardware address.
 fn says(ip: &str, mac: &str) -> Value {
     let interface = json!({"name": "net1", "sandbox": "/run/netns/full", "mac": mac});
     json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": ip, "interface": 0}]})
 }
 
-/// That an ADD fails before any plugin is run, with these words.
+/// Checks that an ADD fails with these words before any plugin runs.
 #[track_caller]
 fn refuses(node: &Node, pod: &Pod, words: &[&str]) {
     pod.call
@@ -278,7 +278,7 @@ fn s24_a_pod_is_held_to_the_bandwidth_it_asks_for_in_each_direction() {
     );
     let result = pod.call.add().result();
     let host = node.world.sandbox.host();
-    // Headers are 4 % of what the rate counts.
+    // Headers take 4 % of the rate.
     host.assert_sends(
         &pod.ns,
         "10.1.0.2",

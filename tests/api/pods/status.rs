@@ -1,10 +1,10 @@
-//! What the pod's annotation `network-status` says.
+//! Content of the pod's `network-status` annotation.
 
 use super::{NETWORK_STATUS, Node, bridged, json, spy};
 use braid_tests::Value;
 use std::fs;
 
-/// An entry without the container it was written for.
+/// Removes the container ID from an entry.
 fn plain(mut entry: Value) -> Value {
     entry
         .as_object_mut()
@@ -81,7 +81,7 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
     expected[2]["dns"] = dns;
     assert_eq!(status, expected);
     pod.call.del().ok();
-    // Readers of Multus look for a key that is none of the specification.
+    // Consumers written for Multus read a key that is not in the specification.
     let pod = node.pod("multus", r#"[{"name":"lan","default-route":["10.1.0.1"]}]"#);
     pod.call.add().result();
     let gateways = |entry: &Value| ["default-route", "gateway"].map(|key| entry[key].clone());
@@ -221,7 +221,7 @@ fn t2_t17_only_the_annotation_changes_and_nothing_of_an_earlier_sandbox_stays() 
     pod.call.del().ok();
 }
 
-/// Writes the pod's status as another writer does.
+/// Writes the pod's status like another writer.
 fn write_status(node: &Node, entries: &Value) {
     let annotation = format!("{NETWORK_STATUS}={entries}");
     let namespace = &node.world.namespace;

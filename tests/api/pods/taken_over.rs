@@ -1,5 +1,5 @@
-//! Pods that Multus attached, on a node that has gone to braid since: the real Multus, with the
-//! reference plugins.
+//! Pods attached by Multus on a node that now runs braid: the real Multus, with the reference
+//! plugins.
 
 use super::{DEFAULT, Node, Pod, Value, bridged, calls, json, spied, spy};
 use crate::{token, uid};
@@ -10,12 +10,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Multus' folder by default.
+/// Default folder of Multus.
 const CNI_DIR: &str = "/var/lib/cni/multus";
 const KUBECONFIG: &str = "/run/multus.kubeconfig";
 
-/// A node whose networks are a bridge, a foreign plugin, and a bridge with a foreign IPAM; `None`
-/// without Multus.
+/// Creates a node with a bridge, a foreign plugin, and a bridge with a foreign IPAM as networks;
+/// `None` without Multus.
 fn node(namespace: &str) -> Option<Node> {
     if binary::multus().is_none() || binary::reference().is_none() {
         feature::tell_skip(
@@ -47,7 +47,7 @@ fn node(namespace: &str) -> Option<Node> {
     Some(node)
 }
 
-/// Attaches a pod by Multus.
+/// Attaches a pod with Multus.
 fn attach(node: &Node, pod: &Pod, more: &Value) {
     let reference = binary::reference()
         .expect("the reference plugins")
@@ -102,7 +102,7 @@ fn attach(node: &Node, pod: &Pod, more: &Value) {
     );
 }
 
-/// What Multus still notes in `folder`.
+/// Returns the files that Multus still has in `folder`.
 fn noted(folder: &str) -> Vec<String> {
     let names = [folder.to_owned(), format!("{folder}/results")];
     let names = names
