@@ -263,5 +263,5 @@ fn addrs(given: &Value) -> Vec<AddrFact> {
 }
 
 fn refused(error: &braid_core::cni::Error) -> String {
-    format!("# refused with code {}\n{error}\n", error.code.number())
+    format!("# refused with code {}\n{error}\n", error.kind.code())
 }

@@ -182,7 +182,7 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_core::cni::{Code, Error as Answer};
+    use braid_core::cni::{Error as Answer, Kind};
 
     #[test]
     fn the_kind_decides_whether_it_passes_and_only_the_kernel_is_quoted() {
@@ -195,25 +195,25 @@ mod tests {
             (
                 Errno::EPERM.into(),
                 "EPERM (kernel: \"Operation not permitted\")",
-                Code::Internal,
+                Kind::Internal,
             ),
             (
                 Errno::ENOBUFS.into(),
                 "ENOBUFS (kernel: \"No buffer space available\")",
-                Code::TryAgain,
+                Kind::TryAgain,
             ),
             (
                 io::Error::from(Errno::ETXTBSY).into(),
                 "ETXTBSY (kernel: \"Text file busy\")",
-                Code::TryAgain,
+                Kind::TryAgain,
             ),
-            (io(io::ErrorKind::TimedOut), "held for 60 s", Code::TryAgain),
-            (io(io::ErrorKind::Other), "held for 60 s", Code::Internal),
-            (waited, "link eth0 is down after 10s", Code::TryAgain),
+            (io(io::ErrorKind::TimedOut), "held for 60 s", Kind::TryAgain),
+            (io(io::ErrorKind::Other), "held for 60 s", Kind::Internal),
+            (waited, "link eth0 is down after 10s", Kind::TryAgain),
             (
                 Error::new("lock f", Errno::EBUSY).into(),
                 "lock f: EBUSY (kernel: \"Device or resource busy\")",
-                Code::TryAgain,
+                Kind::TryAgain,
             ),
         ] {
             assert_eq!(

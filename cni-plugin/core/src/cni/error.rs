@@ -5,10 +5,10 @@ use super::{Json, Version};
 use std::fmt;
 use std::io;
 
-/// Error codes of the CNI specification 1.1.0, section 5, and `8`, which only the reference code
-/// defines.
+/// Kind of a failure: the error codes of the CNI specification 1.1.0, section 5, code 8, which only
+/// the reference code defines, and kinds that a caller tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum Kind {
     /// The configuration's `cniVersion` is not supported.
     IncompatibleVersion,
     /// A field is not supported. The message contains key and value.
@@ -31,46 +31,51 @@ pub enum Code {
     NotAvailable,
     /// STATUS: an ADD can succeed, with limited connectivity.
     LimitedConnectivity,
+    /// No address of the IPAM's ranges is free.
+    NoFreeAddress,
     /// Any other failure.
     Internal,
     /// Code received from an external plugin, passed on unchanged.
     Foreign(u32),
 }
 
-/// Codes with a name, and their numbers.
-const NUMBERS: [(Code, u32); 12] = [
-    (Code::IncompatibleVersion, 1),
-    (Code::UnsupportedField, 2),
-    (Code::UnknownContainer, 3),
-    (Code::InvalidEnv, 4),
-    (Code::Io, 5),
-    (Code::Decode, 6),
-    (Code::InvalidConfig, 7),
-    (Code::InvalidNetns, 8),
-    (Code::TryAgain, 11),
-    (Code::NotAvailable, 50),
-    (Code::LimitedConnectivity, 51),
-    (Code::Internal, 999),
+/// Kinds with a code of their own.
+const CODES: [(Kind, u32); 12] = [
+    (Kind::IncompatibleVersion, 1),
+    (Kind::UnsupportedField, 2),
+    (Kind::UnknownContainer, 3),
+    (Kind::InvalidEnv, 4),
+    (Kind::Io, 5),
+    (Kind::Decode, 6),
+    (Kind::InvalidConfig, 7),
+    (Kind::InvalidNetns, 8),
+    (Kind::TryAgain, 11),
+    (Kind::NotAvailable, 50),
+    (Kind::LimitedConnectivity, 51),
+    (Kind::Internal, 999),
 ];
 
-impl Code {
-    /// Returns the number in the JSON document.
-    pub fn number(self) -> u32 {
-        if let Self::Foreign(number) = self {
-            return number;
+/// Code of the kinds that the specification does not name.
+const OTHER: u32 = 999;
+
+impl Kind {
+    /// Returns the code in the JSON document.
+    pub fn code(self) -> u32 {
+        if let Self::Foreign(code) = self {
+            return code;
         }
-        NUMBERS
+        CODES
             .iter()
-            .find(|(code, _)| *code == self)
-            .map_or(999, |(_, number)| *number)
+            .find(|(kind, _)| *kind == self)
+            .map_or(OTHER, |(_, code)| *code)
     }
 
-    /// Returns the code with this number; [`Code::Foreign`] for a number without a name.
-    pub fn from_number(number: u32) -> Self {
-        NUMBERS
+    /// Returns the kind with this code; [`Kind::Foreign`] for a code without a name.
+    pub fn from_code(code: u32) -> Self {
+        CODES
             .iter()
-            .find(|(_, n)| *n == number)
-            .map_or(Self::Foreign(number), |(code, _)| *code)
+            .find(|(_, known)| *known == code)
+            .map_or(Self::Foreign(code), |(kind, _)| *kind)
     }
 }
 
@@ -78,70 +83,81 @@ impl Code {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// Kind of failure.
-    pub code: Code,
+    pub kind: Kind,
     /// One sentence with the object, the value and the cause.
     pub msg: String,
     /// Further text, often empty.
     pub details: String,
+    /// Reasons why a failed ADD left something behind; `None` if it left nothing.
+    left: Option<Vec<Error>>,
+    /// Errors of the cleanup after this one.
+    cleanup: Vec<Error>,
 }
 
 impl Error {
-    /// Returns an error of any code, without details.
-    pub fn new(code: Code, msg: impl Into<String>) -> Self {
+    /// Returns an error of any kind, without details.
+    pub fn new(kind: Kind, msg: impl Into<String>) -> Self {
         Self {
-            code,
+            kind,
             msg: bounded(msg.into()),
             details: String::new(),
+            left: None,
+            cleanup: Vec::new(),
         }
     }
 
     /// Returns an error with code 1: the configuration's version is not supported.
     pub fn version(msg: impl Into<String>) -> Self {
-        Self::new(Code::IncompatibleVersion, msg)
+        Self::new(Kind::IncompatibleVersion, msg)
     }
 
     /// Returns an error with code 4: a `CNI_*` variable is missing or invalid.
     pub fn env(msg: impl Into<String>) -> Self {
-        Self::new(Code::InvalidEnv, msg)
+        Self::new(Kind::InvalidEnv, msg)
     }
 
     /// Returns an error with code 5: reading or writing failed.
     pub fn io(msg: impl Into<String>) -> Self {
-        Self::new(Code::Io, msg)
+        Self::new(Kind::Io, msg)
     }
 
     /// Returns an error with code 6: the input is not the expected JSON.
     pub fn decode(msg: impl Into<String>) -> Self {
-        Self::new(Code::Decode, msg)
+        Self::new(Kind::Decode, msg)
     }
 
     /// Returns an error with code 7: the configuration was parsed, but is invalid.
     pub fn config(msg: impl Into<String>) -> Self {
-        Self::new(Code::InvalidConfig, msg)
+        Self::new(Kind::InvalidConfig, msg)
     }
 
     /// Returns an error with code 8: the path is not a network namespace, or is the plugin's own.
     pub fn netns(msg: impl Into<String>) -> Self {
-        Self::new(Code::InvalidNetns, msg)
+        Self::new(Kind::InvalidNetns, msg)
     }
 
     /// Returns an error with code 50: STATUS, an ADD can't succeed.
     pub fn not_available(msg: impl Into<String>) -> Self {
-        Self::new(Code::NotAvailable, msg)
+        Self::new(Kind::NotAvailable, msg)
+    }
+
+    /// Returns an error with code 999: no address is free.
+    pub fn no_free_address(msg: impl Into<String>) -> Self {
+        Self::new(Kind::NoFreeAddress, msg)
     }
 
     /// Returns an error with code 999: any other failure.
     pub fn internal(msg: impl Into<String>) -> Self {
-        Self::new(Code::Internal, msg)
+        Self::new(Kind::Internal, msg)
     }
 
     /// Returns an error with code 11 if the failure is temporary, else 999.
     pub fn because(msg: impl Into<String>, passes: bool) -> Self {
         Self::new(
             if passes {
-                Code::TryAgain
+                Kind::TryAgain
             } else {
-                Code::Internal
+                Kind::Internal
             },
             msg,
         )
@@ -161,11 +177,11 @@ impl Error {
         self
     }
 
-    /// Joins several errors into one, without repeated sentences. The code is the first other than
-    /// [`Code::TryAgain`], so the result is temporary only if all errors are.
+    /// Joins several errors into one, without repeated sentences. The kind is the first other than
+    /// [`Kind::TryAgain`], so the result is temporary only if all errors are.
     pub fn joined(errors: &[Self]) -> Result<(), Self> {
-        let lasting = errors.iter().find(|error| error.code != Code::TryAgain);
-        let Some(Self { code, .. }) = lasting.or(errors.first()) else {
+        let lasting = errors.iter().find(|error| error.kind != Kind::TryAgain);
+        let Some(Self { kind, .. }) = lasting.or(errors.first()) else {
             return Ok(());
         };
         let msg = sentences(distinct(errors.iter().map(|error| error.msg.as_str())));
@@ -173,52 +189,54 @@ impl Error {
             .iter()
             .map(|error| error.details.as_str())
             .filter(|details| !says(&msg, details));
-        Err(Self::new(*code, &msg).with_details(sentences(distinct(details))))
+        let mut joined = Self::new(*kind, &msg).with_details(sentences(distinct(details)));
+        for error in errors {
+            if let Some(left) = &error.left {
+                joined = joined.and_left_behind(left);
+            }
+            joined = joined.and_cleanup(&error.cleanup);
+        }
+        Err(joined)
     }
 
-    /// Appends the messages of `left`: `why; left behind until DEL or GC: left`. A nested call of
-    /// braid may have appended some of them already, which are not repeated.
+    /// Notes that a failed ADD left something behind until DEL or GC, for these reasons.
     #[must_use]
-    pub fn and_left_behind(mut self, left: &[Self]) -> Self {
-        const LEFT: &str = "left behind until DEL or GC";
-        if left.is_empty() {
-            return self;
+    pub fn and_left_behind(mut self, reasons: &[Self]) -> Self {
+        if !reasons.is_empty() {
+            let left = self.left.get_or_insert_default();
+            left.extend_from_slice(reasons);
         }
-        let more = self.news(left);
-        let is_said = says(&self.msg, LEFT) || self.msg.contains(&format!("; {LEFT}: "));
-        let said = if is_said {
-            self.msg
-        } else {
-            format!("{}; {LEFT}", self.msg)
-        };
-        let before = if said.ends_with(LEFT) { ": " } else { "; " };
-        self.msg = if more.is_empty() {
-            bounded(said)
-        } else {
-            bounded(format!("{said}{before}{more}"))
-        };
         self
     }
 
-    /// Appends the errors of the cleanup to the details.
+    /// Notes errors of the cleanup after this one.
     #[must_use]
-    pub fn and_cleanup(self, cleanup: &[Self]) -> Self {
-        let more = self.news(cleanup);
-        let details = sentences(
-            [&self.details, &more]
-                .into_iter()
-                .filter(|text| !text.is_empty()),
-        );
-        self.with_details(details)
+    pub fn and_cleanup(mut self, cleanup: &[Self]) -> Self {
+        self.cleanup.extend_from_slice(cleanup);
+        self
     }
 
-    /// Joins the sentences of other errors that this error does not contain.
-    fn news(&self, others: &[Self]) -> String {
-        let own = self.to_string();
-        let all = others
-            .iter()
-            .flat_map(|error| [error.msg.as_str(), &error.details]);
-        sentences(distinct(all.filter(|sentence| !says(&own, sentence))))
+    /// Returns the message: `why; left behind until DEL or GC: reasons`.
+    pub fn full_msg(&self) -> String {
+        const LEFT: &str = "left behind until DEL or GC";
+        let Some(reasons) = &self.left else {
+            return self.msg.clone();
+        };
+        let msg = &self.msg;
+        let reasons = news(&[msg, &self.details], reasons);
+        bounded(if reasons.is_empty() {
+            format!("{msg}; {LEFT}")
+        } else {
+            format!("{msg}; {LEFT}: {reasons}")
+        })
+    }
+
+    /// Returns the details, with the errors of the cleanup.
+    pub fn full_details(&self) -> String {
+        let msg = self.full_msg();
+        let cleanup = news(&[&msg, &self.details], &self.cleanup);
+        let texts = [&self.details, &cleanup];
+        bounded(sentences(texts.into_iter().filter(|text| !text.is_empty())))
     }
 
     /// Returns the document for standard output; `version` is the configuration's, or the newest if
@@ -226,11 +244,12 @@ impl Error {
     pub fn to_json(&self, version: Version) -> Json {
         let mut json = Json::object_of([
             ("cniVersion", version.to_string().into()),
-            ("code", self.code.number().into()),
-            ("msg", self.msg.as_str().into()),
+            ("code", self.kind.code().into()),
+            ("msg", self.full_msg().into()),
         ]);
-        if !self.details.is_empty() {
-            json.set("details", self.details.as_str());
+        let details = self.full_details();
+        if !details.is_empty() {
+            json.set("details", details);
         }
         json
     }
@@ -253,7 +272,7 @@ impl Error {
         } else {
             details
         };
-        Ok(Self::new(Code::from_number(code), msg).with_details(details))
+        Ok(Self::new(Kind::from_code(code), msg).with_details(details))
     }
 }
 
@@ -265,6 +284,18 @@ pub fn passes(kind: io::ErrorKind) -> bool {
         kind,
         ExecutableFileBusy | Interrupted | ResourceBusy | TimedOut | WouldBlock
     )
+}
+
+/// Joins the sentences of errors that none of the texts contains.
+fn news(texts: &[&str], errors: &[Error]) -> String {
+    let inner: Vec<[String; 2]> = errors
+        .iter()
+        .map(|error| [error.full_msg(), error.full_details()])
+        .collect();
+    let is_new = |sentence: &&str| !texts.iter().any(|text| says(text, sentence));
+    sentences(distinct(
+        inner.iter().flatten().map(String::as_str).filter(is_new),
+    ))
 }
 
 /// True if `text` contains this sentence whole: alone, in a list, or after a context.
@@ -294,9 +325,10 @@ fn distinct<'a>(sentences: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.msg)?;
-        if !self.details.is_empty() {
-            write!(f, "; {}", self.details)?;
+        f.write_str(&self.full_msg())?;
+        let details = self.full_details();
+        if !details.is_empty() {
+            write!(f, "; {details}")?;
         }
         Ok(())
     }
@@ -311,10 +343,10 @@ mod tests {
     #[test]
     fn every_code_round_trips_through_its_number() {
         for number in [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51, 100, 999, u32::MAX] {
-            assert_eq!(Code::from_number(number).number(), number);
+            assert_eq!(Kind::from_code(number).code(), number);
         }
-        assert_eq!(Code::from_number(7), Code::InvalidConfig);
-        assert_eq!(Code::from_number(100), Code::Foreign(100));
+        assert_eq!(Kind::from_code(7), Kind::InvalidConfig);
+        assert_eq!(Kind::from_code(100), Kind::Foreign(100));
     }
 
     #[test]
@@ -326,13 +358,13 @@ mod tests {
             error.to_string(),
             "network \"storage\": vlan 5000 is outside 1-4094; d"
         );
-        assert_eq!(error.code, Code::InvalidConfig);
+        assert_eq!(error.kind, Kind::InvalidConfig);
     }
 
     #[test]
     fn several_errors_become_one_without_repeated_sentences() {
         let [wait, lost] = [
-            Error::new(Code::TryAgain, "lock x: held"),
+            Error::new(Kind::TryAgain, "lock x: held"),
             Error::internal("link a: EPERM").with_details("d"),
         ];
         let same = lost.clone().context("container c");
@@ -366,10 +398,10 @@ mod tests {
             "spy failed; left behind until DEL or GC: link a: EPERM; d"
         );
         let left = error.clone().and_left_behind(std::slice::from_ref(&error));
-        assert_eq!(left.msg, "spy failed; left behind until DEL or GC");
+        assert_eq!(left.full_msg(), "spy failed; left behind until DEL or GC");
         let outer = left.and_left_behind(&[Error::internal("link a: EPERM")]);
         assert_eq!(
-            outer.msg,
+            outer.full_msg(),
             "spy failed; left behind until DEL or GC: link a: EPERM"
         );
         let outermost = outer.and_left_behind(&[
@@ -377,7 +409,7 @@ mod tests {
             Error::internal("spy failed"),
         ]);
         assert_eq!(
-            outermost.msg,
+            outermost.full_msg(),
             "spy failed; left behind until DEL or GC: link a: EPERM; link b: EPERM"
         );
         assert_eq!(error.clone().and_left_behind(&[]), error);
@@ -409,9 +441,9 @@ mod tests {
     #[test]
     fn printed_error_is_read_back_unchanged() {
         for error in [
-            Error::new(Code::TryAgain, "wait").with_details("a bit"),
-            Error::new(Code::Foreign(123), "own"),
-            Error::new(Code::Foreign(0), ""),
+            Error::new(Kind::TryAgain, "wait").with_details("a bit"),
+            Error::new(Kind::Foreign(123), "own"),
+            Error::new(Kind::Foreign(0), ""),
         ] {
             assert_eq!(
                 Error::from_stdout(error.to_stdout(Version::V1_1_0).as_bytes()),
@@ -424,8 +456,8 @@ mod tests {
     fn output_that_is_not_an_error_document_is_refused() {
         for stdout in ["", "panic: oh", "[]", r#"{"code":"x"}"#, r#"{"code":-1}"#] {
             assert_eq!(
-                Error::from_stdout(stdout.as_bytes()).unwrap_err().code,
-                Code::Decode,
+                Error::from_stdout(stdout.as_bytes()).unwrap_err().kind,
+                Kind::Decode,
                 "{stdout}"
             );
         }

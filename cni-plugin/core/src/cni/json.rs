@@ -333,7 +333,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         for text in [long.as_str(), &deep, "", "{", "{} {}", "\u{feff}{}", "'a'"] {
             let error = Json::parse(text.as_bytes(), "network config").unwrap_err();
-            assert_eq!(error.code, super::super::Code::Decode);
+            assert_eq!(error.kind, super::super::Kind::Decode);
             assert!(
                 error.msg.starts_with("network config: ") && error.msg.len() < 120,
                 "{}",

@@ -20,7 +20,7 @@ pub mod result;
 pub mod version;
 
 pub use args::CniArgs;
-pub use error::{Code, Error};
+pub use error::{Error, Kind};
 pub use json::Json;
 pub use netconf::NetConf;
 pub use netconf_list::{Injected, NetConfList};

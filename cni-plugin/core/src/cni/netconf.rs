@@ -176,7 +176,7 @@ fn valid_attachments(json: &Json, network: &str) -> Result<Option<Vec<Owner>>, E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::Code;
+    use crate::cni::Kind;
 
     fn parse(text: &str) -> Result<NetConf, Error> {
         NetConf::parse(text.as_bytes())
@@ -210,32 +210,32 @@ mod tests {
     #[test]
     fn fault_decides_the_error_code() {
         for (text, code) in [
-            ("", Code::Decode),
-            ("[]", Code::Decode),
-            (r#"{"name":1}"#, Code::Decode),
-            (r#"{"name":"n","cniVersion":1}"#, Code::Decode),
-            (r#"{"name":"n","ipam":"dhcp"}"#, Code::Decode),
-            (r#"{"name":"n","dns":[]}"#, Code::Decode),
-            (r#"{"name":"n","cni.dev/attachments":[1]}"#, Code::Decode),
-            ("null", Code::InvalidConfig),
-            (r#"{"name":""}"#, Code::InvalidConfig),
-            (r#"{"name":"../n"}"#, Code::InvalidConfig),
-            (r#"{"name":"a/b"}"#, Code::InvalidConfig),
-            (r#"{"name":"a\u0000"}"#, Code::InvalidConfig),
-            (r#"{"name":"n\n"}"#, Code::InvalidConfig),
-            (r#"{"name":"n","type":"../../bin/sh"}"#, Code::InvalidConfig),
-            (r#"{"name":"n","type":".."}"#, Code::InvalidConfig),
-            (r#"{"name":"n","ipam":{"type":"a/b"}}"#, Code::InvalidConfig),
+            ("", Kind::Decode),
+            ("[]", Kind::Decode),
+            (r#"{"name":1}"#, Kind::Decode),
+            (r#"{"name":"n","cniVersion":1}"#, Kind::Decode),
+            (r#"{"name":"n","ipam":"dhcp"}"#, Kind::Decode),
+            (r#"{"name":"n","dns":[]}"#, Kind::Decode),
+            (r#"{"name":"n","cni.dev/attachments":[1]}"#, Kind::Decode),
+            ("null", Kind::InvalidConfig),
+            (r#"{"name":""}"#, Kind::InvalidConfig),
+            (r#"{"name":"../n"}"#, Kind::InvalidConfig),
+            (r#"{"name":"a/b"}"#, Kind::InvalidConfig),
+            (r#"{"name":"a\u0000"}"#, Kind::InvalidConfig),
+            (r#"{"name":"n\n"}"#, Kind::InvalidConfig),
+            (r#"{"name":"n","type":"../../bin/sh"}"#, Kind::InvalidConfig),
+            (r#"{"name":"n","type":".."}"#, Kind::InvalidConfig),
+            (r#"{"name":"n","ipam":{"type":"a/b"}}"#, Kind::InvalidConfig),
             (
                 r#"{"name":"n","ipam":{"type":"a\u0000"}}"#,
-                Code::InvalidConfig,
+                Kind::InvalidConfig,
             ),
             (
                 r#"{"name":"n","cniVersion":"1.0"}"#,
-                Code::IncompatibleVersion,
+                Kind::IncompatibleVersion,
             ),
         ] {
-            assert_eq!(parse(text).unwrap_err().code, code, "{text}");
+            assert_eq!(parse(text).unwrap_err().kind, code, "{text}");
         }
     }
 

@@ -285,7 +285,7 @@ fn flag(json: &Json, key: &str) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::Code;
+    use crate::cni::Kind;
 
     fn json(text: &str) -> Json {
         Json::parse(text.as_bytes(), "test").unwrap()
@@ -344,24 +344,24 @@ mod tests {
     #[test]
     fn a_list_without_a_valid_plugin_is_refused() {
         for (rest, code) in [
-            ("", Code::InvalidConfig),
-            (r#","plugins":[]"#, Code::InvalidConfig),
-            (r#","plugins":[{}]"#, Code::InvalidConfig),
-            (r#","plugins":[{"type":"a/b"}]"#, Code::InvalidConfig),
-            (r#","plugins":{}"#, Code::Decode),
-            (r#","plugins":["bridge"]"#, Code::Decode),
+            ("", Kind::InvalidConfig),
+            (r#","plugins":[]"#, Kind::InvalidConfig),
+            (r#","plugins":[{}]"#, Kind::InvalidConfig),
+            (r#","plugins":[{"type":"a/b"}]"#, Kind::InvalidConfig),
+            (r#","plugins":{}"#, Kind::Decode),
+            (r#","plugins":["bridge"]"#, Kind::Decode),
             (
                 r#","plugins":[{"type":"t"}],"cniVersion":"0.3.2""#,
-                Code::IncompatibleVersion,
+                Kind::IncompatibleVersion,
             ),
             (
                 r#","plugins":[{"type":"t"}],"cniVersions":["x"]"#,
-                Code::Decode,
+                Kind::Decode,
             ),
         ] {
             let error =
                 NetConfList::parse(format!(r#"{{"name":"n"{rest}}}"#).as_bytes()).unwrap_err();
-            assert_eq!(error.code, code, "{rest}: {error}");
+            assert_eq!(error.kind, code, "{rest}: {error}");
         }
     }
 
@@ -400,8 +400,8 @@ mod tests {
             r#"{"mac":"00:11:22:33:44:55"}"#
         );
         assert_eq!(
-            list.plugin_conf(2, &injected).unwrap_err().code,
-            Code::Internal
+            list.plugin_conf(2, &injected).unwrap_err().kind,
+            Kind::Internal
         );
     }
 
@@ -490,7 +490,7 @@ mod tests {
             r#","network":{"name":"x"}"#,
             r#","network":{"plugins":[]}"#,
         ] {
-            assert_eq!(braid(rest).unwrap_err().code, Code::InvalidConfig, "{rest}");
+            assert_eq!(braid(rest).unwrap_err().kind, Kind::InvalidConfig, "{rest}");
         }
     }
 }

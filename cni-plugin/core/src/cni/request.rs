@@ -298,7 +298,7 @@ fn empty_conf() -> NetConf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::Code;
+    use crate::cni::Kind;
 
     const GOOD: [(&str, &str); 6] = [
         ("CNI_COMMAND", "ADD"),
@@ -323,7 +323,7 @@ mod tests {
 
     fn failure(changes: &[(&str, &str)], stdin: &str) -> (u32, String) {
         let error = call(changes, stdin).unwrap_err();
-        (error.code.number(), error.msg)
+        (error.kind.code(), error.msg)
     }
 
     #[test]
@@ -524,7 +524,7 @@ mod tests {
         };
         let stdin = br#"{"name":"n","cniVersion":"0.3.1"}"#;
         let error = Request::parse(&env, stdin, &[Version::V0_4_0, Version::V1_0_0]).unwrap_err();
-        assert_eq!(error.code, Code::IncompatibleVersion);
+        assert_eq!(error.kind, Kind::IncompatibleVersion);
         assert_eq!(
             error.details,
             r#"config is "0.3.1", plugin supports ["0.4.0" "1.0.0"]"#

@@ -277,7 +277,7 @@ mod tests {
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.msg.contains(message), "{text}: {}", error.msg);
-            assert_eq!(error.code, crate::cni::Code::Decode);
+            assert_eq!(error.kind, crate::cni::Kind::Decode);
         }
     }
 

@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn unsupported_version_error_has_both_versions() {
         let error = Version::among("1.0", &[Version::V0_4_0, Version::V1_0_0]).unwrap_err();
-        assert_eq!(error.code.number(), 1);
+        assert_eq!(error.kind.code(), 1);
         assert_eq!(error.msg, "incompatible CNI versions");
         assert_eq!(
             error.details,
@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(parse_numbers("2"), Ok([2, 0, 0]));
         for bad in ["", "1.", "a", "1.0.0.0", "+1.0.0", "1.0.99999999999"] {
             assert_eq!(
-                parse_numbers(bad).unwrap_err().code,
-                super::super::Code::Decode,
+                parse_numbers(bad).unwrap_err().kind,
+                super::super::Kind::Decode,
                 "{bad}"
             );
         }

@@ -179,7 +179,7 @@ pub fn assign(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::Code;
+    use crate::cni::Kind;
 
     // Conformance: D1, D2, D3, D4, D5, D6
     #[test]
@@ -253,7 +253,7 @@ mod tests {
             ),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();
-            assert_eq!(error.code, Code::Decode, "{text}");
+            assert_eq!(error.kind, Kind::Decode, "{text}");
             assert!(
                 error.msg.starts_with("device information: ") && error.msg.contains(why),
                 "{text}: {error}"
@@ -275,8 +275,8 @@ mod tests {
             ("a", &*"x".repeat(300)),
         ] {
             assert_eq!(
-                dp_file(resource, device).unwrap_err().code,
-                Code::InvalidConfig,
+                dp_file(resource, device).unwrap_err().kind,
+                Kind::InvalidConfig,
                 "{resource} {device}"
             );
         }

@@ -4,7 +4,7 @@ use super::network::Network;
 use super::{IpamClaim, Pod};
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::bounds::shortened;
-use crate::cni::{AddResult, Code, Error, Json};
+use crate::cni::{AddResult, Error, Json, Kind};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -115,7 +115,7 @@ pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Er
         return Ok(());
     }
     Err(Error::new(
-        Code::TryAgain,
+        Kind::TryAgain,
         format!("claim {}: pod {} uses it", claim.name, owner.name),
     ))
 }
@@ -353,8 +353,8 @@ mod tests {
         }
         let error = refuse_second(&owned("old"), &pod("old", &[]), &pod("new", &[])).unwrap_err();
         assert_eq!(
-            (error.code, error.msg.as_str()),
-            (Code::TryAgain, "claim pods/vm.a: pod pods/old uses it")
+            (error.kind, error.msg.as_str()),
+            (Kind::TryAgain, "claim pods/vm.a: pod pods/old uses it")
         );
     }
 

@@ -359,7 +359,7 @@ impl PodRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::Code;
+    use crate::cni::Kind;
 
     fn conf(keys: &str) -> NetConf {
         NetConf::parse(
@@ -460,8 +460,8 @@ mod tests {
             r#","delegates":[{"type":"x"}],"plugins":[{"type":"bridge"}]"#,
         ] {
             assert_eq!(
-                Settings::of(&conf(keys)).unwrap_err().code,
-                Code::InvalidConfig,
+                Settings::of(&conf(keys)).unwrap_err().kind,
+                Kind::InvalidConfig,
                 "{keys}"
             );
         }
@@ -553,8 +553,8 @@ mod tests {
         let sentence =
             "network a/n: namespaceIsolation lets pods of pods use networks of pods, default only";
         assert_eq!(
-            (error.msg.as_str(), error.code),
-            (sentence, Code::InvalidConfig)
+            (error.msg.as_str(), error.kind),
+            (sentence, Kind::InvalidConfig)
         );
     }
 
@@ -584,8 +584,8 @@ mod tests {
             "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a/b",
         ] {
             assert_eq!(
-                PodRef::of(args).unwrap_err().code,
-                Code::InvalidEnv,
+                PodRef::of(args).unwrap_err().kind,
+                Kind::InvalidEnv,
                 "{args}"
             );
         }

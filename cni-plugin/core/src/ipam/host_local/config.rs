@@ -311,9 +311,9 @@ mod tests {
     fn invalid_ranges_are_refused_with_the_reference_plugins_messages() {
         let no_ipam = parse(r#"{"name":"n"}"#, "").unwrap_err();
         assert_eq!(
-            (no_ipam.code, no_ipam.msg.as_str()),
+            (no_ipam.kind, no_ipam.msg.as_str()),
             (
-                crate::cni::Code::InvalidConfig,
+                crate::cni::Kind::InvalidConfig,
                 "IPAM config missing 'ipam' key"
             )
         );

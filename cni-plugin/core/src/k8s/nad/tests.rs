@@ -1,5 +1,5 @@
 use super::*;
-use crate::cni::Code;
+use crate::cni::Kind;
 use crate::k8s::on_disk::{DiskFile, of_disk};
 use std::collections::BTreeMap;
 
@@ -67,10 +67,10 @@ fn network_is_found_in_its_object_then_in_a_list_then_in_a_file() {
         });
         let found = found
             .map(|found| types(&found.definition))
-            .map_err(|error| error.code);
+            .map_err(|error| error.kind);
         assert_eq!(
             found,
-            expected.map(str::to_owned).ok_or(Code::InvalidConfig),
+            expected.map(str::to_owned).ok_or(Kind::InvalidConfig),
             "{config} {on_disk:?}"
         );
     }
@@ -139,35 +139,35 @@ fn missing_name_is_injected() {
 #[test]
 fn invalid_network_is_refused_with_its_name() {
     for (config, code) in [
-        ("{", Code::Decode),
-        ("[]", Code::Decode),
-        (r#"{"type":5}"#, Code::Decode),
-        (r#"{"type":"t","capabilities":{"mac":"yes"}}"#, Code::Decode),
-        ("{}", Code::InvalidConfig),
-        (r#"{"type":"../sh"}"#, Code::InvalidConfig),
-        (r#"{"type":"t","name":"../x"}"#, Code::InvalidConfig),
-        (r#"{"plugins":[]}"#, Code::InvalidConfig),
-        (r#"{"plugins":[{"type":"a/b"}]}"#, Code::InvalidConfig),
+        ("{", Kind::Decode),
+        ("[]", Kind::Decode),
+        (r#"{"type":5}"#, Kind::Decode),
+        (r#"{"type":"t","capabilities":{"mac":"yes"}}"#, Kind::Decode),
+        ("{}", Kind::InvalidConfig),
+        (r#"{"type":"../sh"}"#, Kind::InvalidConfig),
+        (r#"{"type":"t","name":"../x"}"#, Kind::InvalidConfig),
+        (r#"{"plugins":[]}"#, Kind::InvalidConfig),
+        (r#"{"plugins":[{"type":"a/b"}]}"#, Kind::InvalidConfig),
         (
             r#"{"plugins":[{"type":"braid","plugins":[{"type":"t"}]}]}"#,
-            Code::InvalidConfig,
+            Kind::InvalidConfig,
         ),
-        (r#"{"type":"braid"}"#, Code::InvalidConfig),
+        (r#"{"type":"braid"}"#, Kind::InvalidConfig),
         (
             r#"{"type":"braid","kubeconfig":"/k","plugins":[{"type":"t"}]}"#,
-            Code::InvalidConfig,
+            Kind::InvalidConfig,
         ),
         (
             r#"{"type":"braid","delegates":[{"type":"t"}]}"#,
-            Code::InvalidConfig,
+            Kind::InvalidConfig,
         ),
         (
             r#"{"type":"t","cniVersion":"9.0.0"}"#,
-            Code::IncompatibleVersion,
+            Kind::IncompatibleVersion,
         ),
     ] {
         let error = Found::of_nad(&nad("a", config), nowhere).unwrap_err();
-        assert_eq!(error.code, code, "{config}: {error}");
+        assert_eq!(error.kind, code, "{config}: {error}");
         assert!(
             error.msg.starts_with("network pods/a: spec.config: "),
             "{error}"
@@ -283,8 +283,8 @@ fn cni_args_reach_every_plugin_and_replace_its_own() {
     for args in ["5", r#"{"cni":[]}"#] {
         let mut wrong = definition(&format!(r#"{{"type":"t","args":{args}}}"#));
         assert_eq!(
-            wrong.merge_args(&more).unwrap_err().code,
-            Code::Decode,
+            wrong.merge_args(&more).unwrap_err().kind,
+            Kind::Decode,
             "{args}"
         );
     }

@@ -12,7 +12,7 @@ use crate::ipam::host_local::claimed;
 use crate::source::api::now;
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
-use braid_core::cni::{AddResult, Code, Error};
+use braid_core::cni::{AddResult, Error, Kind};
 use braid_core::ipam::Claim;
 use braid_core::k8s::ipam_claim::{self, addresses, filled, other_owner, owner};
 use braid_core::k8s::network::Network;
@@ -71,7 +71,7 @@ pub(super) fn of_network(
                 "claim {}: container {} uses it",
                 claim.name, key.owner.container_id
             );
-            Err(Error::new(Code::TryAgain, sentence))
+            Err(Error::new(Kind::TryAgain, sentence))
         }
         None => Ok(wanted),
     }

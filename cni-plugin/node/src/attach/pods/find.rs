@@ -11,7 +11,7 @@ use super::{claims, devices};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
-use braid_core::cni::{Attachment, Code, Error, Json, NetConf, Request};
+use braid_core::cni::{Attachment, Error, Json, Kind, NetConf, Request};
 use braid_core::k8s::nad::{Definition, Found};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::on_disk::{self, DiskFile};
@@ -93,7 +93,7 @@ impl<'a> Finder<'a> {
             .and_then(|networks| self.all_wanted(networks, pod.as_ref(), (attachment, &path)));
         let (wanted, networks) = match (resolved, &pod) {
             (Ok(resolved), _) => resolved,
-            (Err(err), Some(pod)) if err.code != Code::TryAgain => {
+            (Err(err), Some(pod)) if err.kind != Kind::TryAgain => {
                 return Err(self.refuse(pod, REFUSED, err));
             }
             (Err(err), _) => return Err(err),

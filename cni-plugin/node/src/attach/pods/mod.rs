@@ -28,7 +28,7 @@ use super::del::detach_or;
 use super::invocation::{DelRequest, Invocation};
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
-use braid_core::cni::{Code, Error, Request};
+use braid_core::cni::{Error, Kind, Request};
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use find::Finder;
@@ -57,8 +57,8 @@ pub fn add(
             Ok(owed)
         });
         match added {
-            // Perhaps no address was free. That the API can't be asked is no reason why it failed.
-            Err(err) if may_free && err.code == Code::Internal => {
+            // An unreachable API is not the reason why the ADD failed.
+            Err(err) if may_free && err.kind == Kind::NoFreeAddress => {
                 if !claims::free_of(&call.wanted, settings, machine).unwrap_or_default() {
                     return Err(err);
                 }

@@ -1,7 +1,7 @@
 //! Readiness of the default network: a file that its own daemon makes.
 
 use crate::apply::host::Machine;
-use braid_core::cni::{Code, Error};
+use braid_core::cni::{Error, Kind};
 use braid_core::k8s::settings::Settings;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Err
         "readinessindicatorfile: {} is not there after {PATIENCE:?}",
         file.display()
     );
-    Err(Error::new(Code::TryAgain, sentence))
+    Err(Error::new(Kind::TryAgain, sentence))
 }
 
 /// Code 50 where the file is not there.

@@ -1,6 +1,6 @@
 //! Answers to a pod whose networks can't be found or had.
 
-use braid_core::cni::{Code, Error};
+use braid_core::cni::{Error, Kind};
 use braid_core::k8s::source::{Event, Severity, SourceError};
 
 /// Reason of the event of a pod whose request can't be served.
@@ -18,8 +18,8 @@ pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
 /// Code 11 for what passes, as for a pod that is not there yet or no more.
 pub(super) fn of_source(err: &SourceError) -> Error {
     let code = match err {
-        SourceError::NotFound { .. } | SourceError::Passing { .. } => Code::TryAgain,
-        SourceError::Lasting { .. } => Code::Internal,
+        SourceError::NotFound { .. } | SourceError::Passing { .. } => Kind::TryAgain,
+        SourceError::Lasting { .. } => Kind::Internal,
     };
     Error::new(code, err.to_string())
 }

@@ -12,7 +12,7 @@ use super::preview::{Line, preview};
 use super::{del, gc, status};
 use crate::apply::host::Machine;
 use crate::sys::netns::NetNs;
-use braid_core::cni::{Attachment, Code, Command, Error, Json, NetConf, Request};
+use braid_core::cni::{Attachment, Command, Error, Json, Kind, NetConf, Request};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::order::ordered;
 use braid_core::plan::step::render;
@@ -482,7 +482,7 @@ fn status_names_the_feature_that_the_kernel_lacks() {
     status::status(&chain, &machine).expect("available");
     machine.state.borrow_mut().lacks = Some(Feature::Bridge);
     let err = status::status(&chain, &machine).expect_err("lacks one");
-    assert_eq!(err.code, Code::NotAvailable);
+    assert_eq!(err.kind, Kind::NotAvailable);
     assert!(
         err.msg.contains("bridge") && err.msg.contains("EOPNOTSUPP"),
         "{err}"

@@ -6,7 +6,7 @@ mod devices;
 use super::model::Model;
 use super::{NETNS, assert_nothing_left, ipam, machine};
 use crate::attach::pods;
-use braid_core::cni::{Attachment, Code, Command, Error, Json, NetConf, Request};
+use braid_core::cni::{Attachment, Command, Error, Json, Kind, NetConf, Request};
 use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::{NETWORK_STATUS, NETWORKS, Nad, ObjectName, Pod};
@@ -252,7 +252,7 @@ fn without_the_api_add_is_tried_again_and_leaves_nothing() {
         let machine = cluster(Some("blue"));
         machine.cluster.borrow_mut().fails_at = Some(at);
         let err = add(&machine, "").expect_err("no API");
-        assert_eq!(err.code, Code::TryAgain, "{err}");
+        assert_eq!(err.kind, Kind::TryAgain, "{err}");
         assert_nothing_left(&machine, "");
     }
 }
@@ -397,15 +397,15 @@ fn c5_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
     let machine = cluster(None);
     let ready = r#","readinessindicatorfile":"/run/ready""#;
     assert_eq!(
-        add(&machine, ready).expect_err("not ready").code,
-        Code::TryAgain
+        add(&machine, ready).expect_err("not ready").kind,
+        Kind::TryAgain
     );
     let (request, settings) = request(Command::Status, ready);
     assert_eq!(
         pods::status(&request, &settings, &machine)
             .expect_err("not ready")
-            .code,
-        Code::NotAvailable
+            .kind,
+        Kind::NotAvailable
     );
     let file = DiskFile {
         name: "ready".to_owned(),
@@ -481,7 +481,7 @@ fn a_default_network_that_only_the_api_knows_fails_neither_status_nor_gc() {
     assert_eq!(
         pods::status(&request, &settings, &machine)
             .expect_err("no such file")
-            .code,
-        Code::NotAvailable
+            .kind,
+        Kind::NotAvailable
     );
 }

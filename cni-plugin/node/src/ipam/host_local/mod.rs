@@ -19,7 +19,7 @@ use super::liveness::{Death, Liveness, death_of};
 use super::{Ipam, Kept};
 use book::{Book, also};
 use braid_core::cni::netconf::is_identifier;
-use braid_core::cni::{AddResult, Code, Error, IpConfig, Owner};
+use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
 pub use braid_core::ipam::host_local::Config;
 use braid_core::ipam::range::RangeSet;
 use braid_core::ipam::{Claim, Lease};
@@ -158,7 +158,7 @@ impl Ipam for Config {
         store::takes_leases(existing)
             .map_err(|e| Error::not_available(format!("write to {}: {e}", existing.display())))?;
         match full(self, host) {
-            Err(e) if e.code == Code::TryAgain => Ok(Some(e.msg)),
+            Err(e) if e.kind == Kind::TryAgain => Ok(Some(e.msg)),
             found => found.map_err(|e| Error::not_available(e.to_string())),
         }
     }
@@ -347,7 +347,7 @@ impl<'a> Reservation<'a> {
             is_ours = self.book.take(ip, &self.key)?;
         }
         if !is_ours {
-            return Err(Error::internal(format!(
+            return Err(Error::no_free_address(format!(
                 "requested IP address {ip} is not available in range set {set}"
             )));
         }
@@ -365,7 +365,7 @@ impl<'a> Reservation<'a> {
         self.book
             .reclaim(|ip| set.range_for(ip).is_some(), self.host.liveness)?;
         let taken = self.book.take_next(number, set, &self.key)?;
-        taken.ok_or_else(|| Error::internal(exhausted(set)))
+        taken.ok_or_else(|| Error::no_free_address(exhausted(set)))
     }
 
     /// Refuses if `owner` holds an address of `set` already, unless it is left over from a dead

@@ -44,7 +44,7 @@ pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
             .ok_or_else(|| {
                 let taken =
                     |ip| format!("requested IP address {ip} is not available in range set {set}");
-                Error::internal(asked.map_or_else(|| exhausted(set), taken))
+                Error::no_free_address(asked.map_or_else(|| exhausted(set), taken))
             })?;
         ips.push(IpConfig {
             address: range.with_prefix(ip),

@@ -5,7 +5,7 @@
 //! to be generated.
 
 use super::runtime;
-use braid_core::cni::{Code, Error};
+use braid_core::cni::{Error, Kind};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::dynamic::{Allocated, Given};
 use http::uri::PathAndQuery;
@@ -99,7 +99,7 @@ struct ClaimResource {
 pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
     let fail = |why: String| {
         let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
-        Error::new(Code::TryAgain, sentence)
+        Error::new(Kind::TryAgain, sentence)
     };
     let runtime = runtime::start().map_err(fail)?;
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });

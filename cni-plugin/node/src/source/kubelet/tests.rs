@@ -223,12 +223,12 @@ fn d9_a_kubelet_that_is_not_there_or_does_not_know_the_pod_is_asked_again_by_the
     .devices();
     let unknown = unknown.expect_err("another pod");
     assert!(
-        unknown.code == Code::TryAgain && unknown.msg.contains("ns/web"),
+        unknown.kind == Kind::TryAgain && unknown.msg.contains("ns/web"),
         "{unknown}"
     );
     let none = devices(Path::new("/nowhere/kubelet.sock"), &web()).expect_err("no socket");
     assert!(
-        none.code == Code::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"),
+        none.kind == Kind::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"),
         "{none}"
     );
 }

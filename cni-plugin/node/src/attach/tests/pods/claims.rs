@@ -217,8 +217,8 @@ fn i7_a_claim_that_another_pod_has_is_refused_while_that_pod_lives() {
         .push(pod("old", BTreeMap::new()));
     let err = add(&bed.machine, "").expect_err("in use");
     assert_eq!(
-        (err.code, err.msg.as_str()),
-        (Code::TryAgain, "claim ns/vm-a.vm: pod ns/old uses it")
+        (err.kind, err.msg.as_str()),
+        (Kind::TryAgain, "claim ns/vm-a.vm: pod ns/old uses it")
     );
     assert_nothing_left(&bed.machine, "");
     bed.machine.cluster.borrow_mut().pods[1].is_over = true;
@@ -240,7 +240,7 @@ fn i1_without_the_api_nothing_is_freed() {
     let asked = bed.machine.cluster.borrow().asked;
     bed.machine.cluster.borrow_mut().fails_at = Some(asked);
     let err = bed.gc("").expect_err("it is tried again");
-    assert_eq!(err.code, Code::TryAgain, "{err}");
+    assert_eq!(err.kind, Kind::TryAgain, "{err}");
     assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
 }
 
@@ -251,8 +251,8 @@ fn i3_a_claim_that_can_not_be_read_or_written_fails_the_pod_and_its_address_stay
         bed.machine.cluster.borrow_mut().fails_at = Some(at);
         let err = add(&bed.machine, "").expect_err("no API");
         assert_eq!(
-            (err.code, bed.leased().len()),
-            (Code::TryAgain, leased),
+            (err.kind, bed.leased().len()),
+            (Kind::TryAgain, leased),
             "{err}"
         );
         assert_eq!(status(&bed.machine), [""; 0]);
@@ -308,7 +308,7 @@ fn i2_i5_i7_s32_a_claim_is_for_one_network_of_one_container() {
     let err = pods::add(&second, &settings, &bed.machine, &mut |_| Ok(()))
         .map(drop)
         .expect_err("in use");
-    assert_eq!(err.code, Code::TryAgain);
+    assert_eq!(err.kind, Kind::TryAgain);
     assert!(
         err.msg.contains("claim ns/vm-a.vm: container c1 uses it"),
         "{err}"

@@ -450,7 +450,7 @@ fn status_says_what_is_full_and_fails_where_nothing_can_be_written() {
         ..config
     };
     let refused = status(&config).unwrap_err();
-    assert_eq!(refused.code, braid_core::cni::Code::NotAvailable);
+    assert_eq!(refused.kind, braid_core::cni::Kind::NotAvailable);
     assert_eq!(refused.msg, "write to /dev/null: EACCES: Permission denied");
 }
 
