@@ -1,4 +1,4 @@
-//! Addresses: requests and what the kernel shows.
+//! Addresses: requests, and parsing of the kernel's messages.
 
 use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
@@ -31,7 +31,7 @@ impl Effect for Addr {
     }
 }
 
-/// Body of `RTM_NEWADDR` or `RTM_DELADDR`.
+/// Writes the body of `RTM_NEWADDR` or `RTM_DELADDR`.
 fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     let mut message = AddressMessage::default();
     let ip = addr.net.addr();
@@ -57,8 +57,8 @@ fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Lists addresses of the link with this index, of all links where it is 0; each with its link's
-/// index.
+/// Lists the addresses of the link with this index, or of all links if it is 0. Each address comes
+/// with its link's index.
 pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, KernelError> {
     let mut message = AddressMessage::default();
     message.header.index = index;
@@ -85,7 +85,7 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
     Ok(())
 }
 
-/// Reads `RTM_NEWADDR`: the link's index and the address.
+/// Parses `RTM_NEWADDR`: the link's index and the address.
 pub(crate) fn parse(body: &[u8]) -> Option<(u32, AddrFact)> {
     let head = body.first_chunk::<INFO_LEN>()?;
     let index = u32_of(&head[4..8])?;

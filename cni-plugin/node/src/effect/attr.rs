@@ -22,14 +22,14 @@ impl Effect for Attr {
         Some(&self.at)
     }
 
-    /// None takes it away: it goes with its link.
+    /// Has no request for deletion: the attribute is deleted with its link.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         set_attrs(index, [&self.to], body);
         verb.word(Some((rtnl::NEWLINK, 0)), None)
     }
 }
 
-/// Body of `RTM_NEWLINK` that sets attributes of the link with this index.
+/// Writes the body of `RTM_NEWLINK` that sets attributes of the link with this index.
 pub(crate) fn set_attrs<'a>(
     index: u32,
     attrs: impl IntoIterator<Item = &'a LinkAttr>,
@@ -79,7 +79,7 @@ fn set_attr(message: &mut LinkMessage, attr: &LinkAttr) {
     }
 }
 
-/// `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then
+/// Builds `IFLA_AF_SPEC` with one value of `/proc/sys/net/ipv4/conf/<link>`: family, then
 /// `IFLA_INET_CONF`, then the value.
 fn ipv4_devconf(which: u16, value: u32) -> LinkAttribute {
     const INET_CONF: u16 = 1;

@@ -1,8 +1,8 @@
-//! Elements of nf_tables that go away: of several things in one transaction.
+//! Deletion of nf_tables elements, for several things in one transaction.
 //!
-//! The kernel frees deleted elements after an RCU grace period. Closing a socket of nf_tables waits
-//! until it has begun to free all of them. It begins at once with a first transaction; a second one
-//! would make a DEL wait.
+//! The kernel frees deleted elements after an RCU grace period. Closing a nf_tables socket waits until
+//! the kernel has begun to free all of them. After a first transaction it begins immediately. A second
+//! one would make a DEL wait.
 
 use super::of;
 use crate::Cause;
@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::sys::nft;
 use braid_core::plan::thing::Thing;
 
-/// Takes away what is still its owner's; what became of each.
+/// Deletes the elements that still belong to their owners. Returns a result for each thing.
 pub(crate) fn del(kernel: &mut Kernel, things: &[&Thing]) -> Vec<Result<(), Cause>> {
     let mut all = Vec::new();
     let noted: Vec<_> = things

@@ -1,4 +1,4 @@
-//! The hardware address check of bridge ports: table `bridge braid`, two elements for each port.
+//! Hardware address check of bridge ports: table `bridge braid`, two elements for each port.
 //!
 //! ```text
 //! table bridge braid {
@@ -28,9 +28,9 @@ const FAMILY: Family = Family::Bridge;
 const CHECKED: &str = "checked";
 const ALLOWED: &str = "allowed";
 const BASE_CHAIN: &str = "prerouting";
-/// All that belong together.
+/// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
-/// `NF_BR_PRI_NAT_DST_BRIDGED`, where the reference plugin's chain is too.
+/// `NF_BR_PRI_NAT_DST_BRIDGED`, the priority of the reference plugin's chain.
 const PRIORITY: i32 = -300;
 const ETHER_SOURCE: u32 = 6;
 
@@ -66,7 +66,7 @@ impl Claim for MacCheck {
     }
 }
 
-/// Holds the port to the address; `EEXIST` where it is held to one.
+/// Restricts the port to the address; `EEXIST` if it is restricted already.
 pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     let all = |has_base: bool| {
         Batch::of(FAMILY, TABLE, |b| {
@@ -81,13 +81,13 @@ pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     first_that_fits(socket, &[&|| all(false), &|| all(true)])
 }
 
-/// Owner of the port's check; none where nobody has it.
+/// Returns the owner of the port's check; `None` if there is no check.
 pub fn owner(socket: &mut Socket, port: &IfName) -> Result<Option<String>, KernelError> {
     Ok(element(socket, FAMILY, CHECKED, &name(port))?.map(|element| element.comment))
 }
 
-/// Lets go of the port that is held to this address and still this owner's; whatever else it is
-/// held to is searched for.
+/// Deletes the port's check if it still belongs to this owner. If it is for another address, the
+/// elements are searched for.
 pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     if owner(socket, &what.port)?.is_none_or(|owner| owner != what.owner) {
         return Ok(());
@@ -103,7 +103,7 @@ pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError
     }
 }
 
-/// Lets go of the port; success when it was not held.
+/// Deletes the port's check. A missing check is a success.
 pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
     let mut held = Vec::new();
     for set in [CHECKED, ALLOWED] {
@@ -118,7 +118,7 @@ pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
     del_all_in(socket, FAMILY, &held)
 }
 
-/// All ports that are held, and to which address.
+/// Lists the checked ports with their allowed addresses.
 fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
     let parse = |element: Element| {
         Some((
@@ -132,7 +132,7 @@ fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
         .collect())
 }
 
-/// All ports that are held and whose they are.
+/// Lists the checked ports with their owners.
 pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError> {
     let parse = |element: Element| Some((ifname(&element.key)?, element.comment));
     Ok(elements(socket, FAMILY, CHECKED)?
@@ -152,7 +152,7 @@ pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-/// The elements of a port.
+/// Keys of the port's two elements.
 fn keys(what: &MacCheck) -> [ElementKey; 2] {
     let port = name(&what.port);
     // Each part of a concatenation is padded to four bytes.

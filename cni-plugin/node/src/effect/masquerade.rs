@@ -36,7 +36,7 @@ use std::net::IpAddr;
 
 const MAPS: [&str; 2] = ["masquerade4", "masquerade6"];
 const BASE_CHAIN: &str = "postrouting";
-/// All that belong together.
+/// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[BASE_CHAIN];
 const PRIORITY_SRCNAT: i32 = 100;
 const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
@@ -89,13 +89,13 @@ fn key(source: IpAddr) -> ElementKey {
     }
 }
 
-/// The chain of a pod network. `nft` takes no colon in a name.
+/// Name of a pod network's chain. `nft` accepts no colon in a name.
 fn chain(network: &IpNet) -> String {
     format!("outside-{}", network.trunc()).replace(':', "_")
 }
 
-/// Makes the source masqueraded; `EEXIST` where it is, for a dead owner and perhaps by another
-/// network's chain.
+/// Masquerades the source. Returns `EEXIST` if it is masqueraded already, for the owner of a
+/// terminated container and perhaps with another network's chain.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     let all = |has_network: bool, has_base: bool| {
         batch(|b| {
@@ -117,7 +117,7 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     )
 }
 
-/// For whom the source is masqueraded; none where it is not.
+/// Returns the owner of the source's masquerading; `None` if the source is not masqueraded.
 pub fn owner(socket: &mut Socket, source: IpAddr) -> Result<Option<String>, KernelError> {
     owner_of(socket, &key(source))
 }
@@ -127,7 +127,7 @@ pub fn is_there(socket: &mut Socket, what: &Masquerade) -> Result<bool, KernelEr
     Ok(!owned(socket, what)?.is_empty())
 }
 
-/// The element of the source, where it is still this owner's.
+/// Returns the element of the source if it still belongs to this owner.
 pub(crate) fn owned(
     socket: &mut Socket,
     what: &Masquerade,
@@ -135,25 +135,25 @@ pub(crate) fn owned(
     those(socket, [key(what.source)], |owner| owner == what.owner)
 }
 
-/// Ends masquerading of all of an owner's sources.
+/// Ends masquerading of an owner's sources.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, &MAPS, owner)
 }
 
-/// Ends masquerading of a source, whoever has it.
+/// Ends masquerading of a source, for any owner.
 pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
     del_all(socket, &[key(source)])
 }
 
-/// All masqueraded sources and whose they are.
+/// Lists masqueraded sources with their owners.
 pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
     let mut found = Vec::new();
     for map in MAPS {
-        let of = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
+        let source = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
         found.extend(
             elements(socket, Family::Inet, map)?
                 .into_iter()
-                .filter_map(of),
+                .filter_map(source),
         );
     }
     Ok(found)

@@ -1,5 +1,4 @@
-//! The effect of each kind of thing on the kernel: how it comes, how it goes, and how it is carried
-//! there.
+//! Effect of each kind of thing on the kernel: creation, deletion, and the requests for them.
 //!
 //! A new kind is a file here. Its line is in the table of things in braid-core.
 
@@ -56,7 +55,7 @@ macro_rules! effects {
 
 for_each_thing!(effects);
 
-/// Has all of a kind go that is of one owner.
+/// Deletes every object of this kind that belongs to `owner`.
 pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Result<(), Cause> {
     match kind {
         OwnedKind::Masquerades => Ok(masquerade::del_owner(kernel.nft()?, owner)?),
@@ -66,7 +65,7 @@ pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Resul
     }
 }
 
-/// Has go what a reference plugin made.
+/// Deletes the leftovers of a reference plugin.
 pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cause> {
     match legacy {
         Legacy::Masquerade {
@@ -74,12 +73,12 @@ pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cau
             container_id,
             ifname,
         } => {
-            let of = reference::Of {
+            let attachment = reference::Of {
                 network,
                 container_id,
                 ifname: ifname.as_str(),
             };
-            Ok(reference::del_masquerade(kernel.nft()?, of)?)
+            Ok(reference::del_masquerade(kernel.nft()?, attachment)?)
         }
         Legacy::MacCheck {
             container_id,
@@ -93,12 +92,12 @@ pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cau
             network,
             container_id,
         } => {
-            let of = reference::Of {
+            let attachment = reference::Of {
                 network,
                 container_id,
                 ifname: "",
             };
-            Ok(reference::del_ports(kernel.nft()?, of)?)
+            Ok(reference::del_ports(kernel.nft()?, attachment)?)
         }
         Legacy::Firewall { addrs, zone } => firewall::del_reference(kernel, addrs, zone),
         Legacy::Rules { at, addrs, table } => rules::del(kernel, at, addrs, *table),

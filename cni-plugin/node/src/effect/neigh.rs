@@ -48,16 +48,16 @@ impl Effect for Neigh {
     }
 }
 
-/// Reads the permanent neighbours at a link; what this code does not know is passed over.
+/// Reads the permanent neighbours at a link. Unknown kinds are skipped.
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
     let Some(index) = link.map(|fact| fact.index) else {
         return Ok(());
     };
-    let all = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);
+    let request = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);
     let messages = kernel
         .route(at.ns)
-        .and_then(|socket| Ok(socket.dump(GETNEIGH, all)?));
+        .and_then(|socket| Ok(socket.dump(GETNEIGH, request)?));
     let messages = messages.doing(format_args!("list neighbours at {at}"))?;
     let neighs = messages
         .iter()

@@ -1,4 +1,4 @@
-//! Routes that are deleted, and restored.
+//! Routes that are deleted, and later restored.
 
 use super::{Effect, Head, Transport, route};
 use crate::sys::netlink::CREATE;
@@ -27,7 +27,7 @@ impl Effect for NoRoute {
         }
         match verb {
             Verb::Add => {
-                // Whoever made it: the kernel itself, perhaps.
+                // Matches routes of any origin, also of the kernel.
                 route::write(index, &self.route, RouteProtocol::Unspec, body);
                 Some(head)
             }
@@ -35,8 +35,7 @@ impl Effect for NoRoute {
         }
     }
 
-    /// It is no loss that a route does not come back which leads nowhere any more: its link is
-    /// down, or lost the address.
+    /// A route that cannot be restored is no loss if its link is down or has lost the address.
     fn is_gone(&self, errno: Errno) -> bool {
         const NOT_NEEDED: &[Errno] = &[
             Errno::ENODEV,

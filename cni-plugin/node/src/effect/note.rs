@@ -1,4 +1,4 @@
-//! Files that tell another program how an attachment was made.
+//! Files that describe an attachment to another program.
 
 use super::Effect;
 use crate::kernel::Kernel;
@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 impl Effect for Note {
-    /// In place, as the other program does: a call that is killed leaves no file of another name.
+    /// Writes in place, like the other program, so that a killed call leaves no temporary file.
     fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         let path = Path::new(&self.path);
         let folder = path.parent().unwrap_or(Path::new("/"));

@@ -1,5 +1,5 @@
-//! Limit on what packet sockets send through a link of the container: a table for each link, in the
-//! container's namespace.
+//! Rate limit for packet sockets on a link of the container: a table for each link, in the
+//! container's network namespace.
 //!
 //! ```text
 //! table netdev braid-eth0 {
@@ -10,11 +10,11 @@
 //! }
 //! ```
 //!
-//! A packet socket may pass queue and filters of a link by (`PACKET_QDISC_BYPASS`), but not this
-//! hook (Linux 5.16, `net/packet/ af_packet.c`, `packet_direct_xmit()`). Only what the IP stack
-//! sends has a route, whose realm can be asked for, and it passes the queue in any case. So all
-//! that is held here is what packet sockets send, and what a bridge or a virtual machine in the
-//! container does: at a tenth more than the rate, so that it is the queue that they meet.
+//! A packet socket may bypass qdisc and filters of a link (`PACKET_QDISC_BYPASS`), but not this
+//! hook (Linux 5.16, `net/packet/af_packet.c`, `packet_direct_xmit()`). Packets from the IP stack
+//! have a route, so their realm can be read, and they pass the qdisc in any case. So the limit
+//! applies only to packets from packet sockets, and from a bridge or a virtual machine in the
+//! container. It is a tenth above the rate, so that the qdisc takes effect first.
 
 use super::Effect;
 use crate::kernel::Kernel;
@@ -50,7 +50,7 @@ impl Effect for PacketGuard {
         Ok(del(kernel.nft_of(self.at.ns)?, &self.at.name)?)
     }
 
-    /// A kernel without nf_tables has none.
+    /// Also true for a kernel without nf_tables, which can have no such table.
     fn is_gone(&self, errno: Errno) -> bool {
         [
             Errno::EOPNOTSUPP,
@@ -63,8 +63,8 @@ impl Effect for PacketGuard {
     }
 }
 
-/// Limits what packet sockets send through a link that is not limited yet; what a killed call left
-/// there goes before.
+/// Limits packet sockets on a link that has no limit yet. The table of a killed call is deleted
+/// first.
 pub fn add(socket: &mut Socket, guard: &PacketGuard) -> Result<(), KernelError> {
     match batch(guard).send(socket) {
         Err(err) if err.errno == Errno::EEXIST => {
@@ -75,14 +75,14 @@ pub fn add(socket: &mut Socket, guard: &PacketGuard) -> Result<(), KernelError> 
     }
 }
 
-/// Ends it; success where there is none.
+/// Deletes the limit. A missing table is a success.
 pub fn del(socket: &mut Socket, link: &IfName) -> Result<(), KernelError> {
     let mut batch = Batch::new(FAMILY, table(link));
     batch.del_table();
     gone_is_fine(batch.send(socket))
 }
 
-/// Limit on the link's packet sockets; `None` where there is none.
+/// Returns the limit on the link's packet sockets; `None` if there is none.
 pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact>, KernelError> {
     let table = table(link);
     if !rules(socket, FAMILY, &table, BASE_CHAIN)?
@@ -140,9 +140,9 @@ fn batch(guard: &PacketGuard) -> Batch {
     for net in nets {
         batch.rule(BASE_CHAIN, |rule| {
             if !only {
-                // Whatever bytes look like an address, only those of an IP packet are one. Where a
-                // packet socket passes the queue by, 6.18 does not know where this
-                // header is, and the packet is held; 6.12 does.
+                // Other packets than IP may have bytes that look like an address. If a packet
+                // socket bypasses the qdisc, Linux 6.18 does not know the offset of this header, so
+                // the packet counts toward the limit. Linux 6.12 knows it.
                 rule.ether_type(if net.addr().is_ipv4() {
                     ETH_P_IP
                 } else {
@@ -157,7 +157,7 @@ fn batch(guard: &PacketGuard) -> Batch {
         });
     }
     if only {
-        // What bears a VLAN's tag has its header elsewhere, and is held.
+        // A packet with a VLAN tag has its IP header elsewhere, and counts toward the limit.
         for version in VERSIONS {
             batch.rule(BASE_CHAIN, |rule| {
                 rule.has_version(version).decide(Verdict::Accept);
@@ -172,11 +172,11 @@ fn batch(guard: &PacketGuard) -> Batch {
 
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
-/// The first four bits of an IP header: those of IPv4, and of IPv6.
+/// First four bits of an IPv4 and of an IPv6 header.
 const VERSIONS: [u8; 2] = [0x40, 0x60];
 
 impl Batch {
-    /// Goes on only if the packet has a route: whatever its realm is, it is at least 0.
+    /// Goes on with the rule only if the packet has a route. Any realm is at least 0.
     fn has_route(&mut self, register: u32) -> &mut Self {
         const META_RTCLASSID: u32 = 13;
         const CMP_GTE: u32 = 5;
@@ -190,15 +190,15 @@ impl Batch {
             .equals(REG_1, &kind.to_be_bytes())
     }
 
-    /// Goes on only if what lies behind the link's header begins as an IP header of this version.
+    /// Goes on with the rule only if the network header starts like an IP header of this version.
     fn has_version(&mut self, version: u8) -> &mut Self {
         self.payload(NETWORK_HEADER, 0, 1, REG_1)
             .mask(REG_1, &[0xf0])
             .equals(REG_1, &[version])
     }
 
-    /// Goes on only if what lies behind the link's header begins as an IP packet for this subnet,
-    /// whatever its sender says that it is.
+    /// Goes on with the rule only if the network header starts like an IP packet to this subnet.
+    /// The sender's `EtherType` is not considered.
     fn is_for(&mut self, net: &IpNet) -> &mut Self {
         let [v4, v6] = VERSIONS;
         let (version, offset) = if net.addr().is_ipv4() {
@@ -207,10 +207,10 @@ impl Batch {
             (v6, 24)
         };
         self.has_version(version);
-        // As `nft` does it: no more bytes than the prefix has.
+        // Compares only the bytes of the prefix, like `nft`.
         let len = net.prefix_len().div_ceil(8);
         let [addr, mask] =
-            [net.network(), net.netmask()].map(|of| bytes(of)[..usize::from(len)].to_vec());
+            [net.network(), net.netmask()].map(|addr| bytes(addr)[..usize::from(len)].to_vec());
         if len == 0 {
             return self;
         }

@@ -1,4 +1,4 @@
-//! Redirects: a filter that sends what comes in at one link out through another.
+//! Redirects: filters that send ingress packets of one link out through another link.
 
 use super::Effect;
 use super::host_ports::ebpf;
@@ -28,7 +28,7 @@ impl Effect for Redirect {
     }
 }
 
-/// Sends all that comes in from one link out through another.
+/// Adds the filter that sends all ingress packets of `from` out through `to`.
 fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), Cause> {
     let (index, to) = (kernel.index(from)?, kernel.index(to)?);
     let mut batch = Batch::on(kernel.route(from.ns)?);
@@ -38,8 +38,8 @@ fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), Caus
     led(kernel, from)
 }
 
-/// Nothing else that hangs at the link of the host may send past the queue to which what comes in
-/// is led now.
+/// Informs the host ports' programs on a link of the host that ingress packets are redirected, so
+/// that the programs do not bypass the queue behind the redirect.
 pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), Cause> {
     if from.ns == Ns::Pod {
         return Ok(());
@@ -48,8 +48,9 @@ pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), Cause> {
     ebpf::shape(kernel, index)
 }
 
-/// Body of `RTM_NEWTFILTER`: what comes in leaves through the link with index `to`, both of this
-/// namespace. The filter is a classic program, since not every kernel has `cls_matchall`.
+/// Writes the body of `RTM_NEWTFILTER`: ingress packets leave through the link with index `to`, in
+/// the same namespace. The filter is a classic BPF program, since not every kernel has
+/// `cls_matchall`.
 pub(crate) fn request(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
     const ACT: u16 = 1;
     const OPS_LEN: u16 = 4;
@@ -65,22 +66,22 @@ pub(crate) fn request(ns: Ns, index: u32, to: u32, out: &mut Vec<u8>) {
             out,
         );
         nest(OPS, out, |out| {
-            for of in program {
-                instruction(*of, out);
+            for insn in program {
+                instruction(*insn, out);
             }
         });
         nest(ACT, out, |out| nest(1, out, |out| mirred(to, out)));
     });
 }
 
-/// `struct sock_filter`.
+/// Writes a `struct sock_filter`.
 fn instruction(of: Instruction, out: &mut Vec<u8>) {
     out.extend_from_slice(&of.code.to_ne_bytes());
     out.extend_from_slice(&of.jumps);
     out.extend_from_slice(&of.value.to_ne_bytes());
 }
 
-/// An action that takes a packet and sends it through another link
+/// Writes an action that takes a packet and sends it through another link
 /// (`include/uapi/linux/tc_act/tc_mirred.h`).
 fn mirred(to: u32, out: &mut Vec<u8>) {
     const ACT_KIND: u16 = 1;
@@ -96,12 +97,13 @@ fn mirred(to: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_DELTFILTER` for a redirect.
+/// Writes the body of `RTM_DELTFILTER` for a redirect.
 fn filter(ns: Ns, index: u32, out: &mut Vec<u8>) {
     filter_at(thing::preference(ns), index, Hook::Ingress, out);
 }
 
-/// Reads `RTM_NEWTFILTER`: where it sends what it takes; none for what runs no such action first.
+/// Parses `RTM_NEWTFILTER` and returns the target link's index. `None` if the filter's first action
+/// is not such a redirect.
 pub(super) fn parse(body: &[u8]) -> Option<u32> {
     const ACT: u16 = 1;
     let action = find(1, find(ACT, bpf_options(body)?)?)?;

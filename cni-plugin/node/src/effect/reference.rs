@@ -1,5 +1,5 @@
-//! Rules that the reference plugins made, so that braid can delete an attachment of theirs. Two
-//! layouts of each:
+//! Rules of the reference plugins, so that braid can delete their attachments. Two plugins have two
+//! layouts each:
 //!
 //! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two
 //!   hashes, or a chain `CNI-…` in the `nat` table of either family with a jump to it from
@@ -8,9 +8,9 @@
 //!   container's id, or a chain `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older
 //!   versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
 //!
-//! Of `macspoofchk` a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`,
-//! and another that it jumps to, both named after the attachment. And `firewall`'s rules for an
-//! address in `CNI-FORWARD` of the `filter` table, which name nobody.
+//! `macspoofchk` has a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`,
+//! and a second chain that the first one jumps to. Both are named after the attachment. `firewall`
+//! has rules for an address in `CNI-FORWARD` of the `filter` table, which name no attachment.
 
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family};
@@ -29,13 +29,13 @@ const PREROUTING: &str = "PREROUTING";
 
 const PORTS: &str = "cni_hostport";
 const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
-/// Chains of `portmap` on iptables: what the jump comes from, and what a container's starts with.
+/// Chains of `portmap` on iptables: the chain with the jump, and the prefix of a container's chain.
 const PORT_JUMPS: [(&str, &str); 2] = [
     ("CNI-HOSTPORT-DNAT", "CNI-DN-"),
     ("CNI-HOSTPORT-SNAT", "CNI-SN-"),
 ];
 
-/// Table in which `firewall` puts two rules for each address.
+/// Table in which `firewall` adds two rules for each address.
 const FILTER: &str = "filter";
 const FORWARD: &str = "CNI-FORWARD";
 
@@ -57,19 +57,18 @@ impl Of<'_> {
         format!("{}-{}", hash(&[self.network], 16), hash(&[&owner], 16))
     }
 
-    /// The chain in the iptables layout.
+    /// Name of the chain in the iptables layout.
     fn chain(&self) -> String {
         format!("CNI-{}", hash(&[self.network, self.container_id], 24))
     }
 
-    /// A chain of `portmap`, which together with what it starts with is as long as iptables lets it
-    /// be.
+    /// Name of a chain of `portmap`, as long as iptables allows.
     fn port_chain(&self, start: &str) -> String {
         format!("{start}{}", hash(&[self.network, self.container_id], 21))
     }
 }
 
-/// The first `len` hexadecimal digits of the SHA-512 of `parts`, one behind the other.
+/// Returns the first `len` hexadecimal digits of the SHA-512 of the concatenated `parts`.
 fn hash(parts: &[&str], len: usize) -> String {
     let mut sha = Sha512::new();
     for part in parts {
@@ -80,7 +79,7 @@ fn hash(parts: &[&str], len: usize) -> String {
     hex
 }
 
-/// Deletes both layouts of an attachment's masquerading; success where neither is there.
+/// Deletes both layouts of an attachment's masquerading. Missing rules are a success.
 pub(super) fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     let comment = of.comment();
     del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| {
@@ -91,7 +90,7 @@ pub(super) fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), Kern
         .try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
 }
 
-/// Deletes the hardware address check of an attachment; success where there is none.
+/// Deletes the hardware address check of an attachment. Missing chains are a success.
 pub(super) fn del_mac_check(
     socket: &mut Socket,
     container_id: &str,
@@ -103,7 +102,7 @@ pub(super) fn del_mac_check(
     del_chain(socket, Family::Bridge, &of_port, &of_mac)
 }
 
-/// Deletes both layouts of an attachment's host ports; success where neither is there.
+/// Deletes both layouts of an attachment's host ports. Missing rules are a success.
 pub(super) fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelError> {
     for family in [Family::Ip, Family::Ip6] {
         for chain in PORT_CHAINS {
@@ -118,8 +117,7 @@ pub(super) fn del_ports(socket: &mut Socket, of: Of<'_>) -> Result<(), KernelErr
     Ok(())
 }
 
-/// Deletes the rules that let the addresses through, in the chain of iptables where `firewall` puts
-/// them.
+/// Deletes the rules that accept packets of the addresses, in the iptables chain of `firewall`.
 pub(super) fn del_forwarding(socket: &mut Socket, addrs: &[IpAddr]) -> Result<(), KernelError> {
     for addr in addrs {
         let family = if addr.is_ipv4() {
@@ -155,7 +153,7 @@ fn del_rules(
     gone_is_fine(batch.send(socket))
 }
 
-/// Deletes a chain, and the jumps to it from another.
+/// Deletes a chain and the jumps to it from another chain.
 fn del_chain(
     socket: &mut Socket,
     family: Family,
@@ -183,24 +181,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_reference_plugins() {
-        let of = Of {
+    fn names_match_the_reference_plugins() {
+        let attachment = Of {
             network: "test",
             container_id: "1234",
             ifname: "eth0",
         };
-        assert_eq!(of.chain(), "CNI-2bbe0c48b91a7d1b8a6753a8");
-        let of = Of {
+        assert_eq!(attachment.chain(), "CNI-2bbe0c48b91a7d1b8a6753a8");
+        let attachment = Of {
             network: "unit-test",
             container_id: "one",
             ifname: "eth0",
         };
-        assert_eq!(of.comment(), "6fd94d501e58f0aa-287fc69eff0574a2");
-        let of = Of {
+        assert_eq!(attachment.comment(), "6fd94d501e58f0aa-287fc69eff0574a2");
+        let attachment = Of {
             network: "dbnet",
             container_id: "c1",
             ifname: "eth0",
         };
-        assert_eq!(of.port_chain("CNI-DN-"), "CNI-DN-1383eeb27000e215038bb");
+        assert_eq!(
+            attachment.port_chain("CNI-DN-"),
+            "CNI-DN-1383eeb27000e215038bb"
+        );
     }
 }

@@ -10,7 +10,7 @@ use braid_core::plan::thing::{LinkAttr, LinkRef};
 use serde::Deserialize;
 use std::io::ErrorKind;
 
-/// The attributes as they were; only those that were changed.
+/// Attributes before the change, only the changed ones.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Backup {
@@ -37,9 +37,9 @@ impl Backup {
     }
 }
 
-/// Restores what `file` notes and removes it. What the kernel refuses is told and no failure, as
-/// with the plugin that wrote the file: an interface that cannot go back must not keep its
-/// container from going.
+/// Restores the attributes in `file` and removes the file. Refusals of the kernel are only logged,
+/// like in the reference plugin. An interface that cannot be restored must not block the deletion
+/// of its container.
 pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(), Cause> {
     let noted = match std::fs::read(file) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),

@@ -16,8 +16,8 @@ pub(crate) struct RouteRequest {
 }
 
 impl RouteRequest {
-    /// The request that does all of `steps`, which
-    /// [`in_one_request`](braid_core::plan::request::in_one_request) found to be one.
+    /// Builds the request for all of `steps`, which
+    /// [`in_one_request`](braid_core::plan::request::in_one_request) has checked.
     pub(crate) fn of(steps: &[Step], kernel: &mut Kernel) -> Result<Self, Cause> {
         let mut body = Vec::with_capacity(64);
         if let Some((at, _)) = steps[0].attr() {
@@ -33,7 +33,7 @@ impl RouteRequest {
             });
         }
         let (effect, verb) = carried(&steps[0]).ok_or(Errno::EOPNOTSUPP)?;
-        // What is at no link carries no index.
+        // Index 0 if the thing is not on a link.
         let index = effect.link().map_or(Ok(0), |at| kernel.index(at))?;
         let (kind, flags) = effect
             .request(verb, index, &mut body)
@@ -50,7 +50,7 @@ fn carried(step: &Step) -> Option<(&dyn Effect, Verb)> {
     }
 }
 
-/// The link whose index the step's request carries.
+/// Returns the link for the index in the step's request.
 pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
     match step.attr() {
         Some((at, _)) => Some(at),
@@ -58,7 +58,7 @@ pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
     }
 }
 
-/// True if the thing's deletion goes with its neighbours in one transaction of nf_tables.
+/// True if the thing is deleted with its neighbours in one nf_tables transaction.
 pub(crate) fn is_only_elements(thing: &Thing) -> bool {
     matches!(of(thing).transport(Verb::Del), super::Transport::Elements)
 }

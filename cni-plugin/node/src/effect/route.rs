@@ -1,4 +1,4 @@
-//! Routes: requests and what the kernel shows.
+//! Routes: requests, and parsing of the kernel's messages.
 
 use super::{Effect, Head, Transport, link};
 use crate::kernel::Kernel;
@@ -31,10 +31,10 @@ const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const RTA_EXPIRES: u16 = 23;
 const RTA_NH_ID: u16 = 30;
-/// Hop is on the link, whatever its address (`RTNH_F_ONLINK`): the only flag of a route that a
-/// request may have.
+/// `RTNH_F_ONLINK`: the next hop is on the link, regardless of its address. This is the only route
+/// flag allowed in a request.
 const ONLINK: u8 = 4;
-/// Ticks of a second in `struct rta_cacheinfo` (`USER_HZ`).
+/// Ticks per second in `struct rta_cacheinfo` (`USER_HZ`).
 const TICKS: u32 = 100;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
@@ -53,17 +53,17 @@ impl Effect for Route {
         Some(&self.at)
     }
 
-    /// As with the reference plugins: without `EXCL` two routes to one destination both stay, and
-    /// without `APPEND` the kernel takes the newest one of IPv4. It spreads packets over those
-    /// of IPv6 either way.
+    /// Behaves like the reference plugins: without `EXCL`, two routes to one destination both stay.
+    /// Without `APPEND`, the kernel uses the newest one with IPv4. With IPv6 it spreads packets
+    /// over both in any case.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         write(index, self, RouteProtocol::Boot, body);
         Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
     }
 }
 
-/// Body of `RTM_NEWROUTE` or `RTM_DELROUTE`; the kernel deletes only what the same protocol made,
-/// and of `Unspec` any.
+/// Writes the body of `RTM_NEWROUTE` or `RTM_DELROUTE`. The kernel deletes only routes of the same
+/// protocol, and with `Unspec` any route.
 pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mut Vec<u8>) {
     let mut message = RouteMessage::default();
     let header = &mut message.header;
@@ -111,7 +111,7 @@ pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mu
     emit(&message, out);
 }
 
-/// Lists one family's routes, without the requests that make them again.
+/// Lists one family's routes, without the requests that restore them.
 pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
     dump(socket, v4, parse)
 }
@@ -137,7 +137,7 @@ fn dump(
 /// Reads all routes of a namespace.
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
-    // Plugins delete routes of the container alone, and a node may have very many.
+    // Plugins delete routes in the container only, and a node may have very many.
     let parse = if ns == Ns::Pod { parse_whole } else { parse };
     let list = |socket: &mut Socket| {
         Ok([dump(socket, true, parse)?, dump(socket, false, parse)?].concat())
@@ -149,7 +149,7 @@ pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(),
     Ok(())
 }
 
-/// The link of the first default route, IPv4 before IPv6, main table.
+/// Reads the link of the first default route in the main table, IPv4 before IPv6.
 #[cold]
 pub(crate) fn read_default_link(
     kernel: &mut Kernel,
@@ -172,8 +172,8 @@ pub(crate) fn read_default_link(
     Ok(())
 }
 
-/// Reads `RTM_NEWROUTE`: a route for each next hop, since the kernel makes one of several IPv6
-/// routes to one destination; none for what is no unicast route.
+/// Parses `RTM_NEWROUTE`: a route for each next hop, since the kernel merges several IPv6 routes to
+/// one destination. Other routes than unicast routes are skipped.
 fn parse(body: &[u8]) -> Vec<RouteFact> {
     let Some((route, hops)) = parse_all(body) else {
         return Vec::new();
@@ -191,7 +191,7 @@ fn parse(body: &[u8]) -> Vec<RouteFact> {
         .collect()
 }
 
-/// [`parse`] with the request that makes each route again.
+/// Does the same as [`parse`], and adds the request that restores each route.
 fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     let mut routes = parse(body);
     let hops = body
@@ -199,8 +199,8 @@ fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
         .and_then(|attributes| find(RTA_MULTIPATH, attributes))
         .map(hops)
         .unwrap_or_default();
-    // The hops of other links are not this link's to delete. IPv6 has an object for each hop, IPv4
-    // one for all.
+    // Hops of other links must not be deleted with this link's hop. IPv6 has an object for each
+    // hop, IPv4 one for all.
     let is_one = hops.iter().all(|hop| hop.link == hops[0].link);
     for (at, route) in routes.iter_mut().enumerate() {
         route.request = match route.dst {
@@ -212,8 +212,8 @@ fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     routes
 }
 
-/// Body of the request that makes a shown route again, with one of its hops or all: the message
-/// less what the kernel adds.
+/// Builds the request that restores a dumped route with one of its hops or all: the message without
+/// the attributes that the kernel adds.
 fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
     let Some((head, attributes)) = body.split_first_chunk::<INFO_LEN>() else {
         return Vec::new();
@@ -251,7 +251,7 @@ fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
     out
 }
 
-/// One of several hops of a route.
+/// A next hop of a multipath route.
 struct Hop<'a> {
     flags: u8,
     /// Index of the link.
@@ -260,7 +260,7 @@ struct Hop<'a> {
     attributes: &'a [u8],
 }
 
-/// The `struct rtnexthop` of a route, each with its attributes behind it.
+/// Parses the `struct rtnexthop` array of a route, each entry followed by its attributes.
 fn hops(mut bytes: &[u8]) -> Vec<Hop<'_>> {
     const HEAD_LEN: usize = 8;
     let mut hops = Vec::new();

@@ -1,4 +1,4 @@
-//! Rules of policy routing in rtnetlink's terms.
+//! Policy routing rules in rtnetlink's terms.
 
 use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
@@ -65,12 +65,12 @@ impl Effect for Rule {
     }
 }
 
-/// Reads the rules of a namespace; what this code does not know is passed over.
+/// Reads the rules of a namespace. Unknown kinds are skipped.
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
-    let all = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
+    let request = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
     let messages = kernel
         .route(ns)
-        .and_then(|socket| Ok(socket.dump(GETRULE, all)?));
+        .and_then(|socket| Ok(socket.dump(GETRULE, request)?));
     let messages = messages.doing(format_args!("list rules of {ns}"))?;
     facts.rules.insert(
         ns,
@@ -109,7 +109,7 @@ fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
             RuleAttribute::Table(number) => table = number,
             RuleAttribute::Priority(number) => priority = Some(number),
             RuleAttribute::Iifname(name) => iif = IfName::parse(&name).ok(),
-            // All bits set stand for none.
+            // The kernel's value for no suppression has all bits set.
             RuleAttribute::SuppressPrefixLen(len) => {
                 suppress = Some(len).filter(|len| *len != u32::MAX);
             }

@@ -1,5 +1,4 @@
-//! Rules of policy routing of which no record is left, found by the link or the addresses that they
-//! are about.
+//! Policy routing rules without a record, found by their link or addresses.
 
 use super::{Effect, addr, link, rule};
 use crate::Cause;
@@ -12,8 +11,8 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// Deletes every rule for `table` about one of the addresses or one of the link at `at`, or about
-/// what comes in there. A link that is gone has no addresses.
+/// Deletes the rules for `table` that match one of the addresses, an address of the link at `at`,
+/// or packets from that link. A deleted link has no addresses.
 pub(super) fn del(
     kernel: &mut Kernel,
     at: &LinkRef,

@@ -1,4 +1,5 @@
-//! Sysctls of a namespace, written in one visit, and what is to be known before the host forwards.
+//! Sysctls of a namespace, written in one visit, and the facts that braid needs before it enables
+//! forwarding.
 
 use super::{Effect, Transport, link, route};
 use crate::effect::shared::is_there_already;
@@ -21,7 +22,7 @@ impl Effect for Sysctl {
     }
 }
 
-/// Writes the sysctls of `steps`, all of them of `ns`. What became of each: `false` where the
+/// Writes the sysctls of `steps`, all in namespace `ns`. Returns a result for each: `false` if the
 /// kernel has no such sysctl.
 pub(crate) fn write(
     kernel: &mut Kernel,
@@ -60,7 +61,7 @@ pub(crate) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) ->
     Ok(())
 }
 
-/// True if the step is about forwarding, which is on already.
+/// True if the step enables forwarding, which is enabled already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else {
         return false;
@@ -68,9 +69,9 @@ fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     value == "1" && forwards(kernel, *ns, key) == Some(true)
 }
 
-/// True if the sysctl `key` has a namespace forward, which a message tells in a third of the time
-/// that a file takes. `None` where no message tells it, or none in good time: before Linux 6.9 it
-/// waits for the lock on all networks.
+/// True if the sysctl `key` enables forwarding in a namespace. A netlink message returns this in a
+/// third of the time that reading the file takes. `None` for other sysctls, and before Linux 6.9,
+/// where the message waits for the lock on all networks.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     let family = match key {
         Sysctl::IPV4_FORWARD => netconf::AF_INET,
@@ -80,14 +81,15 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     if !is_at_least(6, 9) {
         return None;
     }
-    let ask =
+    let query =
         |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
-    ask(kernel.route(ns).ok()?)
+    query(kernel.route(ns).ok()?)
         .ok()
         .map(|message| netconf::forwards(&message.body))
 }
 
-/// Reads whether the host forwards IPv6, and if not, its links that accept router advertisements.
+/// Reads whether the host forwards IPv6. If not, also reads its links that accept router
+/// advertisements.
 pub(crate) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {
         Some(is_on) => Some(is_on),
@@ -105,7 +107,7 @@ pub(crate) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Re
     Ok(())
 }
 
-/// Reads a sysctl of this thread's namespace.
+/// Reads a sysctl in this thread's namespace.
 fn read_here(key: &str) -> Result<Option<String>, Error> {
     sysctl::read(key).doing(format_args!("read sysctl {key}"))
 }

@@ -1,11 +1,11 @@
-//! State of braid's tables in nf_tables: all is there, or somebody flushed it.
+//! State of braid's nf_tables tables: complete, or flushed by another program.
 //!
 //! ```text
 //! table inet braid { chain whole { return } }
 //! ```
 //!
-//! That chain says that what records know of is there. A call that finds the table gone makes what
-//! it needs itself, but not the chain, so that the next call looks for the rest.
+//! That chain marks a table that has all the rules and elements of the records. A call that finds no
+//! table creates the rules that it needs, but not the chain. So the next call restores the rest.
 
 use super::firewall::{addrs, isolation};
 use super::host_ports::nft;
@@ -24,13 +24,13 @@ const MARKER: &str = "whole";
 /// State of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// All is there.
+    /// Rules and elements are complete.
     Whole,
-    /// The rules that are there are right, but elements may be missing.
+    /// The existing rules are right, but elements may be missing.
     Incomplete,
     /// Rules are missing.
     Broken,
-    /// No table.
+    /// The table does not exist.
     Missing,
 }
 
@@ -42,7 +42,7 @@ impl Table {
         }
     }
 
-    /// The chains that belong together, of which none is without rules.
+    /// Groups of chains that are always created together. None of the chains is without rules.
     fn groups(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Inet => &[
@@ -57,7 +57,7 @@ impl Table {
     }
 }
 
-/// Looks at the table.
+/// Reads the state of the table.
 pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
     let there = chains_with_rules(socket, table.family())?;
     let count = |group: &[&str]| group.iter().filter(|chain| there.contains(**chain)).count();
@@ -74,7 +74,7 @@ pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
     if table.groups().iter().any(|group| count(group) > 0) {
         return Ok(State::Incomplete);
     }
-    // Without any rule, chains of a flushed table may still be in the way.
+    // A flushed table without any rule may still have chains, which would conflict.
     Ok(if is_there(socket, table)? {
         State::Broken
     } else {
@@ -91,15 +91,15 @@ fn is_there(socket: &mut Socket, table: Table) -> Result<bool, KernelError> {
     }
 }
 
-/// Takes the table away with all that is in it; success where it is not there.
+/// Deletes the table with all its contents. A missing table is a success.
 pub fn delete(socket: &mut Socket, table: Table) -> Result<(), KernelError> {
     let mut batch = Batch::new(table.family(), TABLE);
     batch.del_table();
     gone_is_fine(batch.send(socket))
 }
 
-/// Notes that all is there, in a table of its own if nobody needed one yet: or each call would look
-/// through all records.
+/// Marks the table as complete, and creates it if it is missing. Without the marker, each call
+/// would look through all records.
 pub fn note_whole(socket: &mut Socket, table: Table) -> Result<(), KernelError> {
     let mut batch = Batch::new(table.family(), TABLE);
     batch.table().empty_chain(MARKER).rule(MARKER, |rule| {

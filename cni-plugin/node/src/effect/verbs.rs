@@ -1,4 +1,4 @@
-//! The interface between the executor and a kind of thing: creation, deletion, and the way of its
+//! Interface between the executor and a kind of thing: creation, deletion, and the transport of its
 //! requests.
 
 use crate::Cause;
@@ -16,73 +16,75 @@ pub enum Table {
     Bridge,
 }
 
-/// How a thing reaches the kernel.
+/// Transport of a thing's requests to the kernel.
 pub(crate) enum Transport<'a> {
-    /// As one request of the route family, sent with its neighbours ([`Effect::request`]).
+    /// One request of the route family, sent with its neighbours ([`Effect::request`]).
     Request,
-    /// A link, with what the next step says of a new one, and others that go as well.
+    /// A link, created with the attributes from the next step, and deleted together with other
+    /// links.
     Link(&'a Link),
     /// A sysctl, written in one visit to its namespace with its neighbours.
     Sysctl(&'a Sysctl),
-    /// Limits, with the redirect behind them.
+    /// Rate limits, attached together with the redirect that follows them.
     Shaping(&'a Shaping),
-    /// Elements of nf_tables that go in one transaction with its neighbours.
+    /// Elements of nf_tables, deleted in one transaction with their neighbours.
     Elements,
-    /// By itself ([`Effect::add`], [`Effect::del`]).
+    /// The thing's own calls ([`Effect::add`], [`Effect::del`]).
     Alone,
 }
 
 /// Type and flags of a request.
 pub(crate) type Head = (u16, u16);
 
-/// The effect of one thing.
+/// Effect of one thing.
 pub(crate) trait Effect {
-    /// How it reaches the kernel.
+    /// Selects the transport.
     fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Alone
     }
 
-    /// Creates it.
+    /// Creates the thing.
     fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Deletes it.
+    /// Deletes the thing.
     fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// The link whose index its request carries.
+    /// Returns the link for the request's index.
     fn link(&self) -> Option<&LinkRef> {
         None
     }
 
-    /// Writes the body of its request for the link of this index.
+    /// Writes the body of the request for the link with this index.
     fn request(&self, _verb: Verb, _index: u32, _body: &mut Vec<u8>) -> Option<Head> {
         None
     }
 
-    /// Notes the elements of nf_tables that are still its owner's, to go with those of others.
+    /// Collects the nf_tables elements that still belong to the owner, to be deleted with others.
     fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         Ok(())
     }
 
-    /// The table of nf_tables with which it is lost, `None` if a flush deletes nothing of it.
+    /// Returns the table of nf_tables with which the thing is lost, `None` if a flush deletes
+    /// nothing of it.
     fn table(&self) -> Option<Table> {
         None
     }
 
-    /// True if something of it was lost with its table.
+    /// True if something of the thing was lost with its table.
     fn is_lost(&self, _kernel: &mut Kernel) -> Result<bool, Cause> {
         Ok(self.table().is_some())
     }
 
-    /// True if it comes by several requests, of which a failure leaves some done.
+    /// True if the thing takes several requests, so a failure can leave it half done.
     fn is_several(&self) -> bool {
         false
     }
 
-    /// True if a refusal means that it is gone.
+    /// True if this error means that the thing no longer exists.
     fn is_gone(&self, errno: Errno) -> bool {
         [
             Errno::ENOENT,
@@ -95,7 +97,7 @@ pub(crate) trait Effect {
     }
 }
 
-/// `None` for what is not there. EINVAL: the root queue is built in, or there is no clsact.
+/// Converts "not found" to `None`. EINVAL: the root queue is built in, or there is no clsact.
 pub(crate) fn found<T>(result: Result<T, impl Into<Cause>>) -> Result<Option<T>, Cause> {
     match result.map_err(Into::into) {
         Err(cause) if cause.is(&[Errno::ENOENT, Errno::ENODEV, Errno::EINVAL]) => Ok(None),

@@ -32,7 +32,7 @@ impl Effect for PortVlan {
     }
 }
 
-/// Body of `RTM_SETLINK` or `RTM_DELLINK`, family bridge, for one VLAN of a port.
+/// Writes the body of `RTM_SETLINK` or `RTM_DELLINK`, family bridge, for one VLAN of a port.
 fn write(index: u32, vlan: Vlan, out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
@@ -70,7 +70,7 @@ pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-/// Body of `RTM_GETLINK` for a dump of all bridge ports' VLANs.
+/// Writes the body of `RTM_GETLINK` for a dump of all bridge ports' VLANs.
 fn dump(out: &mut Vec<u8>) {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
@@ -80,7 +80,7 @@ fn dump(out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Reads `RTM_NEWLINK` of family bridge: the port's index and its VLANs.
+/// Parses `RTM_NEWLINK` of family bridge: the port's index and its VLANs.
 fn parse(body: &[u8]) -> Option<(u32, Vec<Vlan>)> {
     const PVID: u16 = 0x2;
     const UNTAGGED: u16 = 0x4;

@@ -1,4 +1,5 @@
-//! Links of the container in a VRF, which comes with its first member and goes with its last.
+//! Links of the container in a VRF. The VRF is created with its first member and deleted with its
+//! last one.
 
 use super::link::make::{self, CreateOptions};
 use super::{Effect, link};
@@ -41,8 +42,8 @@ impl Effect for VrfMember {
             .map(drop)?)
     }
 
-    /// The VRF lets its members go where it goes. It may be without any: its members go with their
-    /// namespaces and peers.
+    /// Deletes the VRF with its last member. A VRF may have no members: they are deleted with their
+    /// namespaces and peers. Deleting the VRF releases its members.
     fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         let at = self.vrf();
         let Some(vrf) = kernel.link(&at)?.filter(|vrf| vrf.kind == VRF) else {

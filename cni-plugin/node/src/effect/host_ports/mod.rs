@@ -1,8 +1,8 @@
-//! Ports of the host that lead to containers.
+//! Host ports: ports of the host that are redirected to containers.
 //!
-//! nf_tables decides who has a port: one element is one owner's. Another attachment of the same
-//! container may ask for it as well; it leads there when the first one goes, in the same
-//! transaction.
+//! nf_tables decides who owns a port: an element has one owner. Another attachment of the same
+//! container may request the same port. When the first one is deleted, the port is handed over to it
+//! in the same transaction.
 
 pub mod ebpf;
 pub mod loopback;
@@ -53,10 +53,10 @@ impl Effect for HostPorts {
     }
 }
 
-/// Makes the ports lead to the container, for clients that have sent before as well.
+/// Redirects the ports to the container, including UDP flows that exist already.
 pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
-    // First, so that no flow begins in nf_tables that eBPF would then lead through another entry of
-    // conntrack.
+    // eBPF is first. Otherwise a flow could begin in nf_tables and then get another conntrack entry
+    // in eBPF.
     if let Some(way) = all.way() {
         let has_siblings = !holder::siblings(&all.container_id, &all.owner)?.is_empty();
         let own = if has_siblings {
@@ -70,7 +70,7 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
         Err(err) if err.errno == Errno::EEXIST => Cow::Owned(settle(kernel, all, None)?),
         other => other.map(|()| Cow::Borrowed(all))?,
     };
-    // Behind nf_tables, which decides who has a port.
+    // The loopback port follows nf_tables, which decides who owns a port.
     loopback::add(&own)?;
     forget_flows(kernel, &own)
 }
@@ -87,7 +87,7 @@ fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     )?)
 }
 
-/// Ends what eBPF has of them, and notes the elements of nf_tables that are still this owner's.
+/// Deletes the ports in eBPF, and notes the nf_tables elements that still belong to this owner.
 pub(super) fn give_up(
     kernel: &mut Kernel,
     all: &HostPorts,
@@ -105,7 +105,7 @@ pub(super) fn give_up(
     Ok(at_loopback?)
 }
 
-/// Ends all of an owner's.
+/// Deletes all ports of an owner.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     let handed_over = match record::container_of(owner) {
         Some(container_id) => hand_over(kernel, &container_id, owner),
@@ -119,7 +119,7 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     handed_over
 }
 
-/// Counts the ports that eBPF leads.
+/// Counts the ports that eBPF redirects.
 fn count_ebpf() -> Result<EbpfCounts, Errno> {
     Ok(EbpfCounts {
         ports: ebpf::owners()?.len(),
@@ -127,7 +127,7 @@ fn count_ebpf() -> Result<EbpfCounts, Errno> {
     })
 }
 
-/// All owners of a port.
+/// Lists the owners of all ports.
 pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
     let mut owners = nft::owners(kernel.nft()?)?;
     owners.extend(ebpf::owners()?);
@@ -137,7 +137,7 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
     Ok(owners)
 }
 
-/// Has the ports of an owner that goes lead to the container's other attachments that ask for them.
+/// Hands the ports of a leaving owner over to other attachments of the container that request them.
 fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), Cause> {
     for Sibling {
         ports: all,
@@ -150,7 +150,7 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
         }
         if let Some(way) = own.way() {
             match ebpf::add(kernel, &own, way, Some(leaving)) {
-                // It is about to go as well, and its links are gone.
+                // That attachment is about to be deleted as well, and its links no longer exist.
                 Err(err) if err.is(&[Errno::ENODEV]) => {}
                 other => other?,
             }
@@ -164,10 +164,12 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
     Ok(())
 }
 
-/// Makes those lead there that no other container has, and no other attachment of this one; of
-/// these, those that `leaving` has, and then nothing else that is there already. Says which.
+/// Redirects the requested ports to this attachment unless another container or another attachment
+/// of this container owns them. With `leaving`, only free ports and ports of that owner are
+/// redirected. Returns the redirected ports.
 ///
-/// Others who add see only what is there, so one that takes away holds off all others that do.
+/// A concurrent ADD checks only for existing elements. So a call that deletes elements holds off all
+/// other calls that do.
 fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, Cause> {
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;
@@ -182,11 +184,12 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
         let socket = kernel.nft()?;
         let gone = nft::there(socket, &own)?;
         match nft::add_in_place_of(socket, &gone, &own) {
-            // Somebody was faster: the next look shows who.
+            // Another call was faster. The next round finds its owner.
             Err(err) if [Errno::EEXIST, Errno::ENOENT].contains(&err.errno) => {}
             added => {
                 added?;
-                // Before nf_tables is asked, eBPF would go on to lead to who is gone.
+                // eBPF sees packets before nf_tables, so it would still redirect to the terminated
+                // container.
                 for owner in &dead {
                     ebpf::del_owner(kernel, owner)?;
                     loopback::del_owner(owner)?;
@@ -205,7 +208,7 @@ fn with(all: &HostPorts, ports: Vec<HostPort>) -> HostPorts {
     }
 }
 
-/// The owners of ports in the way who are dead.
+/// Lists the owners of conflicting ports whose containers are terminated.
 fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Cause> {
     let mut dead = BTreeSet::new();
     for HostPort { at, .. } in &all.ports {
@@ -215,7 +218,7 @@ fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Cause>
     Ok(dead)
 }
 
-/// The ports that [`settle`] makes lead there.
+/// Lists the ports that [`settle`] redirects to this attachment.
 fn wanted(
     kernel: &mut Kernel,
     all: &HostPorts,
@@ -236,7 +239,7 @@ fn wanted(
     Ok(wanted)
 }
 
-/// Owner and target of a host port; none where nobody has it.
+/// Returns owner and target of a host port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
     let found = nft::find(kernel.nft()?, at)?;
     Ok(found.map(|NftPort { to, owner }| HostPortFact {

@@ -1,5 +1,5 @@
-//! Alternative names of a moved link. They move with it, so each is in the way if another link
-//! there has it, or the link itself is to have it as its name.
+//! Alternative names of a moved link. They move with it. So a name conflicts if another link in the
+//! target namespace has it, or if it is to become the link's own name.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -12,17 +12,17 @@ use braid_core::plan::thing::Moved;
 use braid_core::plan::thing::moved::Was;
 use nix::errno::Errno;
 
-/// The link that has this name or alternative name.
+/// Finds the link with this name or alternative name.
 pub(super) fn holder(
     kernel: &mut Kernel,
     ns: Ns,
     name: &str,
 ) -> Result<Option<(IfName, LinkFact)>, Cause> {
-    // The kernel gave it, so a name that does not parse is none that it can be asked for.
+    // The name came from the kernel, so one that does not parse cannot be looked up.
     LinkName::parse(name).map_or(Ok(None), |name| kernel.named_link(ns, &name))
 }
 
-/// Takes an alternative name from a link, unless it has lost it.
+/// Deletes an alternative name of a link. Success if the link does not have it.
 pub(super) fn take(socket: &mut Socket, index: u32, name: &str) -> Result<(), Cause> {
     match socket.call(rtnl::DELLINKPROP, 0, |out| alt_name(index, name, out)) {
         Err(err) if err.errno == Errno::ENOENT => Ok(()),
@@ -47,8 +47,8 @@ fn taken(place: &str, name: &str, own: &IfName) -> Cause {
     ))
 }
 
-/// The kernel's refusal to move a link to the container; if another link there has one of its
-/// alternative names, that.
+/// Explains why the kernel refused to move a link to the container: another link there may have one
+/// of its alternative names.
 #[cold]
 pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
@@ -70,10 +70,10 @@ pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
         .map_or(err, |(name, own)| taken("container", name, &own))
 }
 
-/// The alternative names that a link of the container has to lose before it moves to the host as
-/// `name`: that one, and those that the container gave it and that other links of the host have.
-/// Without this choice, a container could keep the link. Fails if another link has a name that is
-/// the link's on the host.
+/// Lists the alternative names that a link of the container has to lose before it moves to the host
+/// as `name`. These are `name` itself, and names from the container that other links of the host
+/// have. Without this, a container could keep the link. Fails if another link has a name that the
+/// link has on the host.
 pub(super) fn in_the_way<'f>(
     kernel: &mut Kernel,
     fact: &'f LinkFact,
@@ -85,7 +85,7 @@ pub(super) fn in_the_way<'f>(
         refuse_taken(kernel, alt)?;
     }
     let mut all = Vec::new();
-    // The host has no other link with one of the link's own names.
+    // `refuse_taken` found that no other link of the host has the link's own names.
     let is_own = |alt: &String| was.is_some_and(|was| was.alt_names.contains(alt));
     for alt in fact.alt_names.iter().filter(|alt| !is_own(alt)) {
         if alt == name.as_str() {
@@ -101,7 +101,7 @@ pub(super) fn in_the_way<'f>(
     Ok(all)
 }
 
-/// The alternative names that a link had on the host and lost meanwhile.
+/// Lists the alternative names that a link had on the host and lost meanwhile.
 fn missing<'w>(fact: &LinkFact, was: &'w Was) -> impl Iterator<Item = &'w String> {
     was.alt_names
         .iter()
@@ -112,7 +112,7 @@ pub(super) fn is_any_missing(fact: &LinkFact, was: &Was) -> bool {
     missing(fact, was).next().is_some()
 }
 
-/// Gives a link of the host the alternative names again that it had there.
+/// Restores the alternative names that a link had on the host.
 pub(super) fn give_missing(kernel: &mut Kernel, fact: &LinkFact, was: &Was) -> Result<(), Cause> {
     for alt in missing(fact, was) {
         let given = kernel
@@ -120,7 +120,7 @@ pub(super) fn give_missing(kernel: &mut Kernel, fact: &LinkFact, was: &Was) -> R
             .call(rtnl::NEWLINKPROP, 0, |out| alt_name(fact.index, alt, out));
         let Err(err) = given else { continue };
         match holder(kernel, Ns::Host, alt)? {
-            // Who names devices, such as udev, was faster.
+            // A program that names devices, such as udev, was faster.
             Some((_, there)) if there.index == fact.index => {}
             Some((own, _)) if err.errno == Errno::EEXIST => return Err(taken("host", alt, &own)),
             _ => return Err(err.into()),

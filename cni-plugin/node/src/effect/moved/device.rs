@@ -1,4 +1,4 @@
-//! The link that a configuration names by its place in the machine: sysfs knows both.
+//! Links that a configuration identifies by a device of the host, which sysfs maps to a link.
 
 use crate::effect::link;
 use crate::kernel::Kernel;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 const PCI: &str = "/sys/bus/pci/devices";
 const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
-/// Drivers that leave a device to a program.
+/// Drivers that pass a device to a program in user space.
 const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
-/// Finds the device, and reads its link.
+/// Finds the device and reads its link.
 pub(crate) fn read(kernel: &mut Kernel, device: &Device, facts: &mut Facts) -> Result<(), Error> {
     let found = match on_bus(device) {
         Ok(Bus {
@@ -35,11 +35,11 @@ pub(crate) fn read(kernel: &mut Kernel, device: &Device, facts: &mut Facts) -> R
     Ok(())
 }
 
-/// The device's place on a bus.
+/// Folder and driver of a device.
 #[derive(Default)]
 struct Bus {
     folder: Option<PathBuf>,
-    /// The driver that leaves it to a program.
+    /// Driver that passes the device to a program in user space.
     driver: Option<String>,
 }
 
@@ -81,7 +81,7 @@ fn on_bus(device: &Device) -> Result<Bus, String> {
     })
 }
 
-/// The name of the device's link; or why it has none.
+/// Returns the name of the device's link, or the reason why there is none.
 fn name_of(
     kernel: &mut Kernel,
     device: &Device,
@@ -115,7 +115,8 @@ fn by_name(kernel: &mut Kernel, name: &LinkName) -> Result<Result<IfName, String
         .ok_or_else(|| format!("no such link in host: {:?}", name.as_str())))
 }
 
-/// Of several links with the address, such as a VLAN beside its parent, the oldest.
+/// Finds a link by hardware address. If several have it, such as a VLAN and its parent, the oldest
+/// one counts.
 fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error> {
     let mut links = link::list(kernel.host()).doing("list links of the host")?;
     links.sort_by_key(|(_, fact)| fact.index);
@@ -126,7 +127,8 @@ fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error
     Ok(name.ok_or_else(|| format!("no link of the host has hardware address {mac}")))
 }
 
-/// A virtio device has its own folder below that of the PCI device.
+/// Folder with the names of the device's links. A virtio device has its own folder below the PCI
+/// device.
 fn net_folder(folder: &Path) -> PathBuf {
     let own = folder.join("net");
     if own.exists() {
@@ -146,7 +148,7 @@ fn first_below(folder: &Path) -> Result<IfName, String> {
     first.ok_or_else(|| format!("failed to find network device in path {}", folder.display()))
 }
 
-/// The names in a folder, sorted.
+/// Lists the names in a folder, sorted.
 fn entries(folder: &Path) -> std::io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?;
     let mut names: Vec<String> = entries

@@ -7,12 +7,12 @@ use crate::sys::rtnl::{self, link, nsid};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::thing::moved::Was;
 
-/// Fails while the device is where the container moved it on to: it comes back from there, and a
-/// later DEL gives it its name. A device that is found nowhere is only told of: what was unplugged
-/// or deleted looks the same, and DEL has to end.
+/// Fails if the container has moved the device on to another network namespace. It returns from
+/// there, and a later DEL restores its name. A device that is not found is only logged: it may have
+/// been unplugged or deleted, and DEL must not fail forever.
 #[cold]
 pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(), Cause> {
-    // The kernel ended a virtual link with its namespace, and brought hardware back.
+    // The kernel has deleted a virtual link with its namespace, and returned hardware to the host.
     if !kernel.has_pod() {
         return Ok(());
     }
@@ -27,8 +27,9 @@ pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(),
     Ok(())
 }
 
-/// True if the device is in a namespace that the container's knows by a number. The kernel gives
-/// one when a link moves there (v6.12 net/core/dev.c, `__dev_change_net_namespace()`).
+/// True if the device is in a namespace to which the container's namespace has assigned an id. The
+/// kernel assigns one when a link moves there (v6.12 net/core/dev.c,
+/// `__dev_change_net_namespace()`).
 fn is_behind_pod(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<bool, Cause> {
     let host = kernel.host_seen_from_pod()?;
     let socket = kernel.route(Ns::Pod)?;
@@ -38,7 +39,7 @@ fn is_behind_pod(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<bool, 
         .filter_map(|message| nsid::parse(&message.body))
         .filter(|number| Some(*number) != host)
     {
-        // It may have ended meanwhile.
+        // The namespace may have ended meanwhile.
         let Ok(links) = socket.dump(rtnl::GETLINK, |out| link::link_dump_of(number, out)) else {
             continue;
         };

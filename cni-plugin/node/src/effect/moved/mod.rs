@@ -1,8 +1,8 @@
-//! Links that a container has for a while: how they get there, and how they come back.
+//! Links that are moved to a container and back to the host.
 //!
-//! Either way is one request: a call that is killed has moved the link or has not. The kernel does
-//! the parts of the request one after the other, so one that it refuses may be done in part; the
-//! way back takes the link from wherever it is.
+//! Each move is one request, so a killed call has moved the link or has not. The kernel applies the
+//! parts of a request one after the other, so a refused request may be applied in part. The move back
+//! finds the link wherever it is.
 
 mod alt_names;
 pub(crate) mod device;
@@ -22,7 +22,7 @@ use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Longest time for the kernel to end a namespace, which brings hardware back.
+/// Longest wait until the kernel has ended a namespace, which returns hardware to the host.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Effect for Moved {
@@ -59,14 +59,14 @@ impl Effect for Moved {
         true
     }
 
-    /// False: what is gone is found out before anything is asked for.
+    /// False: `del` finds out beforehand if the link is gone.
     fn is_gone(&self, _errno: Errno) -> bool {
         false
     }
 }
 
-/// The link in the container, and the name that it gets on the host. None where there is none to
-/// give back.
+/// Finds the link in the container, and the name for it on the host. `None` if there is no link to
+/// move back.
 fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>, Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
         return kernel
@@ -84,11 +84,11 @@ fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>,
     Ok(own(&links, of, from, was).map(|fact| (fact.clone(), from.clone())))
 }
 
-/// The moved link among those of the container. A container may change names and aliases, and let
-/// two links exchange them: the index counts, which was read after the move. Where it leads to no
-/// such link, the hardware counts. A call that was killed before the move was recorded had read
-/// none: then the name counts as well, then alias and hardware address, where the kernel
-/// moved the link and refused the name.
+/// Finds the moved link in the list of the container's links. A container may change names and
+/// aliases, and let two links exchange them, so the index decides. It was read after the move. If
+/// that link is gone or another one, the hardware decides. A call that was killed before it
+/// recorded the move has no index. Then the name counts as well. Last come alias and hardware
+/// address, in case the kernel moved the link and refused the name.
 fn own<'l>(
     links: &'l [(String, LinkFact)],
     of: &Moved,
@@ -111,9 +111,9 @@ fn own<'l>(
         .or_else(|| find(&|_, fact| was.is_it(from, fact)))
 }
 
-/// The same without a record: the alias tells the name, as the reference plugin writes it, or the
-/// configuration does. Hardware keeps its name where neither does: nobody but the host can have
-/// made it.
+/// Finds the name for a link without a record. It is in the alias, where the reference plugin
+/// writes it, or in the configuration. Hardware without either keeps its name, since only the host
+/// can have created it.
 fn untold(
     kernel: &mut Kernel,
     of: &Moved,
@@ -144,21 +144,22 @@ fn untold(
             "failed to find original ifname: {what}"
         )));
     }
-    // The device of this name never left, so the link is another.
+    // The device with this name never left the host, so this link is another one.
     let is_there = kernel.host().index_of(name.as_str())?.is_some();
     Ok(Some((fact, name.clone())).filter(|_| !is_there))
 }
 
-/// The state that it had on the host; as the reference plugin leaves it where no record tells more.
+/// Alias and flag `up` of the link on the host. Without a record, the defaults of the reference
+/// plugin.
 fn state(of: &Moved) -> (&str, bool) {
     of.was
         .as_ref()
         .map_or(("", false), |was| (was.alias.as_str(), was.up))
 }
 
-/// Gives the link its names and its state where it is on the host and has others: the kernel
-/// brought it back when its namespace ended, or refused the name when it had moved it, or the call
-/// that gave it back was killed.
+/// Restores names and state of a link that is on the host already. Either the kernel returned it
+/// when its namespace ended, or the kernel moved it and refused the name, or the call that moved it
+/// back was killed.
 fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
         return Ok(());
@@ -197,8 +198,8 @@ fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     alt_names::give_missing(kernel, &fact, was)
 }
 
-/// Moves a link of the container back. Nothing is changed while the host has another link of one of
-/// its names: the container's stays as it is, and up.
+/// Moves a link of the container back. If the host has another link with one of its names, nothing
+/// is changed: the link stays in the container, and up.
 fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) -> Result<(), Cause> {
     let in_the_way = alt_names::in_the_way(kernel, fact, name, of.was.as_ref())?;
     let home = netns::of_socket(kernel.host())?;
@@ -213,7 +214,7 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
     kernel.forget(&LinkRef::host(name.clone()));
     match &of.was {
         Some(was) if alt_names::is_any_missing(fact, was) => {
-            // It may have another index there.
+            // The link may have another index on the host.
             let there = kernel.link(&LinkRef::host(name.clone()))?;
             there.map_or(Ok(()), |fact| alt_names::give_missing(kernel, &fact, was))
         }
@@ -221,7 +222,7 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
     }
 }
 
-/// The link on the host. The kernel may still be busy with the end of the namespace of hardware.
+/// Finds the link on the host. The kernel may still be ending the namespace of a hardware link.
 fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<LinkFact>, Cause> {
     let find = |socket: &mut Socket| -> Result<Option<LinkFact>, Cause> {
         let links = link::list(socket)?;

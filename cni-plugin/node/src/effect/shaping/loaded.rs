@@ -1,4 +1,4 @@
-//! Configuration that the program `shape` is given, and the state that it shows.
+//! Configuration of the program `shape`, and the state that it reports.
 
 use super::program::Program;
 use crate::effect::shaping::slot;
@@ -17,11 +17,11 @@ use braid_ebpf_types::shape::{
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Only `fq` sorts a flow by time, so a flow's last packet must have left for so long before
-/// another may pass it.
+/// Minimum gap in a flow before its packets may take another path. Only `fq` sorts a flow by time.
+/// Without it, the flow's last packet must have left for this long before another may overtake it.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 
-/// The program, with a slot that belongs to one attachment.
+/// The program, with a slot of one attachment.
 pub(super) struct Loaded {
     program: Program,
     slot: u32,
@@ -34,7 +34,7 @@ impl AsRawFd for Loaded {
 }
 
 impl Loaded {
-    /// One that is told to shape so; none where no queue has a program.
+    /// Loads and configures the program; `None` if no queue uses one.
     pub(super) fn of(shaping: &Shaping) -> Result<Option<Self>, Errno> {
         if !shaping
             .shapers
@@ -45,20 +45,20 @@ impl Loaded {
         }
         let (program, slot) = match &shaping.subnets {
             None => slot::take(&shaping.owner)?,
-            // The subnets are the program's own.
+            // The subnets are the program's own, so it is not shared.
             Some(subnets) => (Program::load(&subnets.nets)?, 0),
         };
         program.tell(slot, &told(shaping))?;
         Ok(Some(Self { program, slot }))
     }
 
-    /// The class id of a filter at that place.
+    /// Class id of a filter for the direction `place`.
     pub(super) fn class(&self, place: u32) -> u32 {
         self.slot << PLACE_BITS | place
     }
 }
 
-/// State of braid's program in a filter; none for any other filter.
+/// Reads the state of braid's program in a filter; `None` for any other filter.
 pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
     let Some((id, class)) = tc::parse_program(filter) else {
         return Ok(None);
@@ -67,7 +67,7 @@ pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, 
         return Ok(None);
     };
     let places = match program.places(class >> PLACE_BITS) {
-        // A stranger's, which bears our name: it has no such slot.
+        // Another program with the same name: it has no such slot.
         Err(Errno::ENOENT) => return Ok(None),
         places => places?,
     };
@@ -117,7 +117,7 @@ fn told(shaping: &Shaping) -> [Conf; PLACES] {
     places
 }
 
-/// The program's configuration for one direction.
+/// Builds the program's configuration for one direction.
 fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     let sorts = shaper.queue == Queue::Fq;
     Conf {
@@ -139,7 +139,7 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     }
 }
 
-/// Time that a byte takes, as the program counts; rounded up, so that the rate is never exceeded.
+/// Time per byte in the program's units, rounded up so that the rate is never exceeded.
 fn byte_time(bps: u64) -> u64 {
     const BYTE_NS: u128 = 8 * 1_000_000_000;
     u64::try_from((BYTE_NS << BYTE_TIME_SHIFT).div_ceil(u128::from(bps.max(1)))).unwrap_or(u64::MAX)
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_byte_is_rounded_up_and_the_largest_packet_fits_at_the_lowest_rate() {
-        // 524,280 bytes (`GSO_MAX_SIZE`) with the headers of each 1448 of them.
+    fn byte_time_is_rounded_up_and_fits_the_largest_packet_at_the_lowest_rate() {
+        // GSO packet of 524,280 bytes (`GSO_MAX_SIZE`), with headers for every 1448 bytes.
         let largest = 524_280 / 1448 * 1514 + 1514;
         let took = |bps: u64, bytes: u64| {
             byte_time(bps)

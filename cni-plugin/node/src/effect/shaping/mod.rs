@@ -1,4 +1,4 @@
-//! Shaping an attachment: one program for all its places, and a queue for each direction.
+//! Rate limits of an attachment: one program for both directions, and a queue for each.
 
 mod loaded;
 pub(crate) mod program;
@@ -20,14 +20,15 @@ use nix::errno::Errno;
 use program::NAME;
 use std::os::fd::AsRawFd;
 
-/// `fq`'s own horizon, in microseconds, is far beyond the program's: it drops nothing.
+/// Horizon of `fq` in microseconds. It is far beyond the program's horizon, so `fq` drops no
+/// packets for it.
 const FQ_HORIZON_US: u64 = 10_000_000;
 const CLASS_NUMBER: u32 = 0xffff;
-/// The class above both.
+/// Parent of the two other classes.
 const CLASS_ALL: u32 = 1;
-/// Class of what names none.
+/// Class of packets without a class.
 const BULK: u32 = 0x12;
-/// Bytes per second: more than any link carries.
+/// Rate in bytes per second, more than any link transmits.
 const UNBOUNDED: u64 = 1 << 40;
 
 impl Effect for Shaping {
@@ -44,13 +45,13 @@ impl Effect for Shaping {
     }
 }
 
-/// Loads the program and attaches it with its queues; `redirect` is of the same namespace, and made
-/// with them.
+/// Loads the program and attaches it with its queues. `redirect` is in the same namespace and
+/// created with them.
 ///
-/// A clsact's first filter waits for an RCU grace period that began after the clsact was made
-/// (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all are made before the first
-/// filter, and one wait serves all; two where a grace period was under way already, which no wait
-/// counts.
+/// The first filter of a clsact waits for an RCU grace period that began after the clsact was created
+/// (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all clsacts are created before the
+/// first filter, and one wait serves all of them. It takes two grace periods if one is under way
+/// already, since that one does not count.
 pub(crate) fn add(
     kernel: &mut Kernel,
     shaping: &Shaping,
@@ -100,9 +101,9 @@ fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> 
 /// Queues and filters on the links of one namespace.
 struct Side<'a> {
     ns: Ns,
-    /// By the link's index.
+    /// Queues by link index.
     queues: Vec<(u32, &'a Shaper)>,
-    /// The program, on a side of a link, at one of its places.
+    /// Filters that run the program: link index, hook and place.
     filters: Vec<(u32, Hook, u32)>,
 }
 
@@ -132,7 +133,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Takes away what [`add`] made; what is not there is success.
+/// Deletes the queues and filters of [`add`]. Missing ones are a success.
 fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     for shaper in &shaping.shapers {
         let Some(index) = found(kernel.index(&shaper.at))? else {
@@ -151,9 +152,9 @@ fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     })
 }
 
-/// Goes by an attachment whose container's namespace can't be entered any more: where all of its
-/// shaping is in there, that goes on as long as somebody else holds the namespace, so nobody is
-/// given its place.
+/// Gives up an attachment if the container's namespace cannot be entered any more. If all of its
+/// shaping is in there, shaping goes on as long as another process holds the namespace. So its slot
+/// must not be assigned again.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     let forget = || slot::forget().doing("forget whom the program shapes");
     if shaping.is_all_in(Ns::Pod) {
@@ -163,7 +164,7 @@ pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     }
 }
 
-/// Takes a filter off a link, and the place where it hung when nothing else hangs there.
+/// Deletes a filter from a link, and the clsact if it has no other filters.
 pub(super) fn detach(
     kernel: &mut Kernel,
     at: &LinkRef,
@@ -183,7 +184,7 @@ pub(super) fn detach(
     found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
 }
 
-/// Reads how a link is shaped.
+/// Reads the rate limits of a link.
 pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, Cause> {
     let Some(index) = found(kernel.index(at))? else {
         return Ok(ShapedFact::default());
@@ -261,7 +262,7 @@ pub(crate) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) ->
     Ok(())
 }
 
-/// The link of the host that a link of the container names as its peer, if both are a pair.
+/// Finds the host's link that a link of the container has as its peer, if they are a pair.
 fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
     link::read(kernel, at, facts)?;
     let Some(LinkFact {
@@ -282,9 +283,9 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
         .map(LinkRef::host))
 }
 
-/// The root queue of a link and the place beside it where filters hang; none that the kernel has
-/// built in. By their link, since there may be thousands: without `ECHO` a kernel shows one to
-/// whoever listens to changes, and not to who asks.
+/// Reads the root qdisc of a link and the clsact or ingress qdisc. Built-in ones are `None`. Each
+/// is requested by its link, since there may be thousands. Without `ECHO`, some kernels send the
+/// reply to listeners only and not to the requester.
 fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause> {
     for place in [tc::get_root, tc::get_beside] {
         socket.push(tc::GETQDISC, ECHO, |out| place(index, out));
@@ -297,9 +298,9 @@ fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause
     Ok(shown)
 }
 
-/// All at the rate, half of which is the sparse flows' in any case. Bulk has what they leave, and
-/// next to nothing and no limit of its own: else the kernel's timer would fire for it and for the
-/// class above it, a moment apart.
+/// Builds the classes: all of the rate, of which half is guaranteed to sparse flows. Bulk flows get
+/// the rest. Their class has a minimal rate and no limit, or else the kernel's timer would fire for
+/// it and for its parent, a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
     let all = Class {
@@ -327,11 +328,11 @@ fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     [all, sparse, bulk]
 }
 
-/// Requests of one namespace, sent together.
+/// Requests for one namespace, sent together.
 pub(super) struct Batch<'a> {
     socket: &'a mut Socket,
-    /// Numbers of the requests that make a clsact, each with its link: somebody else's serves as
-    /// well.
+    /// Positions of the requests that create a clsact, with their links. An existing clsact serves
+    /// as well.
     clsacts: Vec<(usize, u32)>,
 }
 
@@ -358,14 +359,14 @@ impl<'a> Batch<'a> {
         });
     }
 
-    /// The places where the filters are to hang.
+    /// Adds the clsacts for the filters.
     fn clsacts(&mut self, side: &Side<'_>) {
         side.filters
             .iter()
             .for_each(|(index, ..)| self.clsact(*index));
     }
 
-    /// The filters, and the queues behind them.
+    /// Adds the filters and the queues.
     fn fill(&mut self, side: &Side<'_>, program: Option<&Loaded>, shaping: &Shaping) {
         for (index, hook, place) in &side.filters {
             let Some(program) = program else { break };
@@ -417,7 +418,7 @@ impl<'a> Batch<'a> {
             }
             Queue::TbfPfifoFast => {
                 let (rate, bucket) = (shaper.rate.bps / 8, shaper.bucket_of_large());
-                // The limit is of the queue that another takes the place of.
+                // The limit applies to the default queue, which is replaced next.
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
                     tc::tbf(index, rate, bucket, 0, out);
                 });
@@ -441,19 +442,20 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sends them; the first refusal that matters.
+    /// Sends the requests and returns the first error that matters.
     pub(super) fn send(self) -> Result<(), KernelError> {
         let outcomes = self.socket.flush()?.into_iter().enumerate();
-        let matters = |at: usize, err: &KernelError| {
-            err.errno != Errno::EEXIST || !self.clsacts.iter().any(|(place, _)| *place == at)
+        let matters = |position: usize, err: &KernelError| {
+            err.errno != Errno::EEXIST
+                || !self.clsacts.iter().any(|(clsact, _)| *clsact == position)
         };
-        let mut refusals =
-            outcomes.filter_map(|(at, outcome)| outcome.error.filter(|err| matters(at, err)));
+        let mut refusals = outcomes
+            .filter_map(|(position, outcome)| outcome.error.filter(|err| matters(position, err)));
         refusals.next().map_or(Ok(()), Err)
     }
 }
 
-/// For what is not shaped.
+/// Class of traffic that is not shaped.
 fn free() -> Class {
     const BURST_NS: u64 = 100_000_000;
     let number = CLASS_FREE & CLASS_NUMBER;

@@ -1,5 +1,5 @@
-//! The program `shape`: loaded for one or several attachments, and found again by a filter that
-//! runs it.
+//! The program `shape`: loading it for one or more attachments, and opening it by the id in a
+//! filter.
 
 use crate::sys::bpf::made::{SHAPE, SHAPE_SUBNETS};
 use crate::sys::bpf::object::{
@@ -10,30 +10,30 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Hash of the program's instructions (FNV-1a), which tells it from all that were ever made.
+/// Hash of the program's instructions (FNV-1a). It identifies this version of the program.
 pub(crate) const VERSION: u64 = fnv(SHAPE);
-/// As `bpftool prog` shows it, and its map.
+/// Name of the program and its map in the output of `bpftool`.
 pub(crate) const NAME: &str = "braid_shape";
 
 const LPM_TRIE: u32 = 11;
 
-/// A key of the map of the subnets.
+/// Key of the map of subnets.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct SubnetKey {
     prefix: u32,
-    /// `ETH_P_IP` or `ETH_P_IPV6` in network byte order, as a packet bears it: no prefix of one
-    /// family covers the other.
+    /// `ETH_P_IP` or `ETH_P_IPV6` in network byte order, like in a packet. It keeps the prefixes of
+    /// the two families apart.
     family: u32,
     address: [u8; 16],
 }
 
-/// A loaded program; the filters that run it keep it and its map when this is gone.
+/// A loaded program. Filters that run it keep it and its map alive when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Program {
     fd: OwnedFd,
     map: Map<u32, [Shape; PLACES]>,
-    /// As the kernel knows it.
+    /// Program id.
     pub(crate) id: u32,
     /// Time of loading, in nanoseconds since boot.
     pub(crate) load_time: u64,
@@ -46,9 +46,9 @@ impl AsRawFd for Program {
 }
 
 impl Program {
-    /// Loads it; with subnets where [`Conf::subnets`] of its attachments speaks of some.
+    /// Loads the program. With subnets, [`Conf::subnets`] of its attachment says how they apply.
     pub(crate) fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
-        // The subnets are one attachment's.
+        // The subnets belong to one attachment, so the program has one slot.
         let slots = if subnets.is_empty() {
             SLOTS as usize
         } else {
@@ -73,14 +73,14 @@ impl Program {
         })
     }
 
-    /// The program with this id, as a filter shows it; none where it is not ours, or of another
+    /// Opens the program with the id from a filter. `None` if it is not braid's, or has another
     /// layout.
     pub(crate) fn by_id(id: u32) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.name == name_of(NAME))
     }
 
-    /// The one that we loaded then, as nobody else at the same time; none where its id is another's
-    /// by now.
+    /// Opens the program that braid loaded at this time. `None` if the id is another program's by
+    /// now.
     pub(crate) fn loaded_then(id: u32, load_time: u64) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.load_time == load_time)
     }
@@ -91,9 +91,8 @@ impl Program {
         if !is_it(&info) || !(1..=2).contains(&info.map_count) {
             return Ok(None);
         }
-        // That of the attachments is the first that the program uses. A container can give a
-        // program our name, so one with values that [`Program::places`] has no room for is
-        // a stranger's.
+        // The first map is the map of attachments. A container can use braid's name for its
+        // program, so a map with a value size unknown to [`Program::places`] is not braid's.
         match Map::of_array(map_by_id(info.map_ids[0])?) {
             Err(Errno::EPROTO) => Ok(None),
             map => Ok(Some(Self {
@@ -105,20 +104,20 @@ impl Program {
         }
     }
 
-    /// Tells it what to do for the attachment in `slot`, at each place in the order of
+    /// Writes the configuration of the attachment in `slot`, for each place in the order of
     /// [`braid_ebpf_types::shape::index`].
     pub(crate) fn tell(&self, slot: u32, places: &[Conf; PLACES]) -> Result<(), Errno> {
         self.map.set(&slot, &places.map(Shape::new))
     }
 
-    /// Configuration and counts of a slot, at each place.
+    /// Reads configuration and counts of a slot for each place.
     pub(crate) fn places(&self, slot: u32) -> Result<[(Conf, Count); PLACES], Errno> {
         let shapes = self.map.get(&slot)?.ok_or(Errno::ENOENT)?;
         Ok(shapes.map(|shape| (shape.conf, shape.count)))
     }
 }
 
-/// The map of the subnets.
+/// Creates the map of the subnets.
 fn trie(subnets: &[IpNet]) -> Result<Map<SubnetKey, u32>, Errno> {
     const LISTED: u32 = 1;
     let map = Map::create(NAME, LPM_TRIE, SUBNETS, NO_PREALLOC)?;
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_the_program_and_keeps_what_each_place_is_told() {
+    fn kernel_loads_the_program_and_keeps_each_configuration() {
         let conf = |rate_bps| Conf {
             rate_bps,
             burst_ns: 7,

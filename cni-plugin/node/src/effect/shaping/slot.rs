@@ -1,8 +1,8 @@
-//! Loaded program that has a slot left for one more attachment: `/run/braid/program`.
+//! Free slot of a loaded program for one more attachment: `/run/braid/program`.
 //!
-//! Loading takes longer than all else of shaping together, so several attachments share a program.
-//! It lives as long as one of them does. A slot belongs to an attachment as long as a record has
-//! it, so that nothing has to be given back.
+//! Loading takes longer than the rest of shaping together, so several attachments share a program. The
+//! program lives as long as one of them. A slot belongs to an attachment as long as a record has the
+//! attachment, so slots need not be released.
 
 use crate::effect::shaping::program::{Program, VERSION};
 use crate::store::record;
@@ -15,26 +15,26 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// On tmpfs: what it speaks of is gone with the kernel.
+/// On tmpfs, since the program does not survive a reboot either.
 const PATH: &str = "/run/braid/program";
-/// Of an entry, in bytes: more than an owner has, and than any path below `/run/braid/attachments`.
+/// Length of an entry in bytes. Owners and paths below `/run/braid/attachments` are shorter.
 const ENTRY: usize = 1024;
 
 /// The program loaded last, as the file begins. Behind it, an entry for each slot names the owner
 /// whose it is or was, up to a zero byte; earlier versions wrote the path of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Last {
-    /// Another braid may have loaded another.
+    /// Hash of the program, since another version of braid may have loaded it.
     version: u64,
     id: u32,
-    /// The same number may be another's, after a boot.
+    /// Time of loading, since the id may be another program's after a reboot.
     load_time: u64,
-    /// The slot behind the one given last.
+    /// Slot after the one assigned last.
     next: u32,
 }
 
-/// A program for all packets, with a slot that is the owner's as long as a record has its
-/// attachment.
+/// Returns a program for all packets, and a slot for the owner. The slot is the owner's as long as
+/// a record has the attachment.
 pub(crate) fn take(owner: &str) -> Result<(Program, u32), Errno> {
     take_of(Path::new(PATH), owner, record::is_owned)
 }
@@ -44,7 +44,7 @@ fn take_of(
     owner: &str,
     is_owned: impl Fn(&str) -> bool,
 ) -> Result<(Program, u32), Errno> {
-    // Where the file can't be used, nothing is shared.
+    // If the file cannot be used, the program is not shared.
     let Ok(file) = open(path) else {
         return Ok((Program::load(&[])?, 0));
     };
@@ -57,7 +57,7 @@ fn take_of(
     }
     let program = Program::load(&[])?;
     let Program { id, load_time, .. } = program;
-    // If it can't be written, nobody shares it.
+    // If the file cannot be written, the program is not shared.
     let first = Last {
         version: VERSION,
         id,
@@ -68,8 +68,7 @@ fn take_of(
     Ok((program, 0))
 }
 
-/// Shares the program with nobody else: an attachment whose record is gone may still be shaped by
-/// its slot.
+/// Stops sharing the program: an attachment without a record may still be shaped by its slot.
 pub(crate) fn forget() -> io::Result<()> {
     forget_of(Path::new(PATH))
 }
@@ -81,8 +80,8 @@ fn forget_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A slot that is free, the first from `next` on: those given longest ago come first, and their
-/// attachments are the most likely to be gone.
+/// Finds the first free slot from `next` on. These were assigned longest ago, so their attachments
+/// are the most likely to be deleted.
 fn free(next: u32, is_free: impl Fn(u32) -> bool) -> Option<u32> {
     (next..SLOTS)
         .chain(0..next.min(SLOTS))
@@ -93,7 +92,7 @@ fn still_there(last: Last) -> Option<Program> {
     Program::loaded_then(last.id, last.load_time).ok()?
 }
 
-/// Opens it, and holds it against others until it is closed.
+/// Opens the file and locks it until it is closed.
 fn open(path: &Path) -> io::Result<File> {
     let file = private::options()
         .read(true)
@@ -121,8 +120,8 @@ fn read(file: &File) -> Option<Last> {
     })
 }
 
-/// Notes first whose `slot` is, then that the next one comes after it: who is killed in between has
-/// given it away.
+/// Writes the owner of `slot` first, then the next slot. A call that is killed in between only
+/// wastes the slot.
 fn write(file: &File, last: Last, slot: u32, owner: &str) -> io::Result<()> {
     if owner.is_empty() || owner.len() >= ENTRY {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -137,7 +136,7 @@ fn write(file: &File, last: Last, slot: u32, owner: &str) -> io::Result<()> {
     file.write_all_at(&numbers.map(u64::to_le_bytes).concat(), 0)
 }
 
-/// True if the slot was given to an attachment that a record still has.
+/// True if the slot was assigned to an attachment that still has a record.
 fn is_somebodys(file: &File, slot: u32, is_owned: impl Fn(&str) -> bool) -> bool {
     let mut entry = [0; ENTRY];
     let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else {
@@ -149,7 +148,7 @@ fn is_somebodys(file: &File, slot: u32, is_owned: impl Fn(&str) -> bool) -> bool
             .next()
             .unwrap_or_default(),
     ) {
-        // Beyond the end of the file as well: it was never given.
+        // An entry beyond the end of the file reads as empty as well: the slot was never assigned.
         Ok("") => false,
         Ok(path) if path.starts_with('/') => Path::new(path).exists(),
         Ok(owner) => is_owned(owner),
@@ -168,7 +167,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A node with its owners of attachments, and the path for what is noted of their programs.
+    /// A node with owners of attachments, and the path of its file.
     struct Node {
         dir: tempfile::TempDir,
         path: PathBuf,
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_shared_by_as_many_as_it_has_slots_for() {
+    fn program_is_shared_until_its_slots_are_assigned() {
         let node = node(SLOTS + 1);
         let mut taken: Vec<_> = (0..=SLOTS)
             .map(|owner| node.take(owner).expect("a program"))
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_given_again_when_its_owner_is_gone_but_first_all_that_never_were() {
+    fn unused_slots_are_assigned_before_slots_of_gone_owners() {
         let node = node(SLOTS + 4);
         let (first, _) = node.take(0).expect("a program");
         let take = |owner| {
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn all_slots_are_looked_at_once_from_the_next_on() {
+    fn each_slot_is_tried_once_starting_at_next() {
         for next in [0, 1, SLOTS - 1, SLOTS, u32::MAX] {
             let looked_at = RefCell::new(Vec::new());
             let none = free(next, |slot| {
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_before_all_is_noted_has_given_the_slot_away() {
+    fn call_killed_between_its_writes_wastes_the_slot() {
         let node = node(2);
         let (first, _) = node.take(0).expect("a program");
         let file = open(&node.path).expect("a file");
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_program_is_shared_with_nobody_else() {
+    fn forgotten_program_is_no_longer_shared() {
         let node = node(2);
         let (first, _) = node.take(0).expect("a program");
         forget_of(&node.path).expect("forgotten");
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_no_attachment_has_is_not_noted() {
+    fn owner_that_does_not_fit_an_entry_is_not_written() {
         let node = node(1);
         let (first, _) = node.take(0).expect("a program");
         for nobody in [String::new(), "a".repeat(ENTRY)] {
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_an_earlier_version_gave_is_its_records() {
+    fn slot_of_an_earlier_version_belongs_to_the_record_at_its_path() {
         let node = node(1);
         let (first, _) = node.take(0).expect("a program");
         let file = open(&node.path).expect("a file");
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_gone_or_unknown_is_not_shared() {
+    fn unloaded_or_unknown_program_is_not_shared() {
         let node = node(1);
         let slot = |path: &Path| node.take_at(path, "0").expect("a program").1;
         assert_eq!((slot(&node.path), slot(&node.path)), (0, 0));
@@ -329,7 +328,7 @@ mod tests {
             bytes[at] ^= byte;
             bytes
         };
-        // Of the version, the id, beyond all ids, and of the time of the load.
+        // Damage to the version, the id (also beyond all ids), and the time of loading.
         let damages = [0, 8, 13, 16].map(|at| damaged(at, 1));
         for damage in
             damages

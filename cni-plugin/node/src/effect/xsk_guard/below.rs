@@ -1,16 +1,17 @@
-//! The program by which an earlier version held such sockets at the link below (tcx). Nothing is
-//! pinned, and the kernel would take it away with that link only.
+//! The tcx program on the parent link, by which an earlier version refused `AF_XDP` sockets. It has
+//! no pin, and the kernel would detach it only with that link.
 
 use super::holds::{Holds, NAME};
 use crate::sys::bpf::object::program_by_id;
 use crate::sys::bpf::tcx;
 use nix::errno::Errno;
 
-/// Ends what an owner has at a link of this thread's namespace, and with the last one the program.
+/// Releases an owner's binding on a link of this thread's namespace. With the last binding, it also
+/// detaches the program.
 pub(super) fn release(link: u32, netns: u64, owner: &str) -> Result<(), Errno> {
     for id in tcx::programs(link)? {
         let program = match program_by_id(id) {
-            // Somebody else's that went meanwhile.
+            // Another program, which was unloaded meanwhile.
             Err(Errno::ENOENT) => continue,
             other => other?,
         };
@@ -33,7 +34,7 @@ mod tests {
     use braid_core::kernel_numbers::LOOPBACK_IFINDEX;
     use std::os::fd::AsRawFd;
 
-    /// Names a map and lets all pass: r1 = the map; r0 = -1; exit.
+    /// Loads a map and accepts all packets: r1 = the map; r0 = -1; exit.
     const INSTRUCTIONS: [[u8; 8]; 4] = [
         [0x18, 0x11, 0, 0, 0, 0, 0, 0],
         [0; 8],

@@ -1,12 +1,12 @@
-//! The program `xsk_bind`, which the kernel asks before it binds any socket of the node (an LSM
-//! program, Linux 5.7).
+//! The LSM program `xsk_bind`, which the kernel calls before it binds any socket of the node (Linux
+//! 5.7).
 //!
-//! The pin of the program is that of its link. Its name bears the program's number, so that another
-//! braid loads its own and goes on with the map. A map whose own pin is gone is found by the
-//! program.
+//! The program's pin holds its BPF link. The pin's name includes a hash of the program, so another
+//! version of braid loads its own program and keeps the map. A map that has lost its pin is found
+//! through the program.
 //!
-//! It is no program of tracing that stands before `security_socket_bind()`, though that would need
-//! no LSM: such a program is passed over on a processor where another task was preempted within it.
+//! A tracing program on `security_socket_bind()` would need no LSM. But the kernel skips it on a
+//! processor where another task was preempted within the program.
 
 use super::holds::{Holds, NAME};
 use crate::Cause;
@@ -23,25 +23,25 @@ use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Hash of the program's instructions, which tells it from all that were ever made.
+/// Hash of the program's instructions. It identifies this version of the program.
 const VERSION: u64 = fnv(XSK_BIND);
-/// As `bpftool prog` shows it.
+/// Name in the output of `bpftool prog`.
 const PROGRAM: &str = "braid_xsk_bind";
 /// Prefix of the names of the links' pins.
 const PREFIX: &str = "xsk_bind_";
-/// The function of the kernel that asks.
+/// Kernel function to which the program is attached.
 const FUNCTION: &str = "bpf_lsm_socket_bind";
 /// `BPF_PROG_TYPE_LSM`.
 const LSM: u32 = 29;
 /// `BPF_LSM_MAC`.
 const LSM_MAC: u32 = 27;
 
-/// True if a call made something here, or began to.
+/// True if a call created something here, or started to.
 pub(super) fn is_begun() -> Result<bool, Errno> {
     Ok(folder()?.exists())
 }
 
-/// Those that are held; none where nobody ever was.
+/// Opens the map of bindings; `None` if there never was one.
 pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     if let Some(map) = Map::pinned(&map_pin()?)? {
         return Ok(Some(Holds(map)));
@@ -54,7 +54,7 @@ pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     Ok(of_links?.into_iter().flatten().next())
 }
 
-/// The same, made where there are none.
+/// Opens the map of bindings, and creates it if missing.
 pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     let path = map_pin()?;
     if let Some(map) = Map::pinned(&path)? {
@@ -69,17 +69,17 @@ pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     Ok(Holds(map))
 }
 
-/// Whom the program of a link holds.
+/// Opens the map of bindings of a link's program.
 fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
     Holds::of_program(&program_by_id(link::program(link)?)?, PROGRAM)
 }
 
-/// True if the program runs, of whatever braid.
+/// True if the program of any version of braid is attached.
 pub(super) fn is_started() -> Result<bool, Errno> {
     Ok(!named(PREFIX)?.is_empty())
 }
 
-/// Has this braid's program run in the place of all others.
+/// Attaches this version's program in place of all others.
 pub(super) fn ensure_started(holds: &Holds) -> Result<(), Errno> {
     let path = folder()?.join(format!("{PREFIX}{VERSION:016x}"));
     if pinned(&path)?.is_some() {
@@ -92,10 +92,10 @@ pub(super) fn ensure_started(holds: &Holds) -> Result<(), Errno> {
         .try_for_each(|other| remove(other))
 }
 
-/// Takes the program and all pins away.
+/// Detaches the program and deletes all pins.
 pub(super) fn stop() -> Result<(), Errno> {
     for path in named(PREFIX)? {
-        // Whoever closes a link last waits until it is gone.
+        // Closing the last descriptor of a link waits until the link is gone.
         let _link = pinned(&path)?;
         remove(&path)?;
     }
@@ -129,11 +129,11 @@ fn load(holds: &Holds) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Tries whether the program refuses a socket of this thread's namespace: a kernel takes it, too,
-/// where nothing asks it.
+/// Tests whether the program refuses a socket of this thread's namespace. A kernel may load the
+/// program and still never call it.
 pub(crate) fn probe() -> Result<(), Cause> {
-    // Not root's fault: other kinds of programs were taken. And what has no number here is the
-    // kernel's ENOTSUPP.
+    // These are not missing privileges, since other program types were loaded. Errno `UnknownErrno`
+    // is the kernel's ENOTSUPP, which has no number here.
     const LACKING: &[Errno] = &[
         Errno::ENOENT,
         Errno::ESRCH,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_asks_the_program_where_it_asks_any() {
+    fn kernel_calls_the_program_if_bpf_lsm_is_on() {
         match probe() {
             Err(Cause::Lacking(said)) => eprintln!("SKIP: {said}"),
             known => known.expect("an answer"),

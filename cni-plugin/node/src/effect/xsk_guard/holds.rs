@@ -1,4 +1,4 @@
-//! Attachments whose `AF_XDP` sockets are refused: the map of the program that does it.
+//! Attachments whose `AF_XDP` sockets are refused: the map of the program `xsk_bind`.
 
 use crate::sys::bpf::object::{HASH, Map, NO_PREALLOC, map_by_id, name_of, program_info};
 use crate::sys::bpf::owned::{Owned, owner_of};
@@ -8,20 +8,21 @@ use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// As `bpftool map` shows it.
+/// Name in the output of `bpftool map`.
 pub(super) const NAME: &str = "braid_xsk";
 
-/// The attachments that are held.
+/// Map of the attachments whose sockets are refused.
 #[derive(Debug)]
 pub(super) struct Holds(pub(super) Map<Place, Held>);
 
 impl Holds {
-    /// Of nobody yet.
+    /// Creates an empty map.
     pub(super) fn create() -> Result<Self, Errno> {
         Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Self)
     }
 
-    /// Those of a program; none where it has another name, or a map of another layout.
+    /// Opens the map of a program; `None` if the program has another name, or its map another
+    /// layout.
     pub(super) fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
         let info = program_info(program)?;
         let maps = info
@@ -29,12 +30,13 @@ impl Holds {
             .into_iter()
             .filter(|id| *id != 0 && info.name == name_of(name))
             .map(map_by_id);
-        // The other one of `xsk_bind` has keys of another length.
+        // The other map of `xsk_bind` has a different key length.
         Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Self))
     }
 
-    /// Holds an attachment of a network namespace, by the namespace's cookie: on all of its links.
-    /// `ENOSPC` where [`NUMBERS`] of it are held, `E2BIG` where [`HELD`] are.
+    /// Refuses `AF_XDP` sockets of an attachment on all links of a network namespace, given by its
+    /// cookie. Returns `ENOSPC` if the namespace has [`NUMBERS`] entries already, `E2BIG` if the
+    /// node has [`HELD`].
     pub(super) fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         let (text, owner_len) = owner_of(owner);
         let held = Held {
@@ -43,7 +45,7 @@ impl Holds {
             owner_len: owner_len.into(),
             owner: text,
         };
-        // From an ADD that nobody undid: on another link, perhaps.
+        // Left by an ADD that was not rolled back, perhaps for another link.
         if let Some((place, _)) = self.find(netns, owner)? {
             return self.0.set(&place, &held);
         }
@@ -56,7 +58,7 @@ impl Holds {
         Err(Errno::ENOSPC)
     }
 
-    /// From now on an attachment is held on one link only; `ENOENT` where it is not held.
+    /// Restricts the entry of an attachment to one link; `ENOENT` if it has no entry.
     pub(super) fn narrow(&self, netns: u64, owner: &str, link: u32) -> Result<(), Errno> {
         let (place, held) = self.find(netns, owner)?.ok_or(Errno::ENOENT)?;
         self.0.set(&place, &Held { link, ..held })
@@ -75,7 +77,7 @@ impl Holds {
         Ok(None)
     }
 
-    /// Ends what an owner has in one network namespace.
+    /// Deletes an owner's entry in one network namespace.
     pub(super) fn release(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         match self.find(netns, owner)? {
             Some((place, _)) => self.0.del(&place),
@@ -83,7 +85,7 @@ impl Holds {
         }
     }
 
-    /// Ends all of an owner's.
+    /// Deletes all entries of an owner.
     pub(super) fn release_all(&self, owner: &str) -> Result<(), Errno> {
         self.0.del_all_of(owner)
     }
@@ -93,7 +95,7 @@ impl Holds {
         self.0.is_empty()
     }
 
-    /// All attachments in the map.
+    /// Lists all attachments in the map.
     pub(super) fn list(&self) -> Result<Vec<XskBinding>, Errno> {
         let hold = |place: &Place| {
             let held = self.0.get(place)?;
@@ -117,7 +119,7 @@ impl AsRawFd for Holds {
     }
 }
 
-/// All places of a network namespace.
+/// Keys of a network namespace.
 fn places(netns: u64) -> impl Iterator<Item = Place> {
     (0..NUMBERS).map(move |number| Place {
         netns,
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_attachment_is_narrowed_to_its_link() {
+    fn attachment_is_narrowed_to_its_link() {
         let holds = Holds::create().expect("a map");
         holds.hold(7, "net a eth0").expect("held");
         holds.narrow(7, "net a eth0", 4).expect("narrowed");
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_room_for_so_many() {
+    fn namespace_has_a_fixed_number_of_entries() {
         let holds = Holds::create().expect("a map");
         for number in 0..NUMBERS {
             holds.hold(7, &format!("net a net{number}")).expect("held");

@@ -1,6 +1,6 @@
-//! The guard that refuses `AF_XDP` sockets of limited containers their link: one program for the
-//! whole node, with an element for each attachment. The first attachment brings it there, the last
-//! one takes it away.
+//! Guard that refuses `AF_XDP` sockets of rate-limited containers: one program for the whole node,
+//! with a map element for each attachment. The first attachment attaches it, the last one to be
+//! deleted detaches it.
 
 mod below;
 pub(crate) mod bind;
@@ -37,13 +37,13 @@ impl Effect for XskLink {
         narrow(kernel, &self.guard, &self.at, self.was_there)
     }
 
-    /// Goes with the guard.
+    /// The entry is deleted with the guard.
     fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Ok(())
     }
 }
 
-/// Holds those of the container.
+/// Refuses `AF_XDP` sockets of the container.
 fn add(guard: &XskGuard) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
     let holds = bind::ensure_holds()?;
@@ -56,8 +56,8 @@ fn add(guard: &XskGuard) -> Result<(), Cause> {
     }
 }
 
-/// From now on only those that ask for one link of the container; busy where the link was there and
-/// one may have it.
+/// Restricts the guard to one link of the container. Returns `Busy` if the link existed before and
+/// a socket may be bound to it already.
 fn narrow(
     kernel: &mut Kernel,
     guard: &XskGuard,
@@ -81,7 +81,7 @@ fn count(kernel: &Kernel) -> Result<u64, Cause> {
         .doing("count AF_XDP sockets of the container")?)
 }
 
-/// Ends what an attachment has.
+/// Deletes an attachment's guard.
 fn del(
     kernel: &mut Kernel,
     XskGuard {
@@ -97,17 +97,17 @@ fn del(
     }
 }
 
-/// Ends all of an owner's, and what a call that was killed had begun.
+/// Deletes an owner's guards, and the leftovers of a killed call.
 pub(super) fn del_of_owner(owner: &str) -> Result<(), Cause> {
     release_begun(|holds| holds.release_all(owner))
 }
 
-/// Takes away what holds nobody.
+/// Deletes program and map if they hold no attachment.
 pub fn sweep() -> Result<(), Cause> {
     release_begun(|_| Ok(()))
 }
 
-/// Ends some where there may be something to end.
+/// Deletes entries with `some`, if there can be any.
 fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     if !bind::is_begun()? {
         return Ok(());
@@ -116,7 +116,8 @@ fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause
     release(some)
 }
 
-/// Ends some, and with the last one the program and what a call that was killed had begun.
+/// Deletes entries with `some`. With the last entry, it also deletes the program and the leftovers
+/// of a killed call.
 fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     let is_idle = match bind::holds()? {
         Some(holds) => {
@@ -128,12 +129,12 @@ fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     if is_idle { Ok(bind::stop()?) } else { Ok(()) }
 }
 
-/// All whose sockets are held.
+/// Lists the owners of all entries.
 pub fn owners() -> Result<Vec<String>, Cause> {
     Ok(list()?.into_iter().map(|hold| hold.owner).collect())
 }
 
-/// Attachments whose sockets are refused; none where the program is gone.
+/// Lists the attachments whose sockets are refused. Empty if the program is not attached.
 pub fn observe() -> Result<Vec<XskBinding>, Cause> {
     if bind::is_started()? {
         Ok(list()?)
@@ -161,7 +162,7 @@ mod tests {
     use braid_core::plan::thing::{LinkRef, Thing};
     use braid_core::plan::undo::undo;
 
-    /// As the version before wrote it where the kernel asks no LSM program.
+    /// Record from the previous version, on a kernel without the BPF LSM.
     const OF_BEFORE: &str = r#"{"layout":1,"key":{"network":"net","plugin":"braid","container_id":"a","ifname":"eth0"},
         "netns":"/run/netns/a","netns_cookie":6882,"args":"","path":["/run/p"],"conf":{"cniVersion":"1.1.0",
         "name":"net","type":"braid","plugins":[{"type":"macvlan","master":"lan","mode":"bridge",
@@ -177,7 +178,7 @@ mod tests {
         {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"GsoMaxSize":3000},"from":{"GsoMaxSize":65536}}}]]}"#;
 
     #[test]
-    fn the_record_of_a_guard_at_the_link_below_is_read_checked_and_undone() {
+    fn record_of_a_guard_on_the_parent_link_is_read_checked_and_undone() {
         let record: Record = serde_json::from_str(OF_BEFORE).expect("a record");
         let steps: Vec<Step> = record.steps().cloned().collect();
         let guard = steps

@@ -1,15 +1,15 @@
 //! Number of `AF_XDP` sockets in a network namespace.
 //!
-//! `sock_diag` would tell their links, too, but is often not built (`CONFIG_XDP_SOCKETS_DIAG`).
+//! `sock_diag` would also report their links, but is often not built (`CONFIG_XDP_SOCKETS_DIAG`).
 
 use std::fs;
 use std::io;
 
-/// A line for each protocol: its name, the size of a socket, how many there are in the namespace,
-/// and more.
+/// File with a line for each protocol: its name, the size of a socket, the number of sockets in the
+/// namespace, and more.
 const PROTOCOLS: &str = "/proc/thread-self/net/protocols";
 
-/// Those of this thread's namespace, bound or not.
+/// Counts the sockets of this thread's namespace, bound or not.
 pub(super) fn count() -> io::Result<u64> {
     count_in(&fs::read_to_string(PROTOCOLS)?)
 }

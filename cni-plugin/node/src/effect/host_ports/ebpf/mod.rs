@@ -1,9 +1,9 @@
-//! Host ports in eBPF: the maps' elements, and the links that run the programs. One call at a time
-//! changes them.
+//! Host ports in eBPF: the elements of the maps, and the links that run the programs. One call at a
+//! time changes them.
 //!
-//! The first port of a node brings the programs to all links that clients come from, the last one
-//! takes them away. In between a call brings them to its own container's link and bridge; what
-//! comes in elsewhere is led by nf_tables.
+//! The first port on a node attaches the programs to all links that clients use, and the last port
+//! to be deleted detaches them. In between, a call attaches them only to its container's link and
+//! bridge. nf_tables redirects packets that come in on other links.
 
 pub(super) mod programs;
 
@@ -27,17 +27,17 @@ use programs::{EbpfPort, Maps, NAMES, PortValue, Programs, unpin_maps, unpin_pro
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// `ARPHRD_ETHER` and `ARPHRD_NONE`: what a link's frames begin with.
+/// Hardware types `ARPHRD_ETHER` and `ARPHRD_NONE`: they say how a link's frames begin.
 const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
-/// All requests of a send, and all refusals, have to fit into the socket's buffers.
+/// All requests of a send, and all their errors, have to fit into the socket's buffers.
 const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
-/// Class that the filters of each link give the programs, by the link's index.
+/// Class that each link's filters pass to the programs, by link index.
 type Places = BTreeMap<u32, u32>;
 
-/// Makes the ports lead to the container, also those that `leaving` has.
+/// Redirects the ports to the container, including ports that `leaving` owns.
 pub(crate) fn add(
     kernel: &mut Kernel,
     all: &HostPorts,
@@ -89,7 +89,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// Makes a port lead there that leads somewhere, unless another container has it.
+/// Redirects an existing port to this target, unless another container owns it.
 fn replace(
     kernel: &mut Kernel,
     maps: &Maps,
@@ -107,10 +107,10 @@ fn replace(
     }
 }
 
-/// Ends those that are still this owner's.
+/// Deletes the ports that still belong to this owner.
 pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
-        // Somebody took the pins away, and the links still run what they were pins of.
+        // The pins were deleted by another program, and the links still run the programs.
         let _held = Lock::Ebpf.hold()?;
         return if Maps::pinned()?.is_none() {
             stop(kernel)
@@ -124,12 +124,12 @@ pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     })
 }
 
-/// Ends all of an owner's.
+/// Deletes all ports of an owner.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     change(kernel, |maps| maps.del_owner(owner))
 }
 
-/// Leads neighbours on the bridge to none of an owner's ports any more.
+/// Stops redirecting bridge neighbours to the ports of an owner.
 pub(crate) fn keep_apart(owner: &str) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         return Ok(());
@@ -138,7 +138,7 @@ pub(crate) fn keep_apart(owner: &str) -> Result<(), Cause> {
     Ok(Maps::pinned()?.map_or(Ok(()), |maps| maps.keep_apart(owner))?)
 }
 
-/// Takes something away, and all that the node has for it with the last port.
+/// Deletes ports with `work`. With the last port, it also deletes the programs and maps.
 fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         return Ok(());
@@ -155,7 +155,7 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
     }
 }
 
-/// Owner and target of a port; none where nobody has it.
+/// Returns owner and target of a port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
     let maps = Maps::pinned()?;
     Ok(maps
@@ -165,7 +165,7 @@ fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact
         .map(|shown| fact(kernel, shown)))
 }
 
-/// The owner of each port.
+/// Lists the owners of the ports, one entry for each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
     let maps = Maps::pinned()?;
     let all = maps
@@ -175,8 +175,8 @@ pub(super) fn owners() -> Result<Vec<String>, Errno> {
     Ok(all.into_iter().map(|shown| shown.owner).collect())
 }
 
-/// True if a link runs the programs that are pinned. A port of a bridge needs that for ingress,
-/// other links need both.
+/// True if a link runs the pinned programs. A bridge port needs only the ingress program, other
+/// links need both.
 fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
     let (Some(programs), Some(fact)) = (Programs::pinned()?, kernel.link(at)?) else {
         return Ok(false);
@@ -207,7 +207,7 @@ fn fact(kernel: &mut Kernel, EbpfPort { to, owner, .. }: EbpfPort) -> HostPortFa
     }
 }
 
-/// Class that the filters of a container's link give the programs.
+/// Computes the class that the filters of a container's link pass to the programs.
 fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, Cause> {
     let filters = kernel.host().dump(tc::GETTFILTER, |out| {
         tc::dump_filters(index, Hook::Ingress, out);
@@ -223,8 +223,8 @@ fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32
         .fold(ETHERNET | POD, |class, (_, flag)| class | flag))
 }
 
-/// Tells the programs of a container's link, where it runs them, that what comes in is shaped
-/// behind them from now on.
+/// Sets the class of a container's link, if it runs the programs, so that they know that ingress
+/// packets are shaped after them.
 pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     if Programs::pinned()?.is_none() {
         return Ok(());
@@ -250,11 +250,12 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     }
 }
 
-/// Brings the programs to all links. They are pinned last: who finds no pins begins anew.
+/// Attaches the programs to all links. They are pinned last, so a call that finds no pins starts
+/// over.
 fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
-    // Of an earlier braid, whose programs give way to these.
+    // Ports of an earlier version of braid, whose programs are replaced.
     for EbpfPort {
         link, is_bridged, ..
     } in maps.list()?
@@ -268,7 +269,7 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     Ok(maps)
 }
 
-/// Takes the programs from all links, and all pins away.
+/// Detaches the programs from all links and deletes all pins.
 fn stop(kernel: &mut Kernel) -> Result<(), Cause> {
     unpin_programs()?;
     let socket = kernel.host();
@@ -280,8 +281,8 @@ fn stop(kernel: &mut Kernel) -> Result<(), Cause> {
     Ok(unpin_maps()?)
 }
 
-/// Takes the programs from a link. Where nothing else hangs, they go with the place where they
-/// hang, in one request.
+/// Detaches the programs from a link. If `clsact` has no other filters, it is deleted with them in
+/// one request.
 fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     let (mut own, mut is_shared) = (Vec::new(), false);
     for hook in HOOKS {
@@ -311,8 +312,8 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     }
 }
 
-/// The links that clients come from: all that pass packets to the host itself. Not `lo`, not what
-/// has a master, and not where an `ingress` queue leaves no place for what goes out.
+/// Lists the links that clients use: all that pass packets to the host itself. Excluded are `lo`,
+/// links with a master, `ifb` links, and links whose `ingress` qdisc leaves no egress hook.
 fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
     let socket = kernel.host();
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
@@ -343,7 +344,7 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
     Ok(links)
 }
 
-/// Has the links run the programs, many in one send.
+/// Attaches the programs to the links, many links in one send.
 fn attach(
     kernel: &mut Kernel,
     programs: &Programs,
@@ -374,8 +375,8 @@ fn attach_some(
             }
         }
     }
-    // Somebody else's clsact serves as well, with EXCL so does what runs there, and a link may be
-    // gone.
+    // An existing clsact of another program serves as well. With `EXCL`, so does an existing
+    // filter. A link may have been deleted meanwhile.
     let is_fine = |err: &KernelError| err.errno == Errno::EEXIST || err.errno == Errno::ENODEV;
     let mut refusals = socket
         .flush()?
@@ -384,7 +385,7 @@ fn attach_some(
     refusals.find(|err| !is_fine(err)).map_or(Ok(()), Err)
 }
 
-/// The host's addresses.
+/// Lists the host's addresses.
 fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, Cause> {
     Ok(addr::list(kernel.host(), 0)?
         .into_iter()

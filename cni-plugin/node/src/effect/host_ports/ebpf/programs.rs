@@ -1,8 +1,8 @@
 //! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node.
 //!
-//! The maps are there as long as one port leads somewhere. The programs' names bear their number,
-//! so that another braid loads its own and goes on with the maps; they are pinned when all links
-//! run them.
+//! The maps exist as long as there is a port. The names of the programs' pins include a hash, so
+//! another version of braid loads its own programs and keeps the maps. The programs are pinned once
+//! all links run them.
 
 use crate::sys::bpf::made::{HP_IN, HP_OUT};
 use crate::sys::bpf::object::{
@@ -23,42 +23,42 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 const _: () = assert!(MOST_BY_EBPF == HOST_PORTS, "so many fit into a map");
-/// Hash of the programs' instructions, which tells them from all that were ever made.
+/// Hash of the programs' instructions. It identifies this version of the programs.
 const VERSION: u64 = fnv(HP_IN) ^ fnv(HP_OUT).rotate_left(1);
 /// Names of the programs and of their filters.
 pub(crate) const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
-/// Prefix of the names of their pins.
+/// Prefix of the names of the programs' pins.
 const PREFIX: &str = "hp_";
 
 /// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EbpfPort {
-    /// In the container.
+    /// Address and port in the container.
     pub(crate) to: SocketAddr,
     /// Network, container id and interface.
     pub(crate) owner: String,
     /// Index of the host's end of the container's link.
     pub(crate) link: u32,
-    /// That end is a port of a bridge.
+    /// True if that end is a port of a bridge.
     pub(crate) is_bridged: bool,
 }
 
-/// Target and owner that a port is to have.
+/// Target and owner to write for a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortValue<'a> {
-    /// In the container.
+    /// Address and port in the container.
     pub(crate) to: SocketAddr,
     /// The container's address with its prefix.
     pub(crate) net: IpNet,
-    /// Index of the host's end of its link.
+    /// Index of the host's end of the container's link.
     pub(crate) link: u32,
-    /// Index of the bridge that this end is a port of.
+    /// Index of the bridge, if that end is a port of one.
     pub(crate) bridge: Option<u32>,
     /// Hardware address of the container.
     pub(crate) mac: [u8; 6],
-    /// The container reaches itself.
+    /// True if the container may reach itself through the port.
     pub(crate) hairpin: bool,
-    /// The container and its neighbours on the bridge reach each other.
+    /// True if the container and its neighbours on the bridge may reach each other.
     pub(crate) neighbours: bool,
     /// Network, container id and interface.
     pub(crate) owner: &'a str,
@@ -68,8 +68,8 @@ pub(crate) struct PortValue<'a> {
 #[derive(Debug)]
 pub(crate) struct Maps {
     ports: Map<Entrance, Target>,
-    /// Flag: one of them ever was a port of one address alone, which the programs then look for as
-    /// well.
+    /// Flag at key 0: 1 if there ever was a port at a single address. The programs then look for
+    /// such ports as well.
     by_address: Map<u32, u32>,
     addrs: Map<Address, u32>,
 }
@@ -78,17 +78,17 @@ pub(crate) struct Maps {
 struct Flows {
     nat: Map<Answer, Origin>,
     datagrams: Map<Datagram, [u16; 2]>,
-    /// Note of each processor about the last packet. Of no worth to other programs, so it is not
+    /// Note of each processor about the last packet. It is useless to other programs, so it is not
     /// pinned.
     last: Map<u32, Known>,
 }
 
-/// Both programs: for what comes in, and for what goes out.
+/// Both programs: ingress and egress.
 #[derive(Debug)]
 pub(crate) struct Programs([OwnedFd; 2]);
 
 impl Programs {
-    /// Those of this braid; none where they are not pinned.
+    /// Opens this version's pinned programs; `None` if they are not pinned.
     pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [inward, outward] = program_pins()?;
         let Some(inward) = pinned(&inward)? else {
@@ -97,7 +97,7 @@ impl Programs {
         Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
     }
 
-    /// Makes and pins the maps that are missing, and loads the programs.
+    /// Creates and pins missing maps, and loads the programs.
     pub(crate) fn make() -> Result<(Maps, Self), Errno> {
         make_folder()?;
         let [ports, by_address, addrs, nat, datagrams] = map_pins()?;
@@ -136,7 +136,7 @@ impl Programs {
         ]))
     }
 
-    /// Pins them in the place of all others.
+    /// Pins the programs in place of all other versions.
     pub(crate) fn pin(&self) -> Result<(), Errno> {
         unpin_programs()?;
         self.0
@@ -145,12 +145,12 @@ impl Programs {
             .try_for_each(|(program, path)| pin(program, &path))
     }
 
-    /// Of what comes in, and of what goes out.
+    /// File descriptors of the ingress and the egress program.
     pub(crate) fn fds(&self) -> [RawFd; 2] {
         [self.0[0].as_raw_fd(), self.0[1].as_raw_fd()]
     }
 
-    /// The numbers by which filters show them.
+    /// Program ids, by which filters show the programs.
     pub(crate) fn ids(&self) -> Result<[u32; 2], Errno> {
         let [inward, outward] = &self.0;
         Ok([program_info(inward)?.id, program_info(outward)?.id])
@@ -158,7 +158,7 @@ impl Programs {
 }
 
 impl Maps {
-    /// Those that are pinned; none where one of them is not.
+    /// Opens the pinned maps; `None` if one is missing.
     pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [ports, by_address, addrs, ..] = map_pins()?;
         let (Some(ports), Some(by_address)) = (Map::pinned(&ports)?, Map::pinned(&by_address)?)
@@ -172,12 +172,12 @@ impl Maps {
         }))
     }
 
-    /// Target and owner of a port; none where nobody has it.
+    /// Returns target and owner of a port; `None` if the port is free.
     pub(crate) fn find(&self, at: &At) -> Result<Option<EbpfPort>, Errno> {
         Ok(self.ports.get(&entrance(at))?.as_ref().map(shown))
     }
 
-    /// Makes a port lead somewhere, `EEXIST` where it leads anywhere.
+    /// Redirects a port; `EEXIST` if it has an owner already.
     pub(crate) fn add(&self, at: &At, value: &PortValue<'_>) -> Result<(), Errno> {
         if !at.addr.is_unspecified() {
             self.by_address.set(&0, &1)?;
@@ -185,22 +185,22 @@ impl Maps {
         self.ports.add(&entrance(at), &target(value))
     }
 
-    /// Makes a port lead somewhere, whoever has it.
+    /// Redirects a port, replacing any owner.
     pub(crate) fn set(&self, at: &At, value: &PortValue<'_>) -> Result<(), Errno> {
         self.ports.set(&entrance(at), &target(value))
     }
 
-    /// Ends a port that is still this owner's.
+    /// Deletes a port if it still belongs to `owner`.
     pub(crate) fn del(&self, at: &At, owner: &str) -> Result<(), Errno> {
         self.ports.del_of(&entrance(at), owner)
     }
 
-    /// Ends all of an owner's.
+    /// Deletes all ports of an owner.
     pub(crate) fn del_owner(&self, owner: &str) -> Result<(), Errno> {
         self.ports.del_all_of(owner)
     }
 
-    /// From now on an owner's container and its neighbours on the bridge do not reach each other.
+    /// Stops an owner's container and its neighbours on the bridge from reaching each other.
     pub(crate) fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
         for at in self.ports.keys()? {
             if let Some(target) = self
@@ -220,7 +220,7 @@ impl Maps {
         Ok(())
     }
 
-    /// All that lead somewhere.
+    /// Lists all ports.
     pub(crate) fn list(&self) -> Result<Vec<EbpfPort>, Errno> {
         Ok(self.ports.values()?.iter().map(shown).collect())
     }
@@ -230,12 +230,12 @@ impl Maps {
         self.ports.is_empty()
     }
 
-    /// Notes the addresses of the host in the place of those noted before.
+    /// Writes the addresses of the host in place of those written before.
     pub(crate) fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
-        // When the kernel last said the same, for the programs: long ago.
+        // Time of the kernel's last confirmation, which the programs update: long ago.
         const NOTED: u32 = 0;
         let mut gone = self.addrs.keys()?;
-        // A point-to-point link's is often that of all others.
+        // Point-to-point links often share one address.
         let addrs: BTreeSet<IpAddr> = addrs.filter(|addr| is_of_host(*addr)).collect();
         for addr in addrs.into_iter().map(address) {
             match gone.iter().position(|known| *known == addr) {
@@ -247,12 +247,12 @@ impl Maps {
     }
 }
 
-/// Takes the pins of the programs away: from then on no link is known to run them.
+/// Deletes the pins of the programs. From then on, no link counts as running them.
 pub(crate) fn unpin_programs() -> Result<(), Errno> {
     named(PREFIX)?.iter().try_for_each(|path| remove(path))
 }
 
-/// Takes the pins of the maps away, and their folder.
+/// Deletes the pins of the maps, and their folder.
 pub(crate) fn unpin_maps() -> Result<(), Errno> {
     map_pins()?.iter().try_for_each(|path| remove(path))?;
     remove_folder()
@@ -285,7 +285,7 @@ fn is_of_host(addr: IpAddr) -> bool {
     }
 }
 
-/// As a map has it.
+/// Converts an address to the form of the maps.
 pub(in super::super) fn address(addr: IpAddr) -> Address {
     let addr = match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
@@ -299,7 +299,7 @@ fn words(octets: [u8; 16]) -> Address {
     std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_ne_bytes(*word)))
 }
 
-/// Address that a map's words stand for.
+/// Converts an address from the form of the maps.
 pub(in super::super) fn addr_of(address: Address) -> IpAddr {
     let mut octets = [0; 16];
     for (at, word) in octets.chunks_exact_mut(4).zip(address) {
@@ -309,7 +309,7 @@ pub(in super::super) fn addr_of(address: Address) -> IpAddr {
     addr.to_ipv4_mapped().map_or(IpAddr::V6(addr), IpAddr::V4)
 }
 
-/// The bits of the address that are its subnet's.
+/// Converts the netmask to the form of the maps. An IPv4 mask covers the mapped prefix as well.
 fn mask(net: IpNet) -> Address {
     match net {
         IpNet::V4(net) => {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn written_target_is_read_back() {
         for to in ["10.1.0.5:80", "[fd00::5]:8080"] {
             let target = target(&value(to));
             let EbpfPort {
@@ -446,10 +446,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_reached_from_outside_is_an_address_of_the_host() {
-        let is = |addr: &str| is_of_host(addr.parse().expect("an address"));
-        assert!(is("192.0.2.1") && is("fd00::1") && is("169.254.1.1"));
-        assert!(!is("127.0.0.1") && !is("::1") && !is("fe80::1"));
+    fn only_addresses_reachable_from_outside_count_as_the_hosts() {
+        let counts = |addr: &str| is_of_host(addr.parse().expect("an address"));
+        assert!(counts("192.0.2.1") && counts("fd00::1") && counts("169.254.1.1"));
+        assert!(!counts("127.0.0.1") && !counts("::1") && !counts("fe80::1"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Host ports at `[::1]`: elements of an eBPF map, and the programs that the first one brings and
-//! the last one takes away. The owner of a port is decided by nf_tables before; here the last one
-//! to come has it.
+//! Host ports at `[::1]`: elements of an eBPF map. The first port attaches the programs, and the
+//! last port to be deleted detaches them. nf_tables has decided the owner of a port before, so here
+//! the latest writer wins.
 
 pub(crate) mod programs;
 
@@ -14,7 +14,7 @@ use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, HostPortFact, 
 use nix::errno::Errno;
 use programs::{LoopbackPort, Ports, are_attached, is_started, start, stop};
 
-/// Makes the ports lead to the container.
+/// Redirects the ports to the container.
 pub(super) fn add(all: &HostPorts) -> Result<(), Error> {
     if all.at_loopback().next().is_none() {
         return Ok(());
@@ -33,7 +33,7 @@ fn set(all: &HostPorts) -> Result<(), Errno> {
         .try_for_each(|HostPort { at, to }| ports.set(at, *to, netns, &all.owner))
 }
 
-/// Ends those that are still this owner's.
+/// Deletes the ports that still belong to this owner.
 pub(super) fn del(all: &HostPorts) -> Result<(), Error> {
     if all.at_loopback().next().is_none() {
         return Ok(());
@@ -46,7 +46,7 @@ pub(super) fn del(all: &HostPorts) -> Result<(), Error> {
     .map_err(said)
 }
 
-/// Ends all of an owner's.
+/// Deletes all ports of an owner.
 pub(super) fn del_owner(owner: &str) -> Result<(), Error> {
     if Ports::pinned().map_err(said)?.is_none() {
         return Ok(());
@@ -55,7 +55,7 @@ pub(super) fn del_owner(owner: &str) -> Result<(), Error> {
     end(|ports| ports.del_owner(owner)).map_err(said)
 }
 
-/// Takes something away, and all that the node has for it with the last port.
+/// Deletes ports with `work`. With the last port, it also deletes the programs and maps.
 fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
     if let Some(ports) = Ports::pinned()? {
         work(&ports)?;
@@ -66,7 +66,7 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
     stop()
 }
 
-/// Owner and target of a port; none where nobody has it.
+/// Returns owner and target of a port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Errno> {
     let found = Ports::pinned()?
         .map(|ports| ports.find(at))
@@ -80,12 +80,12 @@ fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact
     Ok(found.map(fact))
 }
 
-/// The owner of each port.
+/// Lists the owners of the ports, one entry for each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
     Ports::pinned()?.map_or_else(|| Ok(Vec::new()), |ports| ports.owners())
 }
 
-/// Nothing else of the step is about eBPF at the root of cgroup2.
+/// Converts the errno of a cgroup or eBPF call to an error of the step.
 fn said(errno: Errno) -> Error {
     let full = || {
         Cause::Refused(format!(

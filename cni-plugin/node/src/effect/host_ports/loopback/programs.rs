@@ -1,9 +1,9 @@
-//! Sockets of the host that ask for `[::1]`: the map of its ports, and the programs at the root of
-//! cgroup2 that lead them.
+//! Host ports at `[::1]` for sockets of the host: the map of the ports, and the programs attached
+//! to the root of cgroup2 that rewrite the socket addresses.
 //!
-//! The pin of a program is that of its link. Its name bears the programs' number, so that another
-//! braid loads its own and goes on with the maps. The map of the ports is the first pin to come and
-//! the last to go.
+//! A program's pin holds its BPF link. The pin's name includes a hash of the programs, so another
+//! version of braid loads its own programs and keeps the maps. The map of the ports is the first pin
+//! to be created and the last to be deleted.
 
 use super::super::ebpf::programs::{addr_of, address};
 use crate::sys::bpf::link;
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Hash of the programs' instructions, which tells them from all that were ever made.
+/// Hash of the programs' instructions. It identifies this version of the programs.
 const VERSION: u64 = fnv(CONNECT6)
     ^ fnv(SENDMSG6).rotate_left(1)
     ^ fnv(RECVMSG6).rotate_left(2)
@@ -32,22 +32,22 @@ const PREFIX: &str = "lo_";
 
 /// `BPF_PROG_TYPE_CGROUP_SOCK_ADDR`.
 const SOCK_ADDR: u32 = 18;
-/// `BPF_CGROUP_INET6_CONNECT` and so on: the places of such programs.
+/// Attach types of the programs: `BPF_CGROUP_INET6_CONNECT` and so on.
 const INET6_CONNECT: u32 = 11;
 const UDP6_SENDMSG: u32 = 15;
 const UDP6_RECVMSG: u32 = 20;
 const INET6_GETPEERNAME: u32 = 30;
 
-/// A program and where it hangs.
+/// A program and its attach type.
 struct Program {
-    /// As it is pinned, and as `bpftool prog` shows it.
+    /// Suffix of the name that `bpftool prog` shows, and part of the pin's name.
     name: &'static str,
     attach_type: u32,
     instructions: &'static [u8],
 }
 
-/// Nobody is led before the last one is there, whose pin therefore says that all are. By name it is
-/// the first, and goes first.
+/// Programs in the order of attachment and pinning. No connection is redirected before the last one
+/// is attached, so its pin means that all are. It sorts first by name, so its pin is deleted first.
 const PROGRAMS: [Program; 4] = [
     Program {
         name: "recvmsg6",
@@ -80,7 +80,7 @@ fn kind(attach_type: u32) -> ProgramKind {
 }
 
 impl Program {
-    /// Loads it; its maps are those of the sockets and of the ports.
+    /// Loads the program with the maps of the sockets and of the ports.
     fn load(&self, maps: &Maps) -> Result<OwnedFd, Errno> {
         let all = [maps.sockets.as_raw_fd(), maps.ports.as_raw_fd()];
         load_as(
@@ -99,36 +99,36 @@ impl Program {
 /// Target and owner of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoopbackPort {
-    /// In the container.
+    /// Address and port in the container.
     pub(crate) to: SocketAddr,
     /// Network, container id and interface.
     pub(crate) owner: String,
 }
 
-/// The map that braid reads and writes.
+/// The map of the ports, which braid reads and writes.
 #[derive(Debug)]
 pub(crate) struct Ports(Map<Port, Target>);
 
 struct Maps {
     ports: Map<Port, Target>,
-    /// Only the programs read and write it.
+    /// Map of redirected sockets, which only the programs read and write.
     sockets: Map<Peer, u32>,
 }
 
 impl Ports {
-    /// The one that is pinned; none where none is.
+    /// Opens the pinned map; `None` if it is not pinned.
     pub(crate) fn pinned() -> Result<Option<Self>, Errno> {
         let [ports, _] = map_pins()?;
         Ok(Map::pinned(&ports)?.map(Self))
     }
 
-    /// Target and owner of a port; none where nobody has it.
+    /// Returns target and owner of a port; `None` if the port is free.
     pub(crate) fn find(&self, at: &HostEndpoint) -> Result<Option<LoopbackPort>, Errno> {
         Ok(self.0.get(&port(at))?.map(|target| shown(&target)))
     }
 
-    /// Makes a port lead somewhere, whoever has it, for sockets of the network namespace with this
-    /// cookie.
+    /// Redirects a port to `to`, replacing any owner, for sockets in the network namespace with
+    /// this cookie.
     pub(crate) fn set(
         &self,
         at: &HostEndpoint,
@@ -139,17 +139,17 @@ impl Ports {
         self.0.set(&port(at), &target(to, netns, owner))
     }
 
-    /// Ends a port that is still this owner's.
+    /// Deletes a port if it still belongs to `owner`.
     pub(crate) fn del(&self, at: &HostEndpoint, owner: &str) -> Result<(), Errno> {
         self.0.del_of(&port(at), owner)
     }
 
-    /// Ends all of an owner's.
+    /// Deletes all ports of an owner.
     pub(crate) fn del_owner(&self, owner: &str) -> Result<(), Errno> {
         self.0.del_all_of(owner)
     }
 
-    /// All owners of a port.
+    /// Lists the owners of the ports, one entry for each port.
     pub(crate) fn owners(&self) -> Result<Vec<String>, Errno> {
         Ok(self.0.values()?.iter().map(Owned::owner_text).collect())
     }
@@ -166,8 +166,8 @@ pub(crate) fn is_started() -> Result<bool, Errno> {
     Ok(pinned(&last.pin()?)?.is_some())
 }
 
-/// Makes and pins the maps that are missing, attaches the programs, and pins their links in the
-/// place of all others.
+/// Creates and pins missing maps, attaches the programs, and pins their links in place of all older
+/// ones.
 pub(crate) fn start() -> Result<Ports, Errno> {
     make_folder()?;
     let [ports, sockets] = map_pins()?;
@@ -187,7 +187,7 @@ pub(crate) fn start() -> Result<Ports, Errno> {
     Ok(Ports(maps.ports))
 }
 
-/// Takes the programs away, and all pins.
+/// Detaches the programs and deletes all pins.
 pub(crate) fn stop() -> Result<(), Errno> {
     end_programs()?;
     let [ports, sockets] = map_pins()?;
@@ -196,8 +196,8 @@ pub(crate) fn stop() -> Result<(), Errno> {
     remove_folder()
 }
 
-/// Takes away all that are pinned, of whatever braid. The pin goes first: where this ends in
-/// between, the link ends as well.
+/// Detaches and unpins all programs, also those of other versions of braid. The pin is deleted
+/// first: if the call is killed in between, the link ends as well.
 fn end_programs() -> Result<(), Errno> {
     for path in named(PREFIX)? {
         let link = pinned(&path)?;
@@ -207,7 +207,7 @@ fn end_programs() -> Result<(), Errno> {
     Ok(())
 }
 
-/// True if all programs, of whatever braid, are there and attached where they should be.
+/// True if all programs, of any version of braid, are loaded and attached to the right hooks.
 pub(crate) fn are_attached() -> Result<bool, Errno> {
     let links = named(PREFIX)?
         .iter()
@@ -223,8 +223,8 @@ pub(crate) fn are_attached() -> Result<bool, Errno> {
         .all(|program| places.contains(&Some(program.attach_type))))
 }
 
-/// Tries the kernel: loads a program of the shortest kind, and looks whether others may be attached
-/// at the root.
+/// Tests the kernel: loads the shortest program, and checks that the root of cgroup2 allows further
+/// programs.
 pub(crate) fn probe() -> Result<(), Errno> {
     // r0 = 1; exit, as struct bpf_insn: code, registers, offset, immediate.
     const PROGRAM: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use braid_core::plan::thing::host_ports::Protocol;
 
-    fn at(addr: &str) -> HostEndpoint {
+    fn endpoint(addr: &str) -> HostEndpoint {
         HostEndpoint {
             addr: addr.parse().expect("an address"),
             protocol: Protocol::Udp,
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn written_target_is_read_back() {
         let to = "[fd00::5]:8080".parse().expect("an address and a port");
         let target = target(to, 7, "net 4f1c eth0");
         assert_eq!(
@@ -306,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_the_loopback_address_alone_is_another() {
+    fn port_of_loopback_address_differs_from_port_of_any_address() {
         assert_eq!(
-            port(&at("::")),
+            port(&endpoint("::")),
             Port {
                 number: 0x1234_u16.to_be(),
                 protocol: 17,
                 is_any: 1
             }
         );
-        assert_eq!(port(&at("::1")).is_any, 0);
+        assert_eq!(port(&endpoint("::1")).is_any, 0);
     }
 
     #[test]
@@ -332,11 +332,17 @@ mod tests {
         }
         let ports = Ports(maps.ports);
         let to = "[fd00::5]:80".parse().expect("an address and a port");
-        ports.set(&at("::"), to, 7, "net 4f1c eth0").expect("set");
-        ports.set(&at("::1"), to, 7, "net other eth0").expect("set");
-        ports.del(&at("::"), "net other eth0").expect("left alone");
+        ports
+            .set(&endpoint("::"), to, 7, "net 4f1c eth0")
+            .expect("set");
+        ports
+            .set(&endpoint("::1"), to, 7, "net other eth0")
+            .expect("set");
+        ports
+            .del(&endpoint("::"), "net other eth0")
+            .expect("left alone");
         assert_eq!(ports.owners().expect("a list").len(), 2);
-        ports.del(&at("::"), "net 4f1c eth0").expect("gone");
+        ports.del(&endpoint("::"), "net 4f1c eth0").expect("gone");
         ports.del_owner("net other eth0").expect("gone");
         assert!(ports.are_empty().expect("known"));
     }

@@ -1,5 +1,5 @@
-//! Ports that lead only who meets conditions: for each an element that names the chain of its
-//! conditions, and one that says where it leads.
+//! Host ports with conditions. Each port has two elements: a jump to the chain of its conditions,
+//! and its target.
 //!
 //! ```text
 //! table inet braid {
@@ -22,9 +22,9 @@
 //! }
 //! ```
 //!
-//! All who ask for the same conditions share their chain, which stays, as that of a subnet does.
-//! Who meets none goes on to the ports without conditions, so another container may have the same
-//! port for all others.
+//! Ports with the same conditions share a chain, which is not deleted, like the chain of a subnet.
+//! A packet that meets no condition goes on to the ports without conditions. So another container
+//! may have the same port for all other clients.
 
 use super::rules::{PORT, PRIORITY_DSTNAT, port_of, target};
 use super::{EXACT, IF_ANY, IF_EXACT, TO_ANY, TO_EXACT};
@@ -41,12 +41,12 @@ use std::collections::BTreeMap;
 const DISPATCH: &str = "hostport-if";
 const IN: &str = "hostport-if-in";
 const OUT: &str = "hostport-if-out";
-/// All that belong together.
+/// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
-/// Before the ports without conditions.
+/// Runs before the ports without conditions.
 const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
 
-/// Map of the chains, for the endpoint.
+/// Name of the map from endpoints to condition chains.
 pub(super) fn map_of(at: &HostEndpoint) -> &'static str {
     Ip::of(at.addr).one(if at.addr.is_unspecified() {
         IF_ANY
@@ -55,7 +55,7 @@ pub(super) fn map_of(at: &HostEndpoint) -> &'static str {
     })
 }
 
-/// Chain of the conditions that the endpoint asks for.
+/// Name of the chain for the endpoint's conditions.
 pub(super) fn chain(at: &HostEndpoint, conditions: &Conditions) -> String {
     format!(
         "{}-{}",
@@ -64,7 +64,7 @@ pub(super) fn chain(at: &HostEndpoint, conditions: &Conditions) -> String {
     )
 }
 
-/// The maps, and the rules that ask them.
+/// Adds the maps and the rules that look up in them.
 pub(super) fn add_base(batch: &mut Batch) {
     for ip in Ip::BOTH {
         let (exact, target) = (port_of(ip), target(ip));
@@ -97,7 +97,7 @@ pub(super) fn add_base(batch: &mut Batch) {
     }
 }
 
-/// The chains of the conditions, filled again where they are there.
+/// Adds the chains of the conditions. Existing ones are emptied and filled again.
 pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
     let conditional = what
         .ports
@@ -132,7 +132,7 @@ fn add_rules(batch: &mut Batch, chain: &str, at: &HostEndpoint, conditions: &[Co
     }
 }
 
-/// Goes on only if the test is true, or with `is_not` false.
+/// Goes on with the rule only if the test is true, or false with `is_not`.
 fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
     let value = match test {
         Test::Source(net) => address(rule.source(ip, REG_1), net),
@@ -147,13 +147,13 @@ fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
     };
 }
 
-/// Keeps of the address only what the subnet says; says what that is.
+/// Masks the loaded address with the subnet's prefix. Returns the value to compare with.
 fn address(rule: &mut Batch, net: &IpNet) -> Vec<u8> {
     rule.mask(REG_1, &bytes(net.netmask()));
     bytes(net.network())
 }
 
-/// Loads the name of a packet's link; says how it is to begin.
+/// Loads the name of a packet's link. Returns the name or prefix to compare with.
 fn name(rule: &mut Batch, key: u32, links: &Links) -> Vec<u8> {
     rule.meta(key, REG_1);
     let mut name = links.name.clone().into_bytes();

@@ -1,5 +1,5 @@
-//! Ports of the host that lead to containers: table `inet braid`, one map element for each port,
-//! one for each container.
+//! Host ports in nf_tables: table `inet braid` with one map element for each port and one for each
+//! container address.
 //!
 //! ```text
 //! table inet braid {
@@ -37,8 +37,8 @@
 //! }
 //! ```
 //!
-//! The rules for martians are there because the kernel routes `127.0.0.0/8` to containers' links
-//! (`route_localnet`), and would take it from outside as well (CVE-2020-8558).
+//! The rules for martians are needed because the kernel routes `127.0.0.0/8` to containers' links
+//! (`route_localnet`), and would accept such packets from outside as well (CVE-2020-8558).
 
 mod conditional;
 mod rules;
@@ -69,7 +69,7 @@ const SOURCE: [&str; 2] = ["hostport4-source", "hostport6-source"];
 const OWN: [&str; 2] = ["hostport4-own", "hostport6-own"];
 const LED: [&str; 2] = ["hostport4-led", "hostport6-led"];
 
-/// The map that says where the endpoint leads.
+/// Name of the map that holds the endpoint's target.
 fn map_of(at: &HostEndpoint) -> &'static str {
     Ip::of(at.addr).one(match (at.conditional, at.addr.is_unspecified()) {
         (false, true) => ANY,
@@ -79,7 +79,7 @@ fn map_of(at: &HostEndpoint) -> &'static str {
     })
 }
 
-/// An endpoint as the kernel shows it.
+/// A host port as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NftPort {
     /// Target of the redirect.
@@ -88,7 +88,7 @@ pub struct NftPort {
     pub owner: String,
 }
 
-/// Target and owner of a host port; `None` where nobody has it.
+/// Returns target and owner of a host port; `None` if the port is free.
 pub fn find(socket: &mut Socket, at: &HostEndpoint) -> Result<Option<NftPort>, KernelError> {
     let found = element(socket, Family::Inet, map_of(at), &key(at))?;
     if at.conditional
@@ -109,14 +109,14 @@ pub fn find(socket: &mut Socket, at: &HostEndpoint) -> Result<Option<NftPort>, K
     }))
 }
 
-/// Makes the ports lead to the container; `EEXIST` where somebody has one of them, or an address of
-/// the container.
+/// Redirects the ports to the container. Returns `EEXIST` if one of the ports, or an address of the
+/// container, has an owner already.
 pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     add_in_place_of(socket, &[], what)
 }
 
-/// The same, in one transaction with the end of elements; `ENOENT` where one of those is not there
-/// any more.
+/// Does the same as [`add`], and deletes the elements of `gone` in the same transaction. Returns
+/// `ENOENT` if one of them no longer exists.
 pub(crate) fn add_in_place_of(
     socket: &mut Socket,
     gone: &[ElementKey],
@@ -157,22 +157,22 @@ pub(crate) fn add_in_place_of(
     }
 }
 
-/// True if all of them are there, and this owner's.
+/// True if all elements exist and belong to this owner.
 pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelError> {
     Ok(owned(socket, what)?.len() == elements_of(what).len())
 }
 
-/// The elements that are there, whoever has them.
+/// Lists the existing elements, of any owner.
 pub(crate) fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<ElementKey>, KernelError> {
     those(socket, keys(what), |_| true)
 }
 
-/// The elements that are still this owner's.
+/// Lists the elements that still belong to this owner.
 pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<ElementKey>, KernelError> {
     those(socket, keys(what), |owner| owner == what.owner)
 }
 
-/// Ends all of an owner's.
+/// Deletes all elements of an owner.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     let all = [
         EXACT, ANY, TO_EXACT, TO_ANY, IF_EXACT, IF_ANY, SOURCE, OWN, LED,
@@ -180,7 +180,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, all.as_flattened(), owner)
 }
 
-/// All owners of a port.
+/// Lists the owners of the ports.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(
         socket,
@@ -192,7 +192,7 @@ fn keys(what: &HostPorts) -> impl Iterator<Item = ElementKey> {
     elements_of(what).into_iter().map(|(key, _)| key)
 }
 
-/// Each element and what its map says of it.
+/// Returns each element with its value.
 fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
     let port = |HostPort { at, to }: &HostPort| {
         let target = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
@@ -220,7 +220,7 @@ fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
             Means::Jump(chain),
         )
     }));
-    // Two ports of the host may lead to one.
+    // Two ports of the host may redirect to the same target.
     let led: BTreeSet<(SocketAddr, Protocol)> = what
         .ports
         .iter()
@@ -284,7 +284,7 @@ fn parse_target(data: &[u8]) -> Option<SocketAddr> {
     ))
 }
 
-/// A part of a concatenation.
+/// Pads a part of a concatenation to 4 bytes.
 fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(4, 0);
@@ -297,23 +297,23 @@ mod tests {
     use braid_core::plan::thing::host_ports::Protocol;
 
     #[test]
-    fn a_key_has_an_address_only_where_one_is_given() {
-        let at = |addr: &str| HostEndpoint {
+    fn key_has_an_address_only_if_the_endpoint_has_one() {
+        let endpoint = |addr: &str| HostEndpoint {
             addr: addr.parse().expect("an address"),
             protocol: Protocol::Udp,
             port: 0x1234,
             conditional: false,
         };
-        assert_eq!(key(&at("0.0.0.0")), [17, 0, 0, 0, 0x12, 0x34, 0, 0]);
+        assert_eq!(key(&endpoint("0.0.0.0")), [17, 0, 0, 0, 0x12, 0x34, 0, 0]);
         assert_eq!(
-            key(&at("192.0.2.1")),
+            key(&endpoint("192.0.2.1")),
             [192, 0, 2, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0]
         );
-        assert_eq!(key(&at("fd00::1")).len(), 24);
+        assert_eq!(key(&endpoint("fd00::1")).len(), 24);
     }
 
     #[test]
-    fn a_target_is_read_back() {
+    fn target_is_read_back() {
         for text in ["10.1.0.5:80", "[fd00::5]:8080"] {
             let to: SocketAddr = text.parse().expect("an address and a port");
             let data = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();

@@ -1,4 +1,4 @@
-//! The chains and rules that all host ports share, and those of a subnet.
+//! Chains and rules that all host ports share, and the chains of subnets.
 
 use super::{ANY, EXACT, LED, OWN, SOURCE};
 use crate::sys::nft::batch::{
@@ -18,30 +18,30 @@ const BACK: &str = "hostport-back";
 const MARTIAN_NEW: &str = "hostport-martian-new";
 const MARTIAN: &str = "hostport-martian";
 const UNASKED: &str = "hostport-unasked";
-/// All that belong together.
+/// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
 const PRIORITY_RAW: i32 = -300;
 pub(super) const PRIORITY_DSTNAT: i32 = -100;
-/// Before all that others translate.
+/// Runs before all DNAT rules of other programs.
 const PRIORITY_MARTIAN_NEW: i32 = -110;
-/// Before the chain that masquerades what containers send.
+/// Runs before the chain that masquerades traffic of containers.
 const PRIORITY_BACK: i32 = 99;
 const META_IIF: u32 = 4;
-/// The key of ports of all addresses.
+/// Key of ports at all addresses.
 pub(super) const PORT: [Part; 2] = [PROTO, SERVICE];
 
-/// The key of ports of one address.
+/// Key of ports at one address.
 pub(super) fn port_of(ip: Ip) -> [Part; 3] {
     [ip.addr(), PROTO, SERVICE]
 }
 
-/// The value of a port: where it leads.
+/// Value of a port: its target.
 pub(super) fn target(ip: Ip) -> [Part; 2] {
     [ip.addr(), SERVICE]
 }
 
 impl Batch {
-    /// Loads what a port of one address is looked up by.
+    /// Loads the key of ports at one address.
     pub(super) fn load_exact(&mut self, ip: Ip) -> &mut Self {
         let behind = ip.behind();
         self.only(ip)
@@ -50,13 +50,13 @@ impl Batch {
             .destination_port(behind + 1)
     }
 
-    /// Loads what a port of all addresses is looked up by.
+    /// Loads the key of ports at all addresses.
     pub(super) fn load_any(&mut self, ip: Ip) -> &mut Self {
         self.only(ip).l4proto(REG_1).destination_port(REG_1 + 1)
     }
 }
 
-/// All but the chains of subnets.
+/// Adds everything but the chains of subnets.
 pub(super) fn add_base(batch: &mut Batch) {
     batch.table();
     add_led(batch);
@@ -90,10 +90,10 @@ pub(super) fn add_base(batch: &mut Batch) {
     });
 }
 
-/// Drops what comes from elsewhere for `127.0.0.0/8`, unless it answers a client of this host that
-/// was redirected. A chain of NAT sees what begins a connection alone, not all that is forwarded.
-/// It also drops what would begin a connection in the name of `127.0.0.0/8`, whose answers would be
-/// taken for such ones. It does not see packets of no known connection.
+/// Drops packets from other hosts to `127.0.0.0/8`, except replies to a redirected client of this
+/// host. A NAT chain sees only the first packet of a connection, not all forwarded packets. The
+/// chain also drops new connections from `127.0.0.0/8`, since their replies would pass as replies
+/// to a client of this host. It does not see packets that belong to no connection.
 fn add_martian(batch: &mut Batch) {
     batch.base_chain(MARTIAN_NEW, "nat", HOOK_PREROUTING, PRIORITY_MARTIAN_NEW);
     batch.rule(MARTIAN_NEW, |rule| {
@@ -116,9 +116,9 @@ fn add_martian(batch: &mut Batch) {
     });
 }
 
-/// Goes on only if the address in the first register is of `127.0.0.0/8` and the packet came in
-/// from elsewhere. The cheapest question that answers most packets is the first: of IPv6, it is
-/// about a part of the source.
+/// Goes on with the rule only if the address in the first register is in `127.0.0.0/8` and the
+/// packet did not come in through `lo`. The cheapest test that excludes most packets is first. With
+/// IPv6, it compares a part of the source.
 fn is_martian(rule: &mut Batch) -> &mut Batch {
     rule.within(&loopback())
         .only(Ip::V4)
@@ -126,7 +126,7 @@ fn is_martian(rule: &mut Batch) -> &mut Batch {
         .differs(REG_1, &LOOPBACK_IFINDEX.to_ne_bytes())
 }
 
-/// The sets of the containers' ports to which ports of the host lead, which `firewall` asks as
+/// Adds the sets of container ports that host ports redirect to. `firewall` looks up in them as
 /// well.
 pub(crate) fn add_led(batch: &mut Batch) {
     for ip in Ip::BOTH {
@@ -134,7 +134,7 @@ pub(crate) fn add_led(batch: &mut Batch) {
     }
 }
 
-/// Goes on only if the packet is for one of them.
+/// Goes on with the rule only if the packet's destination is in the set of redirected ports.
 pub(crate) fn is_led(rule: &mut Batch, ip: Ip) -> &mut Batch {
     rule.load_exact(ip).lookup(ip.one(LED), REG_1, false)
 }
@@ -166,8 +166,8 @@ fn add_rules(batch: &mut Batch, ip: Ip) {
     });
 }
 
-/// The chain of a subnet, where it is one's sources that are rewritten. Another family may be all
-/// that was missing, so one that is there is filled again.
+/// Adds the chain of a subnet if the rewrite is for a subnet. An existing chain is emptied and
+/// filled again, since only the other family may have been missing.
 pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
     let Rewrite::Subnet(net) = rewrite else {
         return;
@@ -180,7 +180,7 @@ pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
     }
 }
 
-/// Masquerades what comes from there.
+/// Masquerades packets from the subnet.
 fn from(rule: &mut Batch, net: &IpNet) {
     let ip = Ip::of(net.addr());
     rule.only(ip).source(ip, REG_1).within(net).masquerade();
