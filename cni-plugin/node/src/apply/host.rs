@@ -194,7 +194,8 @@ pub trait Host: fmt::Debug {
     /// Returns the features that the kernel lacks, with its error.
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)>;
 
-    /// Detaches the limits of a container with a namespace that cannot be entered any more.
+    /// Gives up the shaping of a container whose namespace cannot be entered any more. Its filters may
+    /// still run, so their slots are not reused.
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
 
     /// Logs a text for the operator.

@@ -148,7 +148,7 @@ impl<'a> Transaction<'a> {
         self.folder.store(&self.record)
     }
 
-    /// Removes recorded steps of attachments that a later step undoes.
+    /// Removes the recorded steps that `is_gone` selects, as a later step undoes them.
     pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
         for (at, attached) in self.record.attachments.iter_mut().enumerate() {
             attached

@@ -280,7 +280,7 @@ impl Daemon {
         lease.keep(&self.store);
     }
 
-    /// Fails the waiting calls after the retries, and releases a lease of the other family.
+    /// Ends a lease that was not acquired in time. Releases what one address family has acquired.
     fn give_up(&mut self, id: u64) {
         self.answer_all(id, &Err("no more tries".to_owned()));
         if let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {
