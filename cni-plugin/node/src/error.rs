@@ -1,4 +1,4 @@
-//! The error of reading and changing the host.
+//! Errors of reading and changing the host.
 
 use crate::sys::netlink::KernelError;
 use crate::sys::netns::NetNsError;
@@ -15,36 +15,36 @@ use std::time::Duration;
 pub struct Error {
     /// Action that failed, with its object.
     pub doing: String,
-    /// Why it failed.
+    /// Reason of the failure.
     pub cause: Cause,
 }
 
-/// The kind of a failure, with its values.
+/// Reason of a failure, with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// The kernel refused a system call or a request.
     Kernel(KernelError),
-    /// A file, a program or a service did, and this says why.
+    /// A file, a program or a service failed, with this message.
     Io(io::ErrorKind, String),
-    /// A state that was waited for did not come.
+    /// The expected state was not reached in time.
     TimedOut {
         /// The state that lasted instead.
         what: String,
-        /// The wait.
+        /// Duration of the wait.
         after: Duration,
     },
-    /// Something is in the way that goes away.
+    /// A temporary obstacle.
     Busy(String),
-    /// Something is in the way that stays.
+    /// A permanent obstacle.
     Refused(String),
-    /// The kernel has no such feature.
+    /// The kernel lacks this feature.
     Lacking(String),
-    /// A part of it failed.
+    /// A nested operation failed.
     Part(Box<Error>),
 }
 
 impl Cause {
-    /// The kernel's answer at the bottom of it.
+    /// Returns the kernel's error at the root, if present.
     pub fn kernel(&self) -> Option<&KernelError> {
         match self {
             Self::Kernel(err) => Some(err),
@@ -57,12 +57,12 @@ impl Cause {
         }
     }
 
-    /// True if the kernel answered with one of these.
+    /// True if the kernel returned one of `errnos`.
     pub fn is(&self, errnos: &[Errno]) -> bool {
         self.kernel().is_some_and(|err| errnos.contains(&err.errno))
     }
 
-    /// True if it passes by itself, so that the same call may succeed later.
+    /// True if it is transient, so the same call may succeed later.
     fn passes(&self) -> bool {
         match self {
             Self::Kernel(err) => {
@@ -117,7 +117,7 @@ impl From<Error> for Cause {
 }
 
 impl Error {
-    /// A failure of `doing`.
+    /// Creates a failure of `doing`.
     pub fn new(doing: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self {
             doing: doing.into(),
@@ -125,7 +125,7 @@ impl Error {
         }
     }
 
-    /// A failure of steps, which are named by their commands.
+    /// Creates a failure of steps, named by their commands.
     pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: Cause) -> Self {
         let commands = steps.into_iter().flat_map(|step| {
             step.to_string()
@@ -140,7 +140,7 @@ impl Error {
     }
 }
 
-/// Results whose failure says what was being done.
+/// Adds the failed operation to a result's error.
 pub(crate) trait Context<T> {
     fn doing(self, doing: impl fmt::Display) -> Result<T, Error>;
 }
@@ -185,7 +185,7 @@ mod tests {
     use braid_core::cni::{Error as Answer, Kind};
 
     #[test]
-    fn the_kind_decides_whether_it_passes_and_only_the_kernel_is_quoted() {
+    fn cause_decides_the_code_and_only_kernel_errors_are_quoted() {
         let io = |kind: io::ErrorKind| Cause::from(io::Error::new(kind, "held for 60 s"));
         let waited = Cause::TimedOut {
             what: "link eth0 is down".to_owned(),

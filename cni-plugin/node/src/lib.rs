@@ -1,12 +1,12 @@
-//! Reads and changes the node: it carries out what braid-core decided, and remembers it. A library
-//! for the plugin call, and for others that work on a node.
+//! Node side of braid: reads the node, applies the plans of braid-core and records them. A library
+//! for the plugin call and for other programs that work on a node.
 //!
 //! ```text
-//!  attach ─ each verb of CNI, for a whole chain      ipam ─ reserving and releasing addresses
-//!  apply ─ observe, carry out, roll back, repair     effect ─ of each kind of thing
-//!  kernel ─ the sockets of one call, links as shown  store ─ records, owners, locks
-//!  source ─ where pods and their networks come from  dhcpd ─ the daemon of the dhcp IPAM
-//!  log ─ sentences for the operator                sys ─ every system call; knows no plan
+//!  attach ─ CNI verbs, for a whole plugin list       ipam ─ reserving and releasing addresses
+//!  apply ─ observe, execute, roll back, repair       effect ─ create and delete each kind of thing
+//!  kernel ─ netlink sockets of a call, link parser   store ─ records, owners, locks
+//!  source ─ pods and their networks                  dhcpd ─ daemon of the dhcp IPAM
+//!  sys ─ all system calls; no knowledge of plans
 //! ```
 
 #![deny(clippy::wildcard_enum_match_arm)]

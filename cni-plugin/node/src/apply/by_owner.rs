@@ -1,4 +1,4 @@
-//! Reading whose is what the kernel has on the host: for GC, where no record is left.
+//! Kernel objects on the host by their owner, for GC without a record.
 
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
@@ -9,8 +9,8 @@ use braid_core::name::{IfName, Mac};
 use braid_core::plan::step::{Legacy, OwnedKind, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
-/// The steps that take away all links, masqueraded sources, host ports, forwarding, guards and held
-/// bridge ports whose owner's text `is_lost`.
+/// Returns the steps that delete the links, masquerades, host ports, firewall objects, AF_XDP
+/// guards and MAC checks of every owner that `is_lost` selects by its text.
 pub(crate) fn steps(
     kernel: &mut Kernel,
     is_lost: &dyn Fn(&str) -> bool,

@@ -1,5 +1,4 @@
-//! Running a foreign plugin by libcni's rules: look-up in `CNI_PATH`, environment, standard input
-//! and output.
+//! Foreign plugins, run by libcni's rules: lookup in `CNI_PATH`, environment, stdin and stdout.
 
 use super::within;
 use crate::Context;
@@ -13,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time that a plugin's file may be open for writing, as in libcni, which looks five times,
-/// a second apart.
+/// Longest time that a plugin's file may be open for writing. libcni tries five times, with a pause
+/// of one second.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Environment of a call to a foreign plugin.
@@ -22,7 +21,7 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct DelegateCall<'a> {
     /// The verb.
     pub command: Command,
-    /// The owner that it runs for; container and interface are empty for GC and STATUS.
+    /// The owner of the call; container and interface are empty for GC and STATUS.
     pub owner: &'a Owner,
     /// `CNI_NETNS`.
     pub netns: &'a str,
@@ -32,7 +31,8 @@ pub struct DelegateCall<'a> {
     pub path: &'a [PathBuf],
 }
 
-/// The file of a plugin that a call for this owner runs: the first regular one named so in `path`.
+/// Returns the file of a plugin for a call of `owner`: the first regular file of that name in
+/// `path`.
 pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Error> {
     let (file, meta) = look_up(plugin, path)?;
     is_itself(plugin, &file, &meta)
@@ -40,8 +40,8 @@ pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Er
         .map_or(Ok(file), Err)
 }
 
-/// Says why the plugin would only start this program again, for ever. One that an ADD `is_begun`
-/// with was another file than this program.
+/// Returns an error if the plugin would only start this program again, endlessly. If an ADD
+/// `is_begun`, its plugin was another file than this program.
 #[cold]
 pub fn circle(plugin: &str, path: &[PathBuf], owner: &Owner, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;
@@ -107,7 +107,7 @@ fn text_of(path: &[PathBuf]) -> String {
     format!("[{}]", dirs.join(" "))
 }
 
-/// Runs `plugin` with `conf` and returns what it printed; `Json::Null` where it printed nothing.
+/// Runs `plugin` with `conf` and returns its output; `Json::Null` for none.
 pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.owner)?;
     let (within, calls) = within::variable(plugin, call.owner);
@@ -126,7 +126,7 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
     let mut child =
         start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
     let stdin = child.stdin.take();
-    // A plugin may answer without reading its input: a broken pipe is no failure.
+    // A plugin may respond without reading its input, so a broken pipe is not a failure.
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(conf.to_string().as_bytes());
     }
@@ -139,8 +139,7 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
     Err(refusal(&file, &output.stdout, said.trim()))
 }
 
-/// Starts the plugin, when nobody has its file open for writing any more: somebody may be
-/// installing it.
+/// Starts the plugin. Waits while its file is open for writing, as it may be being installed.
 fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
     let end = Instant::now() + WRITER_TIMEOUT;
     let is_busy = |err: &io::Error| err.kind() == io::ErrorKind::ExecutableFileBusy;

@@ -1,4 +1,4 @@
-//! Carrying out steps in order, neighbouring requests to one socket in one send.
+//! Execution of steps in order. Neighbouring requests to the same socket are sent together.
 
 use super::wait;
 use crate::effect::link::{make, unmake};
@@ -17,42 +17,41 @@ use nix::errno::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Duration of one step, or of one send of several.
+/// Duration of a step, or of a send with several steps.
 #[derive(Debug, Clone)]
 pub struct Timing {
     /// Index of the first step of the send.
     pub first: usize,
     /// Number of steps in the send.
     pub count: usize,
-    /// From the send to the kernel's answer.
+    /// Time from the send to the kernel's response.
     pub took: Duration,
 }
 
 /// Outcome of a list of steps.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Indexes of the steps that had an effect that is ours, or may have had one, in the order
-    /// applied.
+    /// Indexes of the steps that this call applied, or may have applied, in order.
     pub applied: Vec<usize>,
-    /// Indexes of the failed steps, in the order tried, and why. The first entry is the reason the
-    /// rest was not tried, unless all were to be tried.
+    /// Indexes of the failed steps, in order, with the cause. With [`OnError::Stop`] the first
+    /// entry is the reason why the remaining steps were not tried.
     pub failed: Vec<(usize, Cause)>,
-    /// The same as errors, neighbours that failed for one reason together.
+    /// The failures as errors. Neighbouring steps with the same cause share one.
     pub errors: Vec<Error>,
-    /// Duration of each send, where that is asked for ([`Kernel::time`]).
+    /// Duration of each send, if enabled by [`Kernel::time`].
     pub timings: Vec<Timing>,
 }
 
-/// Reaction to the first failure: it ends the run, or the run goes on.
+/// Reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// Stop; what follows depends on it.
+    /// Stop, as the following steps depend on the failed one.
     Stop,
-    /// Go on and collect: cleaning up.
+    /// Continue and collect the errors, for cleanup.
     GoOn,
 }
 
-/// Applies `steps`; a shared thing that the facts already show is left alone.
+/// Applies `steps`. Skips a shared thing that the facts already show.
 pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
     let mut run = Run {
         kernel,
@@ -83,14 +82,14 @@ struct Run<'a> {
     steps: &'a [Step],
     facts: &'a Facts,
     on_error: OnError,
-    /// The steps of each request queued on one socket, not yet sent.
+    /// Steps of each request that is queued on one socket and not sent yet.
     queue: Vec<Range<usize>>,
     report: Report,
 }
 
 impl Run<'_> {
-    /// Does as many steps from `first` on as `count` tells from the result. Two looks at the clock
-    /// for each send are a hundredth of an ADD, so only who wants to know has them.
+    /// Runs the steps from `first` on; `count` returns their number from the result. Reading the
+    /// clock twice for each send takes a hundredth of an ADD, so it is optional.
     fn timed<T>(
         &mut self,
         first: usize,
@@ -129,10 +128,10 @@ impl Run<'_> {
         self.report
     }
 
-    /// Forgets what is queued: nobody knows of it, so nobody would take it back.
+    /// Discards the queued requests. They are not in the report, so they would never be undone.
     fn drop_queue(&mut self) {
         if let Some(last) = self.queue.pop() {
-            // A socket that can't be had has nothing queued.
+            // If the socket cannot be opened, it has no queue.
             let _ = self
                 .kernel
                 .route(self.steps[last.start].ns())
@@ -140,7 +139,7 @@ impl Run<'_> {
         }
     }
 
-    /// Does the step at `at`, perhaps with those behind it; returns how many.
+    /// Runs the step at `at`, perhaps with following ones; returns their number.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
             Step::Add(thing) | Step::Ensure(thing) => {
@@ -167,7 +166,7 @@ impl Run<'_> {
             }
             (Transport::Link(_), Verb::Del) => self.del_links(at),
             (Transport::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
-            // It goes with its namespace.
+            // Its namespace deletes it.
             (Transport::Sysctl(_), Verb::Del) => 1,
             (Transport::Shaping(shaping), _) => self.shape(at, shaping),
             (Transport::Elements, _) => self.del_elements(at),
@@ -176,8 +175,8 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the link of the step at `at`, with what the step behind it says of it; returns how
-    /// many steps that is.
+    /// Creates the link of the step at `at`, with the attributes from the next step; returns the
+    /// number of steps.
     fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
         let options = make::CreateOptions {
             shared,
@@ -187,22 +186,22 @@ impl Run<'_> {
         self.at_once(at, count, |run| make::link(run.kernel, link, options))
     }
 
-    /// Shapes as the step at `at` says, with the redirect behind it; returns how many steps that
-    /// is.
+    /// Applies the shaping of the step at `at`, with the redirect that follows; returns the number
+    /// of steps.
     fn shape(&mut self, at: usize, shaping: &Shaping) -> usize {
         let redirect = redirect_with_shaping(&self.steps[at..]);
         let count = 1 + usize::from(redirect.is_some());
         self.at_once(at, count, |run| shaping::add(run.kernel, shaping, redirect))
     }
 
-    /// Does one step by itself, after everything queued before it.
+    /// Runs a single step, after everything queued before it.
     fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), Cause>) {
         self.at_once(at, 1, work);
     }
 
-    /// Does `count` steps from `at` on, which succeed or fail as one, after everything queued
-    /// before them; returns how many.
-    #[inline(never)] // Each `work` in a place of its own: a call has need of few.
+    /// Runs `count` steps from `at` on, which succeed or fail together, after everything queued
+    /// before them; returns `count`.
+    #[inline(never)] // Separate code for each `work`: a call runs only a few.
     fn at_once(
         &mut self,
         at: usize,
@@ -220,7 +219,7 @@ impl Run<'_> {
         count
     }
 
-    /// The failed step that has to be done before the one at `at`.
+    /// Returns the failed step on which the one at `at` depends.
     fn awaited(&self, at: usize) -> Option<&Step> {
         let mut failed = self
             .report
@@ -230,15 +229,14 @@ impl Run<'_> {
         failed.find(|failed| self.steps[at].waits_for(failed))
     }
 
-    /// Notes what became of the steps of one request.
+    /// Records the outcome of the steps of a request.
     fn account(&mut self, range: Range<usize>, result: Result<(), Cause>) {
         let steps = &self.steps[range.clone()];
         match result {
             Ok(()) => self.report.applied.extend(range),
             Err(err) if steps.iter().all(|step| is_moot(step, &err, self.on_error)) => {}
             Err(err) => {
-                // Nobody knows whether it was done, or how much of it. Undoing what was not is
-                // success.
+                // It may have been applied, or in part. Undoing a step that was not is success.
                 let is_unanswered = err.kernel().is_some_and(|said| said.unanswered);
                 let is_unknown = is_unanswered || steps.iter().any(is_several);
                 self.report
@@ -249,14 +247,14 @@ impl Run<'_> {
         }
     }
 
-    /// Queues a request behind others of the same namespace; returns how many steps it carries.
+    /// Queues a request after others of the same namespace; returns the number of its steps.
     fn queue(&mut self, at: usize, step: &Step) -> usize {
         let ns = step.ns();
         let other_socket = self
             .queue
             .last()
             .is_some_and(|last| self.steps[last.start].ns() != ns);
-        // An unknown index is asked for on the same socket, so what is queued has to go first.
+        // An unknown index is looked up on the same socket, so the queue is sent first.
         if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
             self.flush();
             if self.is_over() {
@@ -280,7 +278,7 @@ impl Run<'_> {
         count
     }
 
-    /// Sends what is queued and accounts for each step.
+    /// Sends the queue and records the outcome of each step.
     fn flush(&mut self) {
         let queue = std::mem::take(&mut self.queue);
         let (Some(first), Some(last)) = (queue.first(), queue.last()) else {
@@ -306,7 +304,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes the link at `at` away with those behind it in the same namespace; returns how many.
+    /// Deletes the link at `at` and the following ones in the same namespace; returns their number.
     fn del_links(&mut self, at: usize) -> usize {
         self.flush();
         let ns = self.steps[at].ns();
@@ -321,7 +319,7 @@ impl Run<'_> {
         self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
 
-    /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
+    /// Deletes the elements of the step at `at` and of following ones; returns the number of steps.
     fn del_elements(&mut self, at: usize) -> usize {
         self.flush();
         let things = deleted(&self.steps[at..]).take_while(|thing| is_only_elements(thing));
@@ -329,7 +327,7 @@ impl Run<'_> {
         self.together(at, |kernel| elements::del(kernel, &things))
     }
 
-    /// Does the step at `at` with some of those behind it; returns how many.
+    /// Runs the step at `at` with some of the following ones; returns their number.
     #[inline(never)] // As above.
     fn together(
         &mut self,
@@ -344,8 +342,8 @@ impl Run<'_> {
         count
     }
 
-    /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns
-    /// how many.
+    /// Writes the sysctls at `at` and after it that are in the same namespace, which is entered
+    /// once; returns their number.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
         self.flush();
         let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
@@ -387,7 +385,7 @@ impl Run<'_> {
     }
 }
 
-/// Things that the steps delete, up to the first step that does not.
+/// Returns the things that the steps delete, up to the first step that deletes none.
 fn deleted(steps: &[Step]) -> impl Iterator<Item = &Thing> {
     steps.iter().map_while(|step| {
         if let Step::Del(thing) = step {
@@ -403,13 +401,13 @@ fn is_several(step: &Step) -> bool {
     matches!(step, Step::Add(thing) if effect::of(thing).is_several())
 }
 
-/// True if the step makes something, so that it must not follow a failure.
+/// True if the step creates or changes something, so it must not follow a failure.
 fn is_making(step: &Step) -> bool {
     !matches!(step, Step::Del(_) | Step::Forget(..) | Step::Legacy(_))
 }
 
-/// True if the refusal means that nothing is left to do: "not there" when deleting or cleaning up,
-/// "there" when ensuring.
+/// True if the error means that there is nothing to do: "not found" when deleting or cleaning up,
+/// "exists" when ensuring.
 fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
     const NOT_THERE: &[Errno] = &[
         Errno::ENOENT,
@@ -426,7 +424,7 @@ fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
         Step::Forget(..) => NOT_THERE.contains(errno),
         Step::Ensure(Thing::Addr(_)) => *errno == Errno::EEXIST,
         Step::Add(Thing::NoRoute(_)) if *errno == Errno::ESRCH => true,
-        // Going back to an old value on a link that is gone.
+        // Restoring an old value on a deleted link.
         Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
             on_error == OnError::GoOn && NOT_THERE.contains(errno)
         }

@@ -1,5 +1,4 @@
-//! Features of this kernel, asked once per boot and feature: the answers are kept in
-//! `/run/braid/kernel`.
+//! Features of this kernel, probed once per boot and feature, and cached in `/run/braid/kernel`.
 
 use super::probe::{Finding, PROBES, Probe, find};
 use crate::log::Log;
@@ -10,16 +9,16 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// On tmpfs: an answer lasts as long as the kernel that gave it.
+/// Path of the cache. It is on a tmpfs, as the results are only valid for the running kernel.
 const PATH: &str = "/run/braid/kernel";
 
-/// The answers so far. In the file: a line with the release, then one for each feature, with what
-/// the kernel said behind a tab where it has none.
+/// Results so far. The file has a line with the release, then a line for each feature. If the
+/// kernel lacks the feature, its error follows after a tab.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct KnownFeatures {
-    /// The kernel that answered.
+    /// Release of the probed kernel.
     release: String,
-    /// By the feature's name: nothing where it is there, otherwise what the kernel said.
+    /// Result by feature name: `None` if present, otherwise the kernel's error.
     features: Vec<(String, Option<String>)>,
 }
 
@@ -33,8 +32,8 @@ impl KnownFeatures {
     }
 }
 
-/// Answers for the features of `wanted`: `None` where the kernel has one, otherwise its own words.
-/// One that can't be tried has no entry.
+/// Returns the results for the features in `wanted`: `None` if the kernel has one, otherwise its
+/// error. A feature that cannot be probed has no entry.
 pub fn known(wanted: &[Feature], log: &Log) -> Vec<(Feature, Option<String>)> {
     if wanted.is_empty() {
         return Vec::new();
@@ -49,7 +48,7 @@ pub fn known(wanted: &[Feature], log: &Log) -> Vec<(Feature, Option<String>)> {
         .collect()
 }
 
-/// Asks for those that nothing is known of.
+/// Probes the features without a cached result.
 #[cold]
 fn ask(known: &mut KnownFeatures, wanted: &[Feature], log: &Log) {
     let unasked: Vec<_> = wanted
@@ -63,8 +62,8 @@ fn ask(known: &mut KnownFeatures, wanted: &[Feature], log: &Log) {
     }
 }
 
-/// Asks for every feature, whatever is known. Where STATUS has asked before, it is told of modules
-/// installed meanwhile.
+/// Probes every feature, and updates the cache if it exists, so STATUS sees modules installed
+/// since.
 pub fn find_all(
     log: &Log,
 ) -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::NetNsError> {
@@ -76,7 +75,7 @@ pub fn find_all(
     Ok(found)
 }
 
-/// Keeps the answers. A file that can't be written only means that the kernel is asked again.
+/// Stores results in the cache. If that fails, the kernel is only probed again.
 fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Log) {
     for (probe, finding) in found {
         let name = probe.feature.name();
@@ -94,8 +93,8 @@ fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Lo
     }
 }
 
-/// Answers that this kernel gave to earlier calls; none where the file is missing, damaged or
-/// another kernel's.
+/// Loads the cached results of this kernel; none if the file is missing, damaged or another
+/// kernel's.
 fn load(path: &Path, release: String) -> KnownFeatures {
     let text = fs::read_to_string(path).unwrap_or_default();
     let features = parse(&text, &release).unwrap_or_default();
@@ -103,7 +102,7 @@ fn load(path: &Path, release: String) -> KnownFeatures {
 }
 
 fn parse(text: &str, release: &str) -> Option<Vec<(String, Option<String>)>> {
-    // The last line is empty, or cut.
+    // The last line is empty or truncated.
     let (whole, _) = text.rsplit_once('\n')?;
     let mut lines = whole.split('\n');
     if lines.next() != Some(release) {
@@ -127,8 +126,8 @@ fn store(path: &Path, known: &KnownFeatures) -> io::Result<()> {
         }
         text.push('\n');
     }
-    // In place, by one call at a time: who finds half of it asks the kernel again, and a call that
-    // is killed leaves no other file. Another call writes the same.
+    // Written in place, by one call at a time. A reader of a partial file probes again, and a
+    // killed call leaves no other file. A concurrent call would write the same.
     let mut file = private::options()
         .write(true)
         .create(true)
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_kept_for_one_kernel_only() {
+    fn results_are_cached_for_one_kernel_only() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("braid/kernel");
         let features = vec![
@@ -158,20 +157,20 @@ mod tests {
             features,
         };
         store(&path, &known).expect("written");
-        let of = |release: &str| load(&path, release.to_owned());
-        assert_eq!(of("6.1"), known);
-        assert!(of("6.2").features.is_empty());
-        // Cut anywhere, it tells of whole lines alone: not that there is what is missing.
+        let loaded = |release: &str| load(&path, release.to_owned());
+        assert_eq!(loaded("6.1"), known);
+        assert!(loaded("6.2").features.is_empty());
+        // Truncated at any length, it yields only whole lines, and no missing feature as present.
         let text = fs::read_to_string(&path).expect("there");
         for len in 0..text.len() {
             fs::write(&path, &text[..len]).expect("written");
-            let found = of("6.1").features;
+            let found = loaded("6.1").features;
             assert!(
                 known.features.starts_with(&found) && found.len() < 2,
                 "{found:?} at {len}"
             );
         }
         fs::write(&path, [0xff]).expect("written");
-        assert!(of("6.1").features.is_empty());
+        assert!(loaded("6.1").features.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The machine that a call works on, handed in by whoever starts the call.
+//! The machine on which a call works, passed in by the caller.
 
 use super::executor::{OnError, Report, execute};
 use super::observe::observe;
@@ -26,12 +26,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A machine: this one ([`This`]), or a model of one.
+/// A machine: this one ([`This`]), or a test model.
 pub trait Machine {
-    /// The folder below which its state is.
+    /// Returns the root folder of the machine's state.
     fn root(&self) -> &Root;
 
-    /// Opens it with the namespace of a container, or none.
+    /// Opens the machine, with a container's namespace if given.
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error>;
 
     /// Locks the records of a container.
@@ -40,36 +40,36 @@ pub trait Machine {
     /// Reads all records.
     fn records(&self) -> Result<Vec<Record>, Error>;
 
-    /// Removes what calls that ended early left of folders.
+    /// Removes empty folders left by calls that were killed.
     fn sweep_empty(&self) -> Result<(), Error>;
 
-    /// Says whether a record could be written.
+    /// Checks that a record could be written.
     fn probe(&self) -> Result<(), Error>;
 
-    /// Opens the source of pods and their networks; it asks nothing yet.
+    /// Opens the source of pods and their networks, without a request.
     fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error>;
 
-    /// The same, with a time limit for all requests together.
+    /// [`Machine::source`] with a time limit for all requests together.
     fn source_within(
         &self,
         settings: &Settings,
         limit: Duration,
     ) -> Result<Box<dyn Source>, cni::Error>;
 
-    /// Reads the files of a folder, or the one file of this path; none where there is nothing.
+    /// Reads the files of a folder, or the single file at `path`; none if it is missing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Reads the plugins of a list that lie in this folder beside it; none where there is no such
-    /// folder. Fails unless each can be read: a pod must not start without one of them.
+    /// Reads the plugin files in the folder beside their list; none if the folder is missing. Fails
+    /// if one cannot be read, as a pod must not start without it.
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Asks the kubelet for the devices of a pod.
+    /// Requests a pod's devices from the kubelet.
     fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error>;
 
-    /// The folder of device information.
+    /// Returns the folder of device information.
     fn devinfo(&self) -> &Path;
 
-    /// Waits until a file is there; false where it did not appear in time.
+    /// Waits until a file exists; false after `limit`.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
 
     /// Receiver of sentences for the operator.
@@ -168,53 +168,54 @@ impl Machine for This {
     }
 }
 
-/// Operations of a call on a machine that it has opened.
+/// Operations of a call on an opened machine.
 pub trait Host: fmt::Debug {
-    /// The folder below which the machine's state is.
+    /// Returns the root folder of the machine's state.
     fn root(&self) -> &Root;
 
-    /// Reads what is needed.
+    /// Reads the facts for `needs`.
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
 
-    /// Applies steps; a shared thing that the facts already show is left alone.
+    /// Applies steps. Skips a shared thing that the facts already show.
     fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report;
 
-    /// Looks up one link; `None` where it does not exist.
+    /// Looks up a link; `None` if it does not exist.
     fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, Cause>;
 
     /// True if the container has a namespace.
     fn has_pod(&self) -> bool;
 
-    /// True if the container's namespace has links that an attachment may have made.
+    /// True if the container's namespace has links that an attachment may have created.
     fn has_pod_links(&mut self) -> bool;
 
-    /// The number that tells the container's namespace from all others since boot; `None` where it
-    /// is not known.
+    /// Returns the cookie of the container's namespace, unique since boot; `None` if unknown.
     fn pod_cookie(&mut self) -> Option<u64>;
 
-    /// Goes on as if the container had no namespace.
+    /// Continues as if the container had no namespace.
     fn leave_pod(&mut self);
 
-    /// The path of the container's namespace where it is no other than the caller's own.
+    /// Returns the path of the container's namespace if the caller is in it.
     fn own_netns(&self) -> Result<Option<&Path>, Error>;
 
-    /// Restores rules that somebody flushed, of the tables that these features need; what it could
-    /// not.
+    /// Restores flushed rules in the tables that `features` need. Returns the failures.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
 
-    /// Opens what shut the way for forwarded packets of all attachments; what it could not.
+    /// Accepts forwarded packets of all attachments again, if other rules drop them. Returns the
+    /// failures.
     fn open_gates(&mut self, features: &[Feature]) -> Vec<Error>;
 
-    /// The steps that take away all on the host whose owner's text `is_lost`.
+    /// Returns the steps that delete all objects on the host of owners that `is_lost` selects by
+    /// their text.
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
 
-    /// Takes away what the host shares and nobody needs any more.
+    /// Deletes shared objects of the host that are unused.
     fn sweep(&mut self) -> Result<(), Error>;
 
-    /// The features among these that the kernel lacks, with its words.
+    /// Returns the features that the kernel lacks, with its error.
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)>;
 
-    /// Goes by the limits of a container whose namespace can't be entered any more.
+    /// Gives up the shaping of a container whose namespace cannot be entered any more. Its filters may
+    /// still run, so their slots are not reused.
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
 
     /// Receiver of sentences for the operator.

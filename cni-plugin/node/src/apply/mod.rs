@@ -1,10 +1,10 @@
-//! Reading the host, and carrying out a plan on it.
+//! Reading the host and applying a plan to it.
 //!
 //! ```text
 //!  observe ─ needs ─► facts                 executor ─ steps ─► batched requests
-//!  transaction ─ record, apply, roll back   features, probe ─ abilities of the kernel
+//!  transaction ─ record, apply, roll back   features, probe ─ features of the kernel
 //!  wait ─ an event                          repair ─ restore flushed rules
-//!  owned ─ objects by their owners          delegate, within ─ foreign plugins by libcni's rules
+//!  by_owner ─ objects by their owners       delegate, within ─ foreign plugins by libcni's rules
 //! ```
 
 pub(crate) mod by_owner;

@@ -1,4 +1,4 @@
-//! Reading what a plan depends on: needs become facts, each asked for once.
+//! Facts for a plan: each need is read once.
 
 use super::features;
 use crate::effect::{
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Reads everything that is needed.
+/// Reads the facts for all needs.
 pub fn observe(kernel: &mut Kernel, needs: &[Need]) -> Result<Facts, Error> {
     let mut facts = Facts::default();
     for need in needs.iter().collect::<BTreeSet<_>>() {
@@ -22,7 +22,7 @@ pub fn observe(kernel: &mut Kernel, needs: &[Need]) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Reads one need.
+/// Reads the facts for a need.
 fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
     match need {
         Need::Link(at) => link::read(kernel, at, facts),
@@ -77,7 +77,7 @@ fn read_boot_id_without(
     }
 }
 
-/// Reads a text file; one that does not exist has no entry.
+/// Reads a text file; a missing file has no entry.
 #[cold]
 fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     match std::fs::read_to_string(path) {

@@ -1,7 +1,6 @@
-//! Features of this kernel, found out by using them in a network namespace that is thrown away.
+//! Features of this kernel, detected by using them in a temporary network namespace.
 //!
-//! Nothing of the host is changed, except that the kernel may load the module that it is asked for,
-//! as at an ADD.
+//! The host is not changed, except that the kernel may load a requested module, as in an ADD.
 
 use crate::Cause;
 use crate::effect::firewall::addrs;
@@ -27,66 +26,65 @@ use netlink_packet_route::link::NetkitMode;
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Answer to a probe.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// The kernel did it.
+    /// The kernel supports it.
     Present,
-    /// The kernel does not know it, in its own words.
+    /// The kernel does not support it; its error.
     Missing(String),
-    /// It could not be tried.
+    /// The probe could not be run; the reason.
     Unknown(String),
 }
 
-/// One question to the kernel.
+/// Probe of a feature.
 #[derive(Debug)]
 pub struct Probe {
-    /// Feature that is asked for.
+    /// The feature.
     pub feature: Feature,
-    /// First kernel that has it; empty where every kernel that braid runs on may have it.
+    /// First kernel with the feature; empty if every kernel supported by braid may have it.
     pub since: &'static str,
     /// Plugins and keys that need it.
     pub needed_by: &'static str,
-    /// Loss to a user without it.
+    /// Consequence for the user without it.
     pub cost: &'static str,
     how: How,
 }
 
 #[derive(Debug)]
 enum How {
-    /// Make a link of this kind, with the kind's own attributes.
+    /// Create a link of this kind, with its required attributes.
     Link(&'static str, Extra),
-    /// Make a netkit in this mode. In mode l2 it gets hardware addresses, which the first kernels
-    /// with netkits refuse.
+    /// Create a netkit in this mode. In mode l2 with hardware addresses, which the first kernels
+    /// with netkit refuse.
     Netkit(NetkitMode),
-    /// Make a bridge that filters; kernels without it pass over the attribute.
+    /// Create a bridge with VLAN filtering. Kernels without it ignore the attribute.
     Filtering,
-    /// Put this qdisc, without options, on a link: at its root, or beside it.
+    /// Add this qdisc, without options, at this parent of a link.
     Qdisc(&'static str, u32),
-    /// Put this classifier on a link, without options.
+    /// Add this classifier to a link, without options.
     Classifier(&'static str),
-    /// Send what comes in from a link out through another.
+    /// Redirect ingress packets of a link to the egress of another.
     Redirect,
-    /// This sysctl of a namespace is there.
+    /// Read this sysctl of a namespace.
     Sysctl(&'static str),
-    /// Send `nf_tables` what an attachment sends.
+    /// Send the `nf_tables` request of an attachment.
     Nft(fn(&mut Socket) -> Result<(), KernelError>),
-    /// Ask the driver of taps for one.
+    /// Create a tap.
     Tap,
-    /// Ask the bpf system call.
+    /// Call bpf(2).
     Bpf(fn() -> Result<(), Cause>),
 }
 
-/// Needs of a kind of link besides its name.
+/// Requirements of a kind of link besides its name.
 #[derive(Debug, Clone, Copy)]
 enum Extra {
     None,
-    /// A link below it.
+    /// A parent link.
     Parent,
-    /// A number without which the kind is refused, under attribute 1; the same in either byte
-    /// order.
+    /// A number in attribute 1 that the kind requires. It is the same in both byte orders.
     Number(&'static [u8]),
-    /// Both.
+    /// A parent link and such a number.
     ParentAndNumber(&'static [u8]),
 }
 
@@ -110,7 +108,7 @@ const fn probe(
 
 const NO_INGRESS: &str = "no limit on what a pod sends, or what one without a veth receives";
 
-/// Every question, in the order in which people read the answers.
+/// All probes, in the order in which the results are printed.
 pub const PROBES: &[Probe] = &[
     probe(
         Feature::Veth,
@@ -239,7 +237,7 @@ pub const PROBES: &[Probe] = &[
         "a pod may send with any hardware address",
         How::Nft(mac_checked),
     ),
-    // After nf_tables' masquerading, which loads it.
+    // After nf_tables' masquerade, which loads the module.
     probe(
         Feature::Conntrack,
         "",
@@ -320,7 +318,7 @@ pub const PROBES: &[Probe] = &[
     ),
 ];
 
-/// Asks the kernel for these features, in the order of [`PROBES`].
+/// Probes these features, in the order of [`PROBES`].
 pub fn find(wanted: &[Feature]) -> Result<Vec<(&'static Probe, Finding)>, NetNsError> {
     NetNs::throw_away()?.run(|| {
         let mut bench = Bench::new();
@@ -333,7 +331,7 @@ pub fn find(wanted: &[Feature]) -> Result<Vec<(&'static Probe, Finding)>, NetNsE
     })
 }
 
-/// The namespace's sockets and the link that others are made on.
+/// Sockets of the namespace, and the link on which others are created.
 struct Bench {
     socket: Result<Socket, KernelError>,
     parent: Option<u32>,
@@ -359,7 +357,7 @@ impl Bench {
         let name = format!("probe{}", self.made);
         match how {
             How::Link(kind, extra) => match self.new_link(kind, &name, *extra) {
-                // A kind that is known: macvlan and ipvlan don't share a parent.
+                // EBUSY: the kind is known, but macvlan and ipvlan cannot share a parent.
                 Err(err) if err.is(&[Errno::EBUSY]) => Ok(()),
                 other => other,
             },
@@ -375,7 +373,7 @@ impl Bench {
             }
             How::Qdisc(kind, parent) => self.tc(NEWQDISC, kind, *parent, 0),
             How::Classifier(kind) => {
-                // The qdisc may be there already.
+                // The qdisc may already exist.
                 let _ = self.tc(NEWQDISC, "clsact", CLSACT, 0);
                 self.tc(NEWTFILTER, kind, tc::INGRESS, 1 << 16 | tc::ALL_PROTOCOLS)
             }
@@ -397,7 +395,7 @@ impl Bench {
                     .map(|name| Tap::make(&name, &Options::default()))?;
                 match made.map_err(Cause::from) {
                     Ok(_) => Ok(()),
-                    // There is a device file, and no driver behind it.
+                    // The device file exists, but not its driver.
                     Err(cause) if cause.is(&[Errno::ENODEV, Errno::ENXIO]) => {
                         Err(Cause::Lacking(cause.to_string()))
                     }
@@ -446,7 +444,7 @@ impl Bench {
         Ok(self.make(kind, name, parent, &data)?)
     }
 
-    /// Makes a netkit as an ADD does.
+    /// Creates a netkit as an ADD does.
     fn new_netkit(&mut self, name: &str, mode: NetkitMode) -> Result<(), Cause> {
         let mac = |last| Some(Mac([2, 0, 0, 0, 0, last])).filter(|_| mode == NetkitMode::L2);
         let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
@@ -478,7 +476,7 @@ impl Bench {
         )
     }
 
-    /// `RTM_NEWLINK`: `struct ifinfomsg`, then name, parent, kind and the kind's own data.
+    /// Sends `RTM_NEWLINK`: `struct ifinfomsg`, then name, parent, kind and the kind's data.
     fn make(
         &mut self,
         kind: &str,
@@ -502,8 +500,8 @@ impl Bench {
             .map(drop)
     }
 
-    /// `struct tcmsg`, then the kind. Without options a kind that needs some answers EINVAL, one
-    /// that the kernel does not know ENOENT.
+    /// Sends `struct tcmsg` and the kind. EINVAL is from a known kind that requires options; an
+    /// unknown kind returns ENOENT.
     fn tc(&mut self, message: u16, kind: &str, parent: u32, info: u32) -> Result<(), Cause> {
         let index = self.parent()?;
         let mut body = vec![0; 4];
@@ -528,7 +526,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Asks `nf_tables` for its generation; without it nobody answers for that subsystem.
+/// Requests the generation of `nf_tables`. Without the subsystem the request fails.
 fn nf_tables(socket: &mut Socket) -> Result<(), KernelError> {
     const GETGEN: u16 = 10 << 8 | 16;
     socket.call(GETGEN, 0, |out| out.extend([0; 4])).map(drop)
@@ -616,7 +614,7 @@ fn packets_held(socket: &mut Socket) -> Result<(), KernelError> {
     )
 }
 
-/// Only an answer that says "not known here" means that the kernel lacks it.
+/// Converts the result of a probe. Only "not supported" errors mean that the feature is missing.
 fn judge(answer: Result<(), Cause>) -> Finding {
     const NOT_KNOWN: &[Errno] = &[
         Errno::EOPNOTSUPP,
@@ -640,7 +638,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_not_known_here_counts_as_missing() {
+    fn only_not_supported_errors_count_as_missing() {
         assert_eq!(judge(Ok(())), Finding::Present);
         for errno in [Errno::EOPNOTSUPP, Errno::ENOENT, Errno::EPROTONOSUPPORT] {
             assert!(
@@ -657,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn every_feature_is_asked_for_once() {
+    fn every_feature_is_probed_once() {
         let mut names: Vec<&str> = PROBES.iter().map(|probe| probe.feature.name()).collect();
         names.sort_unstable();
         let count = names.len();
@@ -666,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_is_padded_and_its_length_is_not() {
+    fn attribute_is_padded_but_its_length_is_not() {
         assert_eq!(
             attribute(7, &[1]),
             [&5u16.to_ne_bytes()[..], &7u16.to_ne_bytes(), &[1, 0, 0, 0]].concat()

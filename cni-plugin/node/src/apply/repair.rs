@@ -1,5 +1,5 @@
-//! Making again what somebody flushed: `nft flush ruleset` is how the node's own rules are loaded
-//! anew.
+//! Restoring flushed rules. Nodes reload their own rules with `nft flush ruleset`, which deletes
+//! braid's too.
 
 use crate::effect;
 use crate::effect::firewall::forward_accept;
@@ -20,15 +20,15 @@ const NEEDS: [(Table, &[Feature]); 2] = [
     (Table::Bridge, &[Feature::MacCheck]),
 ];
 
-/// Puts back what the records of all living attachments say is in nf_tables, where a table that
-/// these features need is not whole; says what it could not. What belongs to a container that a
-/// call is busy with is left to the next call.
+/// Restores the nf_tables objects in the records of all live attachments, if a table that
+/// `features` need is not whole. Returns the failures. Skips containers that a call is processing,
+/// which are left to the next call.
 pub fn rules(
     kernel: &mut Kernel,
     features: &[Feature],
     is_alive: impl Fn(&Record) -> bool,
 ) -> Vec<Error> {
-    // A kernel without nf_tables: who needs it is told so by what fails then.
+    // Without nf_tables in the kernel, the step that needs it will fail.
     match lost(kernel, features) {
         Ok(lost) if !lost.is_empty() => rebuild(kernel, features, is_alive),
         _ => Vec::new(),
@@ -44,7 +44,7 @@ fn rebuild(
     let mut errors = Vec::new();
     let all = Lock::Repair.hold().and_then(|_held| {
         const DOING: &str = "put back what somebody flushed";
-        // Somebody may have been faster.
+        // Another call may have been faster.
         let lost = lost(kernel, features).doing(DOING)?;
         for (table, state) in &lost {
             if *state == State::Broken {
@@ -100,7 +100,7 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     errors
 }
 
-/// True if the thing was lost with its table.
+/// True if the thing was deleted with its table.
 fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Result<bool, Cause> {
     let effect = effect::of(thing);
     let is_lost = effect
@@ -109,8 +109,8 @@ fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Resul
     Ok(is_lost && effect.is_lost(kernel)?)
 }
 
-/// Opens the gates of all attachments where others have shut them since: an own firewall that is
-/// loaded anew.
+/// Adds the forward accept rules of all attachments again, if another program deleted them, for
+/// example by reloading its own firewall.
 pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     if !features.contains(&Feature::Forwarding) {
         return Vec::new();
@@ -132,7 +132,7 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     };
     let mut errors: Vec<Error> = record::each_idle(&mut note).err().into_iter().collect();
     for (admin, is_v4) in gates {
-        // An address stands for its family.
+        // Any address of the family will do.
         let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
         errors.extend(
             open(kernel, addr, &admin)

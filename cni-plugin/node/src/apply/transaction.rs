@@ -1,4 +1,4 @@
-//! All changes of one call: recorded before they are made, taken back together when one fails.
+//! All changes of one call: recorded before they are made, and rolled back together on a failure.
 
 use super::executor::{OnError, Timing};
 use super::host::Host;
@@ -10,34 +10,34 @@ use braid_core::plan::order::ordered;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
 
-/// A call's changes so far.
+/// Changes of a call so far.
 #[derive(Debug)]
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
-    /// Number of parts that an earlier call of the same chain recorded; only a call of one
-    /// attachment goes on from there.
+    /// Number of parts recorded by an earlier call of the same chain. Only a call with one
+    /// attachment continues such a record.
     earlier: usize,
-    /// The inverses of what was carried out.
+    /// Inverses of the applied steps.
     inverses: Vec<Step>,
-    /// Duration of each send, with the steps that it carried.
+    /// Duration of each send, with its steps.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
 
-/// One plugin's steps.
+/// Steps of a plugin.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// The attachment that they are for, by its place in the call.
+    /// Index of the attachment in the call.
     pub attachment: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// It goes on with the attachment's last part: the plugin's other steps are carried out
-    /// already.
+    /// True if the steps continue the attachment's last part, as the plugin's other steps are
+    /// already applied.
     pub goes_on: bool,
 }
 
 impl Part {
-    /// All steps of a plugin.
+    /// Creates a part with all steps of a plugin.
     pub fn new(attachment: usize, steps: Vec<Step>) -> Self {
         Self {
             attachment,
@@ -48,7 +48,7 @@ impl Part {
 }
 
 impl<'a> Transaction<'a> {
-    /// Starts from a record, which holds no step yet, or those of an earlier call.
+    /// Starts from a record without steps, or with those of an earlier call.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
         let earlier = record
             .attachments
@@ -100,8 +100,7 @@ impl<'a> Transaction<'a> {
         self.learn_moved(&steps, host)
     }
 
-    /// Records the index in the container of each link that was moved there: the container may
-    /// change its name.
+    /// Records the index of each link that was moved into the container, which may rename the link.
     fn learn_moved(&mut self, steps: &[Step], host: &mut dyn Host) -> Result<(), Error> {
         let mut is_any = false;
         for step in steps {
@@ -144,12 +143,12 @@ impl<'a> Transaction<'a> {
         self.keep()
     }
 
-    /// Writes the record as it is, before a foreign program is started.
+    /// Writes the record, before a foreign program is started.
     pub fn keep(&mut self) -> Result<(), Error> {
         self.folder.store(&self.record)
     }
 
-    /// Forgets recorded steps of attachments that a later step takes back.
+    /// Removes the recorded steps that `is_gone` selects, as a later step undoes them.
     pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
         for (at, attached) in self.record.attachments.iter_mut().enumerate() {
             attached
@@ -159,7 +158,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Records what could not be told to others.
+    /// Records a network status that could not be published.
     pub fn owe(&mut self, owed: Owed) -> Result<(), Error> {
         self.record.owed = Some(owed);
         self.keep()
@@ -171,7 +170,7 @@ impl<'a> Transaction<'a> {
         self.keep()
     }
 
-    /// The record of what this call did, and not of what it was about to do.
+    /// Returns the record of the applied steps, without the planned ones.
     pub fn done(&self) -> Record {
         let mut done = self.record.clone();
         for (at, attached) in done.attachments.iter_mut().enumerate() {
@@ -183,8 +182,7 @@ impl<'a> Transaction<'a> {
         done
     }
 
-    /// Goes back to the record before, with what is left of [`Transaction::done`] behind it where
-    /// there were errors.
+    /// Restores the earlier record. After errors, appends the rest of [`Transaction::done`] to it.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
         let Some(first) = self
             .record

@@ -1,4 +1,4 @@
-//! Waiting on the kernel's notifications, never on a clock alone.
+//! Waiting for kernel notifications, with a timeout.
 
 use crate::Cause;
 use crate::effect::{addr, link};
@@ -9,14 +9,14 @@ use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::link::LinkFact;
 use std::time::{Duration, Instant};
 
-/// Longest time for a link to come up. The reference plugin waits 2.55 s in all, which a busy node
-/// can exceed.
+/// Timeout for a link to come up. The reference plugin waits 2.55 s in all, which a busy node can
+/// exceed.
 const UP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time for duplicate address detection, as in the reference plugins.
+/// Timeout of duplicate address detection, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Of a link that has a carrier. To ask is enough in nearly every case; otherwise the kernel's
-/// notification ends the wait.
+/// Waits until a link with a carrier is operationally up. Usually the first query is enough,
+/// otherwise the kernel's notification ends the wait.
 pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if carrier::is_up(kernel.route(at.ns)?, &at.name)? {
         return Ok(());
@@ -38,14 +38,13 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if came_up { Ok(()) } else { Err(timed_out()) }
 }
 
-/// True if what is sent through it goes on. The kernel may never call a bridge up that has had a
-/// carrier since it was set up: Linux 6.1 sees no change that it would tell
-/// (`net/core/link_watch.c`).
+/// True if the link forwards packets. The kernel may never report a bridge as up if it has had a
+/// carrier since it was set up: Linux 6.1 sees no change to report (`net/core/link_watch.c`).
 fn forwards(link: &LinkFact) -> bool {
     link.oper_up || link.kind == "bridge" && link.running && link.carrier
 }
 
-/// Reads the addresses again at each notification, until none is tentative.
+/// Waits until no address is tentative. Reads the addresses again at each notification.
 pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     let index = kernel.index(at)?;
     let mut events = kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR)?;
@@ -66,7 +65,7 @@ pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
         if !events.wait(left, |message| {
             addr::parse(&message.body).is_some_and(|(of, _)| of == index)
         })? {
-            // Without a carrier nobody can be asked: as with the reference plugins, that is no
+            // Without a carrier, detection cannot run. As in the reference plugins, this is not a
             // failure.
             if kernel.link(at)?.is_some_and(|fact| !fact.oper_up) {
                 return Ok(());

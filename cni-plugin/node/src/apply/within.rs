@@ -1,19 +1,19 @@
-//! Foreign plugins that run this call, each for another call of braid: `BRAID_WITHIN`.
+//! Foreign plugins around this call, each started by another call of braid: `BRAID_WITHIN`.
 //!
-//! A foreign plugin may call braid for the same container, to have an address or a bridge of it.
-//! That call must not wait for the one that waits for it. And it must not start that plugin again
-//! for the same attachment: it would have no end.
+//! A foreign plugin may call braid for the same container, for an address or a bridge. That call
+//! must not wait for its parent call's lock. And it must not start the same plugin again for the
+//! same attachment, which would never end.
 
 use braid_core::cni::Owner;
 use std::env;
 use std::fmt::Write;
 
-/// Four fields of each plugin, outermost first, with a `/` behind each: the kernel and CNI allow
-/// none in any of them.
+/// Four fields for each plugin, outermost first, each followed by a `/`. The kernel and CNI allow
+/// no `/` in any of them.
 const VARIABLE: &str = "BRAID_WITHIN";
 const FIELDS: usize = 4;
 
-/// True if a call that waits for one of them is for this container, and so has its folder locked.
+/// True if a parent call is for this container, so it has locked the container's folder.
 pub(crate) fn holds(container_id: &str) -> bool {
     let text = env::var(VARIABLE).unwrap_or_default();
     text.split('/')
@@ -21,7 +21,7 @@ pub(crate) fn holds(container_id: &str) -> bool {
         .any(|held| held == container_id)
 }
 
-/// True if `plugin` is one of them, run for the same attachment of the same network.
+/// True if `plugin` is around this call, for the same attachment to the same network.
 pub(crate) fn runs(plugin: &str, owner: &Owner) -> bool {
     is_in(&env::var(VARIABLE).unwrap_or_default(), plugin, owner)
 }
@@ -33,7 +33,7 @@ fn is_in(text: &str, plugin: &str, owner: &Owner) -> bool {
         .any(|fields| *fields == fields_of(plugin, owner))
 }
 
-/// The variable for `plugin`, run by a call for this owner.
+/// Returns the variable for `plugin`, run by a call for this owner.
 pub(crate) fn variable(plugin: &str, owner: &Owner) -> (&'static str, String) {
     (
         VARIABLE,
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_found_among_those_around_the_call() {
+    fn plugin_is_found_among_the_parents_of_the_call() {
         let text = behind(
             behind(String::new(), "vlan", &owner("a")),
             "flannel",

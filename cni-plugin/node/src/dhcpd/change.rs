@@ -1,5 +1,5 @@
-//! Changes of a lease's link: it comes up, an address goes with its routes and rules, the next one
-//! comes.
+//! Changes of a lease's link: setting it up, deleting an expired address with its routes and rules,
+//! adding the next address.
 
 use super::lease::ServedLease;
 use crate::apply::executor::{OnError, execute};
@@ -24,7 +24,7 @@ impl ServedLease {
         });
     }
 
-    /// Deletes an address from the link, with its routes and rules, and keeps these for the next
+    /// Deletes an address with its routes and rules from the link, and stores these for the next
     /// one.
     pub(super) fn leave(&mut self, place: &ContainerLink, ip: &IpConfig, routes: &[Route]) {
         let mut left = None;
@@ -42,7 +42,7 @@ impl ServedLease {
         self.stored.lost.push(left);
     }
 
-    /// Gives the link the lease's addresses in the place of those that went.
+    /// Adds the lease's addresses to the link, in place of the expired ones.
     pub(super) fn arrive(&mut self, place: &ContainerLink) {
         let Ok(lease) = self.session.lease() else {
             return;
@@ -75,7 +75,7 @@ impl ServedLease {
 
     fn apply(&self, kernel: &mut Kernel, steps: &[Step]) {
         for err in execute(kernel, steps, &Facts::default(), OnError::GoOn).errors {
-            // An object of another address with its prefix, which is there already, is no failure.
+            // EEXIST: another address with the same prefix already added this object.
             if !err.cause.is(&[Errno::EEXIST]) {
                 self.report(format_args!("{err}"));
             }

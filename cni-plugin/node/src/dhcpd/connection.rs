@@ -1,4 +1,4 @@
-//! A plugin's connection.
+//! Connection of a plugin to the daemon.
 
 use braid_core::ipam::Lease;
 use braid_core::ipam::dhcp::rpc::{RpcCall, Server};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 pub(super) struct Connection {
     stream: UnixStream,
     server: Server,
-    /// The plugin has gone.
+    /// True if the plugin closed the connection.
     pub(super) is_over: bool,
 }
 
@@ -23,7 +23,7 @@ impl Connection {
         }
     }
 
-    /// Reads what has come, and returns the calls in it.
+    /// Reads the available bytes and returns the calls in them.
     pub(super) fn read(&mut self) -> Result<Vec<RpcCall>, String> {
         let (mut bytes, mut calls) = ([0; 8 * 1024], Vec::new());
         loop {
@@ -46,7 +46,8 @@ impl Connection {
         }
     }
 
-    /// Answers a call. An answer is short, so one that does not fit at once is to nobody who reads.
+    /// Sends the response to a call. A response is short, so if it does not fit into the socket
+    /// buffer, the plugin is not reading.
     pub(super) fn answer(
         &mut self,
         seq: u64,

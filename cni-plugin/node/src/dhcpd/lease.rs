@@ -1,5 +1,5 @@
-//! One lease of the daemon: its session, its sockets while an answer may come, and who waits for
-//! it.
+//! A lease of the daemon: its session, its sockets while responses are expected, and the calls that
+//! wait for it.
 
 use super::Settings;
 use crate::ipam::dhcp::store::{Store, Stored};
@@ -11,12 +11,12 @@ use braid_core::name::Mac;
 use nix::errno::Errno;
 use std::fmt::Arguments;
 
-/// A kind of socket.
+/// Kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Socket {
-    /// Packets of IPv4.
+    /// IPv4 packets.
     V4,
-    /// Messages of DHCPv6.
+    /// DHCPv6 messages.
     V6,
 }
 
@@ -43,17 +43,17 @@ pub(super) struct Waiter {
     pub(super) method: String,
 }
 
-/// A lease.
+/// A lease with its session.
 #[derive(Debug)]
 pub(super) struct ServedLease {
-    /// It as it is kept; what is held there is what was held last.
+    /// The lease as stored in its file. Its `held` is from the last write.
     pub(super) stored: Stored,
     pub(super) session: Session,
     pub(super) waiting: Vec<Waiter>,
-    /// A plugin was told the addresses, so they are on the link unless they were lost.
+    /// True if a plugin received the addresses, so they are on the link unless they expired.
     pub(super) is_told: bool,
-    /// An address that the plugin was told is void, so the next one is the daemon's to put on the
-    /// link.
+    /// True if an address that a plugin received has expired. The daemon then adds the next one to
+    /// the link itself.
     pub(super) is_lost: bool,
     pub(super) log: Log,
     v4: Option<PacketSocket>,
@@ -75,7 +75,7 @@ impl ServedLease {
         }
     }
 
-    /// One of a daemon before.
+    /// Creates a lease from an earlier daemon's file.
     pub(super) fn resumed(stored: Stored, session: Session, log: Log) -> Self {
         let is_lost = !session.is_bound();
         Self {
@@ -85,7 +85,7 @@ impl ServedLease {
         }
     }
 
-    /// Sends by a socket, which is opened where there is none, and from then on listened to.
+    /// Sends a packet. Opens a socket for it if there is none, and polls that socket from then on.
     pub(super) fn send(
         &mut self,
         events: &Events,
@@ -120,7 +120,7 @@ impl ServedLease {
         }
     }
 
-    /// Receives from a socket: a packet's length and the hardware address that it came from.
+    /// Receives a packet: its length and the sender's hardware address.
     pub(super) fn receive(&self, socket: Socket, buffer: &mut [u8]) -> Option<(usize, Mac)> {
         match socket {
             Socket::V4 => self
@@ -135,8 +135,8 @@ impl ServedLease {
         }
     }
 
-    /// Closes the sockets that no answer comes to any more: each would hold the container's
-    /// namespace.
+    /// Closes the sockets that expect no response. An open socket keeps the container's namespace
+    /// alive.
     pub(super) fn close_idle(&mut self) {
         if !self.session.listens4()
             && let Some(socket) = self.v4.take()
@@ -148,12 +148,12 @@ impl ServedLease {
         }
     }
 
-    /// Its entry in a line of the log.
+    /// Returns the lease's name for the log.
     pub(super) fn name(&self) -> String {
         self.stored.owner.whole()
     }
 
-    /// Reports a sentence about the lease to the operator.
+    /// Writes the current lease to its file.
     pub(super) fn report(&self, sentence: Arguments<'_>) {
         self.log.line(format_args!("{}: {sentence}", self.name()));
     }
@@ -167,16 +167,16 @@ impl ServedLease {
     }
 }
 
-/// A packet to be sent.
+/// A packet to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Packet<'a> {
-    /// Of IPv4, to a host of the link or to all.
+    /// An IPv4 packet, to a host on the link or as a broadcast.
     V4(&'a [u8], Option<Mac>),
-    /// To all DHCPv6 servers.
+    /// A message to all DHCPv6 servers.
     V6(&'a [u8]),
 }
 
-/// The session's link, as a server gets to know it.
+/// Creates a session with the link's identity for servers.
 pub(super) fn session(
     stored: &Stored,
     config: &Config,

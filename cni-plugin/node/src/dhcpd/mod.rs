@@ -1,13 +1,13 @@
-//! The daemon of the `dhcp` IPAM: one event loop, whatever the number of leases.
+//! The daemon of the `dhcp` IPAM: one event loop for all leases.
 //!
 //! ```text
 //!  socket ─► connection ─ Allocate, Release ─► lease: session ─► packets on its link
 //!  link, time ──────────────────────────────►        │
-//!                                   kept in files ◄──┴──► answers, addresses of the link
+//!                                 stored in files ◄──┴──► responses, addresses of the link
 //! ```
 //!
-//! A lease that is bound has no socket and no thread: it is a value, a file and a time. So a
-//! container's namespace is held by nobody here.
+//! A bound lease has no socket and no thread: it is a value, a file and a timer. So the daemon
+//! keeps no container's namespace alive.
 
 mod change;
 mod connection;
@@ -32,16 +32,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use timers::Timers;
 
-/// Settings of a daemon.
+/// Settings of the daemon.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The socket, as plugins name it.
+    /// The socket's path, as plugins name it.
     pub socket: PathBuf,
-    /// The file for its process id.
+    /// The file for the daemon's process id.
     pub pidfile: Option<PathBuf>,
-    /// Stands before the paths of the socket and of namespaces.
+    /// Prefix of the paths of the socket and of namespaces.
     pub host_prefix: String,
-    /// Servers are to broadcast their answers.
+    /// True if servers should broadcast their responses.
     pub broadcast: bool,
     /// Limits of the clients.
     pub limits: Limits,
@@ -50,17 +50,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A path of the host, as this process reaches it.
+    /// Returns a host path, as this process reaches it.
     fn reach(&self, path: &Path) -> PathBuf {
         PathBuf::from(format!("{}{}", self.host_prefix, path.display()))
     }
 }
 
-/// Word of the listening socket; those of others have their kind in the lowest two bits.
+/// Event word of the listening socket. Other words have their kind in the lowest two bits.
 const LISTENER: u64 = 0;
 const CONNECTION: u64 = 1;
 
-/// Serves until SIGTERM or SIGINT; leases stay, in their files.
+/// Serves until SIGTERM or SIGINT. Leases stay in their files.
 pub fn run(settings: Settings) -> io::Result<()> {
     let fail =
         |doing: String| move |err: io::Error| io::Error::new(err.kind(), format!("{doing}: {err}"));
@@ -74,8 +74,8 @@ pub fn run(settings: Settings) -> io::Result<()> {
         .mode(0o700)
         .create(folder);
     made.map_err(fail(format!("make folder {}", folder.display())))?;
-    // Whoever has it is the only daemon; calls that release a lease while there is none have it for
-    // a moment.
+    // The holder is the only daemon. Calls that release a lease without a daemon hold it for a
+    // moment.
     let lock = store.lock().map_err(fail(format!(
         "lock the leases in {}",
         store.dir().display()
@@ -104,7 +104,7 @@ pub fn run(settings: Settings) -> io::Result<()> {
     ended
 }
 
-/// A new socket, in the place of one that nobody serves.
+/// Opens the socket, and replaces one that no process serves.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(socket) {
         Err(err)
@@ -125,10 +125,10 @@ struct Daemon {
     _lock: File,
     connections: BTreeMap<u64, Connection>,
     leases: BTreeMap<u64, ServedLease>,
-    /// The lease of each owner, by its text.
+    /// Id of each owner's lease, by the owner's text.
     owners: BTreeMap<String, u64>,
     timers: Timers,
-    /// The last number that a connection or a lease got.
+    /// Last id of a connection or a lease.
     last: u64,
     rng: Box<dyn FnMut() -> u64>,
     boot_id: String,
@@ -168,7 +168,7 @@ impl Daemon {
                     }
                 }
             }
-            // After each turn, however much there was to read: T1 and T2 wait for nobody.
+            // After each batch, however much there was to read: T1 and T2 must not wait.
             while let Some(id) = self.timers.due(events::now()) {
                 self.tick(id);
             }
@@ -211,14 +211,14 @@ impl Daemon {
         }
     }
 
-    /// Goes on with the leases of the daemon before.
+    /// Continues the leases of the previous daemon.
     fn resume(&mut self) {
         for stored in self.store.list() {
             let whole = stored.owner.whole();
             let session =
                 stored.session(self.settings.broadcast, self.settings.limits, &mut self.rng);
             match (session, stored.place()) {
-                // A link that can't be looked up now can be when the lease is due.
+                // A link that cannot be looked up now is looked up again when the lease is due.
                 (Some(session), Some(_)) => {
                     let lease = ServedLease::resumed(stored, session, self.settings.log.clone());
                     self.insert(lease);

@@ -1,4 +1,4 @@
-//! Calls of plugins, packets of servers and times: what each changes of a lease.
+//! Changes of leases by calls of plugins, packets of servers, and timers.
 
 use super::Daemon;
 use super::lease::{self, Packet, ServedLease, Socket, Waiter};
@@ -15,14 +15,14 @@ use std::time::Duration;
 
 /// Longest packet that is read, in bytes.
 const MOST: usize = 4096;
-/// Packets that are read of one link before the others have their turn: a container may send itself
-/// any number.
+/// Packets read from one link before other events are handled, as a container can send itself any
+/// number.
 const AT_ONCE: usize = 16;
-/// Pause before a link is looked up again that could not be.
+/// Pause before a failed link lookup is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Daemon {
-    /// Answers a call, now or when there is a lease.
+    /// Handles a call. The response is sent now, or when the lease is bound.
     pub(super) fn call(&mut self, connection: u64, call: &RpcCall) {
         let waiter = Waiter {
             connection,
@@ -46,7 +46,7 @@ impl Daemon {
         }
     }
 
-    /// The lease of an owner is what it has already, if that is of this link, or a new one.
+    /// Returns the owner's existing lease if it is for this link, or starts a new one.
     fn allocate(&mut self, call: &RpcCall, waiter: Waiter) -> Result<(), (Waiter, String)> {
         let (place, owner, conf) = match self.asked(call) {
             Ok(asked) => asked,
@@ -64,7 +64,7 @@ impl Daemon {
                 self.tell(id);
                 return Ok(());
             }
-            // The one that it is of may still be there, by another name.
+            // Its link may still exist under another name.
             self.release(&owner);
         }
         let config = match Config::parse(&conf, &call.args.args) {
@@ -97,7 +97,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The link, the owner and the configuration that a call is about.
+    /// Returns the link, the owner and the configuration of a call.
     fn asked(&self, call: &RpcCall) -> Result<(ContainerLink, Owner, NetConf), String> {
         let (owner, conf) = owner_of(call)?;
         let ifname = IfName::parse(&owner.ifname)
@@ -122,7 +122,7 @@ impl Daemon {
         self.last
     }
 
-    /// Ends a lease: its addresses go from the link, then the servers get to know.
+    /// Ends a lease: deletes its addresses from the link, then sends releases to the servers.
     fn release(&mut self, owner: &Owner) {
         let Some(id) = self.owners.get(&owner.whole()).copied() else {
             return;
@@ -147,7 +147,7 @@ impl Daemon {
         self.forget(id);
     }
 
-    /// Forgets a lease, of which nothing is left.
+    /// Deletes an ended lease and its file.
     fn forget(&mut self, id: u64) {
         let Some(lease) = self.leases.remove(&id) else {
             return;
@@ -159,15 +159,15 @@ impl Daemon {
         }
     }
 
-    /// Does what it is time for. A lease whose link is gone ends.
+    /// Runs the due actions of a lease. Ends the lease if its link is gone.
     pub(super) fn tick(&mut self, id: u64) {
         let Some(lease) = self.leases.get_mut(&id) else {
             return;
         };
         match lease.stored.place() {
             Some(Ok(place)) => {
-                // Servers send to the hardware address that they know, which the link may have no
-                // more.
+                // Servers send to the hardware address that they know, which the link may have
+                // changed.
                 lease
                     .session
                     .set_broadcast(self.settings.broadcast || place.link.mac != lease.stored.mac);
@@ -193,7 +193,7 @@ impl Daemon {
         self.forget(id);
     }
 
-    /// Reads what servers sent; what is left wakes the daemon again.
+    /// Reads packets from servers. Unread ones wake the daemon again.
     pub(super) fn hear(&mut self, id: u64, socket: Socket) {
         let mut buffer = [0; MOST];
         for _ in 0..AT_ONCE {
@@ -245,7 +245,7 @@ impl Daemon {
         }
     }
 
-    /// A lease was got or prolonged: it is kept, and told to who waits.
+    /// Stores an acquired or renewed lease, and responds to the waiting calls.
     fn bound(&mut self, id: u64) {
         let Some(lease) = self.leases.get_mut(&id) else {
             return;
@@ -279,7 +279,7 @@ impl Daemon {
         lease.keep(&self.store);
     }
 
-    /// Ends what could not be got in time, with what was got of the other family.
+    /// Ends a lease that was not acquired in time. Releases what one address family has acquired.
     fn give_up(&mut self, id: u64) {
         self.answer_all(id, &Err("no more tries".to_owned()));
         if let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {
@@ -287,7 +287,7 @@ impl Daemon {
         }
     }
 
-    /// Answers those who wait, if there is a lease.
+    /// Responds to the waiting calls, if the lease is bound.
     fn tell(&mut self, id: u64) {
         let Some(lease) = self
             .leases
@@ -317,7 +317,7 @@ impl Daemon {
     }
 
     fn answer(&mut self, waiter: &Waiter, said: Result<Option<&braid_core::ipam::Lease>, &str>) {
-        // Who does not wait any more asks again, or has the lease given back.
+        // A plugin that closed its connection calls again or releases the lease.
         let Some(connection) = self.connections.get_mut(&waiter.connection) else {
             return;
         };
@@ -327,7 +327,7 @@ impl Daemon {
     }
 }
 
-/// The owner and the configuration that a call is about.
+/// Returns the owner and the configuration of a call.
 fn owner_of(call: &RpcCall) -> Result<(Owner, NetConf), String> {
     let conf =
         NetConf::parse(&call.args.stdin).map_err(|err| format!("error parsing netconf: {err}"))?;

@@ -1,9 +1,9 @@
-//! The time at which each lease has something to do.
+//! Timers of leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Times, since boot.
+/// Times since boot.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     order: BTreeSet<(Duration, u64)>,
@@ -11,7 +11,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sets the time of a lease; none takes it away.
+    /// Sets the timer of a lease; `None` deletes it.
     pub(super) fn set(&mut self, id: u64, at: Option<Duration>) {
         if let Some(before) = self.of.remove(&id) {
             self.order.remove(&(before, id));
@@ -22,12 +22,12 @@ impl Timers {
         }
     }
 
-    /// The first time.
+    /// Returns the earliest time.
     pub(super) fn first(&self) -> Option<Duration> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the lease whose time came first, if it has come.
+    /// Removes and returns the lease with the earliest time, if that is at most `now`.
     pub(super) fn due(&mut self, now: Duration) -> Option<u64> {
         let (_, id) = *self.order.first().filter(|(at, _)| *at <= now)?;
         self.set(id, None);
@@ -41,14 +41,18 @@ mod tests {
 
     #[test]
     fn leases_are_due_in_the_order_of_their_last_set_times() {
-        let (mut timers, at) = (Timers::default(), Duration::from_secs);
+        let (mut timers, seconds) = (Timers::default(), Duration::from_secs);
         for (id, time) in [(1, 5), (2, 3), (3, 9), (1, 2)] {
-            timers.set(id, Some(at(time)));
+            timers.set(id, Some(seconds(time)));
         }
         timers.set(3, None);
-        assert_eq!(timers.first(), Some(at(2)));
+        assert_eq!(timers.first(), Some(seconds(2)));
         assert_eq!(
-            [timers.due(at(3)), timers.due(at(3)), timers.due(at(99))],
+            [
+                timers.due(seconds(3)),
+                timers.due(seconds(3)),
+                timers.due(seconds(99))
+            ],
             [Some(1), Some(2), None]
         );
     }

@@ -1,18 +1,18 @@
-//! The host, as the caller lends it to the verbs of an IPAM.
+//! The caller's view of the host for the IPAM verbs.
 
 use super::liveness::Liveness;
 use crate::log::Log;
 use braid_core::cni::Attachment;
 use std::path::Path;
 
-/// The host, as the caller lends it to the verbs.
+/// The caller's view of the host for the IPAM verbs.
 #[derive(Clone, Copy)]
 pub struct Host<'a> {
     /// Folder of the index, normally [`STATE_DIR`](super::host_local::STATE_DIR).
     pub state_dir: &'a Path,
-    /// Knowledge of the owners that can still be alive.
+    /// Source of the owners' liveness.
     pub liveness: &'a dyn Liveness,
-    /// The container's interface, where the call is about one.
+    /// The container's interface, if the call is about one.
     pub attachment: Option<&'a Attachment>,
     /// Receiver of sentences for the operator.
     pub log: &'a Log,

@@ -1,4 +1,4 @@
-//! Liveness of the container that holds an address. Only what is surely dead is ever taken back.
+//! Liveness of the container that holds an address. Only leases of certainly gone owners are freed.
 
 use super::host_local::store::{Holder, LeaseFile};
 use crate::sys::birth;
@@ -18,16 +18,16 @@ pub const LIBCNI_CACHE_DIR: &str = "/var/lib/cni/results";
 /// State of an owner's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Netns {
-    /// It is there.
+    /// The namespace exists.
     Alive,
-    /// It was there when the lease was made, and is there no more.
+    /// The namespace existed when the lease was written, and no longer does.
     Gone,
-    /// Nobody can tell.
+    /// No source knows the namespace.
     Unknown,
 }
 
 impl Netns {
-    /// A word for it.
+    /// Returns the state as a word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alive => "alive",
@@ -37,14 +37,14 @@ impl Netns {
     }
 }
 
-/// Reason why a lease was taken back.
+/// Reason why a stale lease was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// Its file says nothing, though its writer is gone: the lock is ours.
+    /// The file names no owner. Its writer has exited, as this process holds the lock.
     Broken,
-    /// Its owner's network namespace is gone.
+    /// The owner's network namespace is gone.
     NetnsGone,
-    /// It was written before the kernel started, and nobody knows its owner.
+    /// The lease was written before the kernel started, and its owner is unknown.
     EarlierBoot,
 }
 
@@ -58,40 +58,40 @@ impl fmt::Display for Death {
     }
 }
 
-/// A lease that the host's records know of.
+/// A lease that the host's attachment records list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// Its address.
+    /// The leased address.
     pub ip: IpAddr,
     /// Owner of the address.
     pub owner: Owner,
-    /// No call is busy with the owner, who may be about to go otherwise.
+    /// True if no other call is processing the owner. Such a call may be about to delete it.
     pub is_idle: bool,
 }
 
-/// The caller's knowledge of the host. Asked only when no address is free, or when it is in doubt
-/// which are.
+/// The caller's knowledge of the host's containers. Queried only when no address is free, or when
+/// the index is not sealed.
 pub trait Liveness {
-    /// The network that it knows the containers of.
+    /// Returns the name of the network to which the answers apply.
     fn network(&self) -> &str;
 
-    /// State of the namespace of `owner`, who got an address at `leased`. An answer from before
-    /// that moment is about an earlier container of the same name and must be
-    /// [`Netns::Unknown`].
+    /// Returns the state of the network namespace of `owner`, whose lease was written at `leased`.
+    /// A record older than `leased` is about an earlier container of the same name, so the answer
+    /// must be [`Netns::Unknown`].
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
 
-    /// The leases of the data directory at `path` that are missing there, of owners who are not
-    /// known to be gone.
+    /// Returns the recorded leases that are missing from the data directory at `path`, except for
+    /// owners that are known to be gone.
     fn recorded(&self, _path: &Path, _is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         Vec::new()
     }
 
-    /// The clocks.
+    /// Reads the clocks.
     fn clock(&self) -> Clock {
         Clock::read()
     }
 
-    /// Told of each lease that was taken back.
+    /// Called for each stale lease that was freed.
     fn reclaimed(&self, _lease: &LeaseFile, _why: Death) {}
 }
 
@@ -103,16 +103,16 @@ pub struct Clock {
     /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it
     /// could not be read.
     pub since_boot: Option<Duration>,
-    /// Time at which `/run` was made, by the clock of that moment. Where that is no tmpfs, or one
-    /// that does not know (before Linux 6.0), the time at which the kernel made `/dev/null`.
+    /// Creation time of `/run`, by the clock of that moment. If `/run` is not a tmpfs, or is one
+    /// without a birth time (before Linux 6.0), the time at which the kernel created `/dev/null`.
     pub run_born: Option<SystemTime>,
 }
 
 impl Clock {
-    /// Longest error of readings: `/proc/uptime` counts in 10 ms, and clocks are slewed.
+    /// Largest error of the readings: `/proc/uptime` counts in 10 ms, and clocks are slewed.
     const MARGIN: Duration = Duration::from_secs(2);
 
-    /// Reads the clocks; two or three file accesses.
+    /// Reads the clocks, with two or three file accesses.
     pub fn read() -> Self {
         let uptime = fs::read_to_string("/proc/uptime").ok();
         let seconds = uptime.and_then(|t| t.split_whitespace().next()?.parse().ok());
@@ -127,19 +127,19 @@ impl Clock {
         }
     }
 
-    /// A moment that was certainly before anything this boot wrote, by whichever clock it was
-    /// written: `None` if that cannot be said.
+    /// Returns a time that is earlier than every file written during this boot, even if the clock
+    /// was stepped since; `None` if `since_boot` or `run_born` is unknown.
     ///
-    /// After a step of the clock forward, files keep the old, early times: the birth of `/run`,
-    /// which is as early, guards them. After a step back, it is the start as counted from now
-    /// that is early enough. So both must be known.
+    /// After a step forward, files keep the old, early times, and the creation time of `/run` is as
+    /// early. After a step back, that time is too late, and now minus the uptime is early enough.
+    /// The result is the earlier of both.
     pub fn boot_began(&self) -> Option<SystemTime> {
         let counted = self.now.checked_sub(self.since_boot?)?;
         counted.min(self.run_born?).checked_sub(Self::MARGIN)
     }
 }
 
-/// Time at which a folder was created, on a file system that is created at each boot.
+/// Returns the creation time of a folder if it is on a tmpfs, which is created at each boot.
 fn born(path: &str) -> Option<SystemTime> {
     statfs(path)
         .ok()
@@ -147,8 +147,8 @@ fn born(path: &str) -> Option<SystemTime> {
     birth::born(Path::new(path)).ok().flatten()
 }
 
-/// The owner that a lease of this network names; `None` for what has no `ifname`, or for a text
-/// that is no plugin's.
+/// Returns the owner that a lease of `network` names; `None` for a lease without an `ifname`, or
+/// with a text that no plugin wrote.
 pub fn owner_of(lease: &LeaseFile, network: &str) -> Option<Owner> {
     let Holder::Key(key) = &lease.holder else {
         return None;
@@ -157,13 +157,13 @@ pub fn owner_of(lease: &LeaseFile, network: &str) -> Option<Owner> {
     is_identifier(container_id).then(|| Owner::new(network, container_id, ifname))
 }
 
-/// Reason why a lease is surely dead; `None` where it may be alive.
+/// Returns the reason why a lease is certainly stale; `None` if its owner may be alive.
 pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Option<Death> {
     let known = match &lease.holder {
         Holder::Broken => return Some(Death::Broken),
         Holder::Other => return None,
-        // An administrator's note that keeps an address out of use is no container id. A claim
-        // outlives every container, and every boot.
+        // A text that does not begin with a container id is an administrator's note, which keeps
+        // the address out of use. A claim outlives every container and every boot.
         Holder::Key(key)
             if !key.lines().next().is_some_and(is_identifier) || uid_of_owner(key).is_some() =>
         {
@@ -183,13 +183,12 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
     }
 }
 
-/// libcni's own record of a network's ADDs: `<dir>/<network>-<container id>-<ifname>`, JSON.
+/// libcni's cache of a network's ADD results: `<dir>/<network>-<container id>-<ifname>`, JSON.
 ///
-/// It must be asked in the runtime's mount namespace: in another one every namespace path looks
-/// dead.
+/// Use it only in the runtime's mount namespace. In another one, no namespace path is mounted.
 #[derive(Debug, Clone)]
 pub struct LibcniCache {
-    /// Normally [`LIBCNI_CACHE_DIR`].
+    /// Folder of the cache, normally [`LIBCNI_CACHE_DIR`].
     pub dir: PathBuf,
     /// The network's name.
     pub network: String,
@@ -215,8 +214,8 @@ impl Liveness for LibcniCache {
 }
 
 impl LibcniCache {
-    /// The path that `owner` was added with, and when that was written, if the record is about that
-    /// ADD: it is written after the lease.
+    /// Returns the netns path with which `owner` was added and the time of that cache file. libcni
+    /// writes the file after the lease, so an older file is about an earlier ADD.
     fn netns_path(&self, owner: &Owner, leased: SystemTime) -> Option<(PathBuf, SystemTime)> {
         let name = format!("{}-{}-{}", self.network, owner.container_id, owner.ifname);
         if name.contains(['/', '\0']) {
@@ -228,7 +227,7 @@ impl LibcniCache {
             return None;
         }
         let record: serde_json::Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
-        // `a-b` + `c` and `a` + `b-c` share a file name, so the names inside decide.
+        // `a-b` + `c` and `a` + `b-c` have the same file name, so the names inside are compared.
         let says = |key: &str, value: &str| record.get(key).and_then(|v| v.as_str()) == Some(value);
         let is_ours = says("networkName", &self.network)
             && says("containerId", &owner.container_id)
@@ -241,21 +240,21 @@ impl LibcniCache {
     }
 }
 
-/// State of the network namespace that was mounted at `path`.
+/// Returns the state of the network namespace that was mounted at `path`.
 pub fn netns_at(path: &Path) -> Netns {
     match statfs(path) {
         Ok(fs) if fs.filesystem_type() == NSFS_MAGIC => Netns::Alive,
-        // The namespace of a process may outlive the process, held by its siblings.
+        // A process's namespace may outlive the process if a sibling process is in it.
         _ if path.starts_with("/proc") => Netns::Unknown,
-        // A file that lost its mount is what `ip netns` and runtimes leave behind.
+        // Runtimes and `ip netns` leave the file behind after the unmount.
         Ok(_) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Netns::Gone,
         Err(_) => Netns::Unknown,
     }
 }
 
-/// Time at which the network namespace that is mounted at `path` was made. The kernel makes the
-/// inode with the namespace's first use, and a mount keeps it; behind a link, as those of /proc
-/// are, it may be made anew for each who looks.
+/// Returns the creation time of the network namespace that is mounted at `path`. The kernel creates
+/// the nsfs inode on first use, and a mount keeps it. Behind a symlink, as in /proc, the inode may
+/// be new for each reader, so those return `None`.
 fn mounted_at(path: &Path) -> Option<SystemTime> {
     let meta = fs::symlink_metadata(path).ok()?;
     if meta.is_file() {
@@ -300,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Says the same of everybody.
+    /// Reports the same state for every owner.
     struct All(Netns);
 
     impl Liveness for All {
@@ -313,7 +312,7 @@ mod tests {
         }
     }
 
-    /// True if a lease written at that second counts as one of an earlier boot.
+    /// True if a lease written at `written` seconds counts as written before this boot.
     fn is_old(written: u64, clock: Clock) -> bool {
         death_of(&lease("c1\r\neth0", written), &clock, &All(Netns::Unknown))
             == Some(Death::EarlierBoot)
@@ -331,8 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_stepped_forward_makes_no_lease_of_this_boot_old() {
-        // A node without a clock starts in 1970, gives out addresses, and then learns the time.
+    fn clock_stepped_forward_keeps_leases_of_this_boot() {
+        // A node without an RTC boots in 1970, assigns addresses, then synchronizes its clock.
         let clock = clock(56 * YEAR, 600, 5);
         assert!(!is_old(60, clock), "written before the step");
         assert!(!is_old(56 * YEAR - 10, clock), "written after it");
@@ -343,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_stepped_back_makes_no_lease_of_this_boot_old() {
-        // A node whose clock is four years fast starts, gives out addresses, and then learns the
-        // time.
+    fn clock_stepped_back_keeps_leases_of_this_boot() {
+        // A node with a clock four years fast boots, assigns addresses, then synchronizes its
+        // clock.
         let clock = clock(56 * YEAR, 600, 60 * YEAR - 10);
         assert!(!is_old(60 * YEAR, clock), "written before the step");
         assert!(!is_old(56 * YEAR - 300, clock), "written after it");
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn unless_both_facts_are_known_nothing_is_old() {
+    fn no_lease_is_old_without_uptime_and_run_birth_time() {
         let known = clock(10 * DAY, DAY, 9 * DAY);
         assert!(is_old(8 * DAY, known));
         assert!(!is_old(
@@ -373,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn the_clocks_of_this_machine_say_that_it_started_in_the_past() {
+    fn this_machine_booted_in_the_past() {
         let clock = Clock::read();
         assert!(clock.since_boot.unwrap() > Duration::ZERO);
         assert!(clock.boot_began().unwrap() < clock.now);
     }
 
     #[test]
-    fn what_is_known_of_the_namespace_outweighs_age_in_both_directions() {
+    fn netns_state_overrides_lease_age() {
         let clock = clock(10 * DAY, DAY, 9 * DAY);
         let death = |written, netns| death_of(&lease("c1\r\neth0", written), &clock, &All(netns));
         assert_eq!(death(DAY, Netns::Alive), None);
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn only_leases_of_plugins_are_asked_about() {
+    fn only_leases_written_by_plugins_are_checked_for_liveness() {
         let clock = clock(10 * DAY, DAY, 9 * DAY);
         let death = |content: &str| death_of(&lease(content, DAY), &clock, &All(Netns::Gone));
         assert_eq!(death(""), Some(Death::Broken));
@@ -421,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn libcnis_record_tells_where_the_namespace_was() {
+    fn libcni_cache_gives_the_netns_path() {
         let dir = TempDir::new().unwrap();
         let cache = LibcniCache {
             dir: dir.path().to_owned(),

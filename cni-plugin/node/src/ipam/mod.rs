@@ -1,5 +1,5 @@
-//! Addresses: which ones an attachment gets, and who remembers it. Configurations and ranges are in
-//! braid-core.
+//! IPAM: reserving, checking and releasing the addresses of attachments. Configurations and ranges
+//! are in braid-core.
 //!
 //! ```text
 //!  host_local::Config ─► host_local::{book, store, index}: files ─┐
@@ -21,24 +21,25 @@ use braid_core::ipam::{Claim, Lease, static_ip};
 use std::fmt::Debug;
 use std::net::IpAddr;
 
-/// An IPAM that braid does itself, configured. Unless it says otherwise, it remembers nothing.
+/// A configured IPAM that braid implements. The default methods are for one that stores no leases.
 pub trait Ipam: Debug {
-    /// True if its addresses come through the container's link: that is made first, and goes last.
+    /// True if addresses come through the container's link: the link is created before `reserve`,
+    /// and deleted after `release`.
     fn is_through_link(&self) -> bool {
         false
     }
 
-    /// True if it may give an IPv6 address.
+    /// True if it may return an IPv6 address.
     fn has_ipv6(&self) -> bool;
 
-    /// The same without IPv6; `None` where nothing is left.
+    /// Returns this configuration without IPv6; `None` if no IPv4 is left.
     fn without_ipv6(&self) -> Option<Box<dyn Ipam>>;
 
-    /// ADD: what `owner` gets. On an error nothing is held.
+    /// ADD: reserves addresses for `owner`. After an error no address is reserved.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error>;
 
-    /// ADD for a claim, which holds what it gets until it is deleted. One that keeps no leases has
-    /// nothing to do with claims.
+    /// ADD for a claim, which keeps its addresses until it is deleted. The default, for an IPAM
+    /// that stores no leases, ignores the claim.
     fn reserve_claimed(
         &self,
         _claim: &Claim,
@@ -48,11 +49,11 @@ pub trait Ipam: Debug {
         self.reserve(owner, host)
     }
 
-    /// The dry run: what [`Ipam::reserve`] would give a new owner now. Nothing is written, and
-    /// nothing is held.
+    /// Dry run: returns the lease that [`Ipam::reserve`] would give a new owner now. Writes and
+    /// reserves nothing.
     fn peek(&self, host: Host<'_>) -> Result<Lease, Error>;
 
-    /// CHECK: whether what ADD gave is still so.
+    /// CHECK: verifies that the addresses from ADD are still valid.
     fn check(
         &self,
         owner: &Owner,
@@ -60,43 +61,43 @@ pub trait Ipam: Debug {
         host: Host<'_>,
     ) -> Result<(), Error>;
 
-    /// DEL: frees what `owner` holds and says what that was. Holding nothing is success.
+    /// DEL: releases the addresses of `owner` and returns them. Having none is success.
     fn release(&self, _owner: &Owner, _host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         Ok(Vec::new())
     }
 
-    /// GC: frees what is held by others than those `kept` and says what that was.
+    /// GC: releases the addresses of owners outside `kept` and returns them.
     fn gc(&self, _kept: Kept<'_>, _host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         Ok(Vec::new())
     }
 
-    /// STATUS: whether an ADD could be served, as far as the host has a part in it; what is full is
-    /// said and is no failure.
+    /// STATUS: checks the host's part of serving an ADD. Returns a remark if a range is full, which
+    /// is not a failure.
     fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
         Ok(None)
     }
 
-    /// The configuration of one that keeps its leases as `host-local` does.
+    /// Returns the configuration if leases are stored as `host-local` stores them.
     fn as_host_local(&self) -> Option<&host_local::Config> {
         None
     }
 }
 
-/// Owners whose leases GC keeps.
+/// Owners that keep their leases at GC.
 #[derive(Debug, Clone, Copy)]
 pub enum Kept<'a> {
-    /// These.
+    /// The listed owners.
     Listed(&'a [Owner]),
-    /// All that are not surely gone.
+    /// Every owner that is not certainly gone.
     NotGone,
 }
 
-/// Reads the configuration for the IPAM of this `type`; `None` if the type is not one of ours.
+/// Parses the configuration for the IPAM `kind`; `None` if braid does not implement that type.
 pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
     Ok(Configuration::parse(kind, conf, cni_args)?.map(verbs))
 }
 
-/// [`parse`] for DEL: only what is needed to give back.
+/// [`parse`] for DEL: reads only what a release needs.
 pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
     Ok(Configuration::parse_for_release(kind, conf)?.map(verbs))
 }

@@ -1,4 +1,4 @@
-//! Links as the kernel shows them.
+//! Links read from rtnetlink.
 
 use crate::sys::netlink::{KernelError, Socket, attributes_of, find};
 use crate::sys::rtnl::link::{by_index, link_dump};
@@ -7,7 +7,7 @@ use braid_core::name::Mac;
 use braid_core::plan::facts::LinkFact;
 use nix::errno::Errno;
 
-/// Attributes of `RTM_NEWLINK` that are read back (`include/uapi/linux/if_link.h`).
+/// Attributes of `RTM_NEWLINK` that are read (`include/uapi/linux/if_link.h`).
 pub(crate) mod ifla {
     pub(crate) const ADDRESS: u16 = 1;
     pub(crate) const IFNAME: u16 = 3;
@@ -47,13 +47,13 @@ const IFF_RUNNING: u32 = 0x40;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
-/// `IF_OPER_UP` of RFC 2863. A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has dealt
-/// with its first one.
+/// `IF_OPER_UP` (RFC 2863). A link with a carrier has `IF_OPER_UNKNOWN` until the kernel has
+/// processed its first carrier event.
 const OPER_UP: u8 = 6;
 /// Length of `struct ifinfomsg`.
 pub(crate) const INFO_LEN: usize = 16;
 
-/// The link with this index; `None` where there is none.
+/// Returns the link with this index; `None` if it does not exist.
 pub(crate) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFact>, KernelError> {
     match socket.get(rtnl::GETLINK, |out| by_index(index, out)) {
         Err(err) if err.errno == Errno::ENODEV => Ok(None),
@@ -61,7 +61,7 @@ pub(crate) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFac
     }
 }
 
-/// Lists all links by their names.
+/// Returns all links by name.
 pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError> {
     let messages = socket.dump(rtnl::GETLINK, link_dump)?;
     Ok(messages
@@ -70,7 +70,7 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError>
         .collect())
 }
 
-/// Reads `RTM_NEWLINK`: the link's name and what is known of it.
+/// Parses `RTM_NEWLINK`: the link's name and properties.
 pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
     let head = body.first_chunk::<INFO_LEN>()?;
     let index = u32_of(&head[4..8])?;
@@ -88,7 +88,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::ADDRESS => fact.mac = mac_of(value),
             ifla::MTU => fact.mtu = u32_of(value)?,
             ifla::MIN_MTU => fact.mtus = u32_of(value)?..=*fact.mtus.end(),
-            // 0 is no bound but that of the kernel's signed number.
+            // 0 means no limit but the kernel's signed integer.
             ifla::MAX_MTU => {
                 let most = u32_of(value)
                     .filter(|most| *most > 0)
@@ -118,8 +118,8 @@ fn alt_names(list: &[u8]) -> Vec<String> {
     names.map(|(_, name)| text_of(name)).collect()
 }
 
-/// By `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF` (include/uapi/linux/ipv6.h): as
-/// `/proc/sys/net/ipv6/conf/<link>` has it.
+/// Returns true if IPv6 is enabled, from `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF`
+/// (include/uapi/linux/ipv6.h), the value of `/proc/sys/net/ipv6/conf/<link>/disable_ipv6`.
 fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
     const INET6_CONF: u16 = 2;
     const DISABLE_IPV6: usize = 26;
@@ -169,7 +169,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
                 match kind {
                     ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
                     ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
-                    // Two bytes of priority stand before it.
+                    // After two bytes of priority.
                     ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
                     ifla::BR_VLAN_DEFAULT_PVID => {
                         fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid);

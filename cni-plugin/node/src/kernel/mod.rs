@@ -1,5 +1,5 @@
-//! The sockets of one call: one for the host, one for the container, one of nf_tables for each when
-//! it is needed.
+//! Netlink sockets of a call: one each for host and container, and one each for their nf_tables if
+//! needed.
 
 pub mod link;
 
@@ -19,24 +19,24 @@ use link::{list, parse};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
-/// Links that the kernel makes in each network namespace: `lo`, and those of loaded modules of
-/// tunnels (`net.core.fb_tunnels_only_for_init_net`).
+/// Links that the kernel creates in each network namespace: `lo`, and those of loaded tunnel
+/// modules (`net.core.fb_tunnels_only_for_init_net`).
 const EVERYWHERE: [&str; 10] = [
     "lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0",
     "ip6gre0",
 ];
 
-/// The kernel as one call sees it.
+/// Kernel state and sockets of one call.
 #[derive(Debug)]
 pub struct Kernel {
     host: Socket,
     pod: Option<Pod>,
     nft: Option<Socket>,
-    /// Interface indexes already known.
+    /// Known interface indexes.
     indexes: BTreeMap<LinkRef, u32>,
-    /// Containers behind the owners of host ports, as far as they were asked about.
+    /// Cache of the containers behind owners of host ports.
     holders: BTreeMap<String, Holder>,
-    /// Somebody wants to know how long each send takes.
+    /// True if the duration of each send is recorded.
     is_timed: bool,
     log: Log,
 }
@@ -44,7 +44,7 @@ pub struct Kernel {
 #[derive(Debug)]
 struct Pod {
     netns: NetNs,
-    /// Opened at first use: taking a link away needs none.
+    /// Opened at first use, as deleting a link does not need it.
     socket: Option<Socket>,
     nft: Option<Socket>,
 }
@@ -73,7 +73,7 @@ impl Pod {
 }
 
 impl Kernel {
-    /// Opens the host's socket; `netns` is the container's namespace, where it has one.
+    /// Opens the host's socket. `netns` is the container's namespace, if present.
     pub fn open(netns: Option<NetNs>, log: Log) -> Result<Self, Error> {
         let pod = netns.map(|netns| Pod {
             netns,
@@ -92,7 +92,7 @@ impl Kernel {
         })
     }
 
-    /// Receiver of sentences for the operator.
+    /// Enables recording the duration of each send.
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }
@@ -102,12 +102,12 @@ impl Kernel {
         self.is_timed = true;
     }
 
-    /// True if each send's time is to be noted.
+    /// True if the duration of each send is recorded.
     pub(crate) fn is_timed(&self) -> bool {
         self.is_timed
     }
 
-    /// Container behind an owner. Asked once for all that the owner has.
+    /// Returns the container behind an owner. Each owner is looked up once.
     pub(crate) fn holder(&mut self, owner: &str) -> Holder {
         self.holders
             .entry(owner.to_owned())
@@ -115,7 +115,7 @@ impl Kernel {
             .clone()
     }
 
-    /// Has it asked again.
+    /// Clears the cache of [`Kernel::holder`].
     pub(crate) fn forget_holders(&mut self) {
         self.holders.clear();
     }
@@ -125,19 +125,19 @@ impl Kernel {
         self.pod.is_some()
     }
 
-    /// True if the container's namespace has links besides those that the kernel makes in each.
+    /// True if the container's namespace has links besides those that the kernel creates in each.
     pub fn has_pod_links(&mut self) -> bool {
         let is_made = |name: &str| !EVERYWHERE.contains(&name);
         let links = self.route(Ns::Pod).and_then(|socket| Ok(list(socket)?));
         links.is_ok_and(|links| links.iter().any(|(name, _)| is_made(name)))
     }
 
-    /// The container's namespace.
+    /// Returns the container's namespace.
     pub fn netns(&self) -> Option<&NetNs> {
         self.pod.as_ref().map(|pod| &pod.netns)
     }
 
-    /// The container's namespace where it is no other than the one that this process is in.
+    /// Returns the container's namespace if this process is in it.
     pub fn own_netns(&self) -> Result<Option<&NetNs>, Error> {
         let Some(Pod { netns, .. }) = &self.pod else {
             return Ok(None);
@@ -146,14 +146,13 @@ impl Kernel {
         Ok(netns.is_own()?.then_some(netns))
     }
 
-    /// The number that tells the container's namespace from all others since boot; `None` where it
-    /// has none or can't be entered, and before Linux 5.14.
+    /// Returns the cookie of the container's namespace, unique since boot; `None` without a
+    /// namespace, if it cannot be entered, and before Linux 5.14.
     pub fn pod_cookie(&mut self) -> Option<u64> {
         netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
     }
 
-    /// The number by which the container's namespace knows the host's; `None` where nothing there
-    /// led to it yet.
+    /// Returns the nsid of the host's namespace in the container's; `None` if none is assigned yet.
     pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, Cause> {
         let home = netns::of_socket(&self.host).doing("open the host's network namespace")?;
         let answer = self
@@ -162,8 +161,7 @@ impl Kernel {
         Ok(rtnl::nsid::parse(&answer.body))
     }
 
-    /// The number by which the host's namespace knows the container's; `None` where nothing of the
-    /// host led there yet.
+    /// Returns the nsid of the container's namespace in the host's; `None` if none is assigned yet.
     pub fn pod_seen_from_host(&mut self) -> Result<Option<i32>, Cause> {
         let Pod { netns, .. } = self.pod.as_ref().ok_or(Errno::ENOENT)?;
         let answer = self
@@ -172,18 +170,18 @@ impl Kernel {
         Ok(rtnl::nsid::parse(&answer.body))
     }
 
-    /// Goes on as if the container had no namespace.
+    /// Continues as if the container had no namespace.
     pub fn leave_pod(&mut self) {
         self.pod = None;
         self.indexes.retain(|at, _| at.ns != Ns::Pod);
     }
 
-    /// The host's route socket.
+    /// Returns the host's route socket.
     pub fn host(&mut self) -> &mut Socket {
         &mut self.host
     }
 
-    /// The route socket of a namespace; `ENOENT` where the container has none.
+    /// Returns the route socket of a namespace; `ENOENT` if the container has none.
     pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(&mut self.host),
@@ -191,7 +189,7 @@ impl Kernel {
         }
     }
 
-    /// The nf_tables socket of the host, opened at first use.
+    /// Returns the host's nf_tables socket, opened at first use.
     pub fn nft(&mut self) -> Result<&mut Socket, KernelError> {
         let socket = match self.nft.take() {
             Some(socket) => socket,
@@ -200,9 +198,9 @@ impl Kernel {
         Ok(self.nft.insert(socket))
     }
 
-    /// The nf_tables socket of a namespace. It stays open as long as the call's others: who closes
-    /// it waits a grace period for what a transaction took away, and the links that go after it
-    /// take several.
+    /// Returns the nf_tables socket of a namespace. It stays open until the end of the call:
+    /// closing it waits a grace period for the objects that a transaction deleted, and the link
+    /// deletions that follow take several.
     pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(self.nft()?),
@@ -222,14 +220,14 @@ impl Kernel {
         }
     }
 
-    /// Opens a socket that hears a multicast group of a namespace.
+    /// Opens a socket that receives a multicast group of a namespace.
     pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
         let open = || Socket::route().and_then(|socket| socket.join(group).map(|()| socket));
         self.run_in(ns, open)?
             .doing(format_args!("listen to rtnetlink group {group}"))
     }
 
-    /// One link; `None` where it does not exist.
+    /// Returns a link; `None` if it does not exist.
     pub fn link(&mut self, at: &LinkRef) -> Result<Option<LinkFact>, Cause> {
         let socket = self.route(at.ns)?;
         if at.ns == Ns::Pod && socket.index_of(at.name.as_str()) == Ok(None) {
@@ -245,7 +243,7 @@ impl Kernel {
         Ok(fact)
     }
 
-    /// Looks up the link with this name or alternative name; returns its own name as well.
+    /// Looks up a link by name or alternative name, and returns it with its primary name.
     pub fn named_link(
         &mut self,
         ns: Ns,
@@ -258,13 +256,13 @@ impl Kernel {
         {
             return Ok(None);
         }
-        // The kernel finds a link by any of its names where one fits into the attribute for names.
+        // A name that fits into IFLA_IFNAME finds a link by any of its names.
         let answer = socket.get(rtnl::GETLINK, |out| match &short {
             Some(short) => get_by_name(short, out),
             None => get_by_alt_name(name, out),
         });
         let found = match answer {
-            // Before Linux 5.5 no link has a name that is longer.
+            // Before Linux 5.5 there are no longer names.
             Err(err)
                 if err.errno == Errno::ENODEV || short.is_none() && err.errno == Errno::EINVAL =>
             {
@@ -285,17 +283,17 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Remembers a link's index.
+    /// Caches a link's index.
     pub fn learn(&mut self, at: LinkRef, index: u32) {
         self.indexes.insert(at, index);
     }
 
-    /// Forgets a link that is gone.
+    /// Removes a deleted link from the cache.
     pub fn forget(&mut self, at: &LinkRef) {
         self.indexes.remove(at);
     }
 
-    /// A link's index, asked for only once.
+    /// Returns a link's index, looked up only once.
     pub fn index(&mut self, at: &LinkRef) -> Result<u32, Cause> {
         if at.name.as_str() == "lo" {
             return Ok(LOOPBACK_IFINDEX);
@@ -311,7 +309,7 @@ impl Kernel {
         Ok(index)
     }
 
-    /// True if the index is known without asking.
+    /// True if the index is known without a lookup.
     pub fn knows(&self, at: &LinkRef) -> bool {
         at.name.as_str() == "lo" || self.indexes.contains_key(at)
     }

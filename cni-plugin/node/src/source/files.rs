@@ -1,4 +1,4 @@
-//! Networks on disk, and the file by which a default network says that it is ready.
+//! Networks on disk, and the readiness file of a default network.
 
 use braid_core::cni::Error;
 use braid_core::k8s::on_disk::{DiskFile, PLUGIN};
@@ -10,11 +10,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Largest file that is read, in bytes; others are none of a network's.
+/// Largest file that is read, in bytes. A larger one is not a network configuration.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The files of a folder, or the one file of this path; none where there is nothing. One that can't
-/// be read is left out: it may be another network's.
+/// Returns the files of a folder, or the single file at `path`; none if it is missing. Skips files
+/// that cannot be read, which may belong to other networks.
 pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |err: io::Error| Error::io(format!("read {}: {err}", path.display()));
     let paths = match fs::metadata(path) {
@@ -35,8 +35,8 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(paths.iter().filter_map(file).collect())
 }
 
-/// The content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder, whose
-/// reading might not end, and for a file that is too large.
+/// Returns the content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder,
+/// where a read might not end, and for a file that is too large.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let meta = fs::metadata(path)?;
     if !meta.is_file() || meta.len() > MAX_BYTES {
@@ -46,11 +46,11 @@ pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// The plugins in a folder beside their list, by libcni's rule: all files of that ending, each of
-/// which has to be readable.
+/// Returns the plugin files in a folder beside their list, by libcni's rule: all files with the
+/// ending `PLUGIN`. Each must be readable.
 pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |path: &Path, err: &io::Error| Error::io(format!("read {}: {err}", path.display()));
-    // Opened at once: an ordinary call finds no such folder.
+    // No check before opening, as usually the folder does not exist.
     let entries = match fs::read_dir(folder) {
         Err(err)
             if matches!(
@@ -81,13 +81,13 @@ pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(files)
 }
 
-/// Waits until a file is there; false where it did not appear in time.
+/// Waits until a file exists; false after `limit`.
 pub fn wait(file: &Path, limit: Duration) -> bool {
     if file.exists() || limit.is_zero() {
         return file.exists();
     }
     let end = Instant::now() + limit;
-    // Its folder may not be there either; then the nearest one that is shows that something came.
+    // If the folder is missing too, watch the nearest existing parent.
     let folder = file
         .ancestors()
         .skip(1)

@@ -1,4 +1,4 @@
-//! A cluster that is made of manifests: what would be written to it is kept, to be shown.
+//! A cluster made of manifests. Writes to it are recorded, for display.
 
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
@@ -6,18 +6,18 @@ use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
-/// Objects.
+/// Objects of the cluster.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// Pods, and the templates of what makes pods.
+    /// Pods, and pod templates of workloads.
     pub pods: Vec<Pod>,
-    /// NetworkAttachmentDefinitions.
+    /// `NetworkAttachmentDefinition`s.
     pub nads: Vec<Nad>,
-    /// IPAMClaims.
+    /// `IPAMClaim`s.
     pub claims: Vec<IpamClaim>,
 }
 
-/// Requests that would change the cluster.
+/// Recorded writes to the cluster.
 #[derive(Debug, Default)]
 pub struct Written {
     /// Annotations of the pod: key and value.
@@ -28,7 +28,7 @@ pub struct Written {
     pub claims: Vec<(ObjectName, Vec<String>)>,
 }
 
-/// The cluster; its clones share what is written.
+/// The cluster. Clones share the recorded writes.
 #[derive(Debug, Clone, Default)]
 pub struct Manifests {
     objects: Rc<Objects>,
@@ -36,7 +36,7 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// A cluster of these objects.
+    /// Creates a cluster of these objects.
     pub fn new(objects: Objects) -> Self {
         Self {
             objects: Rc::new(objects),
@@ -44,12 +44,12 @@ impl Manifests {
         }
     }
 
-    /// Its objects.
+    /// Returns the objects.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// All that was written so far.
+    /// Returns the writes so far.
     pub fn written(&self) -> Ref<'_, Written> {
         self.written.borrow()
     }
@@ -74,14 +74,14 @@ impl Source for Manifests {
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        let of = |name: &ObjectName| {
+        let nad = |name: &ObjectName| {
             self.objects
                 .nads
                 .iter()
                 .find(|nad| nad.name == *name)
                 .cloned()
         };
-        Ok(names.iter().filter_map(of).collect())
+        Ok(names.iter().filter_map(nad).collect())
     }
 
     fn annotate(

@@ -1,4 +1,4 @@
-//! Places that pods, NetworkAttachmentDefinitions, claims, devices and networks come from.
+//! Sources of pods, `NetworkAttachmentDefinition`s, claims, devices and networks.
 
 pub mod api;
 pub mod files;
@@ -12,12 +12,12 @@ use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use std::time::Duration;
 
-/// The API server that the settings name; it is asked nothing yet.
+/// Returns the API server from the settings. No request is sent yet.
 pub fn api(settings: &Settings) -> Result<Box<dyn Source>, Error> {
     api_with(settings, Limits::default())
 }
 
-/// The same, asked for so long at most, all requests together.
+/// [`api`] with one time limit for all requests together.
 pub fn api_within(settings: &Settings, limit: Duration) -> Result<Box<dyn Source>, Error> {
     api_with(
         settings,

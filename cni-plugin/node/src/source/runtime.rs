@@ -1,8 +1,8 @@
-//! The runtime of tokio on the calling thread, without its panics.
+//! A tokio runtime on the calling thread, without tokio's panics.
 //!
-//! tokio panics if the kernel refuses it a pair of sockets (for its signal driver, which kube
-//! links) or a thread of its pool. Limits on descriptors and tasks are passing conditions, so here
-//! each is an error.
+//! tokio panics if the kernel refuses it a socket pair (for its signal driver, which kube links) or
+//! a thread of its pool. Limits on descriptors and tasks are transient, so here each of them is an
+//! error.
 
 use nix::errno::Errno;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-/// True while tokio starts.
+/// True while tokio is starting.
 static IS_STARTING: AtomicBool = AtomicBool::new(false);
 
 /// True if a panic means that the kernel refused tokio a resource.
@@ -20,11 +20,10 @@ pub fn is_starting() -> bool {
     IS_STARTING.load(Ordering::Relaxed)
 }
 
-/// Starts a runtime; an error names the operation and the kernel's words.
+/// Starts a runtime. An error names the operation and the kernel's error.
 pub fn start() -> Result<Runtime, String> {
     let failed = |doing: &str, err: &io::Error| format!("start tokio: {doing}: {}", reason(err));
-    // tokio has four other descriptors by the time that it makes its pair, which it does once a
-    // process.
+    // tokio has opened four other descriptors when it creates its socket pair, once per process.
     let probe: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
     probe.map(drop).map_err(|err| failed("socketpair", &err))?;
     IS_STARTING.store(true, Ordering::Relaxed);
@@ -36,7 +35,7 @@ pub fn start() -> Result<Runtime, String> {
     started.map_err(|err| failed("epoll_create1, eventfd or dup", &err))
 }
 
-/// The addresses of a host's name, looked up on a thread that ends with the answer.
+/// Resolves a host name on a temporary thread.
 pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = oneshot::channel();
     let asked = host.clone();
@@ -50,7 +49,7 @@ pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
     found.map_err(|err| io::Error::new(err.kind(), format!("look up {host}: {err}")))
 }
 
-/// An error as the kernel names it.
+/// Returns the errno's text, or the error's own.
 fn reason(err: &io::Error) -> String {
     err.raw_os_error().map_or_else(
         || err.to_string(),
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_looked_up_and_a_name_of_nobody_is_named_in_the_error() {
+    fn host_name_is_resolved_and_an_unknown_one_is_named_in_the_error() {
         let runtime = start().expect("a runtime");
         let found = runtime
             .block_on(look_up("127.0.0.7".to_owned()))

@@ -1,8 +1,8 @@
-//! The container behind the owner that an element names: its record, and whether it lives.
+//! The container behind the owner of an nf_tables element: its record and its liveness.
 //!
-//! A dead container's things are free for anybody who needs them. Its DEL may come at any moment,
-//! and reads what is still its own before it takes that away. So a call that takes something over
-//! first waits until no call is busy with the dead container.
+//! Objects of a terminated container are free for other containers. Its DEL may run at any moment,
+//! and checks which objects still belong to it before it deletes them. So a call that takes over an
+//! object first waits until no call is processing the terminated container.
 
 use crate::Error;
 use crate::ipam::liveness::{Netns, netns_at};
@@ -13,11 +13,11 @@ use braid_core::plan::thing::host_ports::Holder;
 use braid_core::plan::thing::{HostPorts, Thing};
 use std::collections::BTreeSet;
 
-/// Seconds to wait for a call that is busy with a dead container. Two calls that wait for each
-/// other both give up.
+/// Seconds to wait for a call that is processing a terminated container. Two calls that wait for
+/// each other both give up.
 const PATIENCE: u32 = 4;
 
-/// Tells what became of the namespace that a record names.
+/// Returns the state of the network namespace in a record.
 pub fn netns_of(record: &Record) -> Netns {
     let Some(path) = &record.netns else {
         return Netns::Gone;
@@ -34,13 +34,13 @@ pub fn netns_of(record: &Record) -> Netns {
     }
 }
 
-/// Tells whether the container's namespace may still be in use, and nobody has begun to take the
-/// attachment back.
+/// True if the container's namespace may still exist and no call has begun to delete the
+/// attachment.
 pub fn is_alive(record: &Record) -> bool {
     !record.is_leaving() && netns_of(record) != Netns::Gone
 }
 
-/// Finds the holder of what this owner's text stands at.
+/// Returns the container behind an element's owner text.
 pub(crate) fn of(owner: &str) -> Holder {
     match record::of_owner(owner) {
         None => Holder::Somebody,
@@ -51,14 +51,15 @@ pub(crate) fn of(owner: &str) -> Holder {
     }
 }
 
-/// Ports that another attachment of a container asks for.
+/// Host ports of another attachment of the container.
 pub(crate) struct Sibling {
     pub(crate) ports: HostPorts,
-    /// Nothing else that the container's bridge carries is to reach it.
+    /// True if the attachment is isolated from the other ports of its bridge.
     pub(crate) is_apart: bool,
 }
 
-/// Ports that the living attachments of a container ask for, but for one owner; the oldest first.
+/// Returns the host ports of a container's live attachments except for the owner `but`, oldest
+/// first.
 pub(crate) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
     let mut siblings = Vec::new();
     for record in record::of_container(container_id)?
@@ -81,13 +82,13 @@ pub(crate) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Er
     Ok(siblings)
 }
 
-/// The containers of dead owners, which no call is busy with until this is dropped.
+/// Locks on the folders of terminated containers, held until drop.
 pub(crate) struct Quiet {
     _folders: Vec<Folder>,
 }
 
-/// Waits until no call is busy with the containers of these owners, but for the one of `own`, whom
-/// the caller works for.
+/// Waits until no call is processing the containers of `owners`, and locks them. Skips the
+/// container of `own`, for which the caller already works.
 pub(crate) fn quiet<'a>(
     own: &str,
     owners: impl IntoIterator<Item = &'a str>,

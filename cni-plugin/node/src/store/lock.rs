@@ -1,17 +1,17 @@
-//! The locks that calls for different containers share: one purpose and one file each, below
+//! Locks shared by calls for different containers: one purpose and one file each, below
 //! `/run/braid/lock`.
 //!
-//! Others lie with what they guard: a container's folder (`record`), the program's slots (`slot`)
-//! and a network's leases (`ipam::host_local::store`). A call takes them in this order, each at
-//! most once:
+//! Other locks are next to the data that they protect: a container's folder (`record`), the
+//! program's slots (`slot`) and a network's leases (`ipam::host_local::store`). A call takes them
+//! in this order, each at most once:
 //!
 //! ```text
-//!  Repair ─► a container's folder ─► leases ─► a dead container's folder (`holder`) ─► Rules ─► Ebpf
-//!                                └─► slots, Links: nothing is locked behind them
+//!  Repair ─► a container's folder ─► leases ─► a gone container's folder (`holder`) ─► Rules ─► Ebpf
+//!                                └─► slots, Links: no lock is taken after them
 //! ```
 //!
-//! Two containers' folders may be asked for in both orders, if each is the other's dead one: both
-//! calls give up after 4 s.
+//! Two calls may lock two containers' folders in opposite orders if each container is the other's
+//! terminated one. Both then give up after 4 s.
 
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::private;
@@ -22,18 +22,18 @@ use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "/run/braid/lock";
 
-/// A purpose.
+/// Purpose of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lock {
-    /// Putting back what somebody flushed.
+    /// Restoring rules that another program flushed.
     Repair,
-    /// Rules that several attachments share or contend for: ports that are taken over, gates,
+    /// Rules that several attachments share or contend for: host ports, forward accept rules,
     /// isolated bridges.
     Rules,
-    /// Programs and maps of eBPF for the whole node: they come with the first one's need and go
-    /// with the last one's.
+    /// The node's eBPF programs and maps. They are created for the first attachment that needs them
+    /// and deleted with the last one.
     Ebpf,
-    /// Taking links of the host away. Who waits for it in vain does so alone.
+    /// Deletion of host links. A call that does not get this lock in time deletes without batching.
     Links,
 }
 
@@ -47,7 +47,7 @@ impl Lock {
         })
     }
 
-    /// Holds off all others until it is closed; an error when somebody else holds it for too long.
+    /// Takes the lock until the file is closed; an error if it is not free within the timeout.
     pub(crate) fn hold(self) -> Result<File, Error> {
         let path = self.file();
         let open = || private::options().append(true).create(true).open(&path);
@@ -62,7 +62,7 @@ impl Lock {
     }
 
     fn wait(self, file: &File) -> io::Result<()> {
-        // On a busy node the kernel takes a second or two to take links away.
+        // On a busy node the kernel takes a second or two to delete links.
         if self == Self::Links {
             wait_for(file, 4)
         } else {

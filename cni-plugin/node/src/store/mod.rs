@@ -1,4 +1,4 @@
-//! State that is kept on the node: records of attachments, the containers behind owners, and locks.
+//! State on the node: records of attachments, the containers behind owners, and locks.
 
 pub mod holder;
 pub(crate) mod lock;

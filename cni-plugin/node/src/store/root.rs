@@ -1,4 +1,4 @@
-//! The folder below which a machine keeps its state: `/`, or a model's own.
+//! Root folder of a machine's state: `/`, or a test model's folder.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,12 @@ pub static NODE: Root = Root(None);
 pub struct Root(Option<PathBuf>);
 
 impl Root {
-    /// A folder that stands for `/`.
+    /// Returns the root at `folder`, which replaces `/`.
     pub fn below(folder: &Path) -> Self {
         Self(Some(folder.to_owned()))
     }
 
-    /// The absolute `path` below it.
+    /// Returns the absolute `path` below this root.
     pub fn at(&self, path: &str) -> PathBuf {
         match &self.0 {
             Some(root) => root.join(path.trim_start_matches('/')),

@@ -1,4 +1,4 @@
-//! A call of the daemon at a socket.
+//! RPC client of the DHCP daemon at a socket.
 
 use braid_core::ipam::Lease;
 use braid_core::ipam::dhcp::rpc::{Args, CONNECT, Client};
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A daemon that took the connection.
+/// A connection to the daemon.
 #[derive(Debug)]
 pub struct Daemon {
     stream: UnixStream,
@@ -15,7 +15,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Connects; the error names the socket.
+    /// Connects to the socket; the error names it.
     pub fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket)
             .map_err(|err| format!("connect {}: {err}", socket.display()))?;
@@ -25,7 +25,7 @@ impl Daemon {
         })
     }
 
-    /// Calls a method, and waits at most so long for what it says.
+    /// Calls `method` and returns the daemon's response, waiting at most `patience`.
     pub fn call(&mut self, method: &str, args: &Args, patience: Duration) -> Result<Lease, String> {
         let until = Instant::now() + patience;
         let mut client = Client::default();
@@ -83,7 +83,7 @@ impl Daemon {
     }
 }
 
-/// A timeout of zero would be none at all.
+/// Returns the time left until `until`, at least 1 ms, as a socket timeout of zero means none.
 fn left(until: Instant) -> Duration {
     until
         .saturating_duration_since(Instant::now())

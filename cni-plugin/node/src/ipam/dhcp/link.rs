@@ -1,4 +1,4 @@
-//! A link that leases are got through: where it is, and what is sent and heard there.
+//! A container's link for DHCP: lookup, identity, and sockets for its packets.
 
 use crate::sys::netlink::{Socket, find};
 use crate::sys::netns::{self, NetNs, NetNsError};
@@ -17,49 +17,49 @@ const IFF_UP: u32 = 1;
 /// Length of `struct ifinfomsg`.
 const INFO_LEN: usize = 16;
 
-/// A link in a container's namespace.
+/// A link in a container's network namespace.
 #[derive(Debug)]
 pub struct ContainerLink {
     netns: NetNs,
-    /// The number that tells its namespace from all others since boot; none before Linux 5.14.
+    /// Cookie of the namespace, unique since boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
-    /// The namespace's inode.
+    /// Inode of the namespace.
     pub inode: u64,
     /// The link.
     pub link: LinkNow,
 }
 
-/// A link as the kernel shows it.
+/// State of a link, from `RTM_NEWLINK`.
 #[derive(Debug)]
 pub struct LinkNow {
-    /// Its name now.
+    /// Current name.
     pub ifname: IfName,
-    /// Its index.
+    /// Interface index.
     pub index: u32,
-    /// Its hardware address now; all zeros where it has none of six bytes.
+    /// Current hardware address; all zeros if the link has none of six bytes.
     pub mac: Mac,
     /// True if it is up.
     pub is_up: bool,
-    /// Its properties that a container can't change.
+    /// Properties that a container cannot change.
     pub fixed: Fixed,
 }
 
-/// Properties of a link that a container can't change.
+/// Properties of a link that a container cannot change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fixed {
-    /// Its kind; empty for a device.
+    /// Kind of the link; empty for a physical device.
     pub kind: String,
-    /// The address that the device was made with.
+    /// Permanent hardware address (`IFLA_PERM_ADDRESS`).
     pub permanent: Option<Mac>,
 }
 
 impl ContainerLink {
-    /// Looks a link up by its name; `None` where the namespace or the link is gone.
+    /// Looks up a link by name; `None` if the namespace or the link is gone.
     pub fn find(path: &Path, ifname: &IfName) -> Result<Option<Self>, NetNsError> {
         Self::look(path, |out| link::get_by_name(ifname, out))
     }
 
-    /// Looks a link up by its index.
+    /// Looks up a link by index; `None` if the namespace or the link is gone.
     pub fn at(path: &Path, index: u32) -> Result<Option<Self>, NetNsError> {
         Self::look(path, |out| link::by_index(index, out))
     }
@@ -85,7 +85,7 @@ impl ContainerLink {
         }))
     }
 
-    /// The path of the namespace.
+    /// Returns the path of the namespace.
     pub fn path(&self) -> &Path {
         self.netns.path()
     }
@@ -103,7 +103,7 @@ impl ContainerLink {
         self.netns.run(open).map_err(|_gone| Errno::ENODEV)?
     }
 
-    /// Sends packets whose answers nobody waits for.
+    /// Sends packets without waiting for responses.
     pub fn send_all(&self, outputs: &[Output]) -> Result<(), NetNsError> {
         let mut failed = None;
         for output in outputs {
@@ -129,7 +129,7 @@ impl ContainerLink {
     }
 }
 
-/// The link of a request in the thread's namespace, and that namespace's cookie.
+/// Requests a link in the thread's namespace, and returns it with the namespace's cookie.
 fn look(request: impl FnOnce(&mut Vec<u8>)) -> Result<Option<(Option<u64>, LinkNow)>, Errno> {
     let mut socket = Socket::route().map_err(|err| err.errno)?;
     let answer = match socket.get(rtnl::GETLINK, request) {
@@ -139,7 +139,7 @@ fn look(request: impl FnOnce(&mut Vec<u8>)) -> Result<Option<(Option<u64>, LinkN
     Ok(seen(&answer.body).map(|link| (netns::cookie_of(&socket).ok(), link)))
 }
 
-/// Reads `RTM_NEWLINK`.
+/// Parses `RTM_NEWLINK`.
 fn seen(body: &[u8]) -> Option<LinkNow> {
     let (head, attributes) = body.split_at_checked(INFO_LEN)?;
     let index = u32::from_ne_bytes(*head[4..].first_chunk()?);
@@ -166,7 +166,7 @@ fn seen(body: &[u8]) -> Option<LinkNow> {
     })
 }
 
-/// Random numbers of the kernel.
+/// Returns a generator of random numbers from `/dev/urandom`.
 pub fn rng() -> impl FnMut() -> u64 {
     let mut source = File::open("/dev/urandom").ok();
     move || {

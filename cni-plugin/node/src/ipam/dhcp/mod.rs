@@ -1,9 +1,9 @@
-//! `dhcp`: the daemon at the socket gets addresses through the container's link and prolongs their
-//! leases. It may be braid's own (`crate::dhcpd`) or the reference's.
+//! The `dhcp` IPAM. The daemon at the socket acquires leases through the container's link and
+//! renews them. It may be braid's own (`crate::dhcpd`) or the reference's.
 //!
 //! ```text
 //!  ADD, CHECK ─► call ─► daemon        DEL, GC ─► call ─► daemon
-//!                                             └─► where none is: store, link ─► the server
+//!                                             └─► without one: store, link ─► the server
 //! ```
 
 pub mod call;
@@ -26,12 +26,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use store::{Store, Stored};
 
-/// Wait for a lease: longer than the daemon itself waits unless it is told otherwise.
+/// Timeout of an allocation: longer than the daemon's own default timeout.
 const LEASE_PATIENCE: Duration = Duration::from_mins(4);
-/// Wait for the daemon to take a lease back, and for one that starts to be there.
+/// Timeout of a release, and of the wait for a daemon that is starting.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-/// Seconds after which a daemon that starts listens; while it ends, the wait for its lock is
-/// shorter.
+/// Time within which a starting daemon listens after it takes the lock, in seconds. A daemon that
+/// is stopping releases the lock sooner.
 const STARTING_S: u32 = 1;
 
 impl Ipam for Config {
@@ -54,7 +54,7 @@ impl Ipam for Config {
         let said = daemon.call(ALLOCATE, &self.args(owner, host), LEASE_PATIENCE);
         let lease =
             said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
-        // The reference's daemon has IPv4 alone, whatever it is asked for.
+        // The reference's daemon supports only IPv4 and ignores the requested families.
         let has = |is_v4: bool| {
             lease
                 .ips
@@ -70,13 +70,13 @@ impl Ipam for Config {
         Ok(lease)
     }
 
-    /// Nobody knows before there is a link to ask through.
+    /// Returns no addresses: they are known only after a request through the link.
     fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
         Ok(Lease::default())
     }
 
-    /// The daemon's lease must be the one that ADD gave. One that the daemon does not know any more
-    /// it gets again.
+    /// Checks that the daemon's lease has the addresses from ADD. The daemon acquires a lease that
+    /// it no longer knows again.
     fn check(
         &self,
         owner: &Owner,
@@ -97,8 +97,8 @@ impl Ipam for Config {
         }
     }
 
-    /// Never keeps a container from going: a daemon that is not there, or does not answer, has no
-    /// part in it.
+    /// Releases the lease. A daemon that is not running or does not respond must not block the
+    /// container's removal, so those cases succeed.
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let store = Store::of(&self.socket);
         let until = Instant::now() + RELEASE_PATIENCE;
@@ -114,7 +114,7 @@ impl Ipam for Config {
                     ));
                     return Ok(Vec::new());
                 }
-                // A daemon that has ended meanwhile may be followed by one that answers.
+                // The daemon may have stopped, and another one may have started in its place.
                 Ok(Err(_)) => {
                     is_again = true;
                     continue;
@@ -126,8 +126,8 @@ impl Ipam for Config {
             match store.try_lock().map_err(failed)? {
                 store::Locked::Nothing => return Ok(Vec::new()),
                 store::Locked::Held(_lock) => return self.release_alone(owner, &store, host.log),
-                // A daemon that ends lets go of it at once, one that starts listens a moment after
-                // it has it.
+                // A stopping daemon releases the lock immediately. A starting one listens shortly
+                // after it has locked.
                 store::Locked::Others(file) => match lock::wait_for(&file, STARTING_S) {
                     Ok(()) => return self.release_alone(owner, &store, host.log),
                     Err(err) if err.kind() != io::ErrorKind::TimedOut => return Err(failed(err)),
@@ -174,14 +174,14 @@ trait Calls {
 }
 
 impl Calls for Config {
-    /// Arguments of a call about an owner.
+    /// Returns the arguments of a call for `owner`.
     fn args(&self, owner: &Owner, host: Host<'_>) -> Args {
         let netns = host
             .attachment
             .and_then(|attachment| attachment.netns.as_deref());
         let netns = netns.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let mut conf = braid_core::cni::Json::clone(&self.json);
-        // In a list the name is the list's, and a previous result is of no use there.
+        // The network's name is the list's if there is a list. The daemon does not need prevResult.
         conf.set("name", owner.network.as_str());
         conf.remove("prevResult");
         Args {
@@ -198,8 +198,7 @@ impl Calls for Config {
         }
     }
 
-    /// Gives a lease back in the place of a daemon that is gone, with the packets that it would
-    /// have sent.
+    /// Releases a lease without a daemon, with the packets that the daemon would have sent.
     fn release_alone(&self, owner: &Owner, store: &Store, log: &Log) -> Result<Vec<IpAddr>, Error> {
         let Some(stored) = store.get(owner) else {
             return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Leases in files beside the daemon's socket: what it takes to go on with them, or to give them
-//! back, after the daemon has ended. They are of this boot, as the links are.
+//! Lease files beside the daemon's socket. They have all that is needed to continue or release a
+//! lease after the daemon has stopped. They are valid only for this boot, as the links are.
 
 use super::link::{ContainerLink, Fixed};
 use crate::sys::boot;
@@ -25,66 +25,65 @@ pub struct Store {
     dir: PathBuf,
 }
 
-/// A lease with all that it takes to go on with it.
+/// A stored lease, with the data needed to continue it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
-    /// The owner.
+    /// Owner of the lease.
     pub owner: Owner,
-    /// The path of the container's namespace, as this process reaches it.
+    /// Path of the container's network namespace, as this process reaches it.
     pub netns: PathBuf,
-    /// The number that tells that namespace from all others since boot; none before Linux 5.14.
+    /// Cookie of that namespace, unique since boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
-    /// The namespace's inode, for kernels without that number; files of earlier versions lack it.
+    /// Inode of the namespace, for kernels without the cookie; absent in files of earlier versions.
     #[serde(default)]
     pub inode: Option<u64>,
-    /// The index of the link.
+    /// Interface index of the link.
     pub index: u32,
-    /// The hardware address that servers know the client by: the link's when the lease was
+    /// Hardware address by which servers know the client: the link's address when the lease was
     /// acquired.
     pub mac: Mac,
-    /// The link's unchangeable properties; files of earlier versions lack them.
+    /// Properties of the link that do not change; absent in files of earlier versions.
     #[serde(default)]
     pub fixed: Option<Fixed>,
     /// `CNI_ARGS`.
     pub args: String,
-    /// The configuration.
+    /// The network configuration, JSON.
     pub conf: String,
-    /// The boot that all times count from.
+    /// Boot id that all times refer to.
     pub boot_id: String,
     /// The leases.
     pub held: Held,
-    /// The routing of addresses that are lost, for the next ones; files of earlier versions lack
-    /// it.
+    /// Routing of expired addresses, for their successors; absent in files of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Routing>,
 }
 
-/// State of the lock that a daemon has while it lives.
+/// State of the lock that a running daemon holds.
 #[derive(Debug)]
 pub enum Locked {
-    /// There is no folder: no daemon of braid was here.
+    /// The folder is missing, so no daemon of braid ran here.
     Nothing,
-    /// It is the caller's until the file is closed.
+    /// The caller holds it until the file is closed.
     Held(File),
-    /// Somebody else has it. Whoever waits for it waits at the file.
+    /// Another process holds it. The file is for waiting.
     Others(File),
 }
 
 impl Store {
-    /// The folder that belongs to a socket.
+    /// Returns the folder that belongs to a socket.
     pub fn of(socket: &Path) -> Self {
         Self {
             dir: socket.with_extension("leases"),
         }
     }
 
-    /// The folder.
+    /// Returns the folder's path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Makes the folder, root's alone, and locks it until the file is closed; waits for a call that
-    /// has it.
+    /// Creates the folder (0700) and locks it until the returned file is closed. Waits up to 10 s
+    /// for another call's lock.
     pub fn lock(&self) -> io::Result<File> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -98,7 +97,7 @@ impl Store {
         Ok(file)
     }
 
-    /// Locks it if nobody else has.
+    /// Locks the folder if it is not locked.
     pub fn try_lock(&self) -> io::Result<Locked> {
         match File::options().append(true).open(self.dir.join("lock")) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Locked::Nothing),
@@ -111,12 +110,12 @@ impl Store {
         }
     }
 
-    /// The lease of an owner.
+    /// Returns the lease of an owner.
     pub fn get(&self, owner: &Owner) -> Option<Stored> {
         read(&self.path(owner)).filter(|stored| stored.owner == *owner)
     }
 
-    /// All leases of this boot.
+    /// Returns all leases of this boot.
     pub fn list(&self) -> Vec<Stored> {
         let entries = fs::read_dir(&self.dir)
             .into_iter()
@@ -135,7 +134,7 @@ impl Store {
             .collect()
     }
 
-    /// Keeps a lease in the place of an earlier one of its owner.
+    /// Writes a lease, replacing an earlier one of its owner.
     pub fn put(&self, stored: &Stored) -> io::Result<()> {
         let path = self.path(&stored.owner);
         let new = path.with_extension("new");
@@ -144,7 +143,7 @@ impl Store {
         fs::rename(&new, &path)
     }
 
-    /// Forgets the lease of an owner; none is success.
+    /// Deletes the lease of an owner; missing is success.
     pub fn remove(&self, owner: &Owner) -> io::Result<()> {
         match fs::remove_file(self.path(owner)) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
@@ -163,13 +162,13 @@ fn read(path: &Path) -> Option<Stored> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// The boot that times count from.
+/// Returns the boot id that times refer to.
 pub fn boot_id() -> String {
     boot::id().unwrap_or_default()
 }
 
 impl Stored {
-    /// The session that goes on with the leases; `None` where the configuration is not what it was.
+    /// Returns a session that continues the leases; `None` if the configuration is no longer valid.
     pub fn session(&self, broadcast: bool, limits: Limits, rng: Dice<'_>) -> Option<Session> {
         let config = self.config()?;
         let link = Link {
@@ -186,12 +185,12 @@ impl Stored {
         ))
     }
 
-    /// The configuration.
+    /// Parses the network configuration.
     pub fn config(&self) -> Option<Config> {
         Config::parse(&NetConf::parse(self.conf.as_bytes()).ok()?, &self.args).ok()
     }
 
-    /// The link in its namespace; `None` where either is gone, or another one is in its place.
+    /// Returns the link in its namespace; `None` if either is gone or was replaced.
     pub fn place(&self) -> Option<Result<ContainerLink, NetNsError>> {
         match ContainerLink::at(&self.netns, self.index) {
             Ok(place) => place.filter(|place| self.is_of(place)).map(Ok),
@@ -199,7 +198,7 @@ impl Stored {
         }
     }
 
-    /// True if the lease is of this link. The container may have given it another name and another
+    /// True if the lease belongs to this link. The container may have changed the link's name and
     /// hardware address.
     pub fn is_of(&self, place: &ContainerLink) -> bool {
         let is_of_netns = match (self.cookie, self.inode) {
@@ -214,7 +213,7 @@ impl Stored {
                 .is_none_or(|fixed| *fixed == place.link.fixed)
     }
 
-    /// The addresses that are leased.
+    /// Returns the leased addresses.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let v4 = self
             .held
@@ -303,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_says_if_a_daemon_is_there() {
+    fn lock_state_shows_if_a_daemon_runs() {
         let dir = tempfile::tempdir().expect("a folder");
         let store = Store::of(&dir.path().join("dhcp.sock"));
         assert!(matches!(store.try_lock(), Ok(Locked::Nothing)));
         let lock = store.lock().expect("locked");
         assert!(matches!(store.try_lock(), Ok(Locked::Others(_))));
         drop(lock);
-        // A program that another test starts at this moment has the lock, too, until its `exec`.
+        // A child that another test forks now also holds the lock, until its `exec`.
         File::open(store.dir().join("lock"))
             .and_then(|file| file.lock())
             .expect("nobody has it");

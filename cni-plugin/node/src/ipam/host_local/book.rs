@@ -1,10 +1,10 @@
-//! The leases of one network under its lock: the files, which are the truth, and the index, kept in
-//! step with them.
+//! Leases of one network, under its lock: the files, which are the truth, and the index, which
+//! follows them.
 //!
-//! Each change goes to the files first. That breaks the index's seal, so a crash anywhere after it
-//! costs a scan and no address; [`Book::close`] seals again. Where the index cannot be kept (a full
-//! `/run`), a scan serves instead. An index that was not sealed says that somebody changed the
-//! files, who may have taken leases of the living away: these are restored.
+//! Each change is made to the files first. That breaks the index's seal, so a crash after it costs
+//! a scan and no address. [`Book::close`] seals again. If the index cannot be written (a full
+//! `/run`), lookups scan the files. A broken seal means that another program changed the files,
+//! perhaps deleting leases of running containers. Those leases are restored.
 
 use super::index::Index;
 use super::store::{Holder, LeaseFile, Store, lease_key};
@@ -26,11 +26,11 @@ pub struct Book {
     store: Store,
     view: View,
     changed: bool,
-    /// Addresses without a lease that this call must not give out.
+    /// Addresses without a lease file that this call must not assign.
     avoided: Vec<IpAddr>,
 }
 
-/// Source that answers look-ups.
+/// Source of lookups.
 #[derive(Debug)]
 enum View {
     Index(Index),
@@ -38,19 +38,19 @@ enum View {
 }
 
 impl Book {
-    /// Opens the book of the data directory at `path`, `None` if there is no such directory.
+    /// Opens the data directory at `path`; `None` if it does not exist.
     pub fn open(path: &Path, host: Host<'_>) -> Result<Option<Self>, Error> {
         let store = Store::open(path).map_err(|e| failed("open", path.display(), &e))?;
         store.map(|store| Self::of(store, host)).transpose()
     }
 
-    /// Opens the book of the data directory at `path`, which is made where it is missing.
+    /// Opens the data directory at `path`; creates it if missing.
     pub fn open_or_create(path: &Path, host: Host<'_>) -> Result<Self, Error> {
         let store = Store::open_or_create(path).map_err(|e| failed("open", path.display(), &e))?;
         Self::of(store, host)
     }
 
-    /// Opens the book to read it alone: nothing is restored, and no index built.
+    /// Opens the data directory for reading only: restores no lease and builds no index.
     pub fn open_to_read(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
         let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else {
             return Ok(None);
@@ -84,9 +84,9 @@ impl Book {
         }
     }
 
-    /// Writes the leases again that are missing though the host's records know of them. One that a
-    /// call is busy with may be about to go, and one that can't be written is as good as none:
-    /// these addresses are avoided, and the index stays in doubt.
+    /// Rewrites the missing leases that the host's records list. An owner that another call is
+    /// processing may be about to go, and a lease file may fail to be written. Those addresses are
+    /// avoided, and the index stays unsealed.
     fn restore(&mut self, liveness: &dyn Liveness) {
         let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
         for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
@@ -96,19 +96,19 @@ impl Book {
         }
     }
 
-    /// Seals the index after the changes made.
+    /// Seals the index if this call changed a lease.
     pub fn close(self) {
         if self.changed {
             self.seal();
         }
     }
 
-    /// Every lease, read from the files.
+    /// Reads every lease from the files.
     pub fn scan(&self) -> Result<Vec<LeaseFile>, Error> {
         scan(&self.store)
     }
 
-    /// Reads every lease anew and builds the index from them.
+    /// Reads every lease from the files and rebuilds the index.
     pub fn rescan(&mut self) -> Result<Vec<LeaseFile>, Error> {
         let mut leases = self.scan()?;
         let avoided = |&ip: &IpAddr| LeaseFile {
@@ -130,7 +130,7 @@ impl Book {
         Ok(leases)
     }
 
-    /// The addresses of the leases with the content `key`, each verified against its file.
+    /// Returns the addresses of the leases with the content `key`, each verified against its file.
     pub fn owned_by(&mut self, key: &str) -> Result<Vec<IpAddr>, Error> {
         let leases = match &self.view {
             View::Scan(leases) => leases.clone(),
@@ -147,12 +147,12 @@ impl Book {
         Ok(leases.iter().filter(held).map(|lease| lease.ip).collect())
     }
 
-    /// Notes which addresses have leases with the content `key`.
+    /// Records the addresses of the leases with the content `key`.
     pub fn set_owned_by(&mut self, key: &str, ips: &[IpAddr]) -> Result<(), Error> {
         self.update(|index| index.set_owned_by(key, ips), |_| {})
     }
 
-    /// Takes `ip` for `key`; false if it is taken.
+    /// Leases `ip` to `key`; false if it is already leased.
     pub fn take(&mut self, ip: IpAddr, key: &str) -> Result<bool, Error> {
         if self.avoided.contains(&ip) {
             return Ok(false);
@@ -176,7 +176,7 @@ impl Book {
         Ok(taken)
     }
 
-    /// Takes the next free address of range set `number` after the one it gave out last.
+    /// Leases the next free address of range set `number` after the last assigned one.
     pub fn take_next(
         &mut self,
         number: usize,
@@ -198,7 +198,7 @@ impl Book {
         Ok(Some(ip))
     }
 
-    /// Sets range set `number`'s mark to an address that was asked for by name.
+    /// Sets the last assigned address of range set `number` to a requested address.
     pub fn mark(&mut self, number: usize, ip: IpAddr) -> Result<(), Error> {
         let moved = self
             .store
@@ -207,7 +207,7 @@ impl Book {
         moved.map_err(|e| self.failed("write last_reserved_ip", number, &e))
     }
 
-    /// True if any address of `set` is free.
+    /// True if `set` has a free address.
     pub fn has_free(&mut self, set: &RangeSet) -> Result<bool, Error> {
         for span in spans(set, None) {
             if self.next_free(span, set.is_ipv4())?.is_some() {
@@ -229,7 +229,7 @@ impl Book {
         )
     }
 
-    /// Frees the leases that are surely dead, of those whose address is asked for, and says which.
+    /// Frees the stale leases among the addresses that `is_asked` selects, and returns them.
     pub fn reclaim(
         &mut self,
         is_asked: impl Fn(IpAddr) -> bool,
@@ -243,12 +243,12 @@ impl Book {
                     .map(|why| (lease, why)),
             );
         }
-        // Also when nothing was freed: the index may have called a free address taken.
+        // Also if nothing was freed: the index may have marked a free address as leased.
         self.rescan()?;
         Ok(freed)
     }
 
-    /// Frees `ip` if its lease is surely dead; true if it is free now.
+    /// Frees `ip` if its lease is stale; true if it is free now.
     pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
         match self
             .store
@@ -262,7 +262,7 @@ impl Book {
         }
     }
 
-    /// True if any lease in `set` could be taken back.
+    /// True if `set` has a stale lease.
     pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
         let clock = liveness.clock();
         let dead = |lease: &LeaseFile| death_of(lease, &clock, liveness).is_some();
@@ -299,8 +299,8 @@ impl Book {
                 if self.take(ip, key)? {
                     return Ok(Some(ip));
                 }
-                // The file is the truth and the index was wrong: it is damaged. After a scan, it is
-                // somebody who writes there without the lock.
+                // The lease file decides, so the index was wrong and is damaged. After a rescan,
+                // the cause is a program that writes there without the lock.
                 first = if rescanned { free + 1 } else { first };
                 if first > last {
                     break;
@@ -329,8 +329,8 @@ impl Book {
         Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
     }
 
-    /// Notes a change of the files in the view; an index that cannot be written is given up for
-    /// this call.
+    /// Applies a change of the files to the view. If the index cannot be written, this call goes on
+    /// with a scan.
     fn update(
         &mut self,
         in_index: impl FnOnce(&mut Index) -> io::Result<()>,
@@ -351,7 +351,7 @@ impl Book {
         matches!(self.store.read(ip), Ok(Some(LeaseFile { holder: Holder::Key(k), .. })) if k == key)
     }
 
-    /// An index that cannot be sealed, or is not to be, is only built again by the next call.
+    /// Seals the index. On failure, or with avoided addresses, the next call rebuilds it.
     fn seal(&self) {
         if let View::Index(index) = &self.view
             && self.avoided.is_empty()
@@ -369,7 +369,7 @@ impl Book {
     }
 }
 
-/// The index of a data directory, and whether it can be believed.
+/// Returns the index of a data directory, and true if it is sealed.
 fn index_of(store: &Store, state_dir: &Path) -> io::Result<(Index, bool)> {
     let changed = store.changed()?;
     let index = Index::open(state_dir, store.path())?;
@@ -387,7 +387,7 @@ fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
     Error::because(format!("{what} {which}: {e}"), passes(e.kind()))
 }
 
-/// `error`, with what went wrong while cleaning up after it.
+/// Returns `error` with the errors of its cleanup.
 pub fn also(error: Error, cleanup: impl IntoIterator<Item = Error>) -> Error {
     error.and_cleanup(&cleanup.into_iter().collect::<Vec<_>>())
 }

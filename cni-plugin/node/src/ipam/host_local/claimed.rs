@@ -1,4 +1,4 @@
-//! Leases of claims: they outlive the containers that use them, and are free when the claim is
+//! Leases of claims. They outlive the containers that use them, and are freed when the claim is
 //! deleted.
 
 use super::store::Holder;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Gives the claim's addresses, and of each range set that it has none of the next one.
+/// Reserves the claim's addresses, and the next address of each range set without one.
 pub(super) fn reserve(config: &Config, claim: &Claim, host: Host<'_>) -> Result<Lease, Error> {
     let mut config = config.clone();
     if !claim.addresses.is_empty() {
@@ -20,12 +20,12 @@ pub(super) fn reserve(config: &Config, claim: &Claim, host: Host<'_>) -> Result<
     super::reserve(&config, &owner(&config.network, &claim.owner), true, host)
 }
 
-/// The owner of a claim's leases: it has no interface.
+/// Returns the owner of a claim's leases. It has no interface.
 pub fn owner(network: &str, claim: &str) -> Owner {
     Owner::new(network, claim, "")
 }
 
-/// The owners in the data directory at `path` that are claims.
+/// Returns the owners in the data directory at `path` that are claims.
 pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
     let claim = |holder| match holder {
         Holder::Key(text) if uid_of_owner(&text).is_some() => Some(text),
@@ -37,7 +37,7 @@ pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
         .collect())
 }
 
-/// Frees what `owners` hold whose claims are not among `uids`; says what that was.
+/// Releases the addresses of `owners` without a claim in `uids`, and returns them.
 pub fn free(
     path: &Path,
     owners: &BTreeSet<String>,

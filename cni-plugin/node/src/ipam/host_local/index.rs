@@ -3,23 +3,23 @@
 //!
 //! ```text
 //!  <state dir>/<hash of the data directory's path>/
-//!    4-0a, 6-20010db8…00   one bit per address, set when taken: a sparse file for each 2^24 addresses
-//!    o-<hash of a lease's content> -> 10.1.0.7,2001:db8::7      the addresses whose files have that content
+//!    4-0a, 6-20010db8…00   one bit per address, set if leased; one sparse file per 2^24 addresses
+//!    o-<hash of a lease's content> -> 10.1.0.7,2001:db8::7   addresses with that content
 //! ```
 //!
-//! It is believed only while it is *sealed*: its own modification time is the data directory's,
-//! 2^30 s earlier. [`Index::seal`] sets both, to a time read from the clock in nanoseconds, after
-//! each change of ours and under the lock. Whatever else changes either directory (the reference
-//! plugin, an administrator, a crash between lease and index) makes the kernel stamp it with its
-//! own time, and the seal is broken; the index is then built anew by one scan.
-//! * The kernel stamps with the time of the last tick, so two changes within 4 ms may get the same
-//!   stamp. That is why the stamp is set and not just remembered: a change in the tick of the seal
-//!   still shows.
-//! * That is also what the shift is for: a crash may leave both directories with the same tick, but
-//!   not a generation apart.
+//! The index is valid only while it is *sealed*: its modification time equals the data directory's
+//! minus 2^30 s. After each change, under the lock, [`Index::seal`] sets both times, read from the
+//! clock in nanoseconds. Any other change of either directory (by the reference plugin, an
+//! administrator, or a crash between lease and index) makes the kernel write its own time, which
+//! breaks the seal. The next call then rebuilds the index with one scan.
+//! * The kernel uses the time of the last tick, so two changes within 4 ms may get the same time.
+//!   Setting the time, instead of remembering the kernel's, makes a change in the same tick
+//!   visible.
+//! * The shift is for a crash, which may leave both directories with the same tick, but not 2^30 s
+//!   apart.
 //!
-//! Nothing here decides who owns an address: a lease's file does, by being linkable and by what it
-//! says.
+//! The index does not decide who owns an address. The lease file does: whether it can be linked,
+//! and its content.
 
 use super::store::{Holder, LeaseFile};
 use base16ct::lower::encode_string;
@@ -39,20 +39,20 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Time by which the index's stamp is earlier than the data directory's: 2^30 s, about 34 years.
+/// Time by which the index is older than its data directory when sealed: 2^30 s, about 34 years.
 const SHIFT: Duration = Duration::from_secs(1 << 30);
 /// Addresses in one file: 2^24.
 const BLOCK_BITS: u32 = 24;
-/// Bytes read at once; one page of tmpfs.
+/// Bytes per read; one page of tmpfs.
 const CHUNK_BYTES: usize = 4096;
 /// Addresses in one chunk: 2^15.
 const CHUNK_BITS: u32 = 15;
 const _: () = assert!(CHUNK_BYTES * 8 == 1 << CHUNK_BITS);
-/// Longest list of addresses in a symbolic link, below `PATH_MAX`; a longer one is written as `*`.
+/// Longest address list in a symbolic link, below `PATH_MAX`; a longer one is written as `*`.
 const MAX_LIST_BYTES: usize = 4000;
 const TOO_MANY: &str = "*";
 
-/// The index of one data directory. Its caller holds that directory's lock.
+/// Index of one data directory. The caller holds that directory's lock.
 #[derive(Debug)]
 pub struct Index {
     dir: File,
@@ -60,7 +60,7 @@ pub struct Index {
     chunk: Option<Chunk>,
 }
 
-/// The part of a bitmap that was read last, with its file kept open for the write that follows.
+/// The last part of a bitmap that was read. Its file stays open for the write that follows.
 #[derive(Debug)]
 struct Chunk {
     name: String,
@@ -70,7 +70,7 @@ struct Chunk {
 }
 
 impl Index {
-    /// Opens the index of the data directory at `data_path`, making it (0700) where it is missing.
+    /// Opens the index of the data directory at `data_path`; creates it (0700) if missing.
     pub fn open(state_dir: &Path, data_path: &Path) -> io::Result<Self> {
         let path = state_dir.join(hash(data_path.as_os_str().as_bytes()));
         let dir = match File::open(&path) {
@@ -90,18 +90,19 @@ impl Index {
         })
     }
 
-    /// True if nothing but sealed changes were made; `data_changed` is the data directory's stamp.
+    /// True if every change was sealed. `data_changed` is the data directory's modification time.
     pub fn is_sealed(&self, data_changed: SystemTime) -> io::Result<bool> {
         Ok(data_changed.checked_sub(SHIFT) == Some(self.dir.metadata()?.modified()?))
     }
 
-    /// Makes the index believed for as long as the data directory keeps the stamp `data_changed`.
+    /// Makes the index valid for as long as the data directory's modification time is
+    /// `data_changed`.
     pub fn seal(&self, data_changed: SystemTime) -> io::Result<()> {
         self.dir
             .set_modified(data_changed.checked_sub(SHIFT).unwrap_or(data_changed))
     }
 
-    /// First address of `span` whose bit is not set.
+    /// Returns the first address of `span` that is not leased.
     pub fn next_free(&mut self, span: Span, is_ipv4: bool) -> io::Result<Option<u128>> {
         let mut at = span.first;
         while at <= span.last {
@@ -119,7 +120,7 @@ impl Index {
         Ok(None)
     }
 
-    /// Notes that `ip` is taken or free.
+    /// Records `ip` as leased or free.
     pub fn set_taken(&mut self, ip: IpAddr, taken: bool) -> io::Result<()> {
         let bit = bit_in_chunk(ip);
         let chunk = self.load(to_bits(ip), ip.is_ipv4())?;
@@ -140,7 +141,8 @@ impl Index {
         Ok(())
     }
 
-    /// The addresses of the leases with the content `key`; `None` if the index cannot tell.
+    /// Returns the addresses of the leases with the content `key`; `None` if the index has no full
+    /// list.
     pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
         match readlinkat(&self.dir, owner_name(key).as_str()) {
             Ok(list) => Ok(list
@@ -151,7 +153,7 @@ impl Index {
         }
     }
 
-    /// Notes which addresses have leases with the content `key`.
+    /// Records the addresses of the leases with the content `key`.
     pub fn set_owned_by(&self, key: &str, ips: &[IpAddr]) -> io::Result<()> {
         let name = owner_name(key);
         let list = ips
@@ -164,7 +166,7 @@ impl Index {
         } else {
             &list
         };
-        // The usual case, an owner's first addresses, is one call.
+        // The usual case, an owner's first addresses, takes one system call.
         let mut noted = if list.is_empty() {
             Err(Errno::EEXIST)
         } else {
@@ -182,7 +184,7 @@ impl Index {
         Ok(noted?)
     }
 
-    /// Throws everything away and notes `leases`. Not sealed yet.
+    /// Deletes all files of the index and records `leases`. Does not seal it.
     pub fn rebuild(&mut self, leases: &[LeaseFile]) -> io::Result<()> {
         self.chunk = None;
         for entry in fs::read_dir(&self.path)? {
@@ -209,7 +211,7 @@ impl Index {
             .try_for_each(|(key, ips)| self.set_owned_by(key, ips))
     }
 
-    /// The chunk with the address `bits`, read unless it is the one read last.
+    /// Returns the chunk of the address `bits`; reads it unless it was the last one read.
     fn load(&mut self, bits: u128, is_ipv4: bool) -> io::Result<&mut Chunk> {
         let (name, number) = place(bits, is_ipv4);
         let chunk = match self.chunk.take() {
@@ -247,7 +249,7 @@ impl Chunk {
     fn read(name: String, number: u64, file: Option<File>) -> io::Result<Self> {
         let mut bits = Box::new([0; CHUNK_BYTES]);
         if let Some(file) = &file {
-            // What lies past the end of a sparse file stays zero: free.
+            // Bytes past the end of a sparse file stay zero: free.
             let _bytes = file.read_at(&mut bits[..], number * CHUNK_BYTES as u64)?;
         }
         Ok(Self {
@@ -259,7 +261,7 @@ impl Chunk {
     }
 }
 
-/// Name of the file that has the address, and number of its chunk there.
+/// Returns the name of the file for the address, and the number of its chunk there.
 fn place(bits: u128, is_ipv4: bool) -> (String, u64) {
     let block = bits >> BLOCK_BITS;
     let name = if is_ipv4 {
@@ -284,7 +286,7 @@ fn set_bit(bits: &mut [u8; CHUNK_BYTES], bit: usize, taken: bool) {
     }
 }
 
-/// Index of the first zero bit at or after `from`.
+/// Returns the index of the first zero bit at or after `from`.
 fn first_zero(bits: &[u8; CHUNK_BYTES], from: usize) -> Option<usize> {
     let below = (1_u8 << (from % 8)) - 1;
     let byte = bits[from / 8] | below;
@@ -300,7 +302,7 @@ fn owner_name(key: &str) -> String {
     format!("o-{}", hash(key.as_bytes()))
 }
 
-/// 128 bits of SHA-256, in hex: nobody can choose an id that lands on another's name.
+/// Returns 128 bits of SHA-256 in hex, so a container id cannot be chosen to collide with another.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     encode_string(&Sha256::digest(bytes)[..16])
 }

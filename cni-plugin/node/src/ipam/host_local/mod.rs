@@ -1,11 +1,11 @@
-//! The `host-local` IPAM: addresses of this node's ranges, kept as files like the reference
-//! plugin's.
+//! The `host-local` IPAM: addresses from this node's ranges, stored as files in the reference
+//! plugin's format.
 //!
 //! ```text
-//!  config ─► allocator (pure: which address next) ─► book ─► store  <dataDir>/<network>/<ip>: the truth
-//!                                                     └────► index  <state dir>/<hash>/: a cache, so nothing is searched
+//!  config ─► allocator (pure: next address) ─► book ─► store  <dataDir>/<network>/<ip>: the truth
+//!                                               └────► index  <state dir>/<hash>/: a cache
 //! ```
-//! One lock is held over all that a call does.
+//! Each call holds one lock from start to end.
 
 pub mod book;
 pub mod claimed;
@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use store::{Holder, LeaseFile, lease_key};
 
-/// Folder of the index: on a tmpfs, as it is worth nothing after a reboot.
+/// Folder of the index. It is on a tmpfs, as the index is useless after a reboot.
 pub const STATE_DIR: &str = "/run/braid/ipam";
 
 impl Ipam for Config {
@@ -58,7 +58,7 @@ impl Ipam for Config {
         Some(self)
     }
 
-    /// Takes an address of each range set.
+    /// Reserves one address from each range set.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
         reserve(self, owner, false, host)
     }
@@ -79,7 +79,7 @@ impl Ipam for Config {
         let mut key = lease_key(owner);
         let mut ips = book.owned_by(&key)?;
         if ips.is_empty() {
-            // Plugins before 0.8 wrote the id alone.
+            // Plugins before 0.8 wrote only the container id.
             owner.container_id.trim().clone_into(&mut key);
             ips = book.owned_by(&key)?;
         }
@@ -98,7 +98,7 @@ impl Ipam for Config {
         first_of(errors).map_or(Ok(freed), Err)
     }
 
-    /// Checks that `owner` holds any address.
+    /// Checks that `owner` has at least one address.
     fn check(
         &self,
         owner: &Owner,
@@ -117,8 +117,8 @@ impl Ipam for Config {
         )))
     }
 
-    /// Frees every lease whose owner is not in `valid`, and those that name no owner. What no
-    /// plugin wrote stays. Goes on after errors and reports them all.
+    /// Frees the leases of owners outside `kept`, and broken files. Keeps leases that no plugin
+    /// wrote and leases of claims. Continues after errors and reports all of them.
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let Kept::Listed(valid) = kept else {
             return reclaim(&self.path(), host)
@@ -128,7 +128,7 @@ impl Ipam for Config {
             return Ok(Vec::new());
         };
         let (mut freed, mut errors) = (Vec::new(), Vec::new());
-        // Old plugins wrote the id alone.
+        // Plugins before 0.8 wrote only the container id.
         let valid = valid
             .iter()
             .flat_map(|owner| [lease_key(owner), owner.container_id.trim().to_owned()])
@@ -149,9 +149,9 @@ impl Ipam for Config {
         first_of(errors).map_or(Ok(freed), Err)
     }
 
-    /// Checks that the store can be written (else code 50), and returns what [`full`] says. A full
-    /// range is no failure, and one that another call is busy with is none either. The runtime
-    /// would take the node for not ready, and evict those who hold the addresses.
+    /// Checks that the store can be written (else code 50), and returns the message of [`full`]. A
+    /// full range or a lock held by another call is not a failure: the runtime would mark the node
+    /// as not ready, and the pods that hold the addresses would be evicted.
     fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
         let path = self.path();
         let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
@@ -164,7 +164,7 @@ impl Ipam for Config {
     }
 }
 
-/// Takes an address of each range set; a claim keeps those that it has.
+/// Reserves one address from each range set. A claim keeps the addresses that it already has.
 fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Result<Lease, Error> {
     let dns = config
         .resolv_conf
@@ -193,8 +193,7 @@ fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Re
     )
 }
 
-/// The sentence that ADD would refuse with, where a range set has no address that is free or held
-/// by the dead.
+/// Returns the error text of ADD if a range set has no free address and no stale lease.
 pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else {
         return Ok(None);
@@ -207,14 +206,14 @@ pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
-/// The leases of the dead in the data directory at `path`; read without the lock.
+/// Returns the stale leases in the data directory at `path`, read without the lock.
 pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let clock = liveness.clock();
     let dead = |lease: LeaseFile| death_of(&lease, &clock, liveness).map(|why| (lease, why));
     Ok(read_leases(path)?.into_iter().filter_map(dead).collect())
 }
 
-/// Frees the leases of the dead in the data directory at `path`, and says which.
+/// Frees the stale leases in the data directory at `path` and returns them.
 pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let Some(mut book) = Book::open(path, host)? else {
         return Ok(Vec::new());
@@ -222,7 +221,7 @@ pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, E
     book.reclaim(|_| true, host.liveness)
 }
 
-/// Frees the leases in the data directory at `path` that are theirs.
+/// Frees the leases in the data directory at `path` that match `is_theirs`.
 pub fn free(
     path: &Path,
     is_theirs: impl Fn(&LeaseFile) -> bool,
@@ -246,23 +245,23 @@ pub fn free(
     Error::joined(&errors)
 }
 
-/// Every lease in the data directory at `path`, for people and collectors; read without the lock.
+/// Reads every lease in the data directory at `path`, without the lock.
 pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
     store::read_leases(path)
         .map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))
 }
 
-/// One reservation: what was taken so far.
+/// State of a reservation.
 struct Reservation<'a> {
     book: &'a mut Book,
     config: &'a Config,
     host: Host<'a>,
     owner: &'a Owner,
     key: String,
-    /// Held under `key` before this call, and under the bare id.
+    /// Addresses leased before this call, under `key` and under the bare container id.
     held: Vec<IpAddr>,
     held_by_id: Vec<IpAddr>,
-    /// Held before, and to be given again.
+    /// Addresses leased before, which a claim gets again.
     kept: Vec<IpAddr>,
     taken: Vec<IpAddr>,
 }
@@ -290,13 +289,13 @@ impl<'a> Reservation<'a> {
         })
     }
 
-    /// Gives what is held again.
+    /// Reuses the addresses that the claim already has.
     fn keep(&mut self) {
         self.held_by_id.clear();
         self.kept = std::mem::take(&mut self.held);
     }
 
-    /// Takes one address of each set: the one asked for, or the next one.
+    /// Reserves one address from each set: the requested one, or the next one.
     fn fill(&mut self) -> Result<(), Error> {
         let mut requested = self.config.requested.clone();
         for (number, set) in self.config.ranges.iter().enumerate() {
@@ -368,8 +367,8 @@ impl<'a> Reservation<'a> {
         taken.ok_or_else(|| Error::no_free_address(exhausted(set)))
     }
 
-    /// Refuses if `owner` holds an address of `set` already, unless it is left over from a dead
-    /// container of that name.
+    /// Refuses if `owner` already has an address of `set`, unless that lease is stale, left by an
+    /// earlier container with this id.
     fn refuse_second(&mut self, set: &RangeSet) -> Result<(), Error> {
         for held in [&mut self.held, &mut self.held_by_id] {
             while let Some(at) = held.iter().position(|ip| set.range_for(*ip).is_some()) {
@@ -399,7 +398,7 @@ impl<'a> Reservation<'a> {
         self.book.set_owned_by(&self.key, &all)
     }
 
-    /// Gives back what this call took, and only that.
+    /// Releases only the addresses that this call reserved.
     fn undo(&mut self, error: Error) -> Error {
         let mut taken = std::mem::take(&mut self.taken);
         taken.retain(|ip| !self.kept.contains(ip));
@@ -423,9 +422,9 @@ impl<'a> Reservation<'a> {
     }
 }
 
-/// True if GC keeps a lease: its content is in `valid`, it names no container and is an
-/// administrator's, or a claim holds it, which is free when the claim is deleted, and only the API
-/// knows that.
+/// True if GC keeps a lease: its content is in `valid`, it is an administrator's note, or it
+/// belongs to a claim. A claim's lease is freed when the claim is deleted, which only the API
+/// knows.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,

@@ -1,4 +1,4 @@
-//! Preview of the next reservation, without the lock, the index or any other change of the store.
+//! Preview of the next reservation, without the lock, the index or any change of the store.
 
 use super::store::{self, LeaseFile};
 use super::{exhausted, resolv};
@@ -12,7 +12,7 @@ use braid_core::ipam::range::{RangeSet, from_bits};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// The lease that a new owner would get now. Another call may take the address meanwhile.
+/// Returns the lease that a new owner would get now. Another call may take the address meanwhile.
 pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
     let leases = super::read_leases(&config.path())?;
     let dns = config
@@ -59,7 +59,8 @@ pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
     })
 }
 
-/// The address asked for or the next one; where all are held, the next one that the dead hold.
+/// Returns the requested address or the next free one; if none is free, the next one with a stale
+/// lease.
 fn free_in(
     set: &RangeSet,
     asked: Option<IpAddr>,

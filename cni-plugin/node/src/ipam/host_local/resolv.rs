@@ -1,4 +1,4 @@
-//! `resolvConf`: name resolution taken from a file like `/etc/resolv.conf`.
+//! `resolvConf`: DNS settings from a file like `/etc/resolv.conf`.
 
 use braid_core::cni::{Dns, Error};
 use std::fs;
@@ -11,8 +11,8 @@ pub fn read(path: &Path) -> Result<Dns, Error> {
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Takes `nameserver`, `domain`, `search` and `options`; lines of fewer than two words and comments
-/// are passed over.
+/// Parses `nameserver`, `domain`, `search` and `options`. Ignores comments, other keywords and
+/// lines of fewer than two words.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_four_keywords_are_read_and_all_else_is_passed_over() {
+    fn four_keywords_are_parsed_and_other_lines_ignored() {
         let text = "# c\n; c\nnameserver 192.0.2.1\n nameserver 192.0.2.2 x\nsearch a b\nsearch c\ndomain old\n\
                     domain example.org\noptions ndots:5 edns0\noptions\nsortlist 1\n";
         let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn missing_file_is_named_in_the_error() {
         let error = read(Path::new("/nonexistent/resolv.conf")).unwrap_err();
         assert!(
             error

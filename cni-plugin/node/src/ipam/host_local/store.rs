@@ -1,5 +1,5 @@
-//! Leases as files in the reference plugin's format: one per address, a round-robin mark per range
-//! set, one lock.
+//! Lease files in the reference plugin's format: one per address, a round-robin mark per range set,
+//! one lock.
 
 use super::index::hash;
 use crate::sys::{free_space, lock};
@@ -17,12 +17,12 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Longest lease that a plugin writes, in bytes: the container id comes in a variable, which the
-/// kernel keeps below 128 KiB (`MAX_ARG_STRLEN`), and the interface name in another one. What is
-/// longer is somebody else's.
+/// Longest lease that a plugin writes, in bytes. The container id and the interface name are each
+/// in an environment variable, which the kernel limits to 128 KiB (`MAX_ARG_STRLEN`). A longer file
+/// was not written by a plugin.
 const MAX_LEASE_BYTES: u64 = 256 << 10;
 
-/// Says why no lease can be written in `folder`.
+/// Returns an error if no lease can be written in `folder`.
 pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
     free_space::for_a_file(folder)
 }
@@ -30,17 +30,17 @@ pub fn takes_leases(folder: &Path) -> Result<(), Errno> {
 /// Content of a lease file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// `<id>\r\n<ifname>`, or only `<id>` as plugins before 0.8 wrote it; white space around it is
-    /// cut off.
+    /// `<id>\r\n<ifname>`, or only `<id>` as written by plugins before 0.8. Surrounding white space
+    /// is trimmed.
     Key(String),
-    /// Nothing, or bytes that no plugin writes (NUL, broken UTF-8): a writer died, or the disk lost
-    /// it.
+    /// Nothing, or bytes that no plugin writes (NUL, invalid UTF-8): the writer was killed, or the
+    /// disk lost the data.
     Broken,
-    /// Not readable, or not a file: somebody's own way of keeping the address out of use.
+    /// Not readable, or not a regular file: an administrator's way to keep the address out of use.
     Other,
 }
 
-/// One lease on disk.
+/// A lease on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseFile {
     /// The file's name.
@@ -51,8 +51,8 @@ pub struct LeaseFile {
     pub written: SystemTime,
 }
 
-/// The content of the lease file of `owner`, which is also the key that it is found by. A claim has
-/// no interface.
+/// Returns the content of the lease file of `owner`, which is also its lookup key. A claim has no
+/// interface.
 pub fn lease_key(owner: &Owner) -> String {
     if owner.ifname.is_empty() {
         return owner.container_id.trim().to_owned();
@@ -60,7 +60,7 @@ pub fn lease_key(owner: &Owner) -> String {
     format!("{}\r\n{}", owner.container_id.trim(), owner.ifname)
 }
 
-/// A network's data directory, locked against every other plugin process until it is dropped.
+/// A network's data directory, locked against other plugin processes until drop.
 #[derive(Debug)]
 pub struct Store {
     dir: File,
@@ -73,16 +73,16 @@ pub struct Store {
 pub struct LastReserved {
     file: Option<File>,
     len: usize,
-    /// The address given out last; `None` if there is no mark or it is not readable as an address.
+    /// The last assigned address; `None` if there is no mark or it is not an address.
     pub ip: Option<IpAddr>,
 }
 
 impl Store {
-    /// Opens and locks the directory; `None` if it is not there.
+    /// Opens and locks the directory; `None` if it does not exist.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let dir = match File::open(path) {
             Ok(dir) => dir,
-            // A name that is too long for a folder is nobody's.
+            // No directory has a name that is too long for the file system.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -108,7 +108,7 @@ impl Store {
         }))
     }
 
-    /// Like [`Store::open`], but makes the directory and its parents (0755) where they are missing.
+    /// Opens and locks the directory; creates it and its parents (0755) if missing.
     pub fn open_or_create(path: &Path) -> io::Result<Self> {
         for _ in 0..2 {
             if let Some(store) = Self::open(path)? {
@@ -119,38 +119,38 @@ impl Store {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// The directory's path.
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Time at which an entry of the directory last came or went, or the one that
-    /// [`Store::set_changed`] set.
+    /// Returns the directory's modification time: the last creation or deletion of an entry, or the
+    /// time set by [`Store::set_changed`].
     pub fn changed(&self) -> io::Result<SystemTime> {
         self.dir.metadata()?.modified()
     }
 
-    /// Makes this moment what [`Store::changed`] answers until the next change.
+    /// Sets the directory's modification time to now and returns it.
     pub fn set_changed(&self) -> io::Result<SystemTime> {
         let now = SystemTime::now();
         self.dir.set_modified(now).map(|()| now)
     }
 
-    /// Takes `ip` for `key`; false if it is taken. The file appears with its content or not at all.
+    /// Leases `ip` to `key`; false if it is already leased. The file appears with its full content
+    /// or not at all.
     pub fn create(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
         let mode = Mode::from_bits_truncate(0o600);
         let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         let mut file = match openat(&self.dir, ".", flags, mode) {
             Ok(fd) => File::from(fd),
-            // EISDIR: a kernel or filesystem that does not know O_TMPFILE.
+            // EISDIR: the kernel or file system does not support O_TMPFILE.
             Err(Errno::EOPNOTSUPP | Errno::EISDIR) => return self.create_by_name(ip, key),
             Err(e) => return Err(e.into()),
         };
         file.write_all(key.as_bytes())?;
         let name = ip.to_string();
         let linked = match linkat(&file, "", &self.dir, name.as_str(), AtFlags::AT_EMPTY_PATH) {
-            // Without CAP_DAC_READ_SEARCH the empty path is refused so (v6.12 fs/namei.c,
-            // do_linkat()).
+            // ENOENT: AT_EMPTY_PATH without CAP_DAC_READ_SEARCH (v6.12 fs/namei.c, do_linkat()).
             Err(Errno::ENOENT) => {
                 let path = format!("/proc/self/fd/{}", file.as_raw_fd());
                 linkat(
@@ -166,12 +166,12 @@ impl Store {
         taken_if_there(linked)
     }
 
-    /// [`Store::create`] where a file cannot be nameless: it is written beside the directory, under
-    /// a name that no network can have and that the lock makes ours, so what a crash leaves
-    /// there is overwritten by the next call.
+    /// Implements [`Store::create`] without `O_TMPFILE`. The file is written beside the directory,
+    /// under a name that no network can have. The lock protects that name, so the next call
+    /// replaces a leftover of a crash.
     fn create_by_name(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
         let temporary = self.temporary();
-        // Not truncated but made anew: a crash may have left it linked as a lease.
+        // Deleted, not truncated: after a crash it may still be linked as a lease.
         remove_if_there(fs::remove_file(&temporary))?;
         let mut options = File::options();
         std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create_new(true), 0o600);
@@ -187,7 +187,8 @@ impl Store {
         taken_if_there(linked)
     }
 
-    /// A network's name may be as long as a file's, so its hash stands for it.
+    /// Returns the temporary file's path. It has the hash of the network's path, as a network's
+    /// name may be as long as a file name can be.
     fn temporary(&self) -> PathBuf {
         self.path
             .with_file_name(format!(".braid-{}", hash(self.path.as_os_str().as_bytes())))
@@ -203,18 +204,18 @@ impl Store {
         remove_if_there(removed.map_err(io::Error::from))
     }
 
-    /// The lease of `ip`; `None` if it is free.
+    /// Returns the lease of `ip`; `None` if it is free.
     pub fn read(&self, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
         read_lease(&self.dir, ip)
     }
 
-    /// Every lease, in order. Takes time in proportion to their number, so it is never on the
-    /// normal path of ADD and DEL.
+    /// Returns every lease, sorted by address. The time grows with their number, so ADD and DEL do
+    /// not call it on their normal path.
     pub fn scan(&self) -> io::Result<Vec<LeaseFile>> {
         scan(&self.dir, &self.path)
     }
 
-    /// The round-robin mark of range set `index`.
+    /// Returns the round-robin mark of range set `index`.
     pub fn last_reserved(&self, index: usize) -> io::Result<LastReserved> {
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let file = match openat(&self.dir, mark_name(index).as_str(), flags, Mode::empty()) {
@@ -228,7 +229,7 @@ impl Store {
             }
             Err(e) => return Err(e.into()),
         };
-        // One byte more than the longest address, so that what is longer is not taken for one.
+        // One byte more than the longest address, so that a longer text does not parse as one.
         let mut text = [0; 46];
         let len = file.read_at(&mut text, 0)?;
         let ip = std::str::from_utf8(&text[..len])
@@ -241,8 +242,8 @@ impl Store {
         })
     }
 
-    /// Moves the mark of range set `index` to `ip`. Written in place: after a crash it holds the
-    /// new address or one mixed from both, and any address, or none, is a place to go on from.
+    /// Sets the mark of range set `index` to `ip`, in place. After a crash the mark has the new
+    /// address, a mix of both, or none. The search can continue from each of them.
     pub fn set_last_reserved(
         &self,
         index: usize,
@@ -270,19 +271,19 @@ impl Store {
     }
 }
 
-/// `O_NONBLOCK`: a fifo that somebody put there must not hold the lock for ever.
+/// `O_NONBLOCK`: opening a FIFO in the directory must not block while the lock is held.
 const READ: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_NONBLOCK);
 
-/// The round-robin mark of range set `index` in the directory at `path`, without its lock.
+/// Returns the round-robin mark of range set `index` in the directory at `path`, without the lock.
 pub fn read_mark(path: &Path, index: usize) -> Option<IpAddr> {
     let text = fs::read_to_string(path.join(mark_name(index))).ok()?;
     text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
 }
 
-/// Every lease of the directory at `path` in order, without its lock; none if it is not there.
+/// Returns every lease in the directory at `path`, sorted, without the lock; none if it is missing.
 pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
     match File::open(path) {
         Ok(dir) => scan(&dir, path),
@@ -294,7 +295,7 @@ pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
 fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
     let mut leases = Vec::new();
     for entry in fs::read_dir(path)? {
-        // Only an address in the spelling that plugins write names a lease.
+        // A lease's name is an address in the spelling that plugins write.
         let name = entry?.file_name();
         let Some((ip, name)) = name
             .to_str()
@@ -340,7 +341,7 @@ fn read_lease(dir: &File, ip: IpAddr) -> io::Result<Option<LeaseFile>> {
     }))
 }
 
-/// Reads a lease file's content.
+/// Parses a lease file's content.
 fn holder(content: &[u8]) -> Holder {
     match std::str::from_utf8(content).map(str::trim) {
         Ok("") | Err(_) => Holder::Broken,
@@ -383,9 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_without_nameless_files_gets_the_same_lease_and_nothing_beside_it() {
+    fn lease_is_the_same_without_o_tmpfile() {
         let (dir, store) = store();
-        // What a crash left: the temporary name, still linked as a lease.
+        // A crash left the temporary name, still linked as a lease.
         fs::write(dir.path().join("data/net/10.1.2.9"), "c9\r\neth0").unwrap();
         fs::hard_link(dir.path().join("data/net/10.1.2.9"), store.temporary()).unwrap();
         assert!(store.create_by_name(IP, "c1\r\neth0").unwrap());
@@ -405,17 +406,17 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_keeps_a_second_store_out_until_the_first_is_dropped() {
+    fn lock_excludes_a_second_store_until_drop() {
         let (dir, store) = store();
         let lock = File::open(dir.path().join("data/net/lock")).unwrap();
         assert!(matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)));
         drop(store);
-        // A program that another test starts at this moment has the lock, too, until its `exec`.
+        // A child that another test forks now also holds the lock, until its `exec`.
         assert!(lock.lock().is_ok());
     }
 
     #[test]
-    fn a_mark_of_any_length_is_replaced_and_rubbish_is_none() {
+    fn mark_of_any_length_is_replaced_and_garbage_is_none() {
         let (dir, store) = store();
         let file = dir.path().join("data/net/last_reserved_ip.0");
         assert_eq!(store.last_reserved(0).unwrap().ip, None);
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_says_who_holds_it() {
+    fn lease_content_is_parsed_to_its_holder() {
         for (content, expected) in [
             ("c1\r\neth0", Holder::Key("c1\r\neth0".to_owned())),
             (" c1\n", Holder::Key("c1".to_owned())),
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_file_is_somebody_elses_and_does_not_hang() {
+    fn special_files_are_foreign_leases_and_do_not_block() {
         let (dir, store) = store();
         let path = dir.path().join("data/net");
         fs::create_dir(path.join("10.1.2.3")).unwrap();

@@ -1,4 +1,4 @@
-//! Credentials for the API server, from a kubeconfig or from the files of a service account.
+//! Credentials for the API server, from a kubeconfig or from a service account's files.
 
 use braid_core::k8s::source::SourceError;
 use kube::Config;
@@ -11,38 +11,38 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The folder of a pod's own service account.
+/// Folder of a pod's own service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Stands for "no proxy". Without any, kube would take the one of the runtime's environment, which
-/// is for pulling images.
+/// Placeholder for "no proxy". Without it, kube would use the proxy in the runtime's environment,
+/// which is for pulling images.
 const NO_PROXY: &str = "http://none.invalid";
 
-/// Address of the API server, and the identity that asks it.
+/// Address and credentials of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// By a kubeconfig: a token, its file, or a client certificate.
+    /// A kubeconfig with a token, a token file, or a client certificate.
     Kubeconfig(PathBuf),
-    /// As the service account whose `token` and `ca.crt` are in `folder`.
+    /// The service account with its `token` and `ca.crt` in `folder`.
     ServiceAccount {
         /// The folder.
         folder: PathBuf,
-        /// The server, as in `https://10.96.0.1:443`.
+        /// URL of the server, for example `https://10.96.0.1:443`.
         server: String,
     },
 }
 
-/// Parts of a client.
+/// Configuration of a client.
 pub(super) struct Credentials {
     pub(super) config: Config,
-    /// `<host>:<port>`, as errors name it.
+    /// `<host>:<port>`, for errors.
     pub(super) server: String,
-    /// Words that no text may show.
+    /// Secrets, removed from every text that is shown.
     pub(super) secrets: Vec<String>,
 }
 
 impl Access {
-    /// As the pod that this process runs in, by the variables that the kubelet sets; `None` outside
-    /// a pod.
+    /// Returns the service account of the pod in which this process runs, from the variables that
+    /// the kubelet sets; `None` outside a pod.
     pub fn of_pod(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let host = variable("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
         let port = variable("KUBERNETES_SERVICE_PORT").filter(|port| !port.is_empty())?;
@@ -57,7 +57,7 @@ impl Access {
         })
     }
 
-    /// Reads them.
+    /// Reads the credentials.
     pub(super) async fn credentials(&self, attempt: Duration) -> Result<Credentials, SourceError> {
         let mut kubeconfig = match self {
             Self::Kubeconfig(path) => {
@@ -95,7 +95,7 @@ impl Access {
         }
         self.read_token(&mut config.auth_info)?;
         config.connect_timeout = Some(attempt);
-        // Pauses and repetitions are the session's, which has a deadline.
+        // The session retries instead, within its deadline.
         config.default_retry = false;
         let agent = concat!("braid/", env!("CARGO_PKG_VERSION"));
         config.headers.push((
@@ -111,9 +111,9 @@ impl Access {
         })
     }
 
-    /// Puts the content of the token's file in its place. kube would pass on the newline at its
-    /// end, which no header may have, and prefer an inline token; kubectl takes that only where
-    /// the file can't be read.
+    /// Replaces the token file's path by its content. kube would keep the trailing newline, which
+    /// is invalid in a header, and would prefer an inline token. kubectl uses an inline token only
+    /// if the file cannot be read.
     fn read_token(&self, who: &mut AuthInfo) -> Result<(), SourceError> {
         let Some(path) = who.token_file.take().filter(|path| !path.is_empty()) else {
             return Ok(());
@@ -131,9 +131,9 @@ impl Access {
         }
     }
 
-    /// Error for a file that can't be read. A missing one of a service account passes: the kubelet
-    /// deletes the files of a pod with it, and the next pod of its kind has them again. So does
-    /// a lack of descriptors or memory.
+    /// Returns the error for a file that cannot be read. A missing service account file is
+    /// transient: the kubelet deletes it with its pod, and the next pod has it again. A lack of
+    /// descriptors or memory is transient too.
     fn unread(&self, why: &str, err: &io::Error) -> SourceError {
         if err.kind() == io::ErrorKind::NotFound || is_scarce(err) {
             return SourceError::Passing {
@@ -143,7 +143,7 @@ impl Access {
         self.refused(&why)
     }
 
-    /// That these credentials can't be used.
+    /// Returns the error for unusable credentials.
     pub(super) fn refused(&self, why: &impl Display) -> SourceError {
         SourceError::Lasting {
             why: format!("{}: {why}", self.place()),
@@ -162,7 +162,7 @@ impl Access {
         let KubeconfigError::Parse(err) = err else {
             return self.refused(err);
         };
-        // The parser's own words quote the lines around, and with them tokens.
+        // The parser's error text quotes the neighbouring lines, which may have tokens.
         let line = err
             .location()
             .map(|place| format!(", line {}", place.line()));
@@ -180,14 +180,14 @@ impl Access {
     }
 }
 
-/// True if the kernel had no descriptor or no memory for the caller, as it may have a moment later.
+/// True if the kernel was out of descriptors or memory, which may pass.
 fn is_scarce(err: &io::Error) -> bool {
     [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM]
         .iter()
         .any(|errno| err.raw_os_error() == Some(*errno as i32))
 }
 
-/// The kubeconfig that says the same.
+/// Returns an equivalent kubeconfig.
 fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeconfig, SourceError> {
     serde_json::from_value(json!({
         "clusters": [{"name": "own", "cluster": {"server": server, "certificate-authority": folder.join("ca.crt")}}],
@@ -198,8 +198,7 @@ fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeco
     .map_err(|err| SourceError::Lasting { why: format!("{place}: {err}") })
 }
 
-/// Secrets that a server that sends back its input could show. The written form of `who` is the
-/// only one that shows a secret.
+/// Returns the secrets that a server could echo. Only the serialized form of `who` contains them.
 fn secrets(who: &AuthInfo) -> Vec<String> {
     let written = serde_json::to_value(who).unwrap_or_default();
     let secrets = ["token", "password"]

@@ -1,7 +1,7 @@
-//! One annotation of a pod: written only over the value that it was made from.
+//! Update of a pod's annotation, only if its value has not changed since it was read.
 //!
 //! ```text
-//!  PATCH: test uid and value, add ─► 422: GET, again ─► 403: GET, PUT the whole pod to /status ─► 409: again
+//!  PATCH: test uid, value; add ─► 422: GET, retry ─► 403: GET, PUT pod to /status ─► 409: retry
 //! ```
 
 use super::api_request::ApiRequest;
@@ -14,11 +14,11 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Most attempts, each behind a change by another writer.
+/// Largest number of attempts. Each retry follows a change by another writer.
 const ATTEMPTS: usize = 8;
 
-/// Changes an annotation of the pod with this uid. `may_patch` becomes false once the account has
-/// no right to patch, as that of Multus, whose role has `update` alone.
+/// Updates an annotation of the pod with this uid. Sets `may_patch` to false if the account may not
+/// patch, like the account of Multus, which has only `update`.
 pub(super) async fn annotate(
     session: &Session<'_>,
     (pod, uid): (&ObjectName, &str),
@@ -36,7 +36,7 @@ pub(super) async fn annotate(
             None => Cow::Owned(read(session, pod, uid).await?),
         };
         let now = known.get(edit.key).map(String::as_str);
-        // It may be our own change, whose answer was lost.
+        // It may be braid's own change, if the response was lost.
         let Some(value) = (edit.value)(now).filter(|value| Some(value.as_str()) != now) else {
             return Ok(());
         };
@@ -55,7 +55,7 @@ pub(super) async fn annotate(
         }
         let read = read(session, pod, uid).await?;
         if read.get(edit.key) == known.get(edit.key) && read.is_empty() == known.is_empty() {
-            // Not for its `test`: the value itself is none that the server takes.
+            // Not refused by its `test`: the server rejects the value itself.
             return Err(err);
         }
         (present, refused) = (Some(Cow::Owned(read)), Some(err));
@@ -63,7 +63,7 @@ pub(super) async fn annotate(
     Err(refused.unwrap_or_else(|| busy(pod)))
 }
 
-/// The pod's annotations.
+/// Returns the pod's annotations.
 async fn read(
     session: &Session<'_>,
     name: &ObjectName,
@@ -77,8 +77,8 @@ async fn read(
     }
 }
 
-/// Reads the whole pod, changes the annotation, and writes it back unless it is another version by
-/// then. What the pod has beside, known to us or not, goes back as it came.
+/// Reads the whole pod, changes the annotation, and writes the pod back unless its version has
+/// changed. All other fields are written back as they were read.
 async fn put(
     session: &Session<'_>,
     (pod, uid): (&ObjectName, &str),

@@ -1,4 +1,4 @@
-//! One request: its verb, its object, and how its failure is told.
+//! An API request: its verb, its object, and its errors.
 
 use super::object;
 use super::session::Failure;
@@ -10,16 +10,16 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const JSON: &str = "application/json";
-/// Of each object of a list its metadata alone.
+/// Media type of a list with only the objects' metadata.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// Objects of a page.
+/// Objects per page.
 const PAGE: usize = 500;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
-/// Bytes of an object's name, as of RFC 1123.
+/// Longest object name in bytes (RFC 1123).
 const NAME_MAX: usize = 253;
 
-/// A kind of object.
+/// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObjectKind {
     Pod,
@@ -30,7 +30,7 @@ pub(super) enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Name of the kind in errors.
+    /// Returns the kind's name for errors.
     fn name(self) -> &'static str {
         match self {
             Self::Pod => "pod",
@@ -41,7 +41,7 @@ impl ObjectKind {
         }
     }
 
-    /// The path of the objects of one namespace, or of all.
+    /// Returns the path of the objects in a namespace, or in all of them.
     fn folder(self, namespace: Option<&str>) -> String {
         let (group, resource) = match self {
             Self::Pod => ("api/v1", "pods"),
@@ -57,27 +57,27 @@ impl ObjectKind {
     }
 }
 
-/// A request that can be sent again.
+/// A repeatable request.
 pub(super) struct ApiRequest {
     verb: &'static str,
     kind: ObjectKind,
     object: ObjectName,
-    /// The uid that the object must have.
+    /// Required uid of the object.
     uid: Option<String>,
-    /// True if it is sent again after a failure that will pass.
+    /// True if it is retried after a transient failure.
     pub(super) is_repeated: bool,
-    /// True if it is for one version of the object, so that 409 says that it is another by now.
+    /// True if it is for one version of the object, so 409 means that the object has changed.
     pub(super) is_of_version: bool,
     pub(super) request: Request<Vec<u8>>,
 }
 
 impl ApiRequest {
-    /// The whole object: its metadata alone would lack a pod's resource claims.
+    /// Gets the whole object, as the metadata lacks a pod's resource claims.
     pub(super) fn get(kind: ObjectKind, object: &ObjectName) -> Result<Self, SourceError> {
         Self::new("get", kind, object, "", None)
     }
 
-    /// The pod with this uid.
+    /// Gets the pod with this uid.
     pub(super) fn of_pod(pod: &ObjectName, uid: &str) -> Result<Self, SourceError> {
         Ok(Self {
             uid: Some(uid.to_owned()),
@@ -85,12 +85,13 @@ impl ApiRequest {
         })
     }
 
-    /// A page of all objects of a kind; the first one, or what another one says is the next.
+    /// Lists a page of all objects of a kind. `next` is empty for the first page, or the token from
+    /// the previous one.
     pub(super) fn list(kind: ObjectKind, next: &str) -> Result<Self, SourceError> {
         Self::page(kind, METADATA, "", next)
     }
 
-    /// A page of the `ResourceSlices` of a node's driver, as [`ApiRequest::list`].
+    /// Lists a page of a driver's `ResourceSlices` on a node, like [`ApiRequest::list`].
     pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
         if !is_name(node) || !is_name(driver) {
             let why = format!(
@@ -98,8 +99,8 @@ impl ApiRequest {
             );
             return Err(SourceError::Lasting { why });
         }
-        let of = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
-        Self::page(ObjectKind::Slice, JSON, &of, next)
+        let selector = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
+        Self::page(ObjectKind::Slice, JSON, &selector, next)
     }
 
     fn page(kind: ObjectKind, form: &str, of: &str, next: &str) -> Result<Self, SourceError> {
@@ -130,9 +131,10 @@ impl ApiRequest {
         })
     }
 
-    /// One annotation of a pod with these ones. It goes by `pods/status`, which takes metadata as
-    /// well: who may patch `pods` may change the image of a running container, and who may
-    /// patch their status may not. Nothing of the status is in the patch.
+    /// Patches an annotation of a pod that has the annotations `present`. The path is
+    /// `pods/status`, which accepts metadata: the right to patch `pods` includes changing a running
+    /// container's image, and the right to patch the status does not. The patch does not touch the
+    /// status.
     pub(super) fn annotate(
         pod: &ObjectName,
         uid: &str,
@@ -146,7 +148,8 @@ impl ApiRequest {
         })
     }
 
-    /// A whole pod with another annotation, by `pods/status`, in the version that it was read in.
+    /// Replaces a pod that has one changed annotation, via `pods/status`, if its version is
+    /// unchanged.
     pub(super) fn put(pod: &ObjectName, uid: &str, body: &Value) -> Result<Self, SourceError> {
         let ask = Self::new("update", ObjectKind::Pod, pod, "/status", Some(body))?;
         Ok(Self {
@@ -156,8 +159,8 @@ impl ApiRequest {
         })
     }
 
-    /// The status of a claim. Its uid is not in the patch: of a custom resource's status patch the
-    /// server drops it.
+    /// Patches the status of a claim. The patch has no uid, as the server drops it from a status
+    /// patch of a custom resource.
     pub(super) fn fill(claim: &IpamClaim) -> Result<Self, SourceError> {
         let ask = Self::new(
             "patch",
@@ -173,7 +176,7 @@ impl ApiRequest {
         })
     }
 
-    /// An event, sent once: a second one could be the first one's double.
+    /// Creates an event. It is sent only once, as a retry could duplicate it.
     pub(super) fn tell(pod: &ObjectName, uid: &str, event: &Event) -> Result<Self, SourceError> {
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let event = object::event(pod, uid, event, node.trim(), Timestamp::now());
@@ -191,7 +194,7 @@ impl ApiRequest {
         body: Option<&Value>,
     ) -> Result<Self, SourceError> {
         let what = format!("{verb} {} {object}", kind.name());
-        // In a path such a name could lead to another object.
+        // In a path, such a name could address another object.
         if !is_name(&object.namespace) || !is_name(&object.name) {
             return Err(SourceError::Lasting {
                 why: format!("{what}: no object can have this name"),
@@ -245,7 +248,7 @@ impl ApiRequest {
         })
     }
 
-    /// Error after its last attempt.
+    /// Returns the error after the last attempt.
     pub(super) fn failed(&self, failure: Failure, attempts: u32) -> SourceError {
         let tried = if attempts > 1 {
             format!(", tried {attempts} times")
@@ -285,7 +288,7 @@ impl ApiRequest {
         }
     }
 
-    /// That there is an object of this name, and its uid is another one.
+    /// Returns the error for an object with this name and another uid.
     pub(super) fn is_another(&self) -> SourceError {
         SourceError::NotFound {
             what: format!(
@@ -296,8 +299,8 @@ impl ApiRequest {
         }
     }
 
-    /// That the answer is not what it should be. Its content could be a secret, so the place must
-    /// do.
+    /// Returns the error for a response that cannot be parsed. It gives only the position, as the
+    /// content may have secrets.
     pub(super) fn unreadable(&self, err: &serde_json::Error) -> SourceError {
         let place = format!("line {} column {}", err.line(), err.column());
         SourceError::Lasting {
@@ -319,12 +322,12 @@ impl ApiRequest {
     }
 }
 
-/// True if the same request may succeed later.
+/// True if a retry may succeed.
 pub(super) fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 409 | 429 | 500..)
 }
 
-/// True if it can be an object's name, and changes nothing else of a path.
+/// True if it is a valid object name, so it cannot change the path.
 fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')

@@ -1,10 +1,10 @@
-//! Clients of kube: by HTTP/2, where all requests share one connection, and by HTTP/1.1 where that
-//! gets no answer.
+//! kube clients: HTTP/2, with one connection for all requests, and HTTP/1.1 if HTTP/2 gets no
+//! response.
 //!
-//! kube's own speaks HTTP/1.1 alone: each request that is under way at the same time is a TLS
-//! handshake, which costs the server and this process a millisecond. But servers and what stands
-//! before them may have HTTP/2 switched off. Both look names up without tokio's pool of threads, as
-//! kube's own could not.
+//! kube's own client speaks only HTTP/1.1. There each concurrent request needs a TLS handshake,
+//! which costs the server and this process a millisecond. But a server or a proxy may have HTTP/2
+//! disabled. Both clients resolve names without tokio's thread pool, which kube's own client
+//! cannot.
 
 use crate::source::runtime::look_up;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
@@ -24,7 +24,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Opens no connection yet. The clients leave tasks with the runtime that they are made in.
+    /// Creates the clients without connecting. They spawn tasks on the current runtime.
     pub(super) fn new(config: Config) -> Result<Self, Error> {
         let http2 = client(&config, true)?;
         Ok(Self {
@@ -35,17 +35,17 @@ impl Clients {
         })
     }
 
-    /// True if the next request goes by HTTP/2.
+    /// True if the next request uses HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         self.is_http2.get()
     }
 
-    /// From now on it goes by HTTP/1.1.
+    /// Uses HTTP/1.1 from now on.
     pub(super) fn leave_http2(&self) {
         self.is_http2.set(false);
     }
 
-    /// The client for the next request.
+    /// Returns the client for the next request.
     pub(super) fn current(&self) -> Result<&Client, Error> {
         if self.is_http2() {
             return Ok(&self.http2);
@@ -57,13 +57,13 @@ impl Clients {
     }
 }
 
-/// kube's own stack, but for the version of HTTP and the look-up of names.
+/// Builds kube's own stack, except for the HTTP version and the resolver.
 fn client(config: &Config, is_http2: bool) -> Result<Client, Error> {
     let resolver =
         service_fn(async |name: Name| look_up(name.as_str().to_owned()).await.map(Vec::into_iter));
     let mut connector = HttpConnector::new_with_resolver(resolver);
     connector.enforce_http(false);
-    // A request of two frames would wait for the server to confirm the first, up to 40 ms.
+    // Nagle: the second frame of a request would wait for an ACK of the first, up to 40 ms.
     connector.set_nodelay(true);
     let mut https = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)

@@ -1,12 +1,12 @@
-//! The API server as a source: nothing of it runs before the first call that asks.
+//! The API server as a source. No client or runtime starts before the first request.
 //!
 //! ```text
-//!  Access ─► credentials, read anew by each process ─► kube::Client ─┐
-//!  Source::pod, annotate, … ─► ApiRequest (verb, object, request) ──────────┴─► Session: attempts until one is answered
+//!  Access ─► credentials, read by each process ─► kube::Client ─────────┐
+//!  Source::pod, annotate, … ─► ApiRequest (verb, object, request) ──────┴─► Session: attempts
 //! ```
 //!
-//! A runtime of tokio on the calling thread drives the requests of one call side by side. Between
-//! calls nothing runs.
+//! A tokio runtime on the calling thread drives the requests of one call concurrently. Nothing runs
+//! between calls.
 
 mod access;
 mod annotate;
@@ -33,25 +33,26 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Requests that are under way at once; by HTTP/1.1 each takes a connection.
+/// Concurrent requests. With HTTP/1.1 each one needs a connection.
 const CONCURRENT: usize = 8;
 
-/// The time of now, as Kubernetes writes it.
+/// Returns the current time in Kubernetes's format.
 pub fn now() -> String {
     object::seconds(Timestamp::now())
 }
 
-/// Upper bounds of waiting.
+/// Time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// One attempt. At a round trip of 800 ms the first takes 2.4 s: TCP, TLS, the request.
+    /// Limit of one attempt. With a round trip of 800 ms the first takes 2.4 s: TCP, TLS, the
+    /// request.
     pub attempt: Duration,
-    /// One call of [`Source`], all its attempts and pauses included.
+    /// Limit of one call of [`Source`], with all its attempts and pauses.
     pub call: Duration,
-    /// All calls together. A runtime gives an ADD far longer, but other calls of the node wait
-    /// behind it.
+    /// Limit of all calls together. A runtime allows an ADD far more, but other calls on the node
+    /// wait for it.
     pub process: Duration,
-    /// An event, which nobody may wait for.
+    /// Limit of sending an event, which must not delay the call.
     pub event: Duration,
 }
 
@@ -71,25 +72,25 @@ impl Default for Limits {
 pub struct Api {
     access: Access,
     limits: Limits,
-    /// Time that earlier calls took of [`Limits::process`].
+    /// Time of [`Limits::process`] that earlier calls used.
     spent: Duration,
     connected: Option<Connected>,
-    /// False once the server has said that the account may patch no pod's status.
+    /// False after the server reported that the account may not patch a pod's status.
     may_patch: bool,
 }
 
-/// Connection that the first call makes.
+/// A connection, opened by the first call.
 struct Connected {
     runtime: Runtime,
     clients: Clients,
     /// `<host>:<port>`.
     server: String,
-    /// Words that no text may show.
+    /// Secrets, removed from every text that is shown.
     secrets: Vec<String>,
 }
 
 impl Api {
-    /// A source that has not asked yet: it reads no file.
+    /// Creates a source. It reads no file and sends no request yet.
     pub fn new(access: Access, limits: Limits) -> Self {
         Self {
             access,
@@ -100,7 +101,7 @@ impl Api {
         }
     }
 
-    /// Does `work` within `limit`, and connects before that if nobody has.
+    /// Runs `work` within `limit`, and connects first if there is no connection.
     fn ask<T>(
         &mut self,
         limit: Duration,
@@ -170,7 +171,7 @@ impl Connected {
 impl Drop for Api {
     fn drop(&mut self) {
         if let Some(connected) = self.connected.take() {
-            // To drop it could wait for work that is under way.
+            // Dropping it could wait for running work.
             connected.runtime.shutdown_background();
         }
     }
@@ -185,7 +186,7 @@ impl Source for Api {
         self.ask(self.limits.call, async |session| {
             let (pod, nads) = (pin!(get_pod(session, pod)), pin!(get_nads(session, nads)));
             match select(pod, nads).await {
-                // Without its pod nobody needs a network.
+                // Without the pod, the networks are not needed.
                 Either::Left((pod, nads)) => Ok((pod?, nads.await?)),
                 Either::Right((nads, pod)) => Ok((pod.await?, nads?)),
             }
@@ -250,7 +251,7 @@ impl Source for Api {
                 Ok(body) => {
                     object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?
                 }
-                // It may be our own change, of which the answer was lost.
+                // It may be braid's own change, if the response was lost.
                 Err(err @ SourceError::Passing { .. }) => {
                     match get_claim(session, &claim.name).await {
                         Ok(now) if now.uid != claim.uid || is_filled(&now, claim) => now,
@@ -295,7 +296,7 @@ async fn get_claim(session: &Session<'_>, name: &ObjectName) -> Result<IpamClaim
     object::claim(name, &body).map_err(|err| ask.unreadable(&err))
 }
 
-/// True if the claim says what was to be written. A kind without `ownerPod` drops it.
+/// True if the claim has the values that were to be written. A CRD without `ownerPod` drops it.
 fn is_filled(now: &IpamClaim, wanted: &IpamClaim) -> bool {
     now.ips == wanted.ips && (now.owner_pod.is_none() || now.owner_pod == wanted.owner_pod)
 }

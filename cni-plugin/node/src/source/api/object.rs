@@ -1,4 +1,4 @@
-//! Objects as the API server writes them: of each only what is asked for.
+//! Objects in the API server's format, with only the fields that braid needs.
 
 use braid_core::cni::Json;
 use braid_core::k8s::dynamic::{DEVICE_ID, Offered, RESOURCE};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Error, Value, json};
 use std::collections::BTreeMap;
 
-/// Bytes of an event's note, by the API server's rule.
+/// Longest note of an event in bytes; the API server's limit.
 const NOTE_MAX: usize = 1024;
 
 #[derive(Default, Deserialize)]
@@ -42,9 +42,9 @@ struct PodSpec {
 #[serde(default, rename_all = "camelCase")]
 struct PodStatus {
     phase: String,
-    /// The names of those that were generated from a template.
+    /// Names of the claims generated from templates.
     resource_claim_statuses: Vec<Claim>,
-    /// The one that was generated for extended resources.
+    /// The claim generated for extended resources.
     extended_resource_claim_status: Claim,
 }
 
@@ -89,7 +89,7 @@ struct ClaimStatus {
     conditions: Vec<Value>,
 }
 
-/// Versions of the kind differ.
+/// Owner of a claim, in the formats of different CRD versions.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OwnerPod {
@@ -173,18 +173,18 @@ pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
     })
 }
 
-/// Some of the objects of a list.
+/// A page of a list.
 pub(super) struct Page {
     pub(super) uids: Vec<String>,
-    /// The start of the next page; empty behind the last one.
+    /// Token of the next page; empty for the last one.
     pub(super) next: String,
 }
 
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
-    /// null where there is none: a server that is asked for metadata alone says so. Never left
-    /// out, which could be any object.
+    /// null if there are none, in a list of metadata only. Never absent, so that another object is
+    /// not taken for a list.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<Listed>>,
 }
@@ -205,7 +205,7 @@ struct Uid {
     uid: String,
 }
 
-/// A list, which has to say of each object who it is.
+/// Parses a list. Each object must have a uid.
 pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
     let List {
         metadata: ListMeta { next },
@@ -248,7 +248,7 @@ pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> 
     })
 }
 
-/// The devices of some ResourceSlices, and the start of the next page.
+/// Returns the devices of a page of `ResourceSlices`, and the token of the next page.
 pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
     let SliceList {
         metadata: ListMeta { next },
@@ -286,14 +286,14 @@ pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
     Ok((items.into_iter().flat_map(of_slice).collect(), next))
 }
 
-/// A time as Kubernetes writes it, in whole seconds.
+/// Formats a time as Kubernetes does, in whole seconds.
 pub(super) fn seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A JSON Patch that sets one annotation of the pod with this uid, as long as its value is the one
-/// among `present`. The server leaves out an empty map, so that there is no place yet for the first
-/// annotation. Its `test` takes null for "not there".
+/// Returns a JSON Patch that sets an annotation of the pod with this uid, if its value is still the
+/// one in `present`. The server omits an empty map, so the first annotation adds the map. A `test`
+/// for null matches a missing value.
 pub(super) fn annotation(
     uid: &str,
     (key, value): (&str, &str),
@@ -313,17 +313,17 @@ pub(super) fn annotation(
     ])
 }
 
-/// The uid of a whole object.
+/// Returns the uid of a whole object.
 pub(super) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// The place of an annotation of a whole object.
+/// Returns a reference to an annotation of a whole object.
 pub(super) fn annotation_of<'o>(object: &'o mut Value, key: &str) -> &'o mut Value {
     &mut object["metadata"]["annotations"][key]
 }
 
-/// A patch that sets the status of a claim, where nobody has changed it since it was read.
+/// Returns a patch that sets the status of a claim, if the claim has not changed since it was read.
 pub(super) fn status_of_claim(claim: &IpamClaim) -> Value {
     let conditions = claim
         .conditions
@@ -363,7 +363,7 @@ pub(super) fn event(
     })
 }
 
-/// The beginning of an event's name; the server makes the rest, and takes 58 bytes of it at most.
+/// Returns the event's `generateName`. The server appends the rest, and keeps at most 58 bytes.
 fn event_name(pod: &str) -> String {
     let pod = &pod[..pod.floor_char_boundary(57)];
     format!("{}-", pod.trim_end_matches(['.', '-']))

@@ -1,4 +1,4 @@
-//! The attempts of one call: each under its own limit, with pauses between, until the deadline.
+//! Attempts of a call. Each has its own timeout, with pauses in between, until the deadline.
 
 use super::api_request::{ApiRequest, is_passing};
 use super::clients::Clients;
@@ -11,17 +11,17 @@ use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// The first pause, which doubles; at most.
+/// First pause, which doubles each time, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1600));
-/// Bytes of a server's message that are passed on.
+/// Longest part of a server's message in errors, in bytes.
 const MESSAGE_MAX: usize = 1024;
 
-/// One call of the source.
+/// A call of the source.
 pub(super) struct Session<'a> {
     pub(super) clients: &'a Clients,
     pub(super) server: &'a str,
     pub(super) secrets: &'a [String],
-    /// Of one attempt.
+    /// Timeout of one attempt.
     pub(super) attempt: Duration,
     pub(super) deadline: Instant,
 }
@@ -29,24 +29,24 @@ pub(super) struct Session<'a> {
 /// Reason why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server answered so.
+    /// The server returned an error.
     Answer {
         status: u16,
         message: String,
-        /// True if it is about the object, not about a path that the server does not know.
+        /// True if the response is about the object, not about an unknown path.
         is_object: bool,
         /// True if the object has another uid.
         is_uid: bool,
-        /// For how long the server wants to be left alone.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// No whole answer: no connection, a cut one, or nothing in time.
+    /// No complete response: no connection, a broken one, or a timeout.
     Silence { why: String },
-    /// Whoever answers is no API server, or not the one of the certificate.
+    /// The peer is not an API server, or does not match the certificate.
     Stranger { why: String },
 }
 
-/// Body in which the API server describes a failure.
+/// Response body that describes a failure.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -69,14 +69,14 @@ struct Cause {
 }
 
 impl Session<'_> {
-    /// The body of the answer.
+    /// Returns the response body.
     pub(super) async fn send(&self, ask: &ApiRequest) -> Result<Vec<u8>, SourceError> {
         self.answer(ask)
             .await
             .map_err(|(failure, attempts)| ask.failed(failure, attempts))
     }
 
-    /// The body of the answer, or the last failure and the number of attempts.
+    /// Returns the response body, or the last failure and the number of attempts.
     pub(super) async fn answer(&self, ask: &ApiRequest) -> Result<Vec<u8>, (Failure, u32)> {
         let mut attempts = 0;
         loop {
@@ -154,7 +154,7 @@ impl Session<'_> {
 
     fn unanswered(&self, err: &kube::Error) -> Failure {
         let why = self.presentable(&format!("{}: {}", self.server, innermost(err)));
-        // rustls tells so of a certificate that it does not trust, and of what is no TLS.
+        // rustls reports an untrusted certificate, and a peer without TLS, as InvalidData.
         let is_stranger = |err: &(dyn Error + 'static)| {
             err.downcast_ref::<std::io::Error>()
                 .is_some_and(|err| err.kind() == ErrorKind::InvalidData)
@@ -166,7 +166,7 @@ impl Session<'_> {
         }
     }
 
-    /// One line without credentials, which a server or a proxy could send back.
+    /// Returns one line of text without credentials, which a server or a proxy could echo.
     fn presentable(&self, text: &str) -> String {
         let text = self.secrets.iter().fold(text.to_owned(), |text, secret| {
             text.replace(secret, "<redacted>")
@@ -181,24 +181,23 @@ impl Session<'_> {
 }
 
 impl Failure {
-    /// True if the object is another version than the request is for.
+    /// True if the object's version has changed.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Answer { status: 409, .. })
     }
 
-    /// True if the account has no right to this request.
+    /// True if the account may not send this request.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Answer { status: 403, .. })
     }
 
-    /// True if the request does not fit the object; a `test` of a JSON Patch that fails is answered
-    /// so.
+    /// True if the request does not match the object. A failed `test` of a JSON Patch returns 422.
     pub(super) fn is_unfit(&self) -> bool {
         matches!(self, Self::Answer { status: 422, .. })
     }
 
-    /// Pause before the next attempt; `None` where that is in vain. Calls that fail together do not
-    /// come back together: `clock` spreads them over half of the pause.
+    /// Returns the pause before the next attempt; `None` if a retry cannot succeed. `clock` spreads
+    /// calls that fail together over half of the pause.
     fn pause(&self, attempts: u32, clock: u32) -> Option<Duration> {
         let (first, longest) = PAUSES;
         let pause = first
@@ -224,7 +223,7 @@ fn clock() -> u32 {
         .subsec_micros()
 }
 
-/// In seconds. The other form, a date, no API server sends.
+/// Parses `Retry-After` in seconds. The API server does not send the other form, a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get(header::RETRY_AFTER)?
@@ -240,7 +239,7 @@ fn chain<'a>(err: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Er
 }
 
 fn cause<'a>(err: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    // Such an error shows what it carries, and skips that as its source.
+    // io::Error displays its inner error, and skips it in source().
     match err
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref)
@@ -250,7 +249,7 @@ fn cause<'a>(err: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)
     }
 }
 
-/// The last of the causes: those before only say "client error".
+/// Returns the innermost cause; the outer ones say only "client error".
 fn innermost(err: &kube::Error) -> String {
     chain(err)
         .last()

@@ -1,8 +1,8 @@
-//! The kubelet's pod-resources socket: the devices that a pod was given. It is asked where a
-//! network takes one.
+//! Client of the kubelet's pod-resources socket: the devices allocated to a pod. It is used only if
+//! a network needs a device.
 //!
-//! gRPC by hand: of the messages of `v1.PodResourcesLister` only what is read, so that nothing has
-//! to be generated.
+//! The gRPC messages of `v1.PodResourcesLister` are written by hand, with only the fields that are
+//! read, so no code is generated.
 
 use super::runtime;
 use braid_core::cni::{Error, Kind};
@@ -18,16 +18,16 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-/// The socket that the kubelet listens at.
+/// The kubelet's socket.
 pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 const GET: &str = "/v1.PodResourcesLister/Get";
 const LIST: &str = "/v1.PodResourcesLister/List";
-/// Of all that is asked. The runtime calls again after code 11.
+/// Timeout of all requests together. The runtime calls again after code 11.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The kubelet counts the questions of all, and refuses more than some each second.
+/// Pause after the kubelet's rate limit, which counts the requests per second of all clients.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest answer in bytes, as of the kubelet itself.
+/// Longest response in bytes, the kubelet's own limit.
 const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -95,7 +95,7 @@ struct ClaimResource {
     device: String,
 }
 
-/// The devices of a pod's containers. Code 11 where the kubelet does not say.
+/// Returns the devices of a pod's containers. Code 11 if the kubelet does not return them.
 pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
     let fail = |why: String| {
         let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
@@ -138,8 +138,7 @@ fn given(found: PodResources) -> Given {
     given
 }
 
-/// The devices of each pod in the bytes of an answer, of either question; for tests, which have no
-/// kubelet.
+/// Returns the devices of each pod in a `Get` or `List` response; for tests without a kubelet.
 pub fn read(answer: &[u8]) -> Vec<Given> {
     let of_get = GetResponse::decode(answer)
         .ok()
@@ -150,8 +149,8 @@ pub fn read(answer: &[u8]) -> Vec<Given> {
     of_get.into_iter().chain(of_list).map(given).collect()
 }
 
-/// Asks for the pod alone; for all of them where the kubelet is too old for that, or has it
-/// switched off.
+/// Requests the pod's devices; requests those of all pods if the kubelet is too old for `Get`, or
+/// has it disabled.
 async fn ask(socket: &Path, pod: &ObjectName) -> Result<Option<PodResources>, String> {
     let channel = Endpoint::from_shared(format!("unix://{}", socket.display()))
         .map_err(|err| err.to_string())?;
@@ -172,7 +171,7 @@ async fn ask(socket: &Path, pod: &ObjectName) -> Result<Option<PodResources>, St
         .find(|found| found.name == pod.name && found.namespace == pod.namespace))
 }
 
-/// One question, asked again while the kubelet has no time for more.
+/// Sends a request, again while the kubelet limits the rate.
 async fn call<Q, A>(
     client: &mut Grpc<Channel>,
     method: &'static str,
@@ -200,7 +199,7 @@ where
     }
 }
 
-/// The last of the causes: those before only say "transport error".
+/// Returns the innermost cause; the outer ones say only "transport error".
 fn innermost(err: &tonic::transport::Error) -> String {
     let mut last: &dyn std::error::Error = err;
     while let Some(source) = last.source() {

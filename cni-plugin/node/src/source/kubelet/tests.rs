@@ -1,4 +1,4 @@
-//! A kubelet that the test starts on a socket of its own.
+//! Tests against a kubelet that the test starts on its own socket.
 
 use super::*;
 use std::convert::Infallible;
@@ -16,12 +16,12 @@ use tower::service_fn;
 
 type Devices = Result<Given, Error>;
 
-/// The answer of a kubelet.
+/// Responses of the test's kubelet.
 #[derive(Clone, Default)]
 struct Kubelet {
     pods: Vec<PodResources>,
     has_get: bool,
-    /// So many questions are refused first.
+    /// Number of requests that are refused first.
     busy: usize,
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -92,7 +92,7 @@ impl Kubelet {
             .ok_or_else(|| Status::unknown("pod not found"))
     }
 
-    /// Asks it for the devices of pod `ns/web`; what it answers, and how often it was asked.
+    /// Requests the devices of pod `ns/web`. Returns them and the methods called.
     fn devices(self) -> (Devices, Vec<String>) {
         let folder = TempDir::new().expect("a folder");
         let socket = folder.path().join("kubelet.sock");
@@ -140,7 +140,7 @@ fn pod(name: &str, containers: &[&[(&str, &[&str])]]) -> PodResources {
 }
 
 #[test]
-fn d9_the_devices_of_all_containers_are_told_by_resource() {
+fn devices_of_all_containers_are_returned_by_resource() {
     let web = pod(
         "web",
         &[
@@ -166,7 +166,7 @@ fn d9_the_devices_of_all_containers_are_told_by_resource() {
 }
 
 #[test]
-fn d9_a_device_of_a_claim_that_containers_share_is_told_once() {
+fn device_of_a_claim_shared_by_containers_is_returned_once() {
     let resource = |device: &str| {
         let [driver, pool, device] = ["nic", "p", device].map(str::to_owned);
         ClaimResource {
@@ -200,7 +200,7 @@ fn d9_a_device_of_a_claim_that_containers_share_is_told_once() {
 }
 
 #[test]
-fn d9_a_busy_kubelet_is_asked_again() {
+fn busy_kubelet_is_queried_again() {
     let kubelet = Kubelet {
         pods: vec![pod("web", &[])],
         has_get: true,
@@ -215,7 +215,7 @@ fn d9_a_busy_kubelet_is_asked_again() {
 }
 
 #[test]
-fn d9_a_kubelet_that_is_not_there_or_does_not_know_the_pod_is_asked_again_by_the_runtime() {
+fn missing_kubelet_or_unknown_pod_makes_the_runtime_try_again() {
     let (unknown, _) = Kubelet {
         pods: vec![pod("other", &[])],
         ..Kubelet::default()
@@ -234,7 +234,7 @@ fn d9_a_kubelet_that_is_not_there_or_does_not_know_the_pod_is_asked_again_by_the
 }
 
 #[test]
-fn what_a_kubelet_writes_is_read_back() {
+fn kubelet_response_is_read_back() {
     let devices = |resource: &str, ids: &[&str]| ContainerDevices {
         resource: resource.to_owned(),
         ids: ids.iter().map(ToString::to_string).collect(),
@@ -255,15 +255,15 @@ fn what_a_kubelet_writes_is_read_back() {
         namespace: "ns".to_owned(),
         containers,
     };
-    let of = |resource: &str, ids: &[&str]| {
+    let entry = |resource: &str, ids: &[&str]| {
         (
             resource.to_owned(),
             ids.iter().map(ToString::to_string).collect(),
         )
     };
     let by_resource = [
-        of("a/vf", &["0000:18:02.1", "0000:18:02.2"]),
-        of("b/vf", &[]),
+        entry("a/vf", &["0000:18:02.1", "0000:18:02.2"]),
+        entry("b/vf", &[]),
     ]
     .into();
     let expected = Given {

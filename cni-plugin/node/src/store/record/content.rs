@@ -1,4 +1,4 @@
-//! The content of a record.
+//! Content of a record.
 
 use super::layout;
 use crate::ipam::host_local::claimed;
@@ -13,17 +13,17 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The call that a record belongs to.
+/// The call to which a record belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The container's interface, in the network of the call's configuration.
+    /// The container's interface in the network of the call's configuration.
     #[serde(flatten)]
     pub owner: Owner,
     /// The plugin's type; `braid` for a whole list.
     pub plugin: String,
 }
 
-/// A call and its attachments: what is needed to take them back without the runtime.
+/// A call and its attachments: the data needed to delete them without the runtime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "layout::Any")]
 pub struct Record {
@@ -32,22 +32,22 @@ pub struct Record {
     pub key: Key,
     /// `CNI_NETNS`.
     pub netns: Option<PathBuf>,
-    /// Number that tells the namespace from another one at the same path; none of a kernel before
-    /// Linux 5.14.
+    /// Cookie of the namespace, to distinguish a later namespace at the same path; `None`
+    /// before Linux 5.14.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
     /// `CNI_PATH`, for foreign plugins.
     pub path: Vec<PathBuf>,
-    /// The networks that the container is attached to, in order; one for a call by a network's own
-    /// plugin.
+    /// Attachments of the container, in order. A call by a network's own plugin has one.
     pub attachments: Vec<Attached>,
-    /// A status that the API could not be told.
+    /// A network status that is not published yet, as the API request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owed: Option<Owed>,
-    /// A plugin or an IPAM of it is another program: the call has a [`foreign`] record as well.
+    /// True if a plugin or IPAM of the call is another program. The call then also has a
+    /// [`foreign`] record.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_foreign: bool,
-    /// The boot that a [`foreign`] record is of; none in a record proper. No step is known then.
+    /// Boot id of a [`foreign`] record, which has no steps; `None` in an ordinary record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) boot: Option<String>,
 }
@@ -60,16 +60,16 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The status of a pod, which is still to be published.
+/// A pod's network status that is still to be published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owed {
     /// The pod.
     pub pod: ObjectName,
     /// `metadata.uid`.
     pub uid: String,
-    /// The entries of its annotation `k8s.v1.cni.cncf.io/network-status`.
+    /// Entries of the annotation `k8s.v1.cni.cncf.io/network-status`.
     pub status: String,
-    /// The annotation's value when ADD read the pod, which they replace.
+    /// Value of the annotation that ADD read and `status` replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -79,37 +79,37 @@ pub struct Owed {
 pub struct Attached {
     /// The network's name.
     pub network: String,
-    /// The interface in the container.
+    /// Name of the container's interface.
     pub ifname: IfName,
     /// The plugin's type; `braid` for a whole list.
     pub plugin: String,
-    /// The NetworkAttachmentDefinition that the network comes from.
+    /// The `NetworkAttachmentDefinition` of the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectName>,
     /// `CNI_ARGS`.
     pub args: String,
-    /// The configuration as it arrived, or was resolved.
+    /// The configuration, from stdin or resolved.
     pub conf: Rc<Json>,
-    /// The steps of each plugin of the list, in order; none for a foreign one.
+    /// Steps of each plugin of the list, in order; empty for a foreign plugin.
     pub parts: Vec<Vec<Step>>,
-    /// The result, in the newest version; none where a foreign plugin has not yet answered.
+    /// Result in the newest version; `None` until a foreign plugin has returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// The claim that holds its addresses, where it is not the container: they stay when it goes.
+    /// The claim that owns the addresses; they stay after the container's DEL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
-    /// The file with its device information, which goes with it.
+    /// The file with device information, which DEL deletes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file: Option<PathBuf>,
-    /// The plugins of the list whose addresses, or whose own work where they are foreign, are
-    /// still to be given back, since taking the attachment back failed in part. The steps are
-    /// then those that could not be undone.
+    /// Indices of the plugins that a failed DEL did not finish: their addresses, or a foreign
+    /// plugin's DEL, are still to be released. `parts` then has only the steps that could not be
+    /// undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Vec<usize>>,
 }
 
 impl Record {
-    /// A record of nothing yet.
+    /// Creates a record without steps.
     pub fn new(key: Key, netns: Option<PathBuf>, attachments: Vec<Attached>) -> Self {
         Self {
             layout: layout::NEWEST,
@@ -124,13 +124,12 @@ impl Record {
         }
     }
 
-    /// True if it is a [`foreign`] record: the steps are not known, names alone say what there is
-    /// to undo.
+    /// True if it is a [`foreign`] record. It has no steps, so a teardown plans from names alone.
     pub fn is_second(&self) -> bool {
         self.boot.is_some()
     }
 
-    /// Makes it a [`foreign`] record of this boot, for attachments that were found without any.
+    /// Turns it into a [`foreign`] record of this boot, for attachments found without a record.
     pub fn into_second(self) -> Result<Self, crate::Error> {
         Ok(Self {
             is_foreign: true,
@@ -139,30 +138,29 @@ impl Record {
         })
     }
 
-    /// True if the node was booted since: neither the namespace nor anything of the kernel is
-    /// there.
+    /// True if the node has booted since. Neither the namespace nor any kernel object exists then.
     pub fn is_of_earlier_boot(&self) -> bool {
         self.is_second() && self.netns.is_none()
     }
 
-    /// True if a namespace with this cookie may be the one that was there.
+    /// True if a namespace with this cookie may be the recorded one.
     pub fn is_of(&self, cookie: Option<u64>) -> bool {
         self.netns_cookie.is_none() || cookie.is_none() || self.netns_cookie == cookie
     }
 
-    /// True if somebody began to take it back.
+    /// True if a call has begun to delete an attachment.
     pub fn is_leaving(&self) -> bool {
         self.attachments
             .iter()
             .any(|attached| attached.left.is_some())
     }
 
-    /// All steps in order.
+    /// Returns all steps in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.attachments.iter().flat_map(Attached::steps)
     }
 
-    /// The owner of an attachment.
+    /// Returns the owner of an attachment.
     pub fn owner_of(&self, attached: &Attached) -> Owner {
         Owner::new(
             &attached.network,
@@ -171,7 +169,8 @@ impl Record {
         )
     }
 
-    /// The owner of an attachment's addresses.
+    /// Returns the owner of an attachment's addresses: the claim if there is one, else the
+    /// container.
     pub fn lease_owner_of(&self, attached: &Attached) -> Owner {
         let of_claim = |claim: &String| claimed::owner(&attached.network, claim);
         attached
@@ -180,14 +179,14 @@ impl Record {
             .map_or_else(|| self.owner_of(attached), of_claim)
     }
 
-    /// The owners of all attachments.
+    /// Returns the owners of all attachments.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
         self.attachments
             .iter()
             .map(|attached| self.owner_of(attached))
     }
 
-    /// The container's interface of an attachment.
+    /// Returns the container's interface of an attachment.
     pub fn interface_of(&self, attached: &Attached) -> Attachment {
         Attachment {
             container_id: self.key.owner.container_id.clone(),
@@ -199,7 +198,7 @@ impl Record {
 }
 
 impl Attached {
-    /// An attachment of which nothing is done yet.
+    /// Creates an attachment without steps.
     pub fn new(network: &str, plugin: &str, attachment: &Attachment, conf: Rc<Json>) -> Self {
         let (ifname, args) = (attachment.ifname.clone(), attachment.args.clone());
         let [network, plugin] = [network, plugin].map(str::to_owned);
@@ -218,24 +217,24 @@ impl Attached {
         }
     }
 
-    /// All steps in order.
+    /// Returns all steps in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.parts.iter().flatten()
     }
 
-    /// The recorded result.
+    /// Returns the recorded result.
     pub fn result(&self) -> Option<Result<AddResult, Error>> {
         self.result
             .as_ref()
             .map(|json| AddResult::parse(json, Version::NEWEST))
     }
 
-    /// Takes over a result; one that the newest version can't say is left out.
+    /// Records a result, unless the newest version cannot express it.
     pub fn note(&mut self, result: Option<&AddResult>) {
         self.result = result.and_then(|result| result.to_json(Version::NEWEST).ok());
     }
 
-    /// Forgets the steps of some parts but for those that one of `inverses` takes back.
+    /// Keeps only the steps in `parts` with an inverse in `inverses`.
     pub fn keep(&mut self, parts: Range<usize>, inverses: &[Step]) {
         let is_kept = |step: &Step| {
             step.inverse()

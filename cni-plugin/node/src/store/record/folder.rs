@@ -1,4 +1,4 @@
-//! A container's folder of records, and the lock on it.
+//! Folder and lock of a container's records.
 
 use super::{Key, ROOT, Record, foreign, list};
 use crate::apply::within;
@@ -14,46 +14,44 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longest part of a file name that is kept as it is; the kernel's limit is 255 bytes for all of
-/// it.
+/// Longest name part that is stored unhashed. The kernel limits the whole name to 255 bytes.
 const READABLE_LEN: usize = 100;
-/// Start of a name that is a hash.
+/// Prefix of a hashed name.
 const DIGEST: &str = "sha256-";
 
-/// A container's folder of records, locked: one call at a time for one container, and those that it
-/// runs.
+/// A container's locked folder of records. Only one call at a time holds it for a container,
+/// together with the calls that it runs.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     /// The container's folder of [`foreign`] records, which this lock protects as well.
     foreign: PathBuf,
-    /// Locked until it is closed, unless the call that runs this one holds it.
+    /// Open file of the folder. Locked until closed, unless the parent call holds the lock.
     _lock: File,
     is_within: bool,
-    /// This call made it.
+    /// True if this call created the folder.
     is_new: bool,
-    /// Nothing needs to be looked at when it is let go: it holds a record of this call, or is
-    /// gone.
+    /// True if drop has nothing to do: the folder has a record of this call, or was removed.
     is_settled: Cell<bool>,
 }
 
 impl Folder {
-    /// Makes and locks the container's folder.
+    /// Creates and locks the container's folder.
     pub fn lock(container_id: &str) -> Result<Self, Error> {
         Self::lock_in(&NODE, container_id)
     }
 
-    /// The same below the root of a machine.
+    /// [`Folder::lock`] below the root of a machine.
     pub fn lock_in(root: &Root, container_id: &str) -> Result<Self, Error> {
         Self::lock_by(root, container_id, wait)
     }
 
-    /// The same with a bound of its own, in seconds.
+    /// [`Folder::lock`] with a timeout in seconds.
     pub fn lock_within(container_id: &str, seconds: u32) -> Result<Self, Error> {
         Self::lock_by(&NODE, container_id, |file| wait_for(file, seconds))
     }
 
-    /// The same without waiting: an error if another call is busy with the container.
+    /// [`Folder::lock_in`] without waiting; an error if another call is processing the container.
     pub(super) fn try_lock_in(root: &Root, container_id: &str) -> Result<Self, Error> {
         Self::lock_by(
             root,
@@ -95,23 +93,22 @@ impl Folder {
         }
     }
 
-    /// Path of one attachment's record, if there is one.
+    /// Returns the path of a call's record, which may be missing.
     pub fn file(&self, key: &Key) -> PathBuf {
         self.path.join(file_name(key))
     }
 
-    /// True if this call made it, so that it can't hold a record of an earlier one.
+    /// True if this call created the folder, so it has no record of an earlier call.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// The record of a call; `None` where there is none, or one that is cut off or of another
-    /// layout.
+    /// Loads the record of a call; `None` if it is missing, truncated or of an unknown layout.
     pub fn load(&self, key: &Key) -> Result<Option<Record>, Error> {
         list::load(&self.file(key))
     }
 
-    /// The record of a call, or its [`foreign`] record if the first is lost or damaged.
+    /// Loads the record of a call, or its [`foreign`] record if the first is missing or damaged.
     pub fn load_left(&self, key: &Key) -> Result<Option<Record>, Error> {
         match self.load(key)? {
             None => self.load_foreign(key),
@@ -119,12 +116,12 @@ impl Folder {
         }
     }
 
-    /// The [`foreign`] record of a call.
+    /// Loads the [`foreign`] record of a call.
     pub fn load_foreign(&self, key: &Key) -> Result<Option<Record>, Error> {
         foreign::load(&self.foreign.join(file_name(key)))
     }
 
-    /// True if a record of the call is there, readable or not.
+    /// True if a record of the call exists, readable or not.
     pub fn has_file(&self, key: &Key) -> bool {
         let name = file_name(key);
         [&self.path, &self.foreign]
@@ -132,7 +129,7 @@ impl Folder {
             .any(|folder| folder.join(&name).exists())
     }
 
-    /// All readable records of the container, without its [`foreign`] ones.
+    /// Returns all readable records of the container, without the [`foreign`] ones.
     pub fn records(&self) -> Result<Vec<Record>, Error> {
         let files =
             list::records_in(&self.path).doing(format_args!("list {}", self.path.display()))?;
@@ -142,7 +139,7 @@ impl Folder {
             .collect()
     }
 
-    /// The records of the same interface in the same network by other plugins.
+    /// Returns the records of the same interface and network by other plugins.
     pub fn others(&self, key: &Key) -> Result<Vec<Record>, Error> {
         Ok(self
             .records()?
@@ -151,7 +148,7 @@ impl Folder {
             .collect())
     }
 
-    /// Forgets a record when nothing failed, or stores what is left of it. All errors are returned.
+    /// Deletes a record if there are no errors, or stores the rest of it. Returns all errors.
     pub fn settle<E: From<Error>>(
         &self,
         key: &Key,
@@ -167,7 +164,7 @@ impl Folder {
         errors
     }
 
-    /// Writes a record in one piece, and its [`foreign`] record if it needs one.
+    /// Writes a record atomically, and its [`foreign`] record if it needs one.
     pub fn store(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.key);
         if !record.is_second() {
@@ -188,15 +185,15 @@ impl Folder {
         }
     }
 
-    /// Removes a record, and what an interrupted write left of it. The [`foreign`] record goes
-    /// first: a call that ends between the two leaves the record that has the steps.
+    /// Deletes a record and leftovers of an interrupted write. The [`foreign`] record is deleted
+    /// first, so a call that is killed in between leaves the record with the steps.
     pub fn remove(&self, key: &Key, is_foreign: bool) -> Result<(), Error> {
         self.is_settled.set(false);
         let path = self.file(key);
         if is_foreign {
             remove_file(&self.foreign.join(file_name(key)))?;
             match fs::remove_dir(&self.foreign) {
-                // Others of the container are in it.
+                // Records of other calls for this container are in it.
                 Err(err)
                     if err.kind() == io::ErrorKind::DirectoryNotEmpty || list::is_missing(&err) => {
                 }
@@ -206,7 +203,7 @@ impl Folder {
         remove_file(&path)
     }
 
-    /// Removes the folder unless other records are in it, as dropping it does without a word.
+    /// Removes the folder if it is empty, as drop does, and returns errors.
     pub fn close(self) -> Result<(), Error> {
         self.tidy()
             .doing(format_args!("remove {}", self.path.display()))
@@ -217,7 +214,7 @@ impl Folder {
         if self.is_within {
             return Ok(());
         }
-        // Still locked: nobody else puts a record here meanwhile.
+        // Still locked, so no other call can add a record here.
         match fs::remove_dir(&self.path) {
             Err(err) if err.kind() != io::ErrorKind::DirectoryNotEmpty => Err(err),
             _ => Ok(()),
@@ -233,7 +230,7 @@ impl Drop for Folder {
     }
 }
 
-/// Makes a container's folder; false where it is there.
+/// Creates a container's folder; false if it exists.
 fn make(path: &Path) -> io::Result<bool> {
     match private::make_folder(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => {
@@ -244,8 +241,8 @@ fn make(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Waits for a folder, unless it is held by the call that runs this one, which is what the result
-/// says besides; `None` where the call that held it took it away.
+/// Locks a folder and returns false, or returns true if the parent call holds the lock. `None` if
+/// the previous holder deleted the folder.
 fn lock(
     path: &Path,
     may_be_within: bool,
@@ -266,7 +263,7 @@ fn lock(
         .then_some((lock, false)))
 }
 
-/// Removes a file of a record, and what an interrupted write left of it.
+/// Deletes a record's file and leftovers of an interrupted write.
 fn remove_file(path: &Path) -> Result<(), Error> {
     for path in [&temp_of(path), path] {
         match fs::remove_file(path) {
@@ -281,7 +278,7 @@ pub(super) fn temp_of(path: &Path) -> PathBuf {
     path.with_extension("tmp")
 }
 
-/// `<ifname>:<network>:<type>.json`; neither ifname nor network can hold a colon.
+/// Returns `<ifname>:<network>:<type>.json`; neither ifname nor network can contain a colon.
 fn file_name(key: &Key) -> String {
     format!(
         "{}:{}:{}.json",
@@ -291,7 +288,7 @@ fn file_name(key: &Key) -> String {
     )
 }
 
-/// The text itself, or its hash where it is too long for a file name.
+/// Returns `text`, or its hash if it is too long for a file name.
 pub(super) fn part_name(text: &str) -> String {
     if text.len() <= READABLE_LEN {
         return text.to_owned();
@@ -302,7 +299,7 @@ pub(super) fn part_name(text: &str) -> String {
     )
 }
 
-/// True if a file's name is the text that it stands for.
+/// True if a name part is unhashed text.
 pub(super) fn is_readable(name: &str) -> bool {
     !name.starts_with(DIGEST)
 }
@@ -313,7 +310,7 @@ mod tests {
     use braid_core::cni::Owner;
 
     #[test]
-    fn a_file_name_keeps_its_parts_apart_and_fits_the_kernels_limit() {
+    fn file_name_separates_its_parts_and_fits_the_kernels_limit() {
         let key = |network: &str, plugin: &str| {
             file_name(&Key {
                 owner: Owner::new(network, "4f1c", "eth0.5"),

@@ -1,15 +1,15 @@
-//! Records of foreign programs, kept across a reboot:
+//! Records of foreign programs, kept across reboots:
 //! `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
 //!
-//! A call with a foreign plugin or IPAM has a second record here, written before the first such
-//! program is started and removed with the record proper. The kernel's state ends with a boot, an
-//! address that a foreign IPAM keeps does not. So it has all of a record but the steps, and names
-//! the boot. DEL and GC use it if the record proper is lost or damaged.
+//! A call with a foreign plugin or IPAM has a second record here. It is written before the first
+//! such program starts and deleted with the ordinary record. Kernel state ends with a boot, but an
+//! address that a foreign IPAM stored does not. So this record has everything but the steps, and
+//! the boot id. DEL and GC use it if the ordinary record is missing or damaged.
 //!
 //! Compatibility: a [`Record`] with `layout` 3 and `boot`. Each later release reads every layout
 //! from 3 on.
 //!
-//! Nothing is synced: a file that a power cut left empty or cut off counts as none.
+//! Files are not synced. A file that a power cut left empty or truncated counts as missing.
 
 use super::content::boot_id;
 use super::folder::{Folder, temp_of};
@@ -24,7 +24,7 @@ use std::path::Path;
 /// Folder of the records.
 pub const ROOT: &str = "/var/lib/braid/foreign";
 
-/// All readable records below the root of a machine.
+/// Returns all readable records below the root of a machine.
 pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
     list::list_in(&root.at(ROOT))?
         .into_iter()
@@ -32,7 +32,7 @@ pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
         .collect()
 }
 
-/// Removes files that an interrupted write left, and folders without a record.
+/// Deletes leftovers of interrupted writes, and folders without a record.
 pub fn sweep(root: &Root) -> Result<(), Error> {
     for folder in list::folders_in(&root.at(ROOT))? {
         let files = list::entries(&folder).unwrap_or_default();
@@ -43,7 +43,7 @@ pub fn sweep(root: &Root) -> Result<(), Error> {
         if !files.iter().all(|path| is_temp(path)) {
             continue;
         }
-        // A call that is busy with the container may be about to write there.
+        // A call that is processing the container may be about to write there.
         let Ok(_lock) = Folder::try_lock_in(root, name) else {
             continue;
         };
@@ -55,12 +55,12 @@ pub fn sweep(root: &Root) -> Result<(), Error> {
     Ok(())
 }
 
-/// The record in a file; none if there is none, or one that is cut off or of an unknown layout.
+/// Loads a record; `None` if it is missing, truncated or of an unknown layout.
 pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
     list::load(path)?.map(of_this_boot).transpose()
 }
 
-/// Writes the part of a record that outlives a boot.
+/// Writes the part of a record that survives a boot.
 pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
     let boot = match &record.boot {
         None => boot_id()?,
@@ -99,7 +99,7 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
         .doing(format_args!("write {}", path.display()))
 }
 
-/// Forgets the namespace of an earlier boot: another one may be at its path.
+/// Clears the namespace of an earlier boot, as another one may be at its path.
 fn of_this_boot(mut record: Record) -> Result<Record, Error> {
     let boot = record.boot.get_or_insert_default();
     if *boot != boot_id()? {

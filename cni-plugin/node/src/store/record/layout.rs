@@ -1,4 +1,4 @@
-//! Layouts of a record: the newest, which is written, and those before, which are read.
+//! Record layouts: the newest, which is written, and earlier ones, which are only read.
 
 use super::{Attached, Key, Owed, Record};
 use braid_core::cni::Json;
@@ -8,8 +8,7 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The layout that is written. Layouts 1 and 2 held one attachment; their steps [`Step`] reads by
-/// itself.
+/// The layout that is written. Layouts 1 and 2 have one attachment. [`Step`] parses their steps.
 pub(super) const NEWEST: u32 = 3;
 
 /// A record of any layout.
@@ -29,7 +28,7 @@ pub(super) struct Any {
     is_foreign: bool,
     #[serde(default)]
     boot: Option<String>,
-    /// Up to layout 2, as the rest.
+    /// Fields of layouts 1 and 2, from here on.
     #[serde(default)]
     args: String,
     #[serde(default)]
@@ -41,7 +40,7 @@ pub(super) struct Any {
 }
 
 impl From<Any> for Record {
-    /// An unknown layout stays, for the reader to refuse.
+    /// Keeps an unknown layout, which the reader refuses.
     fn from(any: Any) -> Self {
         let Any {
             layout,
@@ -94,7 +93,7 @@ impl From<Any> for Record {
 }
 
 impl Record {
-    /// True if this build knows the layout.
+    /// True if this build supports the layout.
     pub(super) fn is_known(&self) -> bool {
         self.layout == NEWEST
     }
@@ -107,7 +106,7 @@ mod tests {
     use braid_core::plan::undo::undo;
 
     #[test]
-    fn a_record_of_the_first_layout_is_read_and_undone() {
+    fn layout_1_record_is_read_and_undone() {
         let record: Record = serde_json::from_str(include_str!("layout_1.json")).expect("a record");
         let [attached] = &record.attachments[..] else {
             panic!("one attachment: {record:?}")
@@ -118,11 +117,11 @@ mod tests {
         );
         let steps: Vec<Step> = record.steps().cloned().collect();
         let undone = render(&undo(&steps));
-        let of = |command: &str| undone.lines().filter(|line| line.contains(command)).count();
+        let count = |command: &str| undone.lines().filter(|line| line.contains(command)).count();
         assert_eq!(
             (
-                of("ip link del"),
-                of("nft delete element"),
+                count("ip link del"),
+                count("nft delete element"),
                 undone.lines().count()
             ),
             (2, 7, 9),
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_the_second_layout_is_what_the_newest_says_of_one_attachment() {
+    fn layout_2_record_equals_a_newest_record_with_one_attachment() {
         let key = r#"{"network":"n","plugin":"bridge","container_id":"c","ifname":"eth0"}"#;
         let own = r#""args":"a=b","conf":{"type":"bridge"},"parts":[[{"Wait":{"Dad":{"ns":"pod","name":"eth0"}}}]]"#;
         let second = format!(

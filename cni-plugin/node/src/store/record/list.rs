@@ -1,5 +1,5 @@
-//! Looking through records: of the node, of a container, of an owner. A record's content says whose
-//! it is.
+//! Lookup of records: of the node, of a container, of an owner. The record's content names its
+//! owner.
 
 use super::folder::{is_readable, part_name};
 use super::{Key, Record};
@@ -16,12 +16,12 @@ use std::time::SystemTime;
 /// Folder of the records.
 pub const ROOT: &str = "/run/braid/attachments";
 
-/// All readable records of this node.
+/// Returns all readable records of this node.
 pub fn list() -> Result<Vec<Record>, Error> {
     list_in(Path::new(ROOT))
 }
 
-/// The same below another folder than [`ROOT`].
+/// [`list`] for a folder other than [`ROOT`].
 pub fn list_in(root: &Path) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for path in files_in(root)? {
@@ -30,7 +30,7 @@ pub fn list_in(root: &Path) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
-/// All readable records of this node, and when each was last written.
+/// Returns all readable records of this node with their modification times.
 pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     let mut records = Vec::new();
     for path in files_in(Path::new(ROOT))? {
@@ -42,16 +42,16 @@ pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     Ok(records)
 }
 
-/// A file of a record that is cut off, or of an unknown layout.
+/// A record file that is truncated or of an unknown layout.
 #[derive(Debug)]
 pub struct Damaged {
-    /// The container, by the folder's name.
+    /// The container, from the folder's name.
     pub container_id: String,
     path: PathBuf,
 }
 
-/// The files below a folder like [`ROOT`] whose records can't be read, where the folder tells the
-/// container.
+/// Returns the unreadable record files below a folder like [`ROOT`]. Skips folders with a hashed
+/// name, which does not give the container.
 pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
     let mut damaged = Vec::new();
     for path in files_in(root)? {
@@ -67,8 +67,8 @@ pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
 }
 
 impl Damaged {
-    /// True if the file's name is that of a call of this network and plugin; type `braid` stands
-    /// for all.
+    /// True if the file name belongs to a call of this network and plugin. The type `braid` matches
+    /// all.
     pub fn is_of(&self, network: &str, plugin: &str) -> bool {
         let name = self
             .path
@@ -80,19 +80,19 @@ impl Damaged {
         is_network && (plugin == "braid" || parts.next() == Some(&part_name(plugin)))
     }
 
-    /// True if it is there, and can't be read.
+    /// True if the file exists and is still unreadable.
     pub fn is_there(&self) -> bool {
         matches!(load(&self.path), Ok(None)) && self.path.exists()
     }
 
-    /// Removes it.
+    /// Deletes the file.
     pub fn remove(&self) -> Result<(), Error> {
         fs::remove_file(&self.path).doing(format_args!("remove {}", self.path.display()))
     }
 }
 
-/// Shows all readable records of containers that no call is busy with, and says whether none was
-/// busy. None becomes busy meanwhile.
+/// Visits all readable records of containers that no call is processing. Returns true if there were
+/// no others. A visited container's folder stays locked meanwhile.
 pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     each_in(Path::new(ROOT), |record, is_idle| {
         if is_idle {
@@ -101,8 +101,8 @@ pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     })
 }
 
-/// Shows all readable records below a folder like [`ROOT`], each with whether no call is busy with
-/// its container, and says whether none was busy. None becomes busy meanwhile.
+/// Visits all readable records below a folder like [`ROOT`], with true if no call is processing the
+/// container. Returns true if that held for all. An idle container's folder stays locked meanwhile.
 pub fn each_in(root: &Path, mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
     let mut all = true;
     for folder in folders_in(root)? {
@@ -120,13 +120,12 @@ pub fn each_in(root: &Path, mut visit: impl FnMut(&Record, bool)) -> Result<bool
     Ok(all)
 }
 
-/// Removes the folders of containers that hold no record at all: an ADD ended between making the
-/// folder and writing to it.
+/// Removes container folders without a record, left by an ADD that was killed before writing one.
 pub fn sweep_empty() -> Result<(), Error> {
     sweep_empty_in(Path::new(ROOT))
 }
 
-/// The same below another folder than [`ROOT`].
+/// [`sweep_empty`] for a folder other than [`ROOT`].
 pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
     for folder in folders_in(root)? {
         let Ok(file) = File::open(&folder) else {
@@ -145,15 +144,15 @@ pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says whether the store can be written, for STATUS.
+/// Checks that the store can be written, for STATUS.
 pub fn probe() -> Result<(), Error> {
     let doing = format_args!("write to {ROOT}");
     private::make_folders(Path::new(ROOT)).doing(doing)?;
     free_space::for_a_file(Path::new(ROOT)).doing(doing)
 }
 
-/// The records with an attachment of this owner ([`Owner::short`]). None where one can't be read:
-/// then nobody knows.
+/// Returns the records with an attachment of this owner ([`Owner::short`]); `None` if one cannot be
+/// read, so the answer is unknown.
 pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     let mut records: Vec<Record> = match Owner::parse(text) {
         Some(owner) => {
@@ -170,7 +169,7 @@ pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     Some(records)
 }
 
-/// True if a record has an attachment of this owner, or may have.
+/// True if a record has an attachment of this owner, or if that is unknown.
 pub(crate) fn is_owned(text: &str) -> bool {
     let Some(owner) = Owner::parse(text) else {
         return of_owner(text).is_none_or(|records| !records.is_empty());
@@ -185,7 +184,7 @@ pub(crate) fn is_owned(text: &str) -> bool {
     })
 }
 
-/// The container that an owner's text names; none where that is not known.
+/// Returns the container in an owner's text; `None` if it is unknown.
 pub(crate) fn container_of(text: &str) -> Option<String> {
     if Owner::is_digest(text) {
         return of_owner(text)?
@@ -195,7 +194,7 @@ pub(crate) fn container_of(text: &str) -> Option<String> {
     Owner::parse(text).map(|owner| owner.container_id)
 }
 
-/// The records of a container, the oldest first.
+/// Returns the records of a container, oldest first.
 pub(crate) fn of_container(container_id: &str) -> Result<Vec<Record>, Error> {
     let files =
         records_of(container_id).doing(format_args!("list records of container {container_id}"))?;
@@ -209,16 +208,16 @@ pub(crate) fn of_container(container_id: &str) -> Result<Vec<Record>, Error> {
     Ok(records.into_iter().flatten().collect())
 }
 
-/// The record in a file; none where there is none, or one that is cut off or of an unknown layout.
+/// Loads a record; `None` if it is missing, truncated or of an unknown layout.
 pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
     Ok(read(path)?.filter(Record::is_known))
 }
 
-/// As much of a record as says whose it is.
+/// The fields of a record that name its owners.
 #[derive(Deserialize)]
 struct Owners {
     key: Key,
-    /// None of a layout that held one attachment.
+    /// Empty for layouts 1 and 2, which have one attachment.
     #[serde(default)]
     attachments: Vec<OwnerOf>,
 }
@@ -274,7 +273,7 @@ pub(super) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// True if a file is not there, nor its folder.
+/// True if a file or its folder does not exist.
 pub(super) fn is_missing(err: &io::Error) -> bool {
     matches!(
         err.kind(),
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_record_counts_as_none() {
+    fn truncated_record_counts_as_missing() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("x.json");
         let text = serde_json::to_string(&record()).expect("json");
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_says_whose_a_record_is() {
+    fn record_content_names_its_owners() {
         let text = serde_json::to_string(&record()).expect("json");
         let owners: Owners = serde_json::from_str(&text).expect("owners");
         let owner = |text| Owner::parse(text).expect("an owner");

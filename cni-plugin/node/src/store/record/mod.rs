@@ -1,8 +1,8 @@
-//! Records of what calls did, on tmpfs:
+//! Records of completed and running calls, on a tmpfs:
 //! `/run/braid/attachments/<container>/<ifname>:<network>:<type>.json`.
 //!
-//! A record is written before the first step and is gone after the last one is undone, so that a
-//! process killed at any moment leaves something that DEL and GC can act on. It dies with the
+//! A record is written before the first step and deleted after the last one is undone. So a process
+//! killed at any moment leaves a record for DEL and GC. A reboot deletes it together with the
 //! kernel state that it describes.
 
 mod content;

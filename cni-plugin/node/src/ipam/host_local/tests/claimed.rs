@@ -1,5 +1,4 @@
-//! Leases of claims: given again to each container that uses the claim, and free when it is
-//! deleted.
+//! Leases of claims: returned to each container that uses the claim, and freed when it is deleted.
 
 use super::*;
 use crate::ipam::host_local::claimed;
@@ -38,7 +37,7 @@ fn free(bed: &Bed, config: &Config, uids: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn s33_a_claim_gets_its_addresses_or_free_ones_and_keeps_them() {
+fn claim_gets_its_addresses_or_free_ones_and_keeps_them() {
     let bed = Bed::new();
     let config = bed.config(BOTH, "");
     assert_eq!(
@@ -59,7 +58,7 @@ fn s33_a_claim_gets_its_addresses_or_free_ones_and_keeps_them() {
 }
 
 #[test]
-fn s33_an_address_that_another_has_is_refused_and_what_the_claim_held_stays() {
+fn address_of_another_owner_is_refused_and_the_claims_leases_stay() {
     let bed = Bed::new();
     let config = bed.config(BOTH, "");
     bed.write("10.1.2.3", "b\r\neth0");
@@ -76,7 +75,7 @@ fn s33_an_address_that_another_has_is_refused_and_what_the_claim_held_stays() {
 }
 
 #[test]
-fn i1_neither_del_nor_gc_nor_a_full_range_nor_a_reboot_frees_what_a_claim_holds() {
+fn claims_lease_survives_del_gc_a_full_range_and_a_reboot() {
     let mut bed = Bed::new();
     let config = bed.small();
     assert_eq!(add(&bed, &config, &[]), ok("10.1.2.2/29"));
@@ -93,7 +92,7 @@ fn i1_neither_del_nor_gc_nor_a_full_range_nor_a_reboot_frees_what_a_claim_holds(
 }
 
 #[test]
-fn i1_what_a_claim_holds_is_free_when_it_is_deleted() {
+fn claims_lease_is_freed_when_the_claim_is_deleted() {
     let bed = Bed::new();
     let config = bed.config(BOTH, "");
     assert!(claimed::owners(&config.path()).unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! The index is a cache: whatever happens to it or behind its back, the files decide.
+//! The index is only a cache: after any damage or foreign change, the files decide.
 
 use super::*;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ impl Bed {
         files
     }
 
-    /// Runs `damage` and puts the index's stamp back, so that it stays believed.
+    /// Runs `damage` and restores the index's modification time, so that it stays sealed.
     fn damage(&self, damage: impl FnOnce(&[PathBuf])) {
         let dir = fs::File::open(self.index_dir()).unwrap();
         let stamp = dir.metadata().unwrap().modified().unwrap();
@@ -61,10 +61,10 @@ fn every_call_leaves_the_index_sealed() {
 }
 
 #[test]
-fn a_change_in_the_very_tick_of_the_seal_breaks_it() {
+fn change_in_the_same_tick_breaks_the_seal() {
     let bed = Bed::new();
     let config = bed.small();
-    // Far more often than ticks pass, so most of these fall into the tick of the call before them.
+    // Far more iterations than ticks, so most of them are in the tick of the previous call.
     for _ in 0..200 {
         bed.add(&config, "a").unwrap();
         bed.write("10.1.2.200", "x");
@@ -75,7 +75,7 @@ fn a_change_in_the_very_tick_of_the_seal_breaks_it() {
 }
 
 #[test]
-fn leases_made_behind_its_back_are_neither_given_out_nor_forgotten() {
+fn foreign_leases_are_neither_assigned_again_nor_lost() {
     let bed = Bed::new();
     let config = bed.small();
     bed.add(&config, "a").unwrap();
@@ -90,7 +90,7 @@ fn leases_made_behind_its_back_are_neither_given_out_nor_forgotten() {
 }
 
 #[test]
-fn leases_removed_behind_its_back_are_free_again() {
+fn leases_removed_by_another_program_are_free_again() {
     let bed = Bed::new();
     let config = bed.small();
     for id in ["a", "b", "c", "d", "e"] {
@@ -101,7 +101,7 @@ fn leases_removed_behind_its_back_are_free_again() {
 }
 
 #[test]
-fn an_index_that_is_deleted_or_in_the_way_is_made_again_or_done_without() {
+fn deleted_index_is_rebuilt_and_an_unusable_one_is_ignored() {
     let bed = Bed::new();
     let config = bed.small();
     bed.add(&config, "a").unwrap();
@@ -121,14 +121,14 @@ fn an_index_that_is_deleted_or_in_the_way_is_made_again_or_done_without() {
 }
 
 #[test]
-fn an_index_that_cannot_be_written_fails_no_call() {
+fn unwritable_index_fails_no_call() {
     let bed = Bed::new();
     let config = bed.config(
         r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"2001:db8::/64"}]]"#,
         "",
     );
     bed.add(&config, "a").unwrap();
-    // A directory where a bitmap is expected: neither readable as one, nor removable as a file.
+    // A directory in place of a bitmap cannot be read as one, nor unlinked as a file.
     bed.damage(|files| {
         for file in files {
             fs::remove_file(file).unwrap();
@@ -146,7 +146,7 @@ fn an_index_that_cannot_be_written_fails_no_call() {
 }
 
 #[test]
-fn bits_that_lie_hand_out_no_taken_address_and_hide_no_free_one() {
+fn wrong_bits_neither_assign_a_leased_address_nor_hide_a_free_one() {
     for lie in [0x00, 0xff] {
         let bed = Bed::new();
         let config = bed.small();
@@ -166,7 +166,7 @@ fn bits_that_lie_hand_out_no_taken_address_and_hide_no_free_one() {
 }
 
 #[test]
-fn a_link_that_lies_is_found_out_by_the_lease() {
+fn wrong_owner_link_is_detected_by_the_lease_file() {
     let bed = Bed::new();
     let config = bed.small();
     bed.add(&config, "a").unwrap();
@@ -189,7 +189,7 @@ fn a_link_that_lies_is_found_out_by_the_lease() {
 }
 
 #[test]
-fn an_owner_of_more_addresses_than_a_link_can_list_is_still_found() {
+fn owner_with_more_addresses_than_a_link_can_list_is_found() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"2001:db8::/64""#, "");
     for i in 0..300 {
@@ -228,7 +228,7 @@ fn a_range_across_two_bitmap_files_is_filled_to_the_end() {
 }
 
 #[test]
-fn two_networks_and_two_data_directories_have_an_index_each() {
+fn each_network_and_data_directory_has_its_own_index() {
     let bed = Bed::new();
     let config = bed.small();
     let other = Config {

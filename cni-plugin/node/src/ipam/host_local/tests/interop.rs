@@ -1,11 +1,11 @@
-//! Side by side with the reference plugin on one data directory.
+//! Interoperation with the reference plugin on one data directory.
 
 use super::*;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The reference plugin, or a word on how to get it.
+/// Returns the reference plugin's path, or prints how to install it.
 fn reference() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").unwrap_or_default();
     let path = Path::new(&home).join(".cache/braid/reference/host-local");
@@ -19,7 +19,7 @@ fn reference() -> Option<PathBuf> {
     None
 }
 
-/// Runs the reference plugin; its addresses, separated by spaces, or its error's sentence.
+/// Runs the reference plugin. Returns its addresses, separated by spaces, or its error text.
 fn call(plugin: &Path, verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
     let data = bed.dir.path().join("data");
     let stdin = format!(
@@ -75,7 +75,7 @@ fn ours(verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
     }
 }
 
-/// Name, mode and content of everything in the data directory.
+/// Returns name, mode and content of every file in the data directory.
 fn snapshot(bed: &Bed) -> Vec<(String, u32, Vec<u8>)> {
     let dir = bed.dir.path().join("data");
     let mut all: Vec<_> = [dir.clone(), dir.join("net")]
@@ -95,7 +95,7 @@ fn snapshot(bed: &Bed) -> Vec<(String, u32, Vec<u8>)> {
     all
 }
 
-/// Verbs on a few ids, in an order that is random but the same each time (a linear congruence).
+/// Returns verbs on a few ids in a random order that is the same each time (a linear congruence).
 fn script(length: usize) -> Vec<(&'static str, String)> {
     let mut state = 12345_u32;
     let mut next = |below: u32| {
@@ -135,12 +135,12 @@ fn alternate(ipam: &str) {
 }
 
 #[test]
-fn turns_taken_with_the_reference_plugin_leave_the_directory_it_leaves_alone() {
+fn alternating_with_the_reference_plugin_leaves_the_same_directory() {
     alternate(r#""subnet":"10.1.2.0/29""#);
 }
 
 #[test]
-fn so_with_pools_and_two_families() {
+fn alternating_with_pools_and_two_families_leaves_the_same_directory() {
     alternate(
         r#""ranges":[[{"subnet":"10.1.2.0/30"},{"subnet":"10.1.3.0/29","rangeStart":"10.1.3.3","gateway":"10.1.3.5"}],
            [{"subnet":"2001:db8::/125","rangeStart":"2001:db8::2"}]]"#,
@@ -148,7 +148,7 @@ fn so_with_pools_and_two_families() {
 }
 
 #[test]
-fn both_plugins_at_once_give_out_no_address_twice_and_forget_none() {
+fn concurrent_plugins_assign_no_address_twice_and_lose_none() {
     let Some(plugin) = reference() else { return };
     let (bed, ipam) = (Bed::new(), r#""subnet":"10.1.2.0/26""#);
     let ips: std::collections::BTreeSet<String> = std::thread::scope(|scope| {
@@ -186,7 +186,7 @@ fn both_plugins_at_once_give_out_no_address_twice_and_forget_none() {
 }
 
 #[test]
-fn bad_ranges_get_the_sentence_of_the_reference_plugin() {
+fn bad_ranges_get_the_reference_plugins_error() {
     let Some(plugin) = reference() else { return };
     let bed = Bed::new();
     for ipam in [

@@ -1,4 +1,4 @@
-//! `host-local` on real directories: what it gives out, what it writes, what it refuses.
+//! `host-local` on real directories: assigned addresses, written files, errors.
 
 mod claimed;
 mod index;
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-/// A sandbox: `data/` for leases, `state/` for the index, and a [`Liveness`] that says what the
-/// test wants.
+/// A sandbox: `data/` for leases, `state/` for the index, and a [`Liveness`] with configurable
+/// answers.
 struct Bed {
     dir: TempDir,
     netns: Netns,
     clock: Clock,
     recorded: Vec<Recorded>,
-    /// Number of questions to the records.
+    /// Number of calls of `recorded`.
     asked: AtomicUsize,
 }
 
@@ -52,7 +52,7 @@ impl Liveness for Bed {
 }
 
 impl Bed {
-    /// Nobody knows any namespace, and the kernel started an hour ago.
+    /// Creates a sandbox in which every namespace is unknown and the kernel started an hour ago.
     fn new() -> Self {
         let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
         let clock = Clock {
@@ -70,7 +70,7 @@ impl Bed {
         }
     }
 
-    /// `ipam` without its braces; the data directory is added.
+    /// Parses `ipam`, given without braces, with the data directory added.
     fn config(&self, ipam: &str, rest: &str) -> Config {
         let data_dir = self.dir.path().join("data");
         let text = format!(
@@ -87,7 +87,7 @@ impl Bed {
         self.add_if(config, id, "eth0")
     }
 
-    /// The addresses that an ADD gives, separated by spaces, or the error's sentence.
+    /// Returns the addresses from an ADD, separated by spaces, or the error text.
     fn add_if(&self, config: &Config, id: &str, ifname: &str) -> Result<String, String> {
         let state = self.dir.path().join("state");
         let lease = config.reserve(
@@ -145,7 +145,7 @@ impl Bed {
         fs::read_to_string(self.dir.path().join("data/net").join(name)).ok()
     }
 
-    /// Names in the data directory, sorted.
+    /// Returns the names in the data directory, sorted.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("data/net")).unwrap();
         let mut names: Vec<String> = entries
@@ -238,7 +238,7 @@ fn the_lease_has_gateway_routes_and_dns() {
 }
 
 #[test]
-fn an_unreadable_resolv_conf_fails_before_anything_is_made() {
+fn unreadable_resolv_conf_fails_before_anything_is_created() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"10.1.2.0/24","resolvConf":"/nonexistent""#, "");
     assert!(
@@ -250,7 +250,7 @@ fn an_unreadable_resolv_conf_fails_before_anything_is_made() {
 }
 
 #[test]
-fn a_slash_29_serves_five_and_then_says_that_it_is_full() {
+fn slash_29_serves_five_and_then_reports_that_it_is_full() {
     let bed = Bed::new();
     let config = bed.small();
     for (id, ip) in [("a", 2), ("b", 3), ("c", 4), ("d", 5), ("e", 6)] {
@@ -284,7 +284,7 @@ fn second_add_for_the_same_owner_is_refused_and_another_ifname_is_another_owner(
 }
 
 #[test]
-fn releasing_what_is_not_held_is_success() {
+fn releasing_without_a_lease_is_success() {
     let bed = Bed::new();
     let config = bed.small();
     assert_eq!(bed.del(&config, "c1"), Vec::<String>::new());
@@ -296,7 +296,7 @@ fn releasing_what_is_not_held_is_success() {
 }
 
 #[test]
-fn files_of_old_plugins_with_the_id_alone_block_a_second_add_and_are_released() {
+fn leases_with_only_an_id_block_a_second_add_and_are_released() {
     let bed = Bed::new();
     let config = bed.small();
     bed.write("10.1.2.4", "c1\n");
@@ -314,7 +314,7 @@ fn files_of_old_plugins_with_the_id_alone_block_a_second_add_and_are_released() 
 }
 
 #[test]
-fn the_id_alone_is_only_looked_for_where_nothing_else_matches() {
+fn bare_id_is_looked_up_only_if_no_full_key_matches() {
     let bed = Bed::new();
     let config = bed.small();
     assert_eq!(bed.add(&config, "c1"), ok("10.1.2.2/29"));
@@ -324,7 +324,7 @@ fn the_id_alone_is_only_looked_for_where_nothing_else_matches() {
 }
 
 #[test]
-fn requested_addresses_are_taken_from_the_sets_that_they_lie_in() {
+fn requested_addresses_are_taken_from_their_own_sets() {
     let bed = Bed::new();
     let ranges = r#""ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.1.4.0/24"}],[{"subnet":"2001:db8:1::/64"}]]"#;
     let asked = |ips: &str| bed.config(ranges, &format!(r#""runtimeConfig":{{"ips":[{ips}]}},"#));
@@ -348,7 +348,7 @@ fn requested_addresses_are_taken_from_the_sets_that_they_lie_in() {
 }
 
 #[test]
-fn requested_addresses_that_are_left_over_fail_the_whole_call() {
+fn unassigned_requested_addresses_fail_the_whole_call() {
     let bed = Bed::new();
     let config = bed.config(
         r#""subnet":"10.1.2.0/24""#,
@@ -360,7 +360,7 @@ fn requested_addresses_that_are_left_over_fail_the_whole_call() {
 }
 
 #[test]
-fn a_set_that_fails_gives_back_what_the_call_took_from_the_others_and_only_that() {
+fn failing_set_releases_only_what_the_call_reserved() {
     let bed = Bed::new();
     let both = bed.config(
         r#""ranges":[[{"subnet":"10.1.2.0/29"}],[{"subnet":"10.1.3.0/30"}]]"#,
@@ -382,7 +382,7 @@ fn a_set_that_fails_gives_back_what_the_call_took_from_the_others_and_only_that(
 }
 
 #[test]
-fn check_wants_an_address_of_the_owner() {
+fn check_requires_an_address_of_the_owner() {
     let bed = Bed::new();
     let config = bed.small();
     let check = |id: &str| {
@@ -398,7 +398,7 @@ fn check_wants_an_address_of_the_owner() {
 }
 
 #[test]
-fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
+fn gc_keeps_valid_owners_and_foreign_leases() {
     let bed = Bed::new();
     let config = bed.small();
     for id in ["a", "b"] {
@@ -426,7 +426,7 @@ fn gc_keeps_the_valid_owners_and_what_no_plugin_wrote() {
 }
 
 #[test]
-fn status_says_what_is_full_and_fails_where_nothing_can_be_written() {
+fn status_reports_a_full_range_and_fails_if_unwritable() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"10.1.2.0/30""#, "");
     let status = |config: &Config| bed.run(|host| config.status(host));

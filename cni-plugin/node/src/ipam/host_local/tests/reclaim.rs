@@ -1,4 +1,4 @@
-//! Leases of the dead come back when a range is full, those of the living never.
+//! Stale leases are freed when a range is full. Leases of running containers are not.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn age(bed: &Bed, name: &str, by: Duration) {
 }
 
 #[test]
-fn an_empty_lease_file_is_taken_back_when_the_range_is_full_and_not_before() {
+fn empty_lease_file_is_freed_only_when_the_range_is_full() {
     let bed = Bed::new();
     let config = bed.small();
     bed.write("10.1.2.2", "");
@@ -32,7 +32,7 @@ fn an_empty_lease_file_is_taken_back_when_the_range_is_full_and_not_before() {
 }
 
 #[test]
-fn leases_whose_namespace_is_gone_are_taken_back() {
+fn leases_with_a_gone_netns_are_freed() {
     let mut bed = Bed::new();
     let config = full(&bed);
     bed.netns = Netns::Gone;
@@ -44,7 +44,7 @@ fn leases_whose_namespace_is_gone_are_taken_back() {
 }
 
 #[test]
-fn a_lease_of_an_earlier_boot_is_taken_back_unless_its_owner_is_alive() {
+fn lease_of_an_earlier_boot_is_freed_unless_its_owner_is_alive() {
     let mut bed = Bed::new();
     let config = full(&bed);
     age(&bed, "10.1.2.4", Duration::from_hours(2));
@@ -56,7 +56,7 @@ fn a_lease_of_an_earlier_boot_is_taken_back_unless_its_owner_is_alive() {
 }
 
 #[test]
-fn without_a_clock_nothing_counts_as_old() {
+fn no_lease_is_old_without_a_clock() {
     let mut bed = Bed::new();
     let config = full(&bed);
     age(&bed, "10.1.2.4", Duration::from_hours(2));
@@ -65,7 +65,7 @@ fn without_a_clock_nothing_counts_as_old() {
 }
 
 #[test]
-fn an_administrators_note_is_never_taken_back() {
+fn administrators_note_is_never_freed() {
     let mut bed = Bed::new();
     let config = full(&bed);
     bed.write("10.1.2.4", "kept for the printer");
@@ -79,7 +79,7 @@ fn an_administrators_note_is_never_taken_back() {
 }
 
 #[test]
-fn a_full_set_leaves_the_dead_of_other_ranges_alone() {
+fn full_set_frees_no_stale_lease_of_other_sets() {
     let mut bed = Bed::new();
     let config = full(&bed);
     bed.write("10.9.9.9", "x\r\neth0");
@@ -89,7 +89,7 @@ fn a_full_set_leaves_the_dead_of_other_ranges_alone() {
 }
 
 #[test]
-fn a_requested_address_and_an_owners_own_are_taken_back_from_the_dead() {
+fn stale_lease_of_a_requested_or_own_address_is_freed() {
     let mut bed = Bed::new();
     let config = full(&bed);
     let asked = Config {

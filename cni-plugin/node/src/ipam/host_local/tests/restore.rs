@@ -1,9 +1,9 @@
-//! Leases whose files were taken away come back where the host's records know of them.
+//! Deleted lease files are restored if the host's records list them.
 
 use super::*;
 use crate::ipam::liveness::Recorded;
 
-/// A host whose records say that `a` has 10.1.2.2, and no call is busy with it.
+/// Returns a host with a record of 10.1.2.2 for `a`, and no call in progress.
 fn recorded() -> Bed {
     let recorded = Recorded {
         ip: "10.1.2.2".parse().unwrap(),
@@ -17,7 +17,7 @@ fn recorded() -> Bed {
 }
 
 #[test]
-fn a_lease_that_was_taken_away_is_written_again_and_its_address_is_given_to_nobody_else() {
+fn deleted_lease_is_restored_and_its_address_not_assigned_again() {
     let bed = recorded();
     let config = bed.small();
     assert_eq!(bed.add(&config, "b"), ok("10.1.2.3/29"));
@@ -42,7 +42,7 @@ fn a_lease_that_was_taken_away_is_written_again_and_its_address_is_given_to_nobo
 }
 
 #[test]
-fn a_dry_run_shows_no_address_that_the_records_know_of_and_writes_nothing() {
+fn dry_run_skips_recorded_addresses_and_writes_nothing() {
     let bed = recorded();
     assert_eq!(
         bed.run(|host| bed.small().peek(host)).unwrap().ips[0]
@@ -54,7 +54,7 @@ fn a_dry_run_shows_no_address_that_the_records_know_of_and_writes_nothing() {
 }
 
 #[test]
-fn check_and_status_mend_nothing() {
+fn check_and_status_restore_no_lease() {
     let bed = recorded();
     let config = bed.small();
     bed.write("lock", "");
@@ -67,7 +67,7 @@ fn check_and_status_mend_nothing() {
 }
 
 #[test]
-fn another_owners_lease_of_that_address_stays() {
+fn existing_lease_of_another_owner_stays() {
     let bed = recorded();
     bed.write("10.1.2.2", "x\r\neth0");
     bed.add(&bed.small(), "b").unwrap();
@@ -75,7 +75,7 @@ fn another_owners_lease_of_that_address_stays() {
 }
 
 #[test]
-fn what_a_call_is_busy_with_is_given_to_nobody_and_written_when_that_is_over() {
+fn lease_of_a_running_call_is_avoided_and_restored_later() {
     let mut bed = recorded();
     bed.recorded[0].is_idle = false;
     let config = bed.small();
@@ -102,7 +102,7 @@ fn what_a_call_is_busy_with_is_given_to_nobody_and_written_when_that_is_over() {
 }
 
 #[test]
-fn the_records_are_asked_only_where_somebody_else_changed_the_leases() {
+fn records_are_read_only_after_a_foreign_change() {
     let bed = recorded();
     let config = bed.small();
     for id in ["b", "c"] {

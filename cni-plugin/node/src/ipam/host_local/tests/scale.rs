@@ -1,4 +1,4 @@
-//! Many leases and many callers.
+//! Many leases and many concurrent callers.
 
 use super::*;
 use crate::log::Log;
@@ -16,8 +16,8 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
         let worker = |thread: usize| {
             let (bed, config) = (&bed, &config);
             scope.spawn(move || {
-                // Each holds four at a time and lets three go: 16 x 4 fit, any double use would
-                // show.
+                // Each thread holds four at a time and releases three. 16 x 4 fit, so any double
+                // use fails.
                 let mut kept = String::new();
                 for round in 0..5 {
                     let ids: Vec<String> =
@@ -52,7 +52,9 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
     );
 }
 
-/// Child of [`one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_network`], run under strace.
+/// Child of
+/// [`one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_network`], run
+/// under strace.
 #[test]
 #[ignore = "a child of another test, which passes the directory"]
 fn traced_child() {
@@ -80,7 +82,7 @@ fn traced_child() {
     assert_eq!(freed, [lease.ips[0].address.addr()]);
 }
 
-/// A system call that shows in the trace.
+/// Makes a system call that marks a position in the trace.
 fn mark(what: &str) {
     assert!(fs::metadata(format!("/braid-mark-{what}")).is_err());
 }
@@ -91,16 +93,16 @@ fn crowd_config(dir: &Path) -> Config {
     Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
 }
 
-/// The system calls of one reserve and one release beside `leases` dense leases, with the mark at
-/// their start.
+/// Returns the system calls of one reserve and one release next to `leases` leases that are
+/// consecutive from the mark on.
 fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
     let config = crowd_config(bed.dir.path());
     for i in 0..leases {
         let ip = std::net::Ipv4Addr::from(0x0a40_0000 + 3 + i);
         bed.write(&ip.to_string(), &format!("c{i}\r\neth0"));
     }
-    // The first call after a foreign change builds the index; it also puts the mark before the
-    // dense run.
+    // The first call after a foreign change builds the index. It also sets the mark before the
+    // consecutive leases.
     bed.add(
         &Config {
             requested: vec!["10.64.0.2".parse().unwrap()],
@@ -128,7 +130,7 @@ fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
         let thread = |line: &str| line.split(' ').next().map(str::to_owned);
         let mut lines = text.lines().skip_while(|l| !is_mark(l, from));
         let own = lines.next().and_then(thread);
-        // The harness's own thread may call meanwhile, and cuts a line in two.
+        // Other threads of the test harness may make system calls meanwhile and split a line.
         let called = lines
             .take_while(|l| !is_mark(l, to))
             .filter(|l| thread(l) == own && !l.contains(" resumed>"));

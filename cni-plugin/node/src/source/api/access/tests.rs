@@ -3,7 +3,7 @@ use tempfile::TempDir;
 
 const TOKEN: &str = "canary-3f9c1d";
 
-/// A kubeconfig whose user is `user` and whose cluster has `more` lines.
+/// Writes a kubeconfig with the user `user` and the lines `more` for its cluster.
 fn kubeconfig(folder: &TempDir, user: &str, more: &str) -> Access {
     let text = format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nusers:\n- name: u\n  user: {user}\n\
@@ -38,7 +38,7 @@ fn passing(access: &Access) -> String {
 }
 
 #[test]
-fn a_tokens_file_loses_its_newline_and_goes_before_an_inline_token() {
+fn token_file_is_trimmed_and_preferred_to_an_inline_token() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
     let access = kubeconfig(&folder, "{token: other, tokenFile: token}", "");
@@ -52,7 +52,7 @@ fn a_tokens_file_loses_its_newline_and_goes_before_an_inline_token() {
 }
 
 #[test]
-fn a_service_account_is_its_folder_and_the_server_of_the_environment() {
+fn service_account_has_its_folder_and_the_server_from_the_environment() {
     let variable = |name: &str| match name {
         "KUBERNETES_SERVICE_HOST" => Some("fd00::1".to_owned()),
         "KUBERNETES_SERVICE_PORT" => Some("443".to_owned()),
@@ -77,7 +77,7 @@ fn a_service_account_is_its_folder_and_the_server_of_the_environment() {
 }
 
 #[test]
-fn files_of_a_service_account_that_are_missing_come_again() {
+fn missing_service_account_files_are_transient() {
     let folder = TempDir::new().unwrap();
     let of_user = kubeconfig(&folder, "{tokenFile: missing}", "");
     assert!(
@@ -95,13 +95,13 @@ fn files_of_a_service_account_that_are_missing_come_again() {
         "{}",
         passing(&of_cluster)
     );
-    // Another reason than that they are not there stays.
+    // Any other reason is permanent.
     fs::create_dir(folder.path().join("token")).unwrap();
     assert!(why(&kubeconfig(&folder, "{tokenFile: token}", "")).contains("Is a directory"));
 }
 
 #[test]
-fn a_broken_kubeconfig_is_told_by_its_line_and_shows_no_token() {
+fn broken_kubeconfig_error_has_its_line_and_no_token() {
     let folder = TempDir::new().unwrap();
     for user in [
         format!("{{token: {TOKEN}]"),
@@ -117,7 +117,7 @@ fn a_broken_kubeconfig_is_told_by_its_line_and_shows_no_token() {
 }
 
 #[test]
-fn what_braid_does_not_do_for_credentials_is_refused_in_its_words() {
+fn unsupported_credentials_are_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let exec =
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [/tmp/never]}}";

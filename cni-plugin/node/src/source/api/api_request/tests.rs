@@ -28,7 +28,7 @@ fn line(ask: &ApiRequest) -> String {
 }
 
 #[test]
-fn a_request_names_its_object_and_changes_one_thing() {
+fn request_names_its_object_and_makes_one_change() {
     let web = name("shop", "web-0");
     assert_eq!(
         line(&ApiRequest::get(ObjectKind::Pod, &web).unwrap()),
@@ -111,7 +111,7 @@ fn an_annotation_is_set_over_the_value_that_was_read() {
 }
 
 #[test]
-fn a_name_that_could_lead_to_another_object_is_refused() {
+fn name_that_could_address_another_object_is_refused() {
     let long = "a".repeat(NAME_MAX + 1);
     for wrong in [
         "",
@@ -139,7 +139,7 @@ fn a_name_that_could_lead_to_another_object_is_refused() {
 }
 
 #[test]
-fn a_failure_is_told_with_verb_object_status_and_the_servers_words() {
+fn error_has_verb_object_status_and_the_servers_message() {
     let get = ApiRequest::get(ObjectKind::Pod, &name("a", "b")).unwrap();
     let lasting = |why: &str| SourceError::Lasting { why: why.into() };
     let passing = |why: &str| SourceError::Passing { why: why.into() };
@@ -169,7 +169,7 @@ fn a_failure_is_told_with_verb_object_status_and_the_servers_words() {
 }
 
 #[test]
-fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
+fn not_found_error_names_the_object_its_kind_or_its_uid() {
     let what = |ask: &ApiRequest, failure| match ask.failed(failure, 1) {
         SourceError::NotFound { what } => what,
         other @ (SourceError::Passing { .. } | SourceError::Lasting { .. }) => panic!("{other:?}"),
@@ -192,7 +192,7 @@ fn what_is_not_there_is_named_be_it_the_object_its_kind_or_its_uid() {
 }
 
 #[test]
-fn an_answer_that_cant_be_read_is_not_repeated_to_the_reader() {
+fn unreadable_response_is_not_quoted_in_the_error() {
     let err = object::nad(
         &name("a", "b"),
         br#"{"metadata": {}, "spec": {"config": {"psk": "canary"}}}"#,

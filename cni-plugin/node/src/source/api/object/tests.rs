@@ -8,7 +8,7 @@ fn name() -> ObjectName {
 }
 
 #[test]
-fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
+fn pod_is_parsed_with_annotations_and_all_claims() {
     let body = json!({
         "metadata": {"uid": "u", "annotations": {"k": "v"}, "managedFields": [{}]},
         "spec": {
@@ -42,7 +42,7 @@ fn a_pod_is_read_with_its_annotations_and_all_of_its_claims() {
 }
 
 #[test]
-fn a_network_without_a_configuration_is_one() {
+fn nad_without_a_configuration_is_valid() {
     for body in [r#"{"metadata": {}}"#, r#"{"metadata": {}, "spec": {}}"#] {
         assert_eq!(nad(&name(), body.as_bytes()).unwrap().config, "");
     }
@@ -56,7 +56,7 @@ fn a_claim_needs_network_and_interface_and_may_have_no_status() {
 }
 
 #[test]
-fn i7_a_claims_pod_and_conditions_are_read_and_written() {
+fn claims_pod_and_conditions_are_read_and_written() {
     for owner in [json!({"name": "web"}), json!("web")] {
         let condition = json!({"type": "Other", "status": "True"});
         let body = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"network": "n", "interface": "i"},
@@ -73,14 +73,14 @@ fn i7_a_claims_pod_and_conditions_are_read_and_written() {
 }
 
 #[test]
-fn d9_of_a_slice_the_devices_are_read_with_what_networks_need() {
+fn slice_devices_are_parsed_with_device_id_and_resource() {
     let attributes = json!({DEVICE_ID: {"string": "0000:18:02.1"}, RESOURCE: {"string": "a/vf"}, "other": {"int": 5}});
     let devices = json!([{"name": "d1", "attributes": attributes}, {"name": "card", "attributes": {DEVICE_ID: {"int": 1}}}]);
     let pool = json!({"name": "p", "generation": 3, "resourceSliceCount": 1});
     let body = json!({"metadata": {"continue": "x"}, "items": [{"spec": {"pool": pool, "devices": devices}},
         {"spec": {"pool": {"name": "q"}}}]});
     let (offered, next) = offered(body.to_string().as_bytes()).unwrap();
-    let of = |device: &str, id: &str, resource: &str| {
+    let offered_as = |device: &str, id: &str, resource: &str| {
         let [pool, device, id, resource] = ["p", device, id, resource].map(String::from);
         Offered {
             pool,
@@ -93,14 +93,17 @@ fn d9_of_a_slice_the_devices_are_read_with_what_networks_need() {
     assert_eq!(
         (offered, next.as_str()),
         (
-            vec![of("d1", "0000:18:02.1", "a/vf"), of("card", "", "")],
+            vec![
+                offered_as("d1", "0000:18:02.1", "a/vf"),
+                offered_as("card", "", "")
+            ],
             "x"
         )
     );
 }
 
 #[test]
-fn a_long_message_becomes_a_note_of_whole_characters() {
+fn long_message_is_truncated_at_a_character_boundary() {
     let message = format!("{}ä", "x".repeat(NOTE_MAX - 1));
     let told = Event {
         severity: Severity::Normal,
@@ -113,7 +116,7 @@ fn a_long_message_becomes_a_note_of_whole_characters() {
 }
 
 #[test]
-fn an_events_name_begins_like_the_pods_and_is_a_name() {
+fn event_name_has_the_pods_prefix_and_is_valid() {
     let long = format!("{}.b{}", "a".repeat(56), "c".repeat(190));
     assert_eq!(
         ["web-0", &long].map(event_name),
@@ -122,7 +125,7 @@ fn an_events_name_begins_like_the_pods_and_is_a_name() {
 }
 
 #[test]
-fn a_list_of_nothing_has_null_for_its_items_and_is_not_one_without_items() {
+fn empty_list_has_null_items_and_missing_items_are_an_error() {
     let nothing =
         page(br#"{"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": null}"#);
     assert_eq!(nothing.map(|page| page.uids).unwrap(), [""; 0]);

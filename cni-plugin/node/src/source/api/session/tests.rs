@@ -27,7 +27,7 @@ fn pauses_double_up_to_a_bound_and_are_spread() {
 }
 
 #[test]
-fn only_what_will_pass_is_tried_again_and_not_before_the_server_wants() {
+fn only_transient_failures_are_retried_after_retry_after() {
     for status in [409, 429, 500, 502, 503, 504] {
         assert!(answer(status, None).pause(1, 0).is_some(), "{status}");
     }
@@ -40,7 +40,7 @@ fn only_what_will_pass_is_tried_again_and_not_before_the_server_wants() {
 }
 
 #[test]
-fn the_servers_wish_is_in_seconds() {
+fn retry_after_is_in_seconds() {
     let with = |value: &str| {
         retry_after(&HeaderMap::from_iter([(
             header::RETRY_AFTER,
