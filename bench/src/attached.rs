@@ -217,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn addresses_without_a_gateway_have_no_other_end() {
+    fn addresses_without_a_gateway_have_no_peer() {
         let result = json!({"ips": [
             {"address": "10.1.0.2/16", "gateway": "10.1.0.1"}, {"address": "10.2.0.2/16"},
             {"address": "fd00::2/64", "gateway": "fd00::1"}]});

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn baselines_must_be_measured_too_and_the_first_directory_is_one_by_itself() {
+    fn baselines_must_be_measured_and_default_to_the_first_directory() {
         let cli = |more: &[&str]| {
             let given = [
                 "braid-bench",

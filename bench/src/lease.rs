@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_directory_is_what_host_local_would_have_left() {
+    fn planted_directory_equals_host_locals() {
         let tmp = tempfile::tempdir().unwrap();
         let ipam = json!({"subnet": "10.1.0.0/16"});
         let dir = tmp.path().join("lan");

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_port_is_one_pod_s() {
+    fn each_port_belongs_to_one_pod() {
         assert_eq!(
             chunks(10_000..10_250).collect::<Vec<_>>(),
             [10_000..10_100, 10_100..10_200, 10_200..10_250]

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_stay_as_they_are_and_what_is_no_file_is_passed_over() {
+    fn files_are_unchanged_and_other_entries_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("plugin"), "text").unwrap();
         fs::create_dir(dir.path().join("folder")).unwrap();

@@ -385,7 +385,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_is_compared_with_the_better_baseline_its_first_setting_and_the_floor() {
+    fn a_row_is_compared_with_baseline_first_setting_and_floor() {
         let rows = vec![
             row(FLOOR, 0, &[200.0, 400.0, 200.0]),
             row("slow", 1, &[50.0, 50.0, 50.0]),

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_takes_every_place_equally_often() {
+    fn each_contender_takes_each_place_equally_often() {
         let rounds: Vec<_> = (0..6).map(|round| order(round, 3)).collect();
         for place in 0..3 {
             let mut there: Vec<_> = rounds.iter().map(|order| order[place]).collect();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_follows_each_other_equally_often_within_rounds() {
+    fn each_contender_follows_each_other_equally_often_within_rounds() {
         let mut pairs: Vec<_> = (0..6)
             .map(|round| order(round, 3))
             .flat_map(|o| [(o[0], o[1]), (o[1], o[2])])

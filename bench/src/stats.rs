@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn off_is_half_of_what_lies_between_the_bounds() {
+    fn off_percent_is_half_the_range() {
         assert!((Spread::of(&[90.0, 100.0, 120.0]).unwrap().off_percent() - 15.0).abs() < 1e-9);
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_budget() {
+    fn unmeasured_figures_have_no_budget() {
         assert_eq!(of(&report(&[], vec![row(ADD, BRAID)])), []);
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_directory_is_that_directorys_alone() {
+    fn options_of_a_directory_apply_to_it_alone() {
         let args = parsed(&[
             "--pod=a=K8S_POD_NAMESPACE=n;K8S_POD_NAME=p",
             "--interfaces=a=net1,net2",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_no_directory_and_numbers_that_measure_nothing_are_refused() {
+    fn unknown_directories_and_numbers_that_measure_nothing_are_refused() {
         let refused = |more: &str| parsed(&[more]).check().unwrap_err().to_string();
         assert_eq!(refused("--daemon=b=/d"), "\"b\" is none of the --plugins");
         assert_eq!(refused("--runs=0"), "--runs and --round-trip start at 1");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_baseline_goodput_is_what_counts() {
+    fn without_a_baseline_goodput_decides() {
         let refused = failed("ref", "ADD bandwidth: code 999: no veth");
         assert_eq!(
             broken(vec![refused.clone(), measured("braid", 1.0, 99.0, 99.0)]),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_nobody_s_fault() {
+    fn a_missing_kernel_feature_breaks_no_budget() {
         let rows = ["ref", "braid"].map(|name| failed(name, "ADD ipvlan: operation not supported"));
         assert_eq!(broken(rows.into()), "none");
     }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ideal_is_the_payload_s_part_of_a_frame() {
+    fn ideal_is_the_payloads_share_of_a_frame() {
         let ideal = |protocol, family| {
             let cell = Cell {
                 rate: Rate::M10,

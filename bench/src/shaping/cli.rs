@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_given_is_measured_as_given() {
+    fn a_given_list_is_measured_unchanged() {
         assert_eq!(
             (args(&[]).cells().len(), args(&[]).pairs().len()),
             (2 * 2 * 2, 2)

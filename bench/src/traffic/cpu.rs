@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_counts_what_waits_for_a_disk_and_each_processor() {
+    fn idle_time_includes_iowait_of_all_processors() {
         let text =
             "cpu  100 20 3 9000 800 4 5 6 70 8\ncpu0 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1\nintr 1\n";
         assert_eq!(parse(text), Some((TICK * 9800, 2)));
     }
 
     #[test]
-    fn other_text_is_no_time() {
+    fn other_text_is_not_a_time() {
         assert_eq!(parse("cpu  1 2\n"), None);
         assert_eq!(parse("intr 1 2 3 4 5\n"), None);
     }

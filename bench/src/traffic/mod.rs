@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goodput_is_what_came_after_the_first_read_of_the_window() {
+    fn goodput_counts_bytes_after_the_first_read_of_the_window() {
         let start = Instant::now();
         let read = |ms, bytes| Arrival {
             at: start + Duration::from_millis(ms),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_says_nothing() {
+    fn a_single_read_gives_no_goodput() {
         let at = Instant::now();
         let window = Window { start: at, end: at };
         assert_eq!(window.goodput_bps(&[Arrival { at, bytes: 1 }]), None);

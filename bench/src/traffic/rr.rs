@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_request_is_told_from_the_one_before() {
+    fn each_request_differs_from_the_previous_one() {
         assert_ne!(message(1), message(2));
         assert_eq!(message(258)[..9], [0, 0, 0, 0, 0, 0, 1, 2, 0]);
     }
