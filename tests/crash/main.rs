@@ -1,7 +1,7 @@
 //! Calls that are killed, or get an error, at any one of their system calls.
 //!
 //! ```text
-//!  points  ─ strace lists the system calls of a call, and repeats the call with a fault in one of them
+//!  points  ─ strace lists the system calls of a call, and repeats it with a fault in one of them
 //!  world   ─ a host on which one container is attached and detached
 //!  cluster ─ a pod with three networks at a real API server: etcd and kube-apiserver
 //!  trials  ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again

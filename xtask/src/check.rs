@@ -1,4 +1,4 @@
-//! `cargo xtask check`: format, lints, and the rules of the house that no compiler knows.
+//! `cargo xtask check`: format, lints, and project rules that the compiler cannot check.
 
 mod cycles;
 mod uses;
@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// A check returns what to say when it holds; its error says where it does not.
+/// A check returns a note if it passes; its error names the violations.
 type Check = fn() -> Result<String>;
 
 const CHECKS: &[(&str, Check)] = &[
@@ -27,8 +27,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("licences", licences),
 ];
 
-/// Folders, and what their files do not name. Between crates Cargo holds that; these are of one
-/// crate.
+/// Folders and the names that their files must not use. Cargo enforces this between crates; these
+/// folders are within one crate.
 const BORDERS: &[(&str, &[&str])] = &[
     (
         "cni-plugin/core/src/cni",
@@ -113,8 +113,8 @@ const BORDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Lines of a file, those of its tests not counted: more are listed, and of the second more are
-/// refused.
+/// Lines of a file, without its tests. Longer files are listed, and files longer than the second
+/// number are refused.
 const AIM: usize = 500;
 const MOST: usize = 700;
 
@@ -162,7 +162,7 @@ fn lints() -> Result<String> {
     Ok("clippy is silent".into())
 }
 
-/// The fuzz targets, which only cargo-fuzz links, with libFuzzer.
+/// Lints the fuzz targets, which only cargo-fuzz can link, with libFuzzer.
 fn fuzzing() -> Result<String> {
     let mut clippy = sh::cmd(
         "cargo",
@@ -174,7 +174,7 @@ fn fuzzing() -> Result<String> {
             "tests/fuzz/Cargo.toml",
         ],
     );
-    // Nothing is linked here, so libFuzzer need not be compiled.
+    // Nothing is linked here, so libFuzzer is not compiled.
     clippy.env("CUSTOM_LIBFUZZER_PATH", "/nowhere/libfuzzer.a");
     sh::run(clippy.args(["--target-dir", "target/fuzz", "--", "-D", "warnings"]))?;
     Ok("the targets fit what they call".into())
@@ -194,7 +194,7 @@ fn borders() -> Result<String> {
     Ok(format!("{} of them are kept", BORDERS.len()))
 }
 
-/// Lines of code that name something refused, and what that is.
+/// Returns the lines of code that contain a refused name, with the name.
 fn names<'a>(text: &'a str, refused: &'a [&str]) -> impl Iterator<Item = (usize, &'a str)> {
     let code = (1..)
         .zip(text.lines())
@@ -234,8 +234,8 @@ fn sizes() -> Result<String> {
     Ok(format!("{count} files, {} past the aim", past.len()))
 }
 
-/// The Rust files below a folder of the checkout, each with its text; build products and tests are
-/// left out.
+/// Returns the Rust files below a folder of the checkout with their text, without build products
+/// and tests.
 fn sources(folder: &str) -> Result<Vec<(String, String)>> {
     let mut sources = Vec::new();
     read(&sh::root().join(folder), &mut sources)?;
@@ -260,7 +260,7 @@ fn read(folder: &Path, sources: &mut Vec<(String, String)>) -> Result<()> {
     Ok(())
 }
 
-/// Cuts off the module of tests, which is a file's last.
+/// Cuts off the test module, which is the last in a file.
 fn without_tests(mut text: String) -> String {
     text.truncate(text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len()));
     text

@@ -1,5 +1,5 @@
-//! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to
-//! nodes (deploy/).
+//! `cargo xtask image`: a container image with the shipped binary, which installs itself on nodes
+//! (deploy/).
 
 use crate::oci::{Image, Layer};
 use crate::{build, dist, sh};
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 /// Name of the image in deploy/braid.yaml.
 pub(crate) const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
-/// The eBPF programs in the binary have a licence of their own.
+/// The eBPF programs in the binary have a separate licence.
 const LICENSES: &str = concat!(env!("CARGO_PKG_LICENSE"), " AND (MIT OR GPL-2.0-only)");
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The archive's path; target/braid-<version>.oci.tar by default
+    /// Path of the archive; target/braid-<version>.oci.tar by default
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive of an image whose one program is the static binary `braid`.
+/// Writes the archive of an image with the static binary `braid` as its only program.
 pub(crate) fn write(braid: &Path, out: &Path) -> Result<()> {
     let mut layer = Layer::new();
     let files = [
@@ -51,7 +51,7 @@ pub(crate) fn write(braid: &Path, out: &Path) -> Result<()> {
     .write(out)
 }
 
-/// OCI's annotation keys; without an address of the source while Cargo.toml names none.
+/// Returns OCI's annotation keys, without the source URL while Cargo.toml has none.
 fn labels() -> Value {
     let labels = [
         ("title", "braid"),

@@ -1,5 +1,5 @@
-//! `cargo xtask`: everything a developer of braid does, one file a verb. To others (tests/cluster,
-//! tests/api) it gives the cluster, or its API server alone.
+//! `cargo xtask`: all development tasks of braid, one file per verb. As a library for tests/cluster
+//! and tests/api, it provides the cluster, or the API server alone.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
@@ -32,14 +32,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build braid, make two sandboxes on a bridge, ping between them and outside, and leave
-    /// nothing behind
+    /// Build braid, create two sandboxes on a bridge, ping between them and outside, and clean up
     Demo(demo::Args),
     /// Run all tests; with --quick without the VM and the cluster
     Test(test::Args),
-    /// Format, lints, the arrow rule and the sizes of files and functions
+    /// Format, lints, import rules, and the sizes of files and functions
     Check(check::Args),
-    /// Write the golden files anew and show what changed
+    /// Rewrite the golden files and show the changes
     Bless,
     /// Build the eBPF object, or check that the committed one matches its source
     Ebpf(ebpf::Args),
@@ -47,15 +46,15 @@ enum Verb {
     Vm(vm::Args),
     /// A real two-node Kubernetes on this machine
     Cluster(cluster::Args),
-    /// Build the binary that is shipped, static on musl
+    /// Build the shipped binary, static on musl
     Dist,
-    /// Write the binary that is shipped into a container image, an OCI archive
+    /// Write the shipped binary into a container image, an OCI archive
     Image(image::Args),
-    /// Measure attachment latency, or shaping, beside the reference plugins
+    /// Measure attachment latency, or shaping, compared with the reference plugins
     Bench(bench::Args),
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Demo(args) => demo::run(&args),

@@ -1,4 +1,4 @@
-//! Container images without a container engine: OCI archives, the same bytes for the same content.
+//! Container images without a container engine: reproducible OCI archives.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use std::io::Write;
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-/// An image of one layer, for this machine's architecture.
+/// An image with one layer, for this machine's architecture.
 pub(crate) struct Image<'a> {
-    /// The name that it has once it is imported, such as `localhost/busybox:1`.
+    /// Name after the import, such as `localhost/busybox:1`.
     pub(crate) name: &'a str,
     /// OCI's configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
     pub(crate) config: Value,
@@ -18,7 +18,7 @@ pub(crate) struct Image<'a> {
 }
 
 impl Image<'_> {
-    /// Writes the archive that `ctr images import` and `podman load` take.
+    /// Writes the archive for `ctr images import` and `podman load`.
     pub(crate) fn write(self, out: &Path) -> Result<()> {
         let archive = File::create(out).with_context(|| format!("create {}", out.display()))?;
         self.write_to(archive)
@@ -26,7 +26,7 @@ impl Image<'_> {
     }
 
     fn write_to(self, out: impl Write) -> Result<()> {
-        // An uncompressed layer is valid OCI, and its digest is the diff id as well.
+        // An uncompressed layer is valid OCI, and its digest is also the diff id.
         let layer = self.layer.0.into_inner()?;
         let config = json!({
             "architecture": arch()?, "os": "linux",
@@ -67,7 +67,7 @@ impl Image<'_> {
     }
 }
 
-/// The files of an image, all of them root's and of 1970.
+/// Files of an image, owned by root, with the time 1970.
 pub(crate) struct Layer(Builder<Vec<u8>>);
 
 impl Layer {
@@ -101,7 +101,7 @@ fn file(archive: &mut Builder<impl Write>, path: &str, mode: u32, content: &[u8]
         .with_context(|| format!("append {path}"))
 }
 
-/// A header whose time is 0, so that it needs no clock.
+/// Returns a header with the time 0, independent of any clock.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -114,7 +114,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(blob), "size": blob.len()})
 }
 
-/// OCI's form of a digest: `sha256:` and the hexadecimal digits.
+/// Returns a digest in OCI's form: `sha256:` and the hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
     Sha256::digest(blob)
         .iter()
@@ -123,7 +123,7 @@ fn digest(blob: &[u8]) -> String {
         })
 }
 
-/// This machine's architecture in Go's words, which OCI uses.
+/// Returns this machine's architecture by its Go name, which OCI uses.
 fn arch() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),

@@ -1,4 +1,4 @@
-//! Running other programs: each failure names the command.
+//! Execution of other programs. Each error names the command.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -15,7 +15,8 @@ pub(crate) fn root() -> PathBuf {
         .unwrap_or_default()
 }
 
-/// Folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, else `~/.cache/braid`.
+/// Returns the folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, else
+/// `~/.cache/braid`.
 pub(crate) fn cache() -> PathBuf {
     std::env::var_os("BRAID_CACHE").map_or_else(
         || {
@@ -26,7 +27,7 @@ pub(crate) fn cache() -> PathBuf {
     )
 }
 
-/// A command in the checkout's root.
+/// Returns a command that runs in the checkout's root.
 pub(crate) fn cmd<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = S>,
@@ -36,7 +37,7 @@ pub(crate) fn cmd<S: AsRef<OsStr>>(
     command
 }
 
-/// Another verb of this program.
+/// Returns another verb of this program.
 pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
     Ok(cmd(
         std::env::current_exe().context("find this program")?,
@@ -44,7 +45,7 @@ pub(crate) fn xtask<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Comma
     ))
 }
 
-/// Runs `command` to its end and fails unless it succeeded.
+/// Runs `command` and fails unless it succeeds.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -80,7 +81,7 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
     let mut child = piped
         .spawn()
         .with_context(|| format!("start {command:?}"))?;
-    // Whoever reads none of it says why on standard error.
+    // A program that does not read its input reports the reason on standard error.
     let fed = child.stdin.take().map(|mut stdin| stdin.write_all(input));
     let out = child
         .wait_with_output()
@@ -95,12 +96,12 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Runs ip(8) with words separated by blanks.
+/// Runs ip(8) with arguments separated by blanks.
 pub(crate) fn ip(args: &str) -> Result<()> {
     read(&mut cmd("ip", args.split(' '))).map(drop)
 }
 
-/// Installs the Debian packages of which a program is missing; `needs` lists program and package.
+/// Installs the Debian packages of missing programs; `needs` lists program and package.
 pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     let missing: Vec<&str> = needs
@@ -111,7 +112,7 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    // One at a time, as Debian's own lock demands, which does not wait.
+    // Serialized, because apt fails instead of waiting for Debian's own lock.
     fs::create_dir_all(cache())?;
     let lock = File::create(cache().join("apt.lock")).context("create a lock for apt")?;
     lock.lock().context("wait for another installation")?;
@@ -122,14 +123,14 @@ pub(crate) fn apt(needs: &[(&str, &str)]) -> Result<()> {
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdout(Stdio::null()))
     };
-    // The package lists of a new machine may be missing or old: a second try with new ones.
+    // The package lists of a new machine may be missing or old, so the second try updates them.
     install(INSTALL).or_else(|_| {
         run(&mut cmd("apt-get", ["update", "-qq"]))?;
         install(INSTALL)
     })
 }
 
-/// True if the search path, or an administrator's, has the program.
+/// True if the program is in the search path, or in an administrator's.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
@@ -137,8 +138,8 @@ pub(crate) fn on_path(program: &str) -> bool {
         .any(|dir| Path::new(dir).join(program).is_file())
 }
 
-/// A number that differs between commits, so that the crash points tried differ; 0 outside a
-/// checkout.
+/// Returns a number that differs between commits, so that each commit tries other crash points; 0
+/// outside a checkout.
 pub(crate) fn commit_number() -> u64 {
     let commit = read(&mut cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
     commit

@@ -1,5 +1,4 @@
-//! Foreign programs that braid is compared and tested with: installed once, kept beside the other
-//! downloads.
+//! Foreign programs for comparisons and tests: installed once, kept beside the other downloads.
 
 use crate::cluster::binaries;
 use crate::sh;
@@ -8,16 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
-/// The release of the reference plugins that braid is compared with.
+/// Release of the reference plugins for comparison.
 const REFERENCE: &str = "v1.9.1";
-/// Those of other releases: with keys that are newer, and the last one that flannel's plugin was
-/// in.
+/// Plugins of other releases: some have newer keys, and one is the last release that contains
+/// flannel's plugin.
 const OTHER_RELEASES: [&str; 3] = [
     "meta/sbr@v1.10.0",
     "meta/vrf@v1.10.0",
     "meta/flannel@v0.9.1",
 ];
-/// The release of Multus that braid is compared with.
+/// Release of Multus for comparison.
 const MULTUS: &str = "v4.3.0";
 const MULTUS_MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
 const REFERENCE_PLUGINS: [&str; 16] = [
@@ -39,7 +38,7 @@ const REFERENCE_PLUGINS: [&str; 16] = [
     "meta/tuning",
 ];
 
-/// The folder of the reference plugins.
+/// Returns the folder of the reference plugins.
 pub(crate) fn reference() -> Result<PathBuf> {
     let dir = sh::cache().join("reference");
     let is_there = |plugin: &str| {
@@ -58,7 +57,7 @@ pub(crate) fn reference() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The path of libcni's own command line.
+/// Returns the path of libcni's command line.
 pub(crate) fn cnitool() -> Result<PathBuf> {
     let dir = sh::cache().join("tools");
     let program = dir.join("cnitool");
@@ -68,8 +67,8 @@ pub(crate) fn cnitool() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The folder of Multus: the plugin that asks the API server itself, and its daemon with the plugin
-/// that asks that.
+/// Returns the folder of Multus: the plugin that queries the API server itself, and the daemon with
+/// its client plugin.
 pub(crate) fn multus() -> Result<PathBuf> {
     const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
@@ -89,12 +88,12 @@ pub(crate) fn multus() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Multus' module with its version, as the commands of `go` take it.
+/// Returns Multus' module with its version, in the form of `go`'s arguments.
 pub(crate) fn multus_module() -> String {
     format!("{MULTUS_MODULE}@{MULTUS}")
 }
 
-/// Builds programs into `dir`. Without `go` the error says what to install.
+/// Builds programs into `dir`. If `go` is missing, the error tells what to install.
 fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
@@ -103,8 +102,8 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     )
 }
 
-/// Installs podman with the programs that it starts, the one program of an image, and the reference
-/// firewall plugin's iptables. Debian's package enables its units, as any service's does.
+/// Installs podman with the programs that it starts, the only program of an image, and the
+/// reference firewall plugin's iptables. Debian's package enables its units like every service.
 pub(crate) fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),

@@ -1,4 +1,4 @@
-//! Import cycles between the files of a crate: none may begin, and those that remain may only
+//! Import cycles between the files of a crate: new ones are refused, and the known ones may only
 //! shrink.
 
 use super::uses::Crate;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Roots of the crates.
+/// Root files of the crates.
 const CRATES: &[&str] = &[
     "cni-plugin/core/src/lib.rs",
     "cni-plugin/node/src/lib.rs",
@@ -18,16 +18,16 @@ const CRATES: &[&str] = &[
     "tests/cluster/src/main.rs",
     "xtask/src/lib.rs",
 ];
-/// The cycles that remain: a line for each file, an empty line between two cycles.
+/// List of the known cycles: a line per file, an empty line between cycles.
 const KNOWN: &str = "xtask/src/check/cycles.txt";
 
-/// Files, and those that each one uses.
+/// Files, each with the files that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
-/// Files each of which uses each other one, at last through others.
+/// Files that all use each other, directly or through others.
 type Cycle = BTreeSet<String>;
 
-/// Compares the cycles of all crates with the known ones. Also a known one that has become smaller
-/// has to be written down.
+/// Compares the cycles of all crates with the known ones. A known cycle that became smaller must be
+/// updated in the list.
 pub(super) fn check() -> Result<String> {
     let known =
         fs::read_to_string(sh::root().join(KNOWN)).with_context(|| format!("read {KNOWN}"))?;
@@ -59,7 +59,7 @@ pub(super) fn check() -> Result<String> {
     ))
 }
 
-/// Refuses a list that is longer than what was found.
+/// Refuses a list that differs from the cycles found.
 fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
     ensure!(
         found == known,
@@ -69,7 +69,7 @@ fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
     Ok(())
 }
 
-/// The uses between the files of a cycle.
+/// Returns the uses between the files of a cycle.
 fn edges(cycle: &Cycle, uses: &Uses) -> String {
     let mut lines = Vec::new();
     for file in cycle {
@@ -111,7 +111,7 @@ fn text_of(cycles: &[Cycle]) -> String {
     texts.join("\n\n") + "\n"
 }
 
-/// The uses in the crate with this root; paths are from the checkout's folder.
+/// Returns the uses in the crate with this root; paths are relative to the checkout.
 fn uses(root: &Path) -> Result<Uses> {
     let files = Crate::read(root)?;
     let name = |path: &Path| {
@@ -127,7 +127,7 @@ fn uses(root: &Path) -> Result<Uses> {
         .collect())
 }
 
-/// The strongly connected components of more than one file.
+/// Returns the strongly connected components with more than one file.
 fn components(uses: &Uses) -> Vec<Cycle> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = uses
         .keys()
@@ -148,7 +148,7 @@ fn components(uses: &Uses) -> Vec<Cycle> {
     cycles
 }
 
-/// The files that a file uses, also through others.
+/// Returns the files that a file uses, directly or through others.
 fn reach<'u>(file: &str, uses: &'u Uses) -> BTreeSet<&'u str> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&str> = vec![file];
@@ -166,7 +166,7 @@ fn reach<'u>(file: &str, uses: &'u Uses) -> BTreeSet<&'u str> {
 mod tests {
     use super::*;
 
-    /// The cycles of a crate of these files.
+    /// Returns the cycles of a crate with these files.
     fn cycles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let dir = tempfile::tempdir().expect("a folder");
         for (name, text) in files {

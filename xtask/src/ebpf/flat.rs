@@ -1,19 +1,18 @@
-//! The instructions of one program as the kernel takes them, so that a plugin call reads no ELF
+//! Instructions of a program in the kernel's format, so that a plugin call does not read an ELF
 //! file.
 
 use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
 
-/// Length of `struct bpf_insn`.
+/// Length of `struct bpf_insn`, in bytes.
 const INSTRUCTION: usize = 8;
-/// `BPF_LD | BPF_IMM | BPF_DW`: loads 64 bits that follow in this and the next instruction.
+/// `BPF_LD | BPF_IMM | BPF_DW`: loads the 64-bit immediate of this and the next instruction.
 const LOAD_64: u8 = 0x18;
-/// `BPF_PSEUDO_MAP_FD` in the place of the source register: the 64 bits are a map's descriptor.
+/// `BPF_PSEUDO_MAP_FD` in the source register: the immediate is a map's file descriptor.
 const MAP_FD: u8 = 1 << 4;
 
-/// The instructions of `program`. Where it uses a map, the instruction is marked as the kernel
-/// wants it and bears the map's place in `maps`; whoever loads it writes the map's descriptor
-/// there.
+/// Returns the instructions of `program`. An instruction that uses a map is marked in the kernel's
+/// way and contains the map's index in `maps`; the loader replaces it by the map's file descriptor.
 pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Result<Vec<u8>> {
     let file = object::File::parse(object).context("read the object")?;
     let symbol = file

@@ -1,5 +1,5 @@
 //! Lanes of stages, side by side, and the result of each stage. A failure stops only the stages
-//! that need it.
+//! that need the failed one.
 
 use super::stage::Stage;
 use anyhow::{Result, bail};
@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Stages one after the other. A lane behind others yields to them.
+/// Stages that run one after the other. A lane behind has a lower priority.
 pub(super) struct Lane {
     pub(super) stages: Vec<Stage>,
     pub(super) is_behind: bool,
@@ -19,7 +19,7 @@ pub(super) struct Lane {
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     name: &'static str,
-    /// Time from the begin of the run.
+    /// Time since the start of the run.
     from: Duration,
     took: Duration,
     failure: Option<String>,
@@ -41,8 +41,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs the lanes to their ends. `work` gets the time that a stage may take: its own limit and no
-/// longer than the run. Returns the results in the order of their ends.
+/// Runs all lanes. `work` gets the time that a stage may take: its own limit, but not beyond the
+/// end of the run. Returns the results in the order in which the stages ended.
 pub(super) fn run(
     lanes: &[Lane],
     limit: Duration,
@@ -95,8 +95,8 @@ struct Board {
 }
 
 impl Board {
-    /// Waits until all stages before this one have ended. Returns the first failed one that it
-    /// needs.
+    /// Waits until all stages that must precede this one have ended. Returns the first failed one
+    /// that it needs.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
         while !stage
@@ -128,7 +128,7 @@ impl Board {
     }
 }
 
-/// Prints all results, and fails if a stage did.
+/// Prints all results, and fails if a stage failed.
 pub(super) fn tell(all: &[Ended]) -> Result<()> {
     println!();
     for ended in all {
