@@ -37,13 +37,13 @@ pub(crate) fn braid() -> Result<PathBuf> {
             .build(&["strip=none"])
             .and_then(|braid| order::list(&braid))
     } else {
-        Err(anyhow!("to trace calls takes root"))
+        Err(anyhow!("tracing calls needs root"))
     };
     match list {
         Ok(list) => toolchain.build(&[&format!("link-arg=-Wl,-T,{}", list.display())]),
         Err(err) => {
             eprintln!(
-                "the functions that calls run do not lie side by side, an ADD takes a tenth longer: {err:#}"
+                "the functions of calls are not placed side by side, so an ADD takes a tenth longer: {err:#}"
             );
             toolchain.build(&[])
         }
@@ -65,7 +65,7 @@ pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
         return toolchain.build(&[]);
     }
     eprintln!(
-        "for this machine's C library, as there is no compiler for musl: a call starts 0.3 ms later"
+        "building for this machine's C library, because there is no compiler for musl: a call starts 0.3 ms later"
     );
     build::package("braid", "braid")
 }

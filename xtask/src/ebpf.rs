@@ -123,12 +123,12 @@ pub(crate) fn check() -> Result<()> {
         {
             let loaded = fs::read(sh::root().join(path)).with_context(|| format!("read {path}"))?;
             let made = flat::instructions(&committed()?, program, maps)?;
-            ensure!(loaded == made, "{path} was not taken out of {OBJECT}");
+            ensure!(loaded == made, "{path} was not extracted from {OBJECT}");
         }
         return Ok(());
     }
     bail!(
-        "{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`",
+        "{OBJECT} was not built from this source: {}; run `cargo xtask ebpf`",
         differences.join(", ")
     )
 }
@@ -168,8 +168,8 @@ fn rebuild_check() -> Result<()> {
         return Ok(());
     }
     bail!(
-        "{OBJECT}: a new build differs in {}: either the object is not made from this source, or it was made by another \
-         compiler than {}, which chooses other instructions",
+        "{OBJECT}: a new build differs in {}: either the object was not built from this source, or it was built by another \
+         compiler than {}, which selects other instructions",
         differing.join(", "),
         toolchain.version()?
     )

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifest_runs_the_image_that_is_written() -> Result<()> {
+    fn the_manifest_runs_the_written_image() -> Result<()> {
         let manifest = fs::read_to_string(sh::root().join("deploy/braid.yaml"))?;
         assert!(
             manifest

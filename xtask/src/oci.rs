@@ -137,13 +137,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_the_one_that_sha256sum_prints() {
+    fn a_digest_equals_the_one_of_sha256sum() {
         let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(digest(b""), empty);
     }
 
     #[test]
-    fn an_archive_and_its_layer_know_no_time() -> Result<()> {
+    fn an_archive_and_its_layer_are_independent_of_time() -> Result<()> {
         let mut layer = Layer::new();
         layer.dir("bin")?;
         layer.file("bin/busybox", 0o755, b"")?;

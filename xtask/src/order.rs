@@ -60,7 +60,7 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let functions = ordered(&plain, &calls(&traces, &aliases)?);
     ensure!(
         functions.len() >= FEWEST,
-        "only {} functions were seen to run",
+        "the traces have only {} functions",
         functions.len()
     );
     fs::write(&list, script(&functions)).with_context(|| format!("write {}", list.display()))?;

@@ -213,7 +213,7 @@ fn e2e(args: &Args) -> Result<()> {
 fn crash(args: &Args) -> Result<()> {
     let (step, offset) = crash_points(args);
     println!(
-        "every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}"
+        "one in {step} crash points, from number {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}"
     );
     if args.quick {
         return part(args, "crash");
@@ -252,7 +252,7 @@ fn part(args: &Args, target: &str) -> Result<()> {
     }
     .of(all.collect());
     println!(
-        "{} of the tests of {target}, every {QUICK_STEP}. from {offset} on",
+        "{} tests of {target}: one in {QUICK_STEP}, from number {offset} on",
         part.len()
     );
     let names: Vec<&str> = part.iter().map(String::as_str).collect();
@@ -322,7 +322,7 @@ fn other_kernels(args: &Args) -> Result<()> {
         sh::xtask(["vm", "--all", "--lacking", "--timeout", "150"])?
     } else {
         let part = format!("{}/{KERNEL_STEP}", sh::commit_number() % KERNEL_STEP);
-        println!("tests {part} of those left to another kernel: --part {part}");
+        println!("part {part} of the tests left to another kernel: --part {part}");
         sh::xtask([
             "vm",
             "newest",

@@ -98,7 +98,7 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
     sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0")).context(
-        "this is built by go 1.21 or newer: install it from go.dev/dl or the package golang",
+        "the build needs go 1.21 or newer: install it from go.dev/dl or the package golang",
     )
 }
 

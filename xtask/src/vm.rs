@@ -287,7 +287,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn two_guests_run_at_once_the_third_when_one_has_ended_and_each_answer_is_its_kernels() {
+    fn two_guests_run_concurrently_and_results_match_their_kernels() {
         let kernels = ["a", "bb", "ccc"].map(|release| Kernel {
             release: release.to_owned(),
             image: PathBuf::new(),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_the_tests_are_all_of_them_and_each_once() {
+    fn parts_cover_all_tests_exactly_once() {
         let tests = || ["a", "b", "c", "d"].map(String::from).to_vec();
         let parts = ["0/3", "1/3", "2/3"].map(|part| part.parse::<Part>().unwrap().of(tests()));
         assert_eq!(parts, [vec!["a", "d"], vec!["b"], vec!["c"]]);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_both_runs_in_any_case_and_each_can_fail() {
+    fn the_second_command_always_runs_and_either_can_fail() {
         for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
             let script = both(&first.to_string(), &format!("(echo said; {second})"));
             let done = sh::cmd("sh", ["-c", &script]).output().unwrap();

@@ -235,7 +235,7 @@ fn makes(list: &str, link: &str) -> bool {
     let add = format!("ip link add lower type veth && ip link add name probe {link}");
     let made = sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok();
     if !made {
-        eprintln!("SKIP {list}: needs a link as of `{link}`, which this kernel lacks");
+        eprintln!("SKIP {list}: needs `{link}`, which this kernel lacks");
     }
     made
 }
@@ -308,7 +308,7 @@ fn limited() -> [Ratio<'static>; 3] {
         ratio("ADD with bandwidth / reference", "limited", "ref", 0.125),
         // A program is started twice.
         ratio(
-            "ADD with bandwidth as a plugin of its own / reference",
+            "ADD with bandwidth as a separate plugin / reference",
             "chain",
             "ref",
             0.2,
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_judged_beside_none_and_beside_the_reference() {
+    fn a_limit_is_compared_with_none_and_with_the_reference() {
         let row = |plugins, p50| row("bandwidth", 0, "ADD", plugins, p50);
         let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0), row("chain", 6.0)]});
         let budgets = judged(&report, &limited()).unwrap();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_netkit_is_judged_beside_a_veth_and_the_floor() {
+    fn a_netkit_is_compared_with_a_veth_and_the_floor() {
         let mut rows = Vec::new();
         for (plugins, add, del) in [
             ("ref", 12.0, 40.0),

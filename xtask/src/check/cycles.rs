@@ -54,7 +54,7 @@ pub(super) fn check() -> Result<String> {
     let largest = found.iter().map(BTreeSet::len).max().unwrap_or_default();
     let files: usize = found.iter().map(BTreeSet::len).sum();
     Ok(format!(
-        "{} remain, of {files} files, the largest of {largest}",
+        "{} known cycles with {files} files, the largest with {largest}",
         found.len()
     ))
 }
@@ -63,7 +63,7 @@ pub(super) fn check() -> Result<String> {
 fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
     ensure!(
         found == known,
-        "cycles became smaller; {KNOWN} is to be:\n{}",
+        "cycles became smaller; change {KNOWN} to:\n{}",
         text_of(found)
     );
     Ok(())
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_import_each_other_are_a_cycle_and_files_that_declare_modules_are_not() {
+    fn mutual_imports_are_a_cycle_and_module_declarations_are_not() {
         let none = [
             ("lib.rs", "mod a;\nmod b;"),
             ("a.rs", "use crate::b::B;"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_code_counts_and_one_of_a_test_does_not() {
+    fn paths_in_code_count_and_paths_in_tests_do_not() {
         let a = ("a.rs", "use crate::b;\nfn f() { g!(b::B::new()) }");
         let lib = ("lib.rs", "mod a;\nmod b;");
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_cycle_may_lose_files_and_then_has_to_be_written_down() {
+    fn a_known_cycle_may_shrink_and_must_then_be_updated() {
         let known = parse("a.rs\nb.rs\nc.rs\n\nd.rs\ne.rs\n");
         let cycle = |files: &[&str]| {
             files
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_re_export_is_followed_to_the_file_that_defines() {
+    fn a_re_export_is_followed_to_the_defining_file() {
         let files = [
             ("lib.rs", "mod a;"),
             ("a/mod.rs", "mod b;\nmod c;\npub use b::{B, self as other};"),

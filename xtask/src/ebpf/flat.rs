@@ -28,7 +28,7 @@ pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Resul
     let code = section
         .data()?
         .get(start..start + len)
-        .with_context(|| format!("{program:?} is cut off"))?;
+        .with_context(|| format!("{program:?} is truncated"))?;
     let mut code = code.to_vec();
     let mut used = vec![false; maps.len()];
     for (offset, relocation) in section.relocations() {
@@ -52,11 +52,11 @@ pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Resul
         let is_map = home.is_some_and(|home| home.name() == Ok(".maps"));
         ensure!(
             is_map && code[at] == LOAD_64,
-            "{program:?} refers to {name:?}, which is no map"
+            "{program:?} refers to {name:?}, which is not a map"
         );
         let place = maps.iter().position(|map| *map == name);
         let place = place.with_context(|| {
-            format!("{program:?} uses map {name:?}, which braid does not give it")
+            format!("{program:?} uses map {name:?}, which braid does not provide")
         })?;
         used[place] = true;
         code[at + 1] |= MAP_FD;
@@ -68,7 +68,7 @@ pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Resul
     );
     ensure!(
         code.len().is_multiple_of(INSTRUCTION),
-        "{program:?} is cut off"
+        "{program:?} is truncated"
     );
     Ok(code)
 }

@@ -44,7 +44,7 @@ pub(super) fn run(object: &[u8]) -> Result<()> {
             .map_err(|_panic| anyhow::anyhow!("the thread in the namespace died"))?
     })?;
     eprintln!(
-        "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, all that were sent",
+        "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, as many as were sent",
         kernel.trim(),
         UNFED.join(", "),
         OF_SOCKETS.join(", "),
@@ -96,10 +96,10 @@ fn count_datagrams(object: &[u8]) -> Result<Count> {
         ..Count::default()
     };
     let device = transmitted()?;
-    ensure!(count == sent, "shape saw {count:?}, sent were {sent:?}");
+    ensure!(count == sent, "shape saw {count:?}, but {sent:?} were sent");
     ensure!(
         count == device,
-        "shape saw {count:?}, the device {device:?}"
+        "shape saw {count:?}, but the device {device:?}"
     );
     Ok(count)
 }

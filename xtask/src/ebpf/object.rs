@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_other_instruction_is_a_difference_in_its_section() {
+    fn a_changed_instruction_is_a_difference_in_its_section() {
         let file = object::File::parse(COMMITTED).unwrap();
         let (offset, _) = file
             .section_by_name("classifier")

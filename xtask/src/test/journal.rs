@@ -91,7 +91,7 @@ mod tests {
                          SKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n";
 
     #[test]
-    fn another_kernel_runs_what_this_one_lacks() {
+    fn tests_without_kernel_support_are_left_to_another_kernel() {
         assert_eq!(left_to(NOTES, "netns"), ["ipvlan::a"]);
         assert_eq!(left_to(NOTES, "crash"), ["ipvlan_add"]);
     }

@@ -37,7 +37,10 @@ impl fmt::Display for Ended {
         let verdict = failure
             .as_ref()
             .map_or_else(|| "passed".to_owned(), |why| format!("FAILED: {why}"));
-        write!(f, "{name:12} {took:>5} s from {from:>5} s on: {verdict}")
+        write!(
+            f,
+            "{name:12} {took:>5} s, started at {from:>5} s: {verdict}"
+        )
     }
 }
 
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_waits_for_those_that_it_needs_in_other_lanes() {
+    fn a_stage_waits_for_needed_stages_in_other_lanes() {
         let ended = run(&lanes(), MINUTE, |_, _, _| Ok(()));
         assert_eq!(
             failures(&ended),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_stage_that_failed_is_not_run_and_all_else_is() {
+    fn only_stages_that_need_a_failed_stage_are_skipped() {
         let ended = run(&lanes(), MINUTE, |stage, _, _| {
             if stage.name == "x" {
                 bail!("no network")
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_only_comes_after_one_runs_though_that_failed() {
+    fn a_stage_runs_after_a_failed_one_that_it_does_not_need() {
         let last = Stage {
             after: Some("x"),
             ..stage("y", &[])

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_guest_says_is_told_from_what_another_says() {
+    fn output_lines_are_labelled_with_their_guest() {
         let mut seen = Vec::new();
         show(&b"one\r\ntwo"[..], "6.1", &mut seen).unwrap();
         assert_eq!(seen, b"6.1 | one\r\n6.1 | two\n");
