@@ -1,8 +1,8 @@
-//! Plans as text: what each configuration does on a host that is described by hand. No root, no
-//! kernel.
+//! Plans as text: the plan of each configuration on a host described by hand. Neither root nor a
+//! kernel is needed.
 //!
-//! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` writes the
-//! goldens anew.
+//! A case is `<type>/<name>.json`; its golden file is `<type>/<name>.txt`. `BRAID_BLESS=1` rewrites
+//! the golden files.
 
 #![expect(
     clippy::expect_used,
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// All files of all types with this extension, sorted.
+/// Returns all files of all types with this extension, sorted.
 fn files(extension: &str) -> Vec<PathBuf> {
     let entries = |path: &Path| {
         fs::read_dir(path)

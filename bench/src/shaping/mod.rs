@@ -3,7 +3,7 @@
 //! ```text
 //!  cli ─► run: each conflist and cell (rate, direction, protocol, flows, family), contenders in turns
 //!           └─► measure ─► attached: node, shaped pods, the other end of their traffic
-//!                      ├─► traffic: bulk flows, what arrived ─► goodput
+//!                      ├─► traffic: bulk flows, arrivals ─► goodput
 //!                      ├─► cpu, segments: busy time of the processors and TCP's segments meanwhile
 //!                      └─► rr: round trips beside a bulk flow
 //!         rows ─► report (table, JSON), budget
