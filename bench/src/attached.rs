@@ -1,4 +1,4 @@
-//! Pods that plugins have attached to a node of their own, and the peers of their traffic.
+//! Pods attached by plugins to a separate node, and the peers of their traffic.
 
 use crate::call::{Call, IFNAME};
 use crate::chain;
@@ -31,7 +31,7 @@ struct AttachedPod {
 }
 
 impl<'a> Attached<'a> {
-    /// A node without pods for the plugins in `dir`.
+    /// Creates a node without pods for the plugins in `dir`.
     pub(crate) fn new(conflist: &Conflist, dir: &'a Path) -> Result<Self> {
         let node = site::node_for(conflist, dir)?;
         let outside = Outside::of(&node).context("move the uplink's far end")?;
@@ -43,8 +43,8 @@ impl<'a> Attached<'a> {
         })
     }
 
-    /// Attaches a pod. Its gateway gets an address behind the uplink, where a network's router
-    /// would be, if the node does not have it.
+    /// Attaches a pod. If its gateway's address is not on the node, it is added behind the uplink,
+    /// in the place of a network's router.
     pub(crate) fn add(&mut self, conflist: Conflist) -> Result<()> {
         let slot = self.pods.len();
         let pod = self.node.add_pod(&format!("pod{slot}"))?;
@@ -67,7 +67,7 @@ impl<'a> Attached<'a> {
         Ok(())
     }
 
-    /// Sends a DEL for all pods, as a runtime does also after a failed ADD.
+    /// Sends a DEL for all pods, as a runtime does even after a failed ADD.
     pub(crate) fn del(mut self) -> Result<()> {
         let (node, dir) = (&self.node, self.dir);
         let deleted = self.pods.iter_mut().map(|attached| {
@@ -83,7 +83,7 @@ impl<'a> Attached<'a> {
         deleted.fold(Ok(()), Result::and)
     }
 
-    /// A pod, and its gateway: on the node, or behind the uplink.
+    /// Returns a pod and its gateway, which is on the node or behind the uplink.
     pub(crate) fn pod_and_gateway(&self, slot: usize, is_ipv4: bool) -> Result<(End<'_>, End<'_>)> {
         let attached = self.pods.get(slot).context("no such pod")?;
         let (address, gateway) = addresses(&attached.result)
@@ -112,7 +112,7 @@ impl<'a> Attached<'a> {
         ))
     }
 
-    /// The client behind the uplink.
+    /// Returns the client behind the uplink.
     pub(crate) fn client(&self) -> End<'_> {
         End {
             netns: &self.outside.pod.netns,
@@ -134,15 +134,15 @@ impl AttachedPod {
     }
 }
 
-/// The namespace behind a node's uplink, from where the node is the gateway to everywhere.
+/// Namespace behind a node's uplink, with the node as its default gateway.
 struct Outside {
     pod: Pod,
-    /// The uplink's far end.
+    /// Far end of the uplink.
     link: u32,
 }
 
 impl Outside {
-    /// Moves the uplink's far end into a namespace of its own.
+    /// Moves the uplink's far end into a new namespace.
     fn of(node: &Node) -> Result<Self> {
         let mut pod = node.add_pod(node::OUTSIDE)?;
         node.run(|| {
@@ -166,7 +166,7 @@ impl Outside {
         Ok(Outside { pod, link })
     }
 
-    /// Takes the address of a gateway that is not on the node, where a network's router would be.
+    /// Adds the address of a gateway that is not on the node, in the place of a network's router.
     fn serve(&mut self, node: &Node, gateway: IpNet) -> Result<()> {
         if has(node, gateway.addr())?
             || self
@@ -197,7 +197,7 @@ fn is(message: &AddressMessage, wanted: IpAddr) -> bool {
     verify::address(message).is_some_and(|address| address.addr() == wanted)
 }
 
-/// The addresses of a result that have a gateway, each with the gateway in the same subnet.
+/// Returns the addresses of a result that have a gateway, each with the gateway in the same subnet.
 fn addresses(result: &Value) -> impl Iterator<Item = (IpNet, IpNet)> + '_ {
     result["ips"]
         .as_array()
@@ -217,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn addresses_without_a_gateway_have_no_other_end() {
+    fn addresses_without_a_gateway_have_no_peer() {
         let result = json!({"ips": [
             {"address": "10.1.0.2/16", "gateway": "10.1.0.1"}, {"address": "10.2.0.2/16"},
             {"address": "fd00::2/64", "gateway": "fd00::1"}]});

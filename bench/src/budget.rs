@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 
-/// One promise.
+/// A budget: a figure and its bound.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Budget {
     pub(crate) what: String,
-    /// Infinite if nothing could be measured that has to be small.
+    /// Infinite if a figure that has to be small could not be measured.
     pub(crate) figure: f64,
     pub(crate) bound: Bound,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Bound {
     AtLeast(f64),
 }
 
-/// Prints all budgets. Fails if they are enforced and one is not kept.
+/// Prints all budgets. Fails if they are enforced and one of them is broken.
 pub(crate) fn judge(about: &str, budgets: &[Budget], enforce: bool) -> Result<()> {
     if !budgets.is_empty() {
         eprintln!("\nbudgets ({about}):");

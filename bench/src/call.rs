@@ -1,4 +1,4 @@
-//! A call of a plugin, timed as its caller sees it.
+//! A plugin call, timed from the caller's side.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The name of the interface in each pod.
+/// Name of the interface in each pod.
 pub(crate) const IFNAME: &str = "eth0";
 
 /// Environment of a call.
@@ -28,8 +28,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Runs `plugin`; returns its output and the time from before its start until it has been
-    /// waited for.
+    /// Runs `plugin`; returns its output, and the time from before its start until it was reaped.
     pub(crate) fn run(&self, plugin: &str, stdin: &[u8]) -> Result<(Vec<u8>, Duration)> {
         let mut command = self.command(plugin);
         let start = Instant::now();
@@ -77,7 +76,7 @@ fn feed(command: &mut Command, stdin: &[u8]) -> io::Result<Output> {
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         match pipe.write_all(stdin) {
-            // The plugin ended without reading; its status says why.
+            // The plugin ended without reading; its status shows the reason.
             Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
@@ -85,7 +84,7 @@ fn feed(command: &mut Command, stdin: &[u8]) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// The plugin's own words about its failure: CNI's error object, else whatever it wrote.
+/// Returns the plugin's error message: the CNI error object, else its raw output.
 fn complaint(output: &Output) -> String {
     let error: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let text = |key: &str| {

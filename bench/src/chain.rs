@@ -1,4 +1,4 @@
-//! Calling the plugins of a list as libcni does.
+//! Calls of a list's plugins in the manner of libcni.
 
 use crate::call::Call;
 use crate::conflist::Conflist;
@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// One attachment's ADD or DEL through the whole list.
+/// Timing of one ADD or DEL through the whole list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) start: Instant,
     pub(crate) end: Instant,
-    /// The plugins' own time, without what the caller does between them.
+    /// Time of the plugins alone, without the caller's work between them.
     pub(crate) took: Duration,
-    /// Counts of strace, zero without it.
+    /// Counts from strace, zero without it.
     pub(crate) trace: Trace,
 }
 
 impl Timing {
-    /// Work that is all the plugin's own.
+    /// Returns the timing of work that belongs entirely to the plugin.
     pub(crate) fn whole(start: Instant, end: Instant) -> Self {
         Timing {
             start,
@@ -30,7 +30,7 @@ impl Timing {
     }
 }
 
-/// Calls each plugin with the result of the one before; returns the last one's result.
+/// Calls each plugin with the previous result; returns the last result.
 pub(crate) fn add(conflist: &Conflist, call: Call<'_>) -> Result<(Timing, Value)> {
     let mut timing = Timing::whole(Instant::now(), Instant::now());
     let mut result = None;
@@ -48,7 +48,7 @@ pub(crate) fn add(conflist: &Conflist, call: Call<'_>) -> Result<(Timing, Value)
     Ok((timing, result.unwrap_or_default()))
 }
 
-/// Calls the plugins in reverse, each with the result of ADD.
+/// Calls the plugins in reverse order, each with the result of ADD.
 pub(crate) fn del(conflist: &Conflist, call: Call<'_>, result: &Value) -> Result<Timing> {
     let result = Some(result).filter(|result| conflist.del_has_prev_result() && !result.is_null());
     let mut timing = Timing::whole(Instant::now(), Instant::now());

@@ -1,20 +1,19 @@
-//! The command line.
+//! Command line of the bench.
 
 use crate::options::Common;
 use crate::{hostport, pods, shaping};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
-/// Measure how long CNI plugins take to attach and detach a pod, several directories of plugins
-/// side by side and beside the kernel's own floor.
+/// Measure how long CNI plugins take to attach and detach a pod, for several directories of plugins
+/// side by side and beside a floor of the kernel alone.
 ///
-/// Each directory gets a node of its own: network and mount namespace, empty /run and /var/lib/cni,
-/// an uplink eth0. It works on pods that are network namespaces. The directories take turns in one
-/// run. Nothing on the host changes, and nothing is left when the run ends or is killed. Needs
-/// root.
+/// Each directory gets a separate node: network and mount namespace, empty /run and /var/lib/cni,
+/// an uplink eth0. Its pods are network namespaces. The directories take turns in one run. Nothing
+/// on the host changes, and nothing is left when the run ends or is killed. Needs root.
 ///
-/// The floor is a row of its own: a veth into the pod with bridge, address and default route. This
-/// process makes and deletes it by netlink.
+/// The floor is a separate row: a veth into the pod with bridge, address and default route, which
+/// this process creates and deletes by netlink.
 #[derive(Parser)]
 #[command(
     name = "braid-bench",
@@ -30,29 +29,28 @@ pub(crate) struct Cli {
     /// ADDs (and DELs) to time for each directory in each setting
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) runs: usize,
-    /// Rounds before those that count
+    /// Rounds before the measured ones
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) warmup: usize,
-    /// Number of pods that are attached at once; several values make several settings
+    /// Number of pods attached concurrently; several values make several settings
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
     pub(crate) concurrency: Vec<usize>,
-    /// Number of addresses that other containers already hold; several values make several
-    /// settings
+    /// Number of addresses already held by other containers; several values make several settings
     ///
-    /// N lease files are put into `<dataDir>/<network>`, on the node's own tmpfs, for the first N
-    /// free addresses of the first range. They are as the reference host-local writes them:
-    /// `<id>\r\n<ifname>`, mode 0600, and `last_reserved_ip.0`. The range must hold them, so give
-    /// the network a /16 for 10,000.
+    /// N lease files are written to `<dataDir>/<network>`, on the node's own tmpfs, for the first N
+    /// free addresses of the first range, in the format of the reference host-local: `<id>\r
+    /// <ifname>`, mode 0600, and `last_reserved_ip.0`. The range must have room for them, so use a
+    /// /16 for 10,000.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) leases: Vec<usize>,
-    /// Number of ports of the host that already lead to other pods, a hundred to each; several
-    /// values make several settings
+    /// Number of host ports already forwarded to other pods, a hundred to each; several values make
+    /// several settings
     ///
-    /// The list must have a plugin with the capability `portMappings`. The ports are of TCP, from
+    /// The list must have a plugin with the capability `portMappings`. The ports are TCP, from
     /// 10000 on.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) ports: Vec<u16>,
-    /// Number of pods that are attached before a run and stay, as on a node that is in use
+    /// Number of pods attached before a run, which stay attached, as on a node in use
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) beside: usize,
     /// Count system calls, forks and execs in one more ADD and DEL of each setting, at the first
@@ -61,19 +59,19 @@ pub(crate) struct Cli {
     pub(crate) syscalls: bool,
 }
 
-/// Other measurements than attachment latency.
+/// Measurements other than attachment latency.
 #[derive(Subcommand)]
 pub(crate) enum Other {
-    /// Measure what `bandwidth` plugins do to traffic
+    /// Measure the effect of `bandwidth` plugins on traffic
     Shaping(shaping::cli::Args),
-    /// Measure what the host ports of `portmap` plugins do to traffic
+    /// Measure the effect of `portmap` plugins' host ports on traffic
     Hostport(hostport::cli::Args),
-    /// Measure attachment latency of plugins that ask an API server for a pod's networks
+    /// Measure attachment latency of plugins that query an API server for a pod's networks
     Pods(pods::cli::Args),
 }
 
 impl Cli {
-    /// Refuses what clap can't see: names that don't exist, numbers that measure nothing.
+    /// Refuses arguments that clap cannot check: unknown names, and numbers that measure nothing.
     pub(crate) fn check(&self) -> Result<()> {
         if self.runs == 0 || self.concurrency.contains(&0) {
             bail!("--runs and --concurrency start at 1");
@@ -87,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn baselines_must_be_measured_too_and_the_first_directory_is_one_by_itself() {
+    fn baselines_must_be_measured_and_default_to_the_first_directory() {
         let cli = |more: &[&str]| {
             let given = [
                 "braid-bench",

@@ -1,10 +1,10 @@
-//! A network's list of plugins, and each plugin's standard input.
+//! A network's plugin list, and the standard input of each plugin.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// A conflist as libcni sees it.
+/// A conflist as libcni reads it.
 #[derive(Debug, Clone)]
 pub(crate) struct Conflist {
     name: String,
@@ -62,15 +62,14 @@ impl Conflist {
         })
     }
 
-    /// The plugins' types, in the order of ADD.
+    /// Returns the plugins' types, in the order of ADD.
     pub(crate) fn types(&self) -> impl DoubleEndedIterator<Item = &str> + ExactSizeIterator {
         self.plugins.iter().map(plugin_type)
     }
 
-    /// The input of plugin `at`: its own object with name, version and the result so far.
+    /// Returns the input of plugin `at`: its own object with name, version and the result so far.
     ///
-    /// `capabilities` is kept and nothing is put into `runtimeConfig`: one that is written in the
-    /// file is passed on.
+    /// `capabilities` is kept, and `runtimeConfig` is passed on as written in the file.
     pub(crate) fn stdin(&self, at: usize, prev_result: Option<&Value>) -> Vec<u8> {
         let mut conf = self.plugins.get(at).cloned().unwrap_or_default();
         conf.insert("name".into(), self.name.clone().into());
@@ -81,15 +80,15 @@ impl Conflist {
         Value::Object(conf).to_string().into_bytes()
     }
 
-    /// True if some plugin of the list declares the capability.
+    /// True if a plugin of the list declares the capability.
     pub(crate) fn declares(&self, capability: &str) -> bool {
         self.plugins
             .iter()
             .any(|plugin| declares(plugin, capability))
     }
 
-    /// The list for a pod that is attached with this value of a capability. It goes into the
-    /// `runtimeConfig` of the plugins that declare it.
+    /// Returns the list for a pod with this value of a capability. The value goes into the
+    /// `runtimeConfig` of the plugins that declare the capability.
     pub(crate) fn with_capability(&self, capability: &str, value: &Value) -> Self {
         let mut list = self.clone();
         for plugin in &mut list.plugins {
@@ -105,7 +104,7 @@ impl Conflist {
         list
     }
 
-    /// DEL gets the result of ADD since version 0.4.0.
+    /// True if DEL gets the result of ADD, which is so since version 0.4.0.
     pub(crate) fn del_has_prev_result(&self) -> bool {
         let mut numbers = self
             .version
@@ -115,12 +114,12 @@ impl Conflist {
         (major, minor) >= (0, 4)
     }
 
-    /// True if some plugin asks for addresses, at any depth.
+    /// True if a plugin requests addresses, at any depth.
     pub(crate) fn wants_address(&self) -> bool {
         self.ipam(|ipam_type| !ipam_type.is_empty()).is_some()
     }
 
-    /// The first host-local of the list, at any depth.
+    /// Returns the first host-local of the list, at any depth.
     pub(crate) fn host_local(&self) -> Option<HostLocal<'_>> {
         let (network, ipam) = self.ipam(|ipam_type| ipam_type == "host-local")?;
         let data = ipam
@@ -155,8 +154,7 @@ fn plugin_type(plugin: &Map<String, Value>) -> &str {
         .unwrap_or_default()
 }
 
-/// An `ipam` object of a wanted type in `object` or below, with the name of the network that it
-/// belongs to.
+/// Returns an `ipam` object of a wanted type in `object` or below, with the name of its network.
 fn find_ipam<'a>(
     object: &'a Map<String, Value>,
     network: &'a str,

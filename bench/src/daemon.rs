@@ -1,5 +1,4 @@
-//! A program that runs on a node while plugins are measured there, such as the daemon that they
-//! ask.
+//! A program that runs on a node during a measurement, such as the daemon of the plugins.
 
 use crate::node::Node;
 use anyhow::{Context, Result};
@@ -7,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio, id};
 
-/// The program's process, which ends with this value, and with the bench.
+/// Process of the program, which ends with this value and with the bench.
 pub(crate) struct Daemon(Child);
 
 impl Daemon {
@@ -15,7 +14,7 @@ impl Daemon {
         let [mount, network] = node
             .namespaces()
             .map(|fd| format!("/proc/{}/fd/{}", id(), fd.as_raw_fd()));
-        // Each of these programs becomes the next, so that all are one process.
+        // Each of these programs executes the next, so there is a single process.
         let mut command = Command::new("setpriv");
         command.args([
             "--pdeathsig",
@@ -39,7 +38,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // An error says that it has ended by itself.
+        // An error means that it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

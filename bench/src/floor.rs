@@ -1,5 +1,4 @@
-//! The kernel's floor: what one veth attachment costs when nothing but the kernel's own work is
-//! left.
+//! Floor of the kernel: the cost of one veth attachment that consists of the kernel's work alone.
 
 use crate::chain::Timing;
 use crate::netlink::{self, Socket};
@@ -9,11 +8,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-/// Name of the kernel's own row.
+/// Name of the kernel's row.
 pub(crate) const FLOOR: &str = "floor";
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// A bridge in the calling thread's network namespace at which pods are attached.
+/// A bridge in the calling thread's network namespace to which pods are attached.
 pub(crate) struct Floor {
     bridge: u32,
 }
@@ -28,7 +27,8 @@ impl Floor {
         Ok(Floor { bridge })
     }
 
-    /// A veth into the pod with master, both ends up, an address and the default route: two sends.
+    /// Creates a veth into the pod with master, both ends up, an address and the default route: two
+    /// sends.
     pub(crate) fn add(&self, slot: usize, pod: &mut Pod, ifname: &str) -> Result<Timing> {
         let mut node = Socket::open()?;
         let address = Ipv4Addr::from_bits(GATEWAY.to_bits() + 1 + u32::try_from(slot)?);
@@ -50,7 +50,7 @@ impl Floor {
         Ok(Timing::whole(start, Instant::now()))
     }
 
-    /// One `RTM_DELLINK` of the host's end.
+    /// Deletes the host's end with one `RTM_DELLINK`.
     pub(crate) fn del(slot: usize) -> Result<Timing> {
         let mut node = Socket::open()?;
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Leases of other containers, planted in host-local's own format before a run.
+//! Leases of other containers, written in host-local's format before a run.
 
 use crate::conflist::HostLocal;
 use anyhow::{Context, Result, bail};
@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
-/// Plants `count` leases in the calling thread's file system, as if so many containers had come one
-/// after the other.
+/// Writes `count` leases into the calling thread's file system, as if as many containers had been
+/// attached one after the other.
 pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
     let dir = &host_local.dir;
     let addresses = addresses(host_local.ipam, count)?;
@@ -28,7 +28,7 @@ pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
             .with_context(|| format!("write lease {}", dir.join(name).display()))
     };
     for (at, address) in addresses.iter().enumerate() {
-        // host-local ends the container's id by CR LF and leaves the last line open.
+        // host-local ends the container ID with CR LF, and the last line has no newline.
         write(&address.to_string(), &format!("{at:064x}\r\neth0"))?;
     }
     addresses.last().map_or(Ok(()), |last| {
@@ -36,8 +36,8 @@ pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
     })
 }
 
-/// The first `count` addresses that host-local would give out from its first range: in order,
-/// without the gateway.
+/// Returns the first `count` addresses that host-local would reserve from its first range: in
+/// order, without the gateway.
 fn addresses(ipam: &Value, count: usize) -> Result<Vec<Ipv4Addr>> {
     let range = ipam.pointer("/ranges/0/0").unwrap_or(ipam);
     let text = |key: &str| range.get(key).and_then(Value::as_str);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_directory_is_what_host_local_would_have_left() {
+    fn planted_directory_equals_host_locals() {
         let tmp = tempfile::tempdir().unwrap();
         let ipam = json!({"subnet": "10.1.0.0/16"});
         let dir = tmp.path().join("lan");

@@ -1,4 +1,4 @@
-//! Attachment latency of CNI plugins, side by side, beside the kernel's own floor.
+//! Attachment latency of CNI plugins, side by side, and beside the floor of the kernel alone.
 //!
 //! ```text
 //!  cli ─► run: each setting (conflist, leases and ports held, concurrency), contenders in turns
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `braid-bench shaping` measures the effect of `bandwidth` plugins on traffic, see [`shaping`];
-//! `braid-bench hostport` that of `portmap` plugins, see [`hostport`]. `braid-bench pods` measures
-//! plugins that ask an API server, see [`pods`].
+//! `braid-bench hostport` measures `portmap` plugins, see [`hostport`]. `braid-bench pods` measures
+//! plugins that query an API server, see [`pods`].
 
 mod attached;
 mod budget;

@@ -1,4 +1,4 @@
-//! A blocking rtnetlink socket and the few messages that the bench sends.
+//! A blocking rtnetlink socket and the messages that the bench sends.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
@@ -17,10 +17,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
-/// Flags of a request that must make something new.
+/// Flags of a request that must create an object.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// One message with the flags it needs besides REQUEST and ACK.
+/// A message and its flags besides REQUEST and ACK.
 pub(crate) type Request = (Message, u16);
 
 /// A socket in the network namespace of the thread that opened it.
@@ -41,8 +41,8 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
-    /// Sends all requests at once and waits for the answer to each; returns what the kernel sent
-    /// besides its acks.
+    /// Sends all requests in one message and waits for each answer. Returns the kernel's messages
+    /// other than acks.
     pub(crate) fn run<const N: usize>(
         &mut self,
         requests: [Request; N],
@@ -87,7 +87,7 @@ impl Socket {
         Ok(received)
     }
 
-    /// The link called `name`, `None` where there is none.
+    /// Returns the link called `name`; `None` if it does not exist.
     pub(crate) fn link(&mut self, name: &str) -> io::Result<Option<LinkMessage>> {
         let links = self.run([(Message::GetLink(LinkMessage::default()), NLM_F_DUMP)])?;
         Ok(links.into_iter().find_map(|message| match message {
@@ -102,7 +102,7 @@ impl Socket {
         }))
     }
 
-    /// All addresses in the namespace.
+    /// Returns all addresses in the namespace.
     pub(crate) fn addresses(&mut self) -> io::Result<Vec<AddressMessage>> {
         let addresses = self.run([(Message::GetAddress(AddressMessage::default()), NLM_F_DUMP)])?;
         Ok(addresses
@@ -118,11 +118,10 @@ impl Socket {
     }
 }
 
-/// A veth end that is made and set up, with its `peer`; answered by an echo that carries both ends'
-/// indexes.
+/// Creates a veth pair that is up. The echo carries the indexes of both ends.
 ///
-/// One queue each: the kernel's default is one per CPU, which costs time and gains nothing without
-/// XDP.
+/// Each end has one queue: the kernel's default is one per CPU, which costs time and gains nothing
+/// without XDP.
 pub(crate) fn add_veth(
     name: &str,
     master: Option<u32>,
@@ -146,7 +145,7 @@ pub(crate) fn add_veth(
     (Message::NewLink(near), NEW | NLM_F_ECHO)
 }
 
-/// A bridge that is made and set up; answered by an echo that carries its index.
+/// Creates a bridge that is up. The echo carries its index.
 pub(crate) fn add_bridge(name: &str) -> Request {
     let mut link = up(named(name));
     link.attributes
@@ -156,7 +155,7 @@ pub(crate) fn add_bridge(name: &str) -> Request {
     (Message::NewLink(link), NEW | NLM_F_ECHO)
 }
 
-/// The index of the link that an echo is about, and of its peer (0 where it has none).
+/// Returns the index of the link in an echo, and of its peer (0 if there is none).
 pub(crate) fn made(echoes: &[Message]) -> io::Result<(u32, u32)> {
     let link = echoes.iter().find_map(|message| {
         if let Message::NewLink(link) = message {
@@ -186,7 +185,7 @@ pub(crate) fn set_up(index: u32) -> Request {
     (Message::NewLink(link), 0)
 }
 
-/// Puts the link into another namespace, where it is down.
+/// Moves the link into another namespace, where it is down.
 pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -195,7 +194,7 @@ pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     (Message::SetLink(link), 0)
 }
 
-/// An address that can be used at once: an IPv6 one is not looked for on the network first.
+/// Adds an address that is usable immediately: IPv6 without duplicate address detection.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = if address.is_ipv4() {

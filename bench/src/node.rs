@@ -1,5 +1,4 @@
-//! The place where a directory of plugins works: a node and its pods, all of them namespaces that
-//! die with the bench.
+//! Node and pods of a directory of plugins, all of them namespaces that end with the bench.
 
 use crate::netlink::{self, Socket};
 use anyhow::{Context, Result, anyhow};
@@ -10,41 +9,41 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Folders of the plugins' state, empty in a new node. `/run` comes first, since the others'
-/// overlays are kept on it.
+/// Folders of the plugins' state, empty in a new node. `/run` comes first, because the others'
+/// overlays are stored in it.
 const STATE: [&str; 3] = ["/run", "/var/lib/cni", "/var/lib/braid"];
 
-/// The node's uplink and the parent for macvlan, ipvlan and vlan.
+/// Uplink of the node, and parent of macvlan, ipvlan and vlan.
 const UPLINK: &str = "eth0";
-/// The link that host-device moves, and its other end.
+/// Link that host-device moves, and its other end.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
-/// The link to where the bench runs, an API server's namespace.
+/// Link to the namespace of the bench, which is the API server's.
 const LAN: &str = "lan";
-/// The uplink's other end.
+/// Other end of the uplink.
 pub(crate) const OUTSIDE: &str = "outside";
-// TEST-NET-1, which no configuration should give to pods.
+// TEST-NET-1, which no configuration should use for pods.
 pub(crate) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 pub(crate) const UPLINK_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// A network and a mount namespace with empty state directories, a bpffs of its own and an uplink.
+/// A network and a mount namespace with empty state directories, a separate bpffs and an uplink.
 ///
-/// Nothing but these descriptors holds the namespaces, so the kernel removes all in them when the
+/// Only these descriptors hold the namespaces, so the kernel deletes everything in them when the
 /// bench ends or is killed.
 pub(crate) struct Node {
     mount: File,
     pub(crate) network: File,
 }
 
-/// A pod's network namespace, bound to a path that exists only in its node.
+/// Network namespace of a pod, bound to a path that exists only in its node.
 pub(crate) struct Pod {
     pub(crate) path: PathBuf,
     pub(crate) netns: File,
-    /// Opened inside the namespace.
+    /// Socket opened inside the namespace.
     pub(crate) socket: Socket,
 }
 
 impl Node {
-    /// Makes a node in which the directories of [`STATE`] and the directories `private` are empty.
+    /// Creates a node with empty directories [`STATE`] and `private`.
     pub(crate) fn new(private: &[PathBuf]) -> Result<Self> {
         on_thread(|| {
             unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
@@ -71,9 +70,9 @@ impl Node {
         })
     }
 
-    /// Moves the calling thread, which must end afterwards, into the node.
+    /// Moves the calling thread into the node. The thread must end afterwards.
     pub(crate) fn enter(&self) -> Result<()> {
-        // A thread that shares its root and working directory with others can't change its mount
+        // A thread that shares its root and working directory with others cannot change its mount
         // namespace.
         unshare(CloneFlags::CLONE_FS).context("leave the shared working directory")?;
         setns(&self.mount, CloneFlags::CLONE_NEWNS).context("enter the node's mount namespace")?;
@@ -88,7 +87,7 @@ impl Node {
         })
     }
 
-    /// Links the node to the namespace of the calling thread: 10.99.`number`.1/24 there,
+    /// Links the node to the calling thread's namespace: 10.99.`number`.1/24 there,
     /// 10.99.`number`.2/16 on the node.
     pub(crate) fn link_here(&self, number: u8) -> Result<()> {
         let mut here = Socket::open()?;
@@ -115,7 +114,7 @@ impl Node {
         })
     }
 
-    /// The descriptors of its mount and its network namespace.
+    /// Returns the descriptors of the mount and the network namespace.
     pub(crate) fn namespaces(&self) -> [BorrowedFd<'_>; 2] {
         [self.mount.as_fd(), self.network.as_fd()]
     }
@@ -142,7 +141,7 @@ impl Node {
     }
 }
 
-/// Runs `work` in a network namespace; the sockets that it opens stay there.
+/// Runs `work` in a network namespace; sockets that it opens stay there.
 pub(crate) fn in_netns<T: Send>(
     netns: &File,
     work: impl FnOnce() -> Result<T> + Send,
@@ -153,7 +152,7 @@ pub(crate) fn in_netns<T: Send>(
     })
 }
 
-/// Namespaces belong to threads: what changes one runs on a thread of its own.
+/// Runs `work` on a new thread, because namespaces belong to threads.
 fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| scope.spawn(work).join())
         .map_err(|_panic| anyhow!("the thread in the node panicked"))?
@@ -171,8 +170,8 @@ fn outside_state(private: &[PathBuf]) -> impl Iterator<Item = &Path> {
         .filter(|dir| !STATE.iter().any(|state| dir.starts_with(state)))
 }
 
-/// Puts an empty tmpfs over `dir`, without a change to the host's files where there is no such
-/// directory.
+/// Mounts an empty tmpfs over `dir`, without changing the host's files if the directory does not
+/// exist.
 fn hide(dir: &Path) -> Result<()> {
     if !dir.is_dir() {
         let parent = dir

@@ -10,15 +10,15 @@ use std::str::FromStr;
 /// Options of all measurements.
 #[derive(clap::Args)]
 pub(crate) struct Common {
-    /// A directory of plugins and how to call it in the report; repeat to compare
+    /// A directory of plugins and its name in the report; repeat to compare
     #[arg(long, value_name = "NAME=DIR", required = true)]
     pub(crate) plugins: Vec<Named>,
     /// A network to attach to; repeat for several. `NAME=FILE` after a comma gives one directory a
-    /// list of its own
+    /// separate list
     #[arg(long, value_name = "FILE[,NAME=FILE]…", required = true)]
     pub(crate) conflist: Vec<Network>,
-    /// Directories to compare with: in each figure the better one of these counts; the first
-    /// directory unless given
+    /// Directories to compare with; for each figure the best of them counts. By default the first
+    /// directory
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     baseline: Vec<String>,
     /// Write all figures to this file
@@ -26,21 +26,21 @@ pub(crate) struct Common {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// A directory of plugins with the list that it is called by.
+/// A directory of plugins with its list.
 pub(crate) struct Contender<'a> {
     pub(crate) name: &'a str,
     pub(crate) dir: PathBuf,
     pub(crate) conflist: Conflist,
 }
 
-/// `NAME=VALUE`; the value is a path unless said otherwise.
+/// `NAME=VALUE`; the value is a path by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Named<T = PathBuf> {
     pub(crate) name: String,
     pub(crate) value: T,
 }
 
-/// The conflist of all directories, and those that some use instead.
+/// The conflist of all directories, and the lists of directories with a separate one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Network {
     common: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The file for the plugins called `name`.
+    /// Returns the file for the plugins called `name`.
     pub(crate) fn file(&self, name: &str) -> &Path {
         self.own
             .iter()
@@ -56,7 +56,7 @@ impl Network {
             .map_or(&self.common, |own| &own.value)
     }
 
-    /// The network's name in reports: the common file's name without its ending.
+    /// Returns the network's name in reports: the common file's name without its extension.
     pub(crate) fn label(&self) -> String {
         self.common
             .file_stem()
@@ -67,7 +67,7 @@ impl Network {
 }
 
 impl Common {
-    /// Refuses conflists and baselines of no directory.
+    /// Refuses conflists and baselines of unknown directories.
     pub(crate) fn check(&self) -> Result<()> {
         let own = self
             .conflist
@@ -77,7 +77,7 @@ impl Common {
         self.check_names(own.chain(&self.baseline))
     }
 
-    /// Refuses a name that stands for no directory.
+    /// Refuses a name that is not a directory's.
     pub(crate) fn check_names<'a>(
         &self,
         mut names: impl Iterator<Item = &'a String>,
@@ -88,7 +88,7 @@ impl Common {
         }
     }
 
-    /// Names of the directories that the others are compared with.
+    /// Returns the names of the directories to compare with.
     pub(crate) fn baselines(&self) -> Vec<String> {
         let first = self.plugins.first().filter(|_| self.baseline.is_empty());
         self.baseline
@@ -98,7 +98,7 @@ impl Common {
             .collect()
     }
 
-    /// All directories, for one network.
+    /// Returns all directories, for one network.
     pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
         let contender = |Named { name, value: path }: &'a Named| {
             let dir = path
@@ -114,7 +114,7 @@ impl Common {
     }
 }
 
-/// The word of a value on the command line.
+/// Returns the word of a value on the command line.
 pub(crate) fn word(value: &impl ValueEnum) -> String {
     value
         .to_possible_value()

@@ -1,19 +1,19 @@
-//! Ports of the host that lead to pods, a hundred to each.
+//! Host ports forwarded to pods, a hundred to each.
 
 use crate::conflist::Conflist;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// The first port.
+/// First port of the host.
 pub(crate) const FIRST: u16 = 10_000;
-/// The port in the pods.
+/// Port in the pods.
 pub(crate) const CONTAINER_PORT: u16 = 80;
-/// Ports of each pod, at most.
+/// Maximum number of ports per pod.
 const EACH: u16 = 100;
 const CAPABILITY: &str = "portMappings";
 
-/// The ports of one pod after the other.
+/// Splits the ports into one range per pod.
 pub(crate) fn chunks(ports: Range<u16>) -> impl Iterator<Item = Range<u16>> {
     let end = ports.end;
     ports
@@ -21,7 +21,7 @@ pub(crate) fn chunks(ports: Range<u16>) -> impl Iterator<Item = Range<u16>> {
         .map(move |start| start..end.min(start + EACH))
 }
 
-/// The list for a pod that is attached with these ports.
+/// Returns the list for a pod with these ports.
 pub(crate) fn lead(conflist: &Conflist, mappings: Vec<Value>) -> Result<Conflist> {
     if !conflist.declares(CAPABILITY) {
         bail!("no plugin of the list has the capability \"{CAPABILITY}\"");
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_port_is_one_pod_s() {
+    fn each_port_belongs_to_one_pod() {
         assert_eq!(
             chunks(10_000..10_250).collect::<Vec<_>>(),
             [10_000..10_100, 10_100..10_200, 10_200..10_250]

@@ -1,16 +1,16 @@
-//! The contenders' programs in memory.
+//! Page cache of the contenders' programs.
 
 use anyhow::{Context, Result};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Has the kernel read the files of `dir` from the disk again at their next use, if they are on a
-/// disk.
+/// Drops the files of `dir` from the page cache, so that the kernel reads them again from their
+/// disk, if they are on one.
 ///
-/// A file that was just written lies in the page cache in larger pieces than one that was read.
-/// That makes programs of few milliseconds up to 12 % faster, so contenders that were built at
-/// different times would not be equal. After the node's next start, all programs are read.
+/// A file that was just written is in the page cache in larger folios than one that was read. This
+/// makes programs that run for a few milliseconds up to 12 % faster, so contenders built at
+/// different times would not be equal. After the next reboot of a node, all programs are read.
 pub(crate) fn read_anew(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
         let path = entry?.path();
@@ -23,7 +23,7 @@ pub(crate) fn read_anew(dir: &Path) -> Result<()> {
 
 fn forget(path: &Path) -> Result<()> {
     let file = File::open(path)?;
-    // Only what is on the disk can be forgotten.
+    // Only clean pages can be dropped.
     file.sync_data()?;
     Ok(posix_fadvise(
         &file,
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_stay_as_they_are_and_what_is_no_file_is_passed_over() {
+    fn files_are_unchanged_and_other_entries_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("plugin"), "text").unwrap();
         fs::create_dir(dir.path().join("folder")).unwrap();

@@ -1,4 +1,4 @@
-//! Figures of all contenders: compared with each other, as a table and as JSON.
+//! Figures of all contenders, compared with each other, as a table and as JSON.
 
 use crate::floor::FLOOR;
 use crate::options::Common;
@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Characters of a failure's reason in the table.
+/// Characters of a failure's reason shown in the table.
 const REASON: usize = 80;
 
 /// All rows of a run.
@@ -19,11 +19,11 @@ pub(crate) struct Report {
     /// Other conditions of the run.
     #[serde(flatten, serialize_with = "named")]
     pub(crate) conditions: Vec<(&'static str, String)>,
-    /// Names of the plugins that the others are compared with: those with the highest median,
-    /// figure by figure.
+    /// Names of the plugins to compare with. For each figure the one with the highest median
+    /// counts.
     pub(crate) baselines: Vec<String>,
-    /// True if a ratio is the median of the ratios of all rounds. Other work on the machine in a
-    /// round affects both rows.
+    /// True if a ratio is the median of the ratios of all rounds, because other work on the machine
+    /// affects both rows of a round.
     #[serde(skip)]
     pub(crate) by_round: bool,
     pub(crate) rows: Vec<Row>,
@@ -36,31 +36,31 @@ pub(crate) struct Row {
     #[serde(flatten, serialize_with = "named")]
     pub(crate) setting: Vec<(&'static str, String)>,
     pub(crate) plugins: String,
-    /// Samples by the name of the figure; none after a failure.
+    /// Samples by name of the figure; empty after a failure.
     #[serde(flatten, serialize_with = "spreads")]
     samples: BTreeMap<&'static str, Vec<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<Failure>,
 }
 
-/// Figures of one round by their names.
+/// Figures of one round by name.
 pub(crate) type Figures = Vec<(&'static str, f64)>;
 
 /// Reason for a row without figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Failure {
-    /// True if the plugin `bandwidth` would not shape this interface.
+    /// True if the plugin `bandwidth` refused to shape this interface.
     pub(crate) refused: bool,
     pub(crate) reason: String,
 }
 
-/// A column of the table: its title, its figure, and the number of the figure.
+/// A column of the table: title, figure, and content of its cells.
 pub(crate) type Column<'a> = (&'a str, &'static str, Cell);
 
 /// Content of a cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cell {
-    /// A statistic with so many decimals.
+    /// A statistic with this number of decimals.
     Value(fn(&Spread) -> f64, usize),
     /// Ratio to another row.
     Ratio(Beside),
@@ -71,9 +71,9 @@ pub(crate) enum Cell {
 pub(crate) enum Beside {
     /// The best baseline in the same setting.
     Baseline,
-    /// The kernel's own, in the same setting if it has one there.
+    /// The floor, in the same setting if it has one there.
     Floor,
-    /// The first one of the same plugins.
+    /// First row of the same plugins.
     First,
 }
 
@@ -83,13 +83,13 @@ pub(crate) struct Machine {
     /// The kernel's release.
     kernel: String,
     cpus: usize,
-    /// Runnable tasks on average over the minute before the run (`/proc/loadavg`). More than a
-    /// part of one CPU is other work. It slows the rows down, and not all by the same factor.
+    /// Average number of runnable tasks over the minute before the run (`/proc/loadavg`). More than
+    /// a fraction of one CPU is other work, which slows the rows down by different factors.
     load: f64,
 }
 
 impl Machine {
-    /// This machine. Warns if other work shows in the figures.
+    /// Returns this machine, with a warning if other work would affect the figures.
     pub(crate) fn observe() -> Result<Self> {
         let text = crate::read::read("/proc/loadavg")?;
         let load = text.split(' ').next().unwrap_or_default().parse();
@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// The reason without the words that every reason has, as long as a table can show it.
+    /// Returns the reason without its common prefix, shortened for a table.
     fn short(&self) -> String {
         let word = if self.refused { "refused" } else { "failed" };
         let short = self
@@ -144,7 +144,7 @@ impl Row {
         }
     }
 
-    /// Adds the figures of a round. A failure stays, whatever other rounds found.
+    /// Adds the figures of a round. A failure in any round replaces all figures.
     pub(crate) fn add(&mut self, round: Result<Figures, Failure>) {
         match round {
             Err(failure) => {
@@ -164,19 +164,19 @@ impl Row {
         Spread::of(self.samples.get(figure)?)
     }
 
-    /// The median of a figure.
+    /// Returns the median of a figure.
     pub(crate) fn p50(&self, figure: &str) -> Option<f64> {
         self.spread(figure).map(|spread| spread.p50)
     }
 
-    /// One value of the setting.
+    /// Returns one value of the setting.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.setting
             .iter()
             .find_map(|(other, value)| (*other == name).then_some(value.as_str()))
     }
 
-    /// The plugins and the setting in one line.
+    /// Returns the plugins and the setting in one line.
     pub(crate) fn title(&self) -> String {
         self.setting
             .iter()
@@ -187,7 +187,7 @@ impl Row {
 }
 
 impl Report {
-    /// Writes the JSON file if one is asked for, and prints the table.
+    /// Writes the JSON file if requested, and prints the table.
     #[expect(clippy::print_stdout, reason = "the table is what the bench is for")]
     pub(crate) fn publish(&self, columns: &[Column<'_>], to: &Common) -> Result<()> {
         if let Some(file) = &to.json {
@@ -198,7 +198,7 @@ impl Report {
         Ok(())
     }
 
-    /// The title of a column of ratios to the baselines.
+    /// Returns the title of a column with ratios to the baselines.
     pub(crate) fn over_baseline(&self) -> String {
         format!(
             "/ {}",
@@ -210,7 +210,7 @@ impl Report {
         )
     }
 
-    /// The row that `row` is compared with in a figure.
+    /// Returns the row with which `row` is compared for a figure.
     pub(crate) fn beside(&self, row: &Row, figure: &str, beside: Beside) -> Option<&Row> {
         let in_setting = || {
             self.rows
@@ -235,7 +235,7 @@ impl Report {
         }
     }
 
-    /// A figure over that of another row.
+    /// Returns the ratio of a figure to that of another row.
     pub(crate) fn ratio(&self, row: &Row, figure: &str, beside: Beside) -> Option<f64> {
         let other = self.beside(row, figure, beside)?.spread(figure)?;
         let own = row.spread(figure)?;
@@ -250,7 +250,8 @@ impl Report {
         Spread::of(&ratios.collect::<Vec<_>>()).map(|ratios| ratios.p50)
     }
 
-    /// A line for each row. A value of the setting that repeats the line above is left blank.
+    /// Formats a line for each row. A value of the setting that repeats the line above is left
+    /// blank.
     pub(crate) fn table(&self, columns: &[Column<'_>]) -> Table {
         let names = self
             .rows
@@ -314,7 +315,7 @@ impl Report {
             Cell::Value(of, decimals) => Some(format!("{:.decimals$}", of(&row.spread(figure)?))),
             Cell::Ratio(beside) => {
                 let ratio = self.ratio(row, figure, beside)?;
-                // At least two digits that say something.
+                // At least two significant digits.
                 let decimals = if ratio < 0.1 { 3 } else { 2 };
                 Some(format!("{ratio:.decimals$}"))
             }
@@ -342,7 +343,7 @@ fn spreads<S: Serializer>(
 pub(crate) mod tests {
     use super::*;
 
-    /// A row whose figure `rate` has these samples.
+    /// Returns a row with these samples of the figure `rate`.
     fn row(plugins: &str, ports: u16, rates: &[f64]) -> Row {
         let mut row = Row::new(vec![("ports", ports.to_string())], plugins);
         for rate in rates {
@@ -366,7 +367,7 @@ pub(crate) mod tests {
         Failure::of(&Error::msg(reason))
     }
 
-    /// The lines of a table with one blank between the words.
+    /// Returns the lines of a table with one blank between words.
     fn lines(report: &Report, columns: &[Column<'_>]) -> Vec<String> {
         let words = |line: &str| {
             line.split_whitespace()
@@ -384,7 +385,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_is_compared_with_the_better_baseline_its_first_setting_and_the_floor() {
+    fn a_row_is_compared_with_baseline_first_setting_and_floor() {
         let rows = vec![
             row(FLOOR, 0, &[200.0, 400.0, 200.0]),
             row("slow", 1, &[50.0, 50.0, 50.0]),

@@ -1,4 +1,4 @@
-//! Attachment latency: every setting, all contenders taking turns in it.
+//! Attachment latency: every setting, measured with the contenders in turns.
 
 use crate::cli::Cli;
 use crate::floor::FLOOR;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 const MS: &str = "ms";
-/// Time of a burst for each of its calls.
+/// Duration of a burst divided by its number of calls.
 const S_PER_CALL: &str = "s_per_call";
 const TRACE: [&str; 4] = ["syscalls", "forks", "threads", "execs"];
 
-/// One combination of what is varied.
+/// One combination of the varied parameters.
 struct Setting {
     network: usize,
     held: Held,
@@ -99,7 +99,7 @@ fn rows(cli: &Cli) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of all ADDs, then those of all DELs.
+/// Returns the rows of all ADDs, then those of all DELs.
 fn measure(
     cli: &Cli,
     setting: &Setting,
@@ -151,7 +151,7 @@ fn figures(burst: &Burst) -> Figures {
         .collect()
 }
 
-/// The counts of strace, summed over the pods attached at once.
+/// Returns the counts of strace, summed over the concurrently attached pods.
 fn traced(burst: &Burst) -> Figures {
     let trace = burst.trace;
     let counts = [trace.syscalls, trace.forks, trace.threads, trace.execs];
@@ -201,8 +201,8 @@ fn settings(cli: &Cli) -> Vec<Setting> {
     settings
 }
 
-/// Order of the contenders in a round: each takes each place, and follows each other one. So the
-/// work that a call leaves to the kernel burdens all alike.
+/// Returns the order of the contenders in a round. Over the rounds each takes each place and
+/// follows each other one equally often, so the kernel's deferred work of a call affects all alike.
 pub(crate) fn order(round: usize, contenders: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..contenders).collect();
     order.rotate_left(round / 2 % contenders.max(1));
@@ -212,7 +212,7 @@ pub(crate) fn order(round: usize, contenders: usize) -> Vec<usize> {
     order
 }
 
-/// A bar for so many steps.
+/// Creates a progress bar.
 pub(crate) fn progress(rounds: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} left  {msg}")?;
     Ok(ProgressBar::new(u64::try_from(rounds)?).with_style(style))
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_takes_every_place_equally_often() {
+    fn each_contender_takes_each_place_equally_often() {
         let rounds: Vec<_> = (0..6).map(|round| order(round, 3)).collect();
         for place in 0..3 {
             let mut there: Vec<_> = rounds.iter().map(|order| order[place]).collect();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_follows_each_other_equally_often_within_rounds() {
+    fn each_contender_follows_each_other_equally_often_within_rounds() {
         let mut pairs: Vec<_> = (0..6)
             .map(|round| order(round, 3))
             .flat_map(|o| [(o[0], o[1]), (o[1], o[2])])

@@ -1,4 +1,4 @@
-//! One contender in one setting: its node, its pods, and a burst of ADDs and DELs on them.
+//! A contender in one setting: its node, its pods, and a burst of ADDs and DELs on them.
 
 use crate::call::{Call, IFNAME};
 use crate::chain::{self, Timing};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// Leases and ports of other containers on a node before the run.
+/// Leases and ports held by other containers on a node before the run.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
     /// Addresses.
@@ -25,7 +25,7 @@ pub(crate) struct Held {
     pub(crate) ports: u16,
 }
 
-/// The plugins of a directory, called by a list.
+/// Plugins of a directory and their list.
 #[derive(Clone, Copy)]
 pub(crate) struct Plugins<'a> {
     pub(crate) conflist: &'a Conflist,
@@ -34,44 +34,44 @@ pub(crate) struct Plugins<'a> {
     pub(crate) args: &'a str,
 }
 
-/// A way to attach pods.
+/// Method of attaching pods.
 pub(crate) enum Driver<'a> {
-    /// The kernel alone.
+    /// Netlink alone.
     Floor(Floor),
     Plugins(Plugins<'a>),
 }
 
 /// A node with its pods and their driver.
 pub(crate) struct Site<'a> {
-    /// Ends before the node.
+    /// Dropped before the node.
     daemon: Option<Daemon>,
     pub(crate) node: Node,
     pods: Vec<Pod>,
     driver: Driver<'a>,
-    /// Names of the interfaces that ADD makes in a pod.
+    /// Names of the interfaces that ADD creates in a pod.
     ifnames: Vec<String>,
     rounds: u128,
 }
 
-/// Calls that were made at once.
+/// Concurrent calls.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     pub(crate) took: Vec<Duration>,
     /// Time from the first call's start to the last call's end.
     pub(crate) wall: Duration,
-    /// The sum of all counts of strace, zero without strace.
+    /// Sum of all counts of strace, zero without strace.
     pub(crate) trace: Trace,
 }
 
 impl<'a> Site<'a> {
-    /// A node for the kernel's floor.
+    /// Creates a node for the kernel's floor.
     pub(crate) fn floor(pods: usize) -> Result<Self> {
         let node = Node::new(&[])?;
         let floor = node.run(Floor::new)?;
         Self::with_pods(node, Driver::Floor(floor), pods)
     }
 
-    /// A node for plugins, of which other containers hold a part.
+    /// Creates a node for plugins, with the leases and ports of other containers.
     pub(crate) fn plugins(plugins: Plugins<'a>, held: Held, pods: usize) -> Result<Self> {
         let Plugins { conflist, dir, .. } = plugins;
         let node = node_for(conflist, dir)?;
@@ -105,26 +105,26 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Has the plugins' own daemon run as long as the node.
+    /// Starts the plugins' daemon, which runs as long as the node.
     pub(crate) fn start(&mut self, daemon: &Path) -> Result<()> {
         self.daemon = Some(Daemon::start(&self.node, daemon)?);
         Ok(())
     }
 
-    /// Expects more interfaces in each pod.
+    /// Adds interfaces that each pod must have.
     pub(crate) fn expect<'b>(&mut self, ifnames: impl IntoIterator<Item = &'b str>) {
         self.ifnames.extend(ifnames.into_iter().map(str::to_owned));
     }
 
-    /// Calls the plugins by another list from now on.
+    /// Uses another list for the following calls.
     pub(crate) fn call_by(&mut self, list: &'a Conflist) {
         if let Driver::Plugins(Plugins { conflist, .. }) = &mut self.driver {
             *conflist = list;
         }
     }
 
-    /// Attaches so many more pods, which stay as long as the node. They have no ports of it: those
-    /// are the measured pods'.
+    /// Attaches this number of additional pods, which stay as long as the node. They have no host
+    /// ports, which belong to the measured pods.
     pub(crate) fn settle(&self, beside: usize) -> Result<()> {
         let without_ports = self.driver.without_ports();
         let driver = match (&self.driver, &without_ports) {
@@ -144,9 +144,9 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// ADD for all pods at once, then DEL for all at once, both verified outside the clock.
+    /// Runs ADD for all pods concurrently, then DEL, and verifies both outside the measured time.
     ///
-    /// If an ADD fails, all pods get a DEL as a runtime would send it, before the failure is
+    /// If an ADD fails, all pods get a DEL, as a runtime would send it, before the failure is
     /// returned.
     pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
         self.rounds += 1;
@@ -196,7 +196,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Stands in for flanneld, which says once which addresses the node has.
+/// Writes flanneld's file with the addresses of the node.
 fn flanneld() -> Result<()> {
     let lines = "FLANNEL_NETWORK=10.212.0.0/16\nFLANNEL_SUBNET=10.212.0.1/17\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
     std::fs::create_dir_all("/run/flannel")?;
@@ -204,7 +204,7 @@ fn flanneld() -> Result<()> {
 }
 
 impl Driver<'_> {
-    /// The list, if it has ports, for a pod that has none.
+    /// Returns the list for a pod without ports, if the list supports ports.
     fn without_ports(&self) -> Option<Conflist> {
         match self {
             Driver::Floor(_) => None,
@@ -293,7 +293,7 @@ impl Burst {
     }
 }
 
-/// Leads so many ports of the node to pods, which are there as long as the node.
+/// Forwards ports of the node to pods that stay as long as the node.
 fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> {
     let end = ports::FIRST.checked_add(count).context("too many ports")?;
     for (slot, range) in ports::chunks(ports::FIRST..end).enumerate() {
@@ -313,7 +313,7 @@ fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> 
     Ok(())
 }
 
-/// A node in which the conflist's leases start empty and the plugins in `dir` can be seen.
+/// Creates a node with empty leases of the conflist, on which the plugins in `dir` are visible.
 pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
     let node = Node::new(
         &conflist
@@ -336,13 +336,14 @@ pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
-/// 64 hexadecimal digits as runtimes make them, and never a planted lease's.
+/// Returns 64 hexadecimal digits like a runtime's container ID, different from every planted
+/// lease's.
 fn id(round: u128, slot: usize) -> String {
     format!("{round:032x}{slot:032x}")
 }
 
-/// Runs `work` for all pods at once, each on a thread of its own in the node; none starts before
-/// all are there.
+/// Runs `work` for all pods concurrently, each on a separate thread in the node. All threads start
+/// together.
 fn burst<T: Send>(
     node: &Node,
     pods: &mut [Pod],

@@ -1,10 +1,11 @@
-//! Statistics of one figure.
+//! Statistics of a figure.
 
 use serde::Serialize;
 
-/// Samples of one figure, in the order in which they were measured, and their statistics.
+/// Samples of a figure in the order of measurement, and their statistics.
 ///
-/// A percentile is the smallest sample that so many percent do not exceed (nearest rank).
+/// A percentile is the smallest sample that is not exceeded by that percentage of the samples
+/// (nearest rank).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) p50: f64,
@@ -17,7 +18,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The statistics of `samples`; `None` without a sample.
+    /// Returns the statistics of `samples`; `None` without a sample.
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -37,13 +38,13 @@ impl Spread {
         })
     }
 
-    /// Half of the distance between the bounds, in percent of the median.
+    /// Returns half of the distance between the bounds, in percent of the median.
     pub(crate) fn off_percent(&self) -> f64 {
         (self.max - self.min) / 2.0 / self.p50 * 100.0
     }
 }
 
-/// A count as a number to calculate with.
+/// Converts a count for calculations.
 #[expect(
     clippy::cast_precision_loss,
     reason = "no count of a bench needs more than 53 bits"
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn off_is_half_of_what_lies_between_the_bounds() {
+    fn off_percent_is_half_the_range() {
         assert!((Spread::of(&[90.0, 100.0, 120.0]).unwrap().off_percent() - 15.0).abs() < 1e-9);
     }
 }

@@ -1,19 +1,19 @@
-//! Counts of the system calls that strace saw in a call.
+//! Counts of a call's system calls in a trace of strace.
 
-/// System calls of a call and of everything it started.
+/// System calls of a call and of all its children.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trace {
     pub(crate) syscalls: usize,
-    /// New processes, without the plugins that the bench itself started.
+    /// New processes, without the plugins that the bench started.
     pub(crate) forks: usize,
     /// New threads.
     pub(crate) threads: usize,
-    /// Successful execs, the plugins' own included.
+    /// Successful execs, including those of the plugins.
     pub(crate) execs: usize,
 }
 
 impl Trace {
-    /// Counts one strace log (`-f -o`): lines of process id, call and result.
+    /// Counts the calls in a strace log (`-f -o`) with lines of process ID, call and result.
     pub(crate) fn of(log: &str) -> Self {
         let mut trace = Trace::default();
         for line in log.lines() {

@@ -1,4 +1,4 @@
-//! Checks of the effect of a call, so that a plugin that does nothing can't win.
+//! Checks of the effect of a call, so that a plugin that does nothing cannot win.
 
 use crate::node::Pod;
 use anyhow::{Context, Result, bail};
@@ -7,8 +7,8 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressSco
 use netlink_packet_route::link::LinkFlags;
 use serde_json::Value;
 
-/// Fails unless the interfaces are there and up, have addresses if they were wanted, and the pod
-/// has all of the result.
+/// Fails unless the interfaces exist and are up, have addresses if required, and the pod matches
+/// the result.
 pub(crate) fn added(
     pod: &mut Pod,
     ifnames: &[impl AsRef<str>],
@@ -48,7 +48,7 @@ pub(crate) fn added(
     Ok(())
 }
 
-/// Fails unless the interfaces are gone.
+/// Fails if one of the interfaces exists.
 pub(crate) fn deleted(pod: &mut Pod, ifnames: &[impl AsRef<str>]) -> Result<()> {
     for ifname in ifnames.iter().map(AsRef::as_ref) {
         if pod.socket.link(ifname)?.is_some() {
@@ -58,7 +58,7 @@ pub(crate) fn deleted(pod: &mut Pod, ifnames: &[impl AsRef<str>]) -> Result<()> 
     Ok(())
 }
 
-/// A link's own address, not its peer's.
+/// Returns a link's own address instead of its peer's.
 pub(crate) fn address(message: &AddressMessage) -> Option<IpNet> {
     let local = message.attributes.iter().find_map(|a| {
         if let AddressAttribute::Local(ip) = a {

@@ -19,7 +19,7 @@ fn why<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
 }
 
 #[test]
-fn each_kind_of_credentials_is_taken() {
+fn each_kind_of_credentials_is_accepted() {
     let Some(world) = World::new("credentials") else {
         return;
     };
@@ -71,7 +71,7 @@ fn a_renewed_token_is_read_by_the_next_process() {
 }
 
 #[test]
-fn an_expired_token_is_lasting_and_not_shown() {
+fn an_expired_token_is_a_permanent_error_without_the_token() {
     let Some(world) = World::new("expired") else {
         return;
     };
@@ -84,7 +84,7 @@ fn an_expired_token_is_lasting_and_not_shown() {
 }
 
 #[test]
-fn a_missing_right_is_told_in_the_servers_words() {
+fn a_missing_right_is_reported_with_the_servers_message() {
     let Some(world) = World::new("no-right") else {
         return;
     };
@@ -102,7 +102,7 @@ fn a_missing_right_is_told_in_the_servers_words() {
 }
 
 #[test]
-fn a_server_of_another_authority_is_lasting() {
+fn a_server_of_another_authority_is_a_permanent_error() {
     let Some(world) = World::new("authority") else {
         return;
     };
@@ -131,7 +131,7 @@ fn a_server_of_another_authority_is_lasting() {
 }
 
 #[test]
-fn a_server_that_sends_back_the_token_does_not_bring_it_into_an_error() {
+fn an_echoed_token_does_not_appear_in_an_error() {
     let echo = |status| Fault::Answer(status, "", "you said {authorization}");
     let Some(world) = World::with("echo", vec![echo(400), echo(403), echo(404)], echo(200)) else {
         return;

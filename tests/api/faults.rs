@@ -53,7 +53,7 @@ fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
 }
 
 #[test]
-fn a_change_is_sent_again_after_409_429_and_5xx() {
+fn a_change_is_retried_after_409_429_and_5xx() {
     let conflict = r#"{"kind": "Status", "status": "Failure", "message": "the object has been modified", "code": 409}"#;
     let answers = [
         (409, conflict),
@@ -68,17 +68,17 @@ fn a_change_is_sent_again_after_409_429_and_5xx() {
 }
 
 #[test]
-fn a_change_is_sent_again_after_cut_connections() {
+fn a_change_is_retried_after_cut_connections() {
     arrives("cuts", vec![Fault::Cut, Fault::Cut, Fault::Cut]);
 }
 
 #[test]
-fn a_change_whose_answer_is_lost_is_sent_again_and_made_once() {
+fn a_change_with_a_lost_response_is_retried_and_applied_once() {
     arrives("lost", vec![Fault::LoseAnswer]);
 }
 
 #[test]
-fn the_servers_wish_to_be_left_alone_is_granted() {
+fn retry_after_is_respected() {
     let Some(took) = arrives(
         "retry-after",
         vec![Fault::Answer(429, "retry-after: 2\r\n", "")],
@@ -89,7 +89,7 @@ fn the_servers_wish_to_be_left_alone_is_granted() {
 }
 
 #[test]
-fn a_wish_past_the_budget_is_passing_at_once() {
+fn retry_after_beyond_the_budget_is_a_temporary_error() {
     let wish = Fault::Answer(429, "retry-after: 3600\r\n", "too many requests");
     let Some(world) = World::with("too-long", Vec::new(), wish) else {
         return;
@@ -108,7 +108,7 @@ fn a_wish_past_the_budget_is_passing_at_once() {
 }
 
 #[test]
-fn a_pod_is_fetched_again_while_its_networks_are_there() {
+fn a_pod_and_its_networks_are_read_despite_partial_faults() {
     let Some(world) = World::with("partly", vec![BUSY, Fault::Cut, BUSY], Fault::None) else {
         return;
     };
@@ -125,7 +125,7 @@ fn a_pod_is_fetched_again_while_its_networks_are_there() {
 }
 
 #[test]
-fn a_silent_server_is_passing_within_the_budgets_of_call_and_process() {
+fn a_silent_server_is_a_temporary_error_within_the_budgets() {
     let Some(world) = World::with("silent", Vec::new(), Fault::Silence) else {
         return;
     };
@@ -157,7 +157,7 @@ fn a_silent_server_is_passing_within_the_budgets_of_call_and_process() {
 }
 
 #[test]
-fn a_server_that_is_down_is_passing_within_the_budget() {
+fn a_server_that_is_down_is_a_temporary_error_within_the_budget() {
     let Some(world) = World::new("down") else {
         return;
     };
@@ -177,7 +177,7 @@ fn a_server_that_is_down_is_passing_within_the_budget() {
 }
 
 #[test]
-fn a_server_that_never_recovers_is_passing_with_its_last_words() {
+fn a_server_that_never_recovers_is_a_temporary_error_with_its_message() {
     let Some(world) = World::with(
         "broken",
         Vec::new(),
@@ -198,7 +198,7 @@ fn a_server_that_never_recovers_is_passing_with_its_last_words() {
 }
 
 #[test]
-fn at_800_ms_a_pod_and_its_networks_take_three_round_trips_and_a_change_one_more() {
+fn at_800_ms_fetching_takes_three_round_trips_and_a_change_one() {
     let Some(world) = World::with("far", Vec::new(), Fault::Delay(FAR)) else {
         return;
     };

@@ -36,7 +36,7 @@ fn create_pod_with_claims(world: &World, name: &str) -> Value {
 }
 
 #[test]
-fn a_pod_comes_with_its_uid_annotations_and_claims_and_with_its_networks_in_order() {
+fn a_pod_is_read_with_uid_annotations_claims_and_networks_in_order() {
     let Some(world) = World::new("pod-and-networks") else {
         return;
     };
@@ -70,7 +70,7 @@ fn a_pod_comes_with_its_uid_annotations_and_claims_and_with_its_networks_in_orde
 }
 
 #[test]
-fn what_is_not_there_is_named_but_a_network_is_left_out() {
+fn a_missing_object_is_an_error_but_a_missing_network_is_omitted() {
     let Some(world) = World::new("not-there") else {
         return;
     };
@@ -107,7 +107,7 @@ fn what_is_not_there_is_named_but_a_network_is_left_out() {
 }
 
 #[test]
-fn an_annotation_is_set_and_nothing_else_of_the_pod_changes() {
+fn setting_an_annotation_changes_nothing_else_of_the_pod() {
     let Some(world) = World::new("annotate") else {
         return;
     };
@@ -151,7 +151,7 @@ fn a_pod_of_another_uid_is_not_annotated() {
 }
 
 #[test]
-fn an_annotation_is_never_written_over_a_value_that_nobody_read() {
+fn an_unread_annotation_value_is_never_overwritten() {
     let Some(world) = World::new("raced") else {
         return;
     };
@@ -225,7 +225,7 @@ fn an_annotation_is_never_written_over_a_value_that_nobody_read() {
 }
 
 #[test]
-fn a_value_that_the_server_refuses_is_lasting() {
+fn a_rejected_value_is_a_permanent_error() {
     let Some(world) = World::new("value-too-long") else {
         return;
     };
@@ -245,7 +245,7 @@ fn a_value_that_the_server_refuses_is_lasting() {
 }
 
 #[test]
-fn the_addresses_of_a_claim_are_written_to_its_status_and_nothing_else_of_it_changes() {
+fn a_claims_addresses_are_written_to_its_status_alone() {
     let Some(world) = World::new("claims") else {
         return;
     };
@@ -326,7 +326,7 @@ fn the_addresses_of_a_claim_are_written_to_its_status_and_nothing_else_of_it_cha
 }
 
 #[test]
-fn an_event_is_told_of_the_pod() {
+fn an_event_is_created_for_the_pod() {
     let Some(world) = World::new("events") else {
         return;
     };
@@ -359,8 +359,9 @@ fn an_event_is_told_of_the_pod() {
     );
 }
 
+// Requirement N1.
 #[test]
-fn kubectl_knows_networks_by_both_short_names() {
+fn kubectl_accepts_both_short_names_of_networks() {
     let Some(world) = World::new("short-names") else {
         return;
     };

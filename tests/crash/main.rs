@@ -1,7 +1,7 @@
 //! Calls that are killed, or get an error, at any one of their system calls.
 //!
 //! ```text
-//!  points  ─ strace lists the system calls of a call, and repeats the call with a fault in one of them
+//!  points  ─ strace lists the system calls of a call, and repeats it with a fault in one of them
 //!  world   ─ a host on which one container is attached and detached
 //!  cluster ─ a pod with three networks at a real API server: etcd and kube-apiserver
 //!  trials  ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again
@@ -31,7 +31,7 @@ mod world;
 use braid_tests::needs;
 
 #[test]
-fn a_hundred_adds_killed_at_any_moment_leave_nothing_and_no_address_is_lost() {
+fn a_hundred_killed_adds_leave_nothing_and_lose_no_address() {
     storm::adds();
 }
 
@@ -184,7 +184,7 @@ fn macvlan_with_dhcp_del_can_stop_anywhere() {
 }
 
 #[test]
-fn no_add_and_no_del_waits_for_a_disk() {
+fn add_and_del_do_not_wait_for_a_disk() {
     for plugin in [
         "bridge",
         "foreign",
@@ -198,7 +198,7 @@ fn no_add_and_no_del_waits_for_a_disk() {
 }
 
 #[test]
-fn pod_with_three_networks_waits_for_no_disk() {
+fn pod_with_three_networks_does_not_wait_for_a_disk() {
     trials::no_sync("pod");
 }
 

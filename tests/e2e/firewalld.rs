@@ -81,7 +81,7 @@ fn network(plugins: &[Value]) -> Value {
 }
 
 #[test]
-fn a_container_is_in_a_zone_of_firewalld_while_it_is_attached() {
+fn an_attached_container_is_in_a_firewalld_zone() {
     needs_programs!("dbus-daemon", "firewalld", "firewall-cmd");
     let host = Sandbox::new();
     let _outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
@@ -118,7 +118,7 @@ fn a_container_is_in_a_zone_of_firewalld_while_it_is_attached() {
 }
 
 #[test]
-fn a_zone_that_firewalld_does_not_know_is_refused_and_nothing_is_left() {
+fn an_unknown_firewalld_zone_is_refused_and_nothing_is_left() {
     needs_programs!("dbus-daemon", "firewalld", "firewall-cmd");
     let host = Sandbox::new();
     let running = Firewalld::start(&host);

@@ -19,7 +19,7 @@ enum Lost {
 }
 
 #[test]
-fn gc_detaches_a_dead_container_that_libcni_still_knows() {
+fn gc_detaches_a_terminated_container_in_libcnis_cache() {
     needs_programs!("cnitool");
     for form in [Form::Names, Form::Braid] {
         gc_ends_what_is_left(form, Lost::Nothing);
@@ -28,15 +28,14 @@ fn gc_detaches_a_dead_container_that_libcni_still_knows() {
 }
 
 #[test]
-fn gc_removes_lease_veth_and_masquerading_of_a_dead_container_by_its_record() {
+fn gc_deletes_leftovers_of_a_terminated_container_by_its_record() {
     needs_programs!("cnitool");
     gc_ends_what_is_left(Form::Names, Lost::Cache);
     gc_ends_what_is_left(Form::Braid, Lost::Cache);
 }
 
 #[test]
-fn gc_removes_lease_veth_and_masquerading_that_nobody_remembers_once_the_runtime_lists_the_living()
-{
+fn gc_deletes_unrecorded_leftovers_once_the_runtime_lists_attachments() {
     needs_programs!("cnitool");
     for form in [Form::Names, Form::Braid] {
         let node = Node::new(conflist(form, "1.1.0"));

@@ -6,7 +6,7 @@ use crate::program::needs_programs;
 use braid_tests::{json, needs};
 
 #[test]
-fn what_the_reference_plugins_attached_braid_checks_and_detaches() {
+fn braid_checks_and_detaches_attachments_of_the_reference_plugins() {
     needs_programs!("cnitool");
     needs!(Reference);
     let node = changes_hands(Plugins::Reference, Plugins::Braid);
@@ -14,7 +14,7 @@ fn what_the_reference_plugins_attached_braid_checks_and_detaches() {
 }
 
 #[test]
-fn what_braid_attached_the_reference_plugins_check_and_detach() {
+fn reference_plugins_check_and_detach_attachments_of_braid() {
     needs_programs!("cnitool");
     needs!(Reference);
     let node = changes_hands(Plugins::Braid, Plugins::Reference);

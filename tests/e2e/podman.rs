@@ -9,7 +9,7 @@ use std::net::TcpListener;
 const INSPECT: &str = "inspect --format {{.NetworkSettings.Networks.lan.IPAddress}}";
 
 #[test]
-fn containers_of_podman_reach_each_other_and_outside_and_leave_nothing() {
+fn podman_containers_reach_each_other_and_outside_and_leave_nothing() {
     needs_programs!("podman", "conmon", "runc", "busybox", "iptables");
     needs!(Reference);
     let host = Sandbox::new();

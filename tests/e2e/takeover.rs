@@ -234,7 +234,7 @@ fn multus_lists_are_taken_over_and_pods_start() {
 }
 
 #[test]
-fn multus_list_that_leads_back_to_braid_keeps_its_keys_and_gets_the_next_network() {
+fn multus_list_delegating_to_braid_keeps_keys_and_gets_the_next_network() {
     needs_programs!("cnitool", "unshare", "setpriv");
     for (name, fixture) in [
         ("00-multus.conf", "thick-multus-after-braid.conf"),
@@ -288,7 +288,7 @@ fn a_mesh_plugin_that_its_installer_inserted_survives_a_rewrite() {
 }
 
 #[test]
-fn what_can_never_work_is_refused_and_everything_stays_as_it_was() {
+fn a_list_that_cannot_work_is_refused_and_nothing_changes() {
     needs_programs!("unshare", "setpriv");
     let _host = node(&[("00-multus.conf", "thick-multus.conf")]);
     refused("there is no /etc/cni/net.d/10-flannel.conflist on the node");
@@ -307,7 +307,7 @@ fn what_can_never_work_is_refused_and_everything_stays_as_it_was() {
 }
 
 #[test]
-fn a_mounted_folder_that_is_another_one_on_the_node_is_refused() {
+fn a_mount_of_a_different_node_folder_is_refused() {
     needs_programs!("unshare", "setpriv");
     let _host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
     fs::create_dir_all("/run/k3s/data/cni").expect("a folder");
@@ -335,7 +335,7 @@ fn a_mounted_folder_that_is_another_one_on_the_node_is_refused() {
 }
 
 #[test]
-fn removal_in_the_container_leaves_the_node_as_it_was() {
+fn removal_in_the_container_restores_the_node() {
     needs_programs!("unshare", "setpriv");
     let _host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
     fs::write(format!("{BIN}/bridge"), "a plugin").expect("a file");
@@ -346,7 +346,7 @@ fn removal_in_the_container_leaves_the_node_as_it_was() {
 }
 
 #[test]
-fn containers_that_install_at_once_follow_one_another() {
+fn concurrent_installs_run_one_after_the_other() {
     needs_programs!("unshare", "setpriv");
     let _host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
     let before = folders();
@@ -365,7 +365,7 @@ fn containers_that_install_at_once_follow_one_another() {
 }
 
 #[test]
-fn plugins_of_a_folder_beside_the_list_are_not_run_by_the_runtime_behind_braid() {
+fn the_runtime_does_not_run_plugins_of_the_lists_folder_after_braid() {
     needs_programs!("cnitool", "unshare", "setpriv");
     let host = node(&[("10-flannel.conflist", "10-flannel.conflist")]);
     let list = install();

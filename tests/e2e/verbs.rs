@@ -8,7 +8,7 @@ use braid_tests::Ns;
 const VERSIONS: [&str; 3] = ["0.4.0", "1.0.0", "1.1.0"];
 
 #[test]
-fn libcni_gets_every_verb_done_by_the_reference_plugins_names() {
+fn braid_serves_every_verb_of_libcni_under_the_reference_names() {
     needs_programs!("cnitool");
     for version in VERSIONS {
         every_verb(Form::Names, version);
@@ -16,7 +16,7 @@ fn libcni_gets_every_verb_done_by_the_reference_plugins_names() {
 }
 
 #[test]
-fn libcni_gets_every_verb_done_by_the_one_plugin_braid() {
+fn braid_serves_every_verb_of_libcni_as_one_plugin() {
     needs_programs!("cnitool");
     for version in VERSIONS {
         every_verb(Form::Braid, version);

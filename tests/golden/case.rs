@@ -1,4 +1,4 @@
-//! One golden case: a configuration, a lease and a described host.
+//! A case: a configuration, the IPAM's result, and the state of the host.
 
 use braid_core::cni::{AddResult, Json, NetConf, Version};
 use braid_core::ipam::Lease;
@@ -16,15 +16,20 @@ use braid_core::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A case as it is written. All keys but `conf` are optional.
+/// A case as written in its file. All keys except `conf` are optional.
 ///
-/// `args`: `CNI_ARGS`. `ifname`: default `eth0`. `prev`: `prevResult`. `lease`: the IPAM's
-/// addresses, as a result. `lacks`: features missing in the kernel. `host` and `pod`: links by
-/// name, numbered from 2 in each; `peer` is such a number. `files`: contents by path. `sysctl`:
-/// values by `host` or `pod` and key. `default`: links of default routes, by `host` or `pod`.
-/// `device`: the host link of any requested device; `driver`: its userspace driver instead.
-/// `routes`: routes in the container, each with its link as `dev`. `flannel` reads flanneld's file
-/// from `files`.
+/// - `args`: `CNI_ARGS`.
+/// - `ifname`: `eth0` by default.
+/// - `prev`: the previous result.
+/// - `lease`: the IPAM's result.
+/// - `lacks`: features that the kernel lacks.
+/// - `host`, `pod`: links by name, each numbered from 2; `peer` is such a number.
+/// - `files`: texts by path, for `flannel` also flanneld's file.
+/// - `sysctl`: values by `host` or `pod`, and key.
+/// - `default`: links of the default routes.
+/// - `device`: the host's link for any requested device.
+/// - `driver`: the device's userspace driver.
+/// - `routes`: routes of the container, each with its link as `dev`.
 pub(crate) struct Case(Value);
 
 impl Case {
@@ -33,7 +38,8 @@ impl Case {
         Self(serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display())))
     }
 
-    /// Returns the plan, its inverse, the inverse without a record, and the result, or the refusal.
+    /// Returns the plan, the plans of DEL with and without a record, and the result; or the error
+    /// of a refused case.
     pub(crate) fn text(&self) -> String {
         let conf = NetConf::parse(self.0["conf"].to_string().as_bytes()).unwrap();
         if conf.plugin == flannel::FLANNEL {
@@ -42,8 +48,8 @@ impl Case {
         self.text_of(&conf)
     }
 
-    /// Returns the generated configuration, its plan, and the plan of the configuration with the
-    /// generated part.
+    /// Returns the generated configuration, and its plans: for the plugin it names, and inside
+    /// flannel's configuration.
     fn flannel(&self, conf: &NetConf) -> Result<String, braid_core::cni::Error> {
         let file = flannel::subnet_file(conf)?;
         let made = flannel::delegate(
@@ -108,7 +114,7 @@ impl Case {
         ))
     }
 
-    /// Returns the device of a need, as `device` or `driver` describe it.
+    /// Returns the device that a configuration requests.
     fn device(&self, need: Need) -> Option<(Device, DeviceFact)> {
         let Need::Device(device) = need else {
             return None;

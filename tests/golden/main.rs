@@ -1,7 +1,8 @@
-//! Plans as text, for each configuration on a described host. Needs no root and no kernel.
+//! Plans as text: the plan of each configuration on a host described by hand. Neither root nor a
+//! kernel is needed.
 //!
-//! A case is `<type>/<name>.json`; its golden is `<type>/<name>.txt`. `BRAID_BLESS=1` rewrites the
-//! goldens.
+//! A case is `<type>/<name>.json`; its golden file is `<type>/<name>.txt`. `BRAID_BLESS=1` rewrites
+//! the golden files.
 
 #![expect(
     clippy::expect_used,
@@ -19,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// Returns all files with this extension in the folders of all types, sorted.
+/// Returns all files of all types with this extension, sorted.
 fn files(extension: &str) -> Vec<PathBuf> {
     let entries = |path: &Path| {
         fs::read_dir(path)

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: braid beside the reference plugins, judged by budgets.
+//! `cargo xtask bench`: braid compared with the reference plugins, judged by budgets.
 
 mod budget;
 mod cluster;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
-    // These budgets are the bench's own: bench/src/{shaping,hostport,pods}/budget.rs.
+    // The budgets are in bench/src/{shaping,hostport,pods}/budget.rs.
     let enforce = args.enforce.then_some("--enforce");
     if args.shaping {
         let mut shaping = bench(
@@ -44,10 +44,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return sh::run(shaping.args(SHAPED.map(conflist)).args(enforce));
     }
     if args.hostport {
-        // The package has ip6tables too, which the reference calls even where no address is one of
-        // IPv6.
+        // The package also contains ip6tables, which the reference calls even without IPv6
+        // addresses.
         sh::apt(&[("iptables", "iptables"), ("nft", "nftables")])?;
-        // Both backends of braid beside both of the reference.
+        // Both backends of braid, and both of the reference.
         let plugins = [
             ("ref-iptables", &*reference),
             ("ref-nftables", &reference),
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.pods {
         return pods::run(args, &reference, &braid, &out);
     }
-    // A node's is that of flannel's own DaemonSet.
+    // On a node, this name belongs to flannel's own DaemonSet.
     std::os::unix::fs::symlink("braid", braid.join("flannel")).context("link flannel's name")?;
     judge(
         &latency::budgets(args.runs, &reference, &braid, &out)?,

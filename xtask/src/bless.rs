@@ -1,4 +1,4 @@
-//! `cargo xtask bless`: writes the golden files anew, to be read as a diff.
+//! `cargo xtask bless`: rewrites the golden files, for review as a diff.
 
 use anyhow::Result;
 use braid_testbed::sh;

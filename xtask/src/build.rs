@@ -1,11 +1,11 @@
-//! Release builds that the other verbs run.
+//! Release builds for the other verbs.
 
 use anyhow::{Context, Result};
 use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Builds `package` for release and returns the path of its binary `name`.
+/// Builds `package` in release mode and returns the path of its binary `name`.
 pub(crate) fn package(package: &str, name: &str) -> Result<PathBuf> {
     sh::run(&mut sh::cmd(
         "cargo",
@@ -15,12 +15,12 @@ pub(crate) fn package(package: &str, name: &str) -> Result<PathBuf> {
     Ok(target_dir().join(host.trim()).join("release").join(name))
 }
 
-/// Cargo's target folder.
+/// Returns cargo's target folder.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from)
 }
 
-/// A folder of plugins: `braid` under all of its names.
+/// Creates a folder of plugins with `braid` under all of its names.
 pub(crate) fn installed(braid: &Path) -> Result<PathBuf> {
     let folder = sh::root().join("target/plugins");
     if folder.exists() {

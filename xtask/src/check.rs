@@ -1,4 +1,4 @@
-//! `cargo xtask check`: format, lints, and the rules of the house that no compiler knows.
+//! `cargo xtask check`: format, lints, and project rules that the compiler cannot check.
 
 mod book;
 mod commits;
@@ -14,7 +14,7 @@ use braid_testbed::sh;
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// A check returns what to say when it holds; its error says where it does not.
+/// A check returns a note if it passes; its error names the violations.
 type Check = fn() -> Result<String>;
 
 const CHECKS: &[(&str, Check)] = &[
@@ -28,13 +28,13 @@ const CHECKS: &[(&str, Check)] = &[
     ("commits", commits::check),
     ("book", book::check),
     ("ebpf", || {
-        ebpf::check().map(|()| "the object is made from its source".into())
+        ebpf::check().map(|()| "the object matches its source".into())
     }),
     ("licences", licences),
 ];
 
-/// Folders, and what their files do not name. Between crates Cargo holds that; these are of one
-/// crate.
+/// Folders and the names that their files must not use. Cargo enforces this between crates; these
+/// folders are within one crate.
 const BORDERS: &[(&str, &[&str])] = &[
     (
         "cni-plugin/core/src/cni",
@@ -119,8 +119,8 @@ const BORDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Lines of a file, those of its tests not counted: more are listed, and of the second more are
-/// refused.
+/// Lines of a file, without its tests. Longer files are listed, and files longer than the second
+/// number are refused.
 const AIM: usize = 500;
 const MOST: usize = 700;
 /// Folders with files of limited length.
@@ -175,10 +175,10 @@ fn lints() -> Result<String> {
         "warnings",
     ];
     sh::run(&mut sh::cmd("cargo", clippy))?;
-    Ok("clippy is silent".into())
+    Ok("no warnings".into())
 }
 
-/// The fuzz targets, which only cargo-fuzz links, with libFuzzer.
+/// Lints the fuzz targets, which only cargo-fuzz can link, with libFuzzer.
 fn fuzzing() -> Result<String> {
     let mut clippy = sh::cmd(
         "cargo",
@@ -190,10 +190,10 @@ fn fuzzing() -> Result<String> {
             "tests/fuzz/Cargo.toml",
         ],
     );
-    // Nothing is linked here, so libFuzzer need not be compiled.
+    // Nothing is linked here, so libFuzzer is not compiled.
     clippy.env("CUSTOM_LIBFUZZER_PATH", "/nowhere/libfuzzer.a");
     sh::run(clippy.args(["--target-dir", "target/fuzz", "--", "-D", "warnings"]))?;
-    Ok("the targets fit what they call".into())
+    Ok("no warnings in the fuzz targets".into())
 }
 
 fn borders() -> Result<String> {
@@ -207,10 +207,10 @@ fn borders() -> Result<String> {
         }
     }
     ensure!(crossed.is_empty(), "{}", crossed.join("\n"));
-    Ok(format!("{} of them are kept", BORDERS.len()))
+    Ok(format!("{} folders keep to their imports", BORDERS.len()))
 }
 
-/// Lines of code that name something refused, and what that is.
+/// Returns the lines of code that contain a refused name, with the name.
 fn names<'a>(text: &'a str, refused: &'a [&str]) -> impl Iterator<Item = (usize, &'a str)> {
     let code = (1..)
         .zip(text.lines())
@@ -257,7 +257,7 @@ fn licences() -> Result<String> {
         );
         sh::run(deny.args(["licenses", "bans", "sources"]))?;
     }
-    Ok("cargo-deny is content".into())
+    Ok("cargo-deny passes".into())
 }
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_border_is_crossed_at_its_line_and_by_no_test() {
+    fn refused_names_are_reported_by_line_and_ignored_in_tests() {
         let text = "use crate::name::IfName;\nuse crate::plan::Step;\n#[cfg(test)]\nmod tests {\n    use crate::plan;\n}\n";
         let mut text = text.to_owned();
         files::cut_tests(&mut text);

@@ -1,12 +1,12 @@
-//! Compilers that can build their own libraries for another target: rustup's nightly, or Debian's.
+//! Compilers that can build the standard library for another target: rustup's nightly, or Debian's.
 
 use anyhow::{Context, Result};
 use braid_testbed::sh;
 use std::path::Path;
 use std::process::Command;
 
-/// Flags of the caller would replace those in .cargo/config.toml, and its libraries those of the
-/// compiler.
+/// Variables of the caller. Its flags would override .cargo/config.toml, and its libraries the
+/// compiler's.
 const CALLERS_OWN: [&str; 5] = [
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -15,14 +15,14 @@ const CALLERS_OWN: [&str; 5] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// A compiler that has the source of its libraries and is new enough.
+/// A compiler that is new enough and has the source of the standard library.
 pub(crate) struct Compiler {
     pub(crate) cargo: String,
     pub(crate) rustc: String,
 }
 
 impl Compiler {
-    /// Rustup's nightly.
+    /// Returns rustup's nightly.
     pub(crate) fn nightly() -> Option<Self> {
         let which = |program| {
             let path = sh::read(&mut sh::cmd(
@@ -39,7 +39,7 @@ impl Compiler {
         .if_usable()
     }
 
-    /// Debian's `rustc-web`.
+    /// Returns Debian's `rustc-web`.
     pub(crate) fn debian() -> Option<Self> {
         Self {
             cargo: "/usr/bin/cargo".into(),
@@ -48,7 +48,7 @@ impl Compiler {
         .if_usable()
     }
 
-    /// Installs Debian's; `None` where its release is too old.
+    /// Installs Debian's compiler; `None` if its release is too old.
     pub(crate) fn install() -> Result<Option<Self>> {
         sh::apt(&[
             ("/usr/bin/rustc", "rustc-web"),
@@ -61,7 +61,8 @@ impl Compiler {
         Ok(Self::debian())
     }
 
-    /// A release build by this compiler, which may use what stable ones allow only on this word.
+    /// Returns a release build with this compiler. `RUSTC_BOOTSTRAP` allows unstable features on a
+    /// stable compiler.
     pub(crate) fn cargo(&self, verb: &str) -> Command {
         let mut build = sh::cmd(&self.cargo, [verb, "--release", "--quiet", "--locked"]);
         build.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
@@ -81,7 +82,7 @@ impl Compiler {
         .then_some(self)
     }
 
-    /// The major version of its LLVM, as in "22".
+    /// Returns the major version of its LLVM, as in "22".
     pub(crate) fn llvm(&self) -> Result<String> {
         Ok(self
             .field("LLVM version")?
@@ -102,7 +103,7 @@ impl Compiler {
     }
 }
 
-/// `95` of `1.95.0`; 0 if there is none.
+/// Returns the minor version, `95` for `1.95.0`; 0 if there is none.
 fn minor(release: &str) -> u32 {
     release
         .split('.')

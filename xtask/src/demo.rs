@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: two sandboxes on a bridge, and the world outside, in namespaces that end
+//! `cargo xtask demo`: two sandboxes on a bridge, and the outside world, in namespaces that end
 //! with the demo.
 
 use crate::dist;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The part that runs in its own namespaces, with this binary
+    /// Run the part inside the namespaces, with this binary
     #[arg(long, hide = true)]
     inside: Option<PathBuf>,
 }
 
-/// The outside: reached through the node, and without a route back to the pods, so only
-/// masquerading makes it answer.
+/// Address outside: reached through the node, and without a route back to the pods, so it answers
+/// only to masqueraded packets.
 const OUTSIDE: &str = "203.0.113.1";
 const PODS: [&str; 2] = ["red", "blue"];
 const CONF: &str = r#"{
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sh::run(&mut sh::cmd("unshare", args))
 }
 
-/// Everything below happens in a network and a mount namespace of its own.
+/// Runs the demo, in a separate network and mount namespace.
 fn inside(braid: &Path) -> Result<()> {
     prepare()?;
     println!(
@@ -159,7 +159,7 @@ fn nothing_is_left() -> Result<()> {
         .collect();
     ensure!(pods.is_empty(), "links are left: {pods:?}");
     let rules = sh::read(&mut sh::cmd("nft", ["list", "ruleset"]))?;
-    // Each element names its owner in its comment.
+    // The comment of each element names its owner.
     ensure!(
         !PODS
             .iter()

@@ -1,8 +1,8 @@
-//! `cargo xtask dist`: the binary that is shipped, static on musl.
+//! `cargo xtask dist`: the shipped binary, static on musl.
 //!
-//! A plugin call lives for two milliseconds, so its start counts. glibc's start asks the processor
-//! forty questions, each of which traps in a virtual machine. It also looks for libraries, which a
-//! static binary does not use. Together they take 0.3 ms.
+//! A plugin call takes two milliseconds, so start-up time counts. At its start glibc executes CPUID
+//! forty times, which traps in a virtual machine each time. It also looks for libraries, which a
+//! static binary does not use. Together this takes 0.3 ms.
 
 use crate::compiler::Compiler;
 use crate::{build, order};
@@ -15,7 +15,7 @@ use std::process::Command;
 
 const HOW_TO_INSTALL: &str = "no standard library or no C compiler for musl: run `rustup target add \
     <architecture>-unknown-linux-musl` and install musl-tools; as root on Debian this verb installs rustc-web and musl-tools itself";
-/// ring has some C.
+/// C compiler for the C code in ring.
 const C_COMPILER: &str = "musl-gcc";
 
 pub(crate) fn run() -> Result<()> {
@@ -27,55 +27,55 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Builds it with the functions that calls run side by side; installs what that takes, where it
-/// can.
+/// Builds braid with the functions of calls placed side by side. Installs the requirements if
+/// possible.
 pub(crate) fn braid() -> Result<PathBuf> {
     let toolchain = Toolchain::find().map_or_else(Toolchain::install, Ok)?;
-    // The same code twice, and only its last crate: first with names for the trace, then by the
-    // list of that.
+    // Builds the same code twice, except for the dependencies: first with symbols for the trace,
+    // then with the list from the trace.
     let list = if nix::unistd::Uid::effective().is_root() {
         toolchain
             .build(&["strip=none"])
             .and_then(|braid| order::list(&braid))
     } else {
-        Err(anyhow!("to trace calls takes root"))
+        Err(anyhow!("tracing calls needs root"))
     };
     match list {
         Ok(list) => toolchain.build(&[&format!("link-arg=-Wl,-T,{}", list.display())]),
         Err(err) => {
             eprintln!(
-                "the functions that calls run do not lie side by side, an ADD takes a tenth longer: {err:#}"
+                "the functions of calls are not placed side by side, so an ADD takes a tenth longer: {err:#}"
             );
             toolchain.build(&[])
         }
     }
 }
 
-/// Builds it for tests, in the compiler's order: what is shipped is tested, so there is no other C
-/// library to fall back to.
+/// Builds braid for tests, in the compiler's order. Tests use the shipped binary, so there is no
+/// fallback to another C library.
 pub(crate) fn unordered() -> Result<PathBuf> {
     Toolchain::find()
         .map_or_else(Toolchain::install, Ok)?
         .build(&[])
 }
 
-/// Builds it to show it: for musl, or for this machine's C library if there is no compiler for
-/// musl.
+/// Builds braid for a demonstration: for musl, or for this machine's C library without a musl
+/// compiler.
 pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
     if let Some(toolchain) = Toolchain::find() {
         return toolchain.build(&[]);
     }
     eprintln!(
-        "for this machine's C library, as there is no compiler for musl: a call starts 0.3 ms later"
+        "building for this machine's C library, because there is no compiler for musl: a call starts 0.3 ms later"
     );
     build::package("braid", "braid")
 }
 
 /// A compiler for musl.
 enum Toolchain {
-    /// The compiler in use, to which rustup has added the target.
+    /// The default compiler, with the target added by rustup.
     InUse,
-    /// Debian's, which builds the standard library as well.
+    /// Debian's compiler, which also builds the standard library.
     FromSource(Compiler),
 }
 
@@ -105,7 +105,7 @@ impl Toolchain {
         ))
     }
 
-    /// Builds it with more options of code generation for its own crate.
+    /// Builds braid with additional code generation options for its own crate.
     fn build(&self, options: &[&str]) -> Result<PathBuf> {
         let mut build = match self {
             Self::InUse => sh::cmd("cargo", ["rustc", "--release", "--quiet", "--locked"]),
@@ -126,11 +126,11 @@ impl Toolchain {
     }
 }
 
-/// A build with the standard library, for which Debian has no musl package.
+/// Returns a build that includes the standard library, for which Debian has no musl package.
 fn from_source(compiler: &Compiler) -> Result<Command> {
     let mut build = compiler.cargo("rustc");
-    // A panic aborts without a backtrace, so nothing unwinds, though the library is named to the
-    // linker.
+    // A panic aborts without a backtrace, so nothing unwinds. The linker still gets the library's
+    // name, so it needs a file.
     build.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features="]);
     let libraries = build::target_dir().join("no-unwinder");
     let empty = libraries.join("libunwind.a");

@@ -1,8 +1,8 @@
 //! `cargo xtask ebpf`: the committed eBPF object, from its source to the kernel.
 //!
-//! A plain `cargo build` needs stable Rust only, because braid carries the object that this verb
-//! made. Beside it lies a list of checksums in the format of sha256sum(1), which says of what
-//! source it was made.
+//! A plain `cargo build` needs only stable Rust, because braid contains the object that this verb
+//! builds. The list of checksums beside it, in the format of sha256sum(1), records the source of
+//! the object.
 
 mod flat;
 mod load;
@@ -15,10 +15,10 @@ use braid_testbed::sh;
 use std::fs;
 use toolchain::Toolchain;
 
-/// The object that braid carries, below the root.
+/// The object that braid contains, relative to the root.
 const OBJECT: &str = "cni-plugin/node/src/sys/bpf/braid.o";
-/// What braid loads: the instructions of a program, below the root, and its maps in the order in
-/// which braid names them.
+/// A file that braid loads: a program's instructions, relative to the root, and its maps in braid's
+/// order.
 struct Flat {
     path: &'static str,
     program: &'static str,
@@ -79,20 +79,20 @@ const FLAT: [Flat; 9] = [
         maps: &["HELD", "OFFSETS"],
     },
 ];
-/// The checksums of [`OBJECT`] and of the files that it was made from, below the root.
+/// Checksums of [`OBJECT`] and of its source files, relative to the root.
 const SOURCE: &str = "cni-plugin/node/src/sys/bpf/braid.o.source";
 
 #[derive(clap::Args)]
 #[group(multiple = false)]
 pub(crate) struct Args {
-    /// Build nothing: fail if the committed object was made from another source
+    /// Build nothing: fail if the committed object was built from another source
     #[arg(long)]
     check: bool,
-    /// Build again and compare with the committed object what the kernel would load
+    /// Build again and compare the parts that the kernel loads with the committed object
     #[arg(long)]
     rebuild_check: bool,
-    /// Load the committed object into this kernel and compare its counters with the device's own
-    /// (needs root)
+    /// Load the committed object into this kernel and compare its counters with the device's (needs
+    /// root)
     #[arg(long)]
     load: bool,
 }
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Fails if the committed object was made from another source than the checkout's.
+/// Fails if the committed object was built from another source than the checkout's.
 pub(crate) fn check() -> Result<()> {
     let recorded =
         fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;
@@ -123,19 +123,19 @@ pub(crate) fn check() -> Result<()> {
         {
             let loaded = fs::read(sh::root().join(path)).with_context(|| format!("read {path}"))?;
             let made = flat::instructions(&committed()?, program, maps)?;
-            ensure!(loaded == made, "{path} was not taken out of {OBJECT}");
+            ensure!(loaded == made, "{path} was not extracted from {OBJECT}");
         }
         return Ok(());
     }
     bail!(
-        "{OBJECT} was not made from this source: {}; run `cargo xtask ebpf`",
+        "{OBJECT} was not built from this source: {}; run `cargo xtask ebpf`",
         differences.join(", ")
     )
 }
 
 fn build() -> Result<()> {
     let object = object::strip(&Toolchain::find_or_install()?.build()?)?;
-    // bpf-linker orders the types of BTF differently from run to run: no reason for a commit.
+    // bpf-linker orders the types of BTF differently in each run, which is not a reason to commit.
     if check().is_ok() && object::differing_sections(&committed()?, &object)?.is_empty() {
         eprintln!("{OBJECT}: up to date");
         return Ok(());
@@ -160,16 +160,16 @@ fn build() -> Result<()> {
 fn rebuild_check() -> Result<()> {
     let toolchain = Toolchain::find_or_install()?;
     let built = object::strip(&toolchain.build()?)?;
-    // Of the rest, BTF, the order of types varies from run to run and the names of core's files
-    // between compilers.
+    // In the remaining part, BTF, the order of types varies between runs, and the names of core's
+    // files vary between compilers.
     let differing = object::differing_sections(&committed()?, &built)?;
     if differing.is_empty() {
         eprintln!("{OBJECT}: the same code and maps as a new build");
         return Ok(());
     }
     bail!(
-        "{OBJECT}: a new build differs in {}: either the object is not made from this source, or it was made by another \
-         compiler than {}, which chooses other instructions",
+        "{OBJECT}: a new build differs in {}: either the object was not built from this source, or it was built by another \
+         compiler than {}, which selects other instructions",
         differing.join(", "),
         toolchain.version()?
     )

@@ -1,5 +1,5 @@
-//! `cargo xtask image`: the binary that is shipped as a container image, which brings itself to
-//! nodes (deploy/).
+//! `cargo xtask image`: a container image with the shipped binary, which installs itself on nodes
+//! (deploy/).
 
 use crate::{build, dist};
 use anyhow::{Context, Result};
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 /// Name of the image in deploy/braid.yaml.
 const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
-/// The eBPF programs in the binary have a licence of their own.
+/// The eBPF programs in the binary have a separate licence.
 const LICENSES: &str = concat!(env!("CARGO_PKG_LICENSE"), " AND (MIT OR GPL-2.0-only)");
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The archive's path; target/braid-<version>.oci.tar by default
+    /// Path of the archive; target/braid-<version>.oci.tar by default
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Keep the compiler's order of functions: a shorter build, without a trace of calls
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive of an image whose one program is the static binary `braid`.
+/// Writes the archive of an image with the static binary `braid` as its only program.
 fn write(braid: &Path, out: &Path) -> Result<()> {
     let mut layer = Layer::default();
     let files = [
@@ -60,7 +60,7 @@ fn write(braid: &Path, out: &Path) -> Result<()> {
     .write(out)
 }
 
-/// OCI's annotation keys; without an address of the source while Cargo.toml names none.
+/// Returns OCI's annotation keys, without the source URL while Cargo.toml has none.
 fn labels() -> Value {
     let labels = [
         ("title", "braid"),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifest_runs_the_image_that_is_written() -> Result<()> {
+    fn the_manifest_runs_the_written_image() -> Result<()> {
         let manifest = fs::read_to_string(sh::root().join("deploy/braid.yaml"))?;
         assert!(
             manifest

@@ -1,8 +1,8 @@
-//! The list of functions that plugin calls run, for the linker to lay side by side.
+//! The list of functions that plugin calls run, for the linker to place side by side.
 //!
-//! The kernel maps a program's code page by page as it is reached, with all that lies around. If a
-//! call's functions are spread over the whole binary, the kernel maps all of it, which takes a
-//! tenth of an ADD. A function that is missing in the list costs a page fault and nothing else.
+//! The kernel maps a program's code page by page on access, with the surrounding pages. If a call's
+//! functions are spread over the whole binary, the kernel maps all of it, which takes a tenth of an
+//! ADD. A function that is missing in the list only costs a page fault.
 
 use crate::build;
 use anyhow::{Context, Result, ensure};
@@ -14,10 +14,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Conflists that come first: an interface and no more, where a page fault is the largest part of
-/// the whole.
+/// Conflists that come first: a single interface, where page faults are the largest part of the
+/// time.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
-/// Conflists that come next: all features that a pod may have.
+/// Conflists that come next: all features of a pod.
 const CHAINS: [&str; 6] = [
     "bridge-ipmasq",
     "chain",
@@ -26,20 +26,20 @@ const CHAINS: [&str; 6] = [
     "full-braid",
     "hostport-ebpf",
 ];
-/// Part of the name of the function that only an ADD runs.
+/// Part of the name of a function that only ADD runs.
 const ADD: &str = "10braid_node6attach3add3add";
-/// An ADD weighs more than all other calls together.
+/// Weight of an ADD, more than all other calls together.
 const OTHER_CALLS: usize = 1000;
-/// Least number of functions: with fewer, calls cannot have been seen whole.
+/// Minimum number of functions; with fewer, the traces are incomplete.
 const FEWEST: usize = 400;
 
-/// The linker's list for this binary, which has its symbols. Its calls are traced, or an earlier
-/// trace of the same binary has left the file. Takes root.
+/// Returns the linker's list for this binary, which needs symbols. Traces its calls as root, unless
+/// the list of an earlier trace of the same binary exists.
 pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let content = fs::read(binary).with_context(|| format!("read {}", binary.display()))?;
     let folder = build::target_dir().join("order");
-    // Another list has another name: cargo looks at the linker's arguments, not into the files that
-    // they name.
+    // The name depends on the content, because cargo compares the linker's arguments but not the
+    // files that they name.
     let list = folder.join(format!("{:x}.ld", Sha256::digest(&content)));
     if list.is_file() {
         return Ok(list);
@@ -50,7 +50,7 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     }
     let traces = folder.join("traces");
     fs::create_dir_all(&traces).with_context(|| format!("create {}", traces.display()))?;
-    // The next build writes another binary to the same place.
+    // The next build overwrites the binary.
     let braid = folder.join("braid");
     fs::copy(binary, &braid).with_context(|| format!("copy braid to {}", braid.display()))?;
     let aliases = aliases(&braid)?;
@@ -61,7 +61,7 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let functions = ordered(&plain, &calls(&traces, &aliases)?);
     ensure!(
         functions.len() >= FEWEST,
-        "only {} functions were seen to run",
+        "the traces have only {} functions",
         functions.len()
     );
     fs::write(&list, script(&functions)).with_context(|| format!("write {}", list.display()))?;
@@ -70,7 +70,7 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
 
 fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
-    // What the first pod of a node has loaded serves the others.
+    // The first pod of a node loads objects that serve the later pods.
     bench
         .args(["--runs=1", "--beside=1"])
         .arg(format!("--plugins=braid={}", plugins.display()));
@@ -80,11 +80,11 @@ fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
             .iter()
             .map(|name| format!("--conflist={}.conflist", folder.join(name).display())),
     );
-    // Its table is of times under valgrind.
+    // Its table has the times under valgrind.
     sh::run(bench.stdout(Stdio::null()))
 }
 
-/// A folder of plugins each of whose calls leaves a trace of the functions that it ran.
+/// Creates a folder of plugins whose calls leave traces of the functions that they run.
 fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     let real = build::installed(braid)?;
     let (wrapped, links) = (folder.join("plugins"), folder.join("links"));
@@ -97,8 +97,8 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
             continue;
         }
         let wrapper = wrapped.join(&name);
-        // valgrind starts a script's interpreter itself, and not as the kernel does: a link has the
-        // name as well.
+        // valgrind starts a script's interpreter differently from the kernel. A link has the
+        // plugin's name, too.
         let plugin = links.join(&name);
         symlink(real.join("braid"), &plugin)
             .with_context(|| format!("link {}", plugin.display()))?;
@@ -114,7 +114,8 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     Ok(wrapped)
 }
 
-/// Names of the functions that have several: a trace has one of them, and the section another.
+/// Returns the names of functions with several names: a trace has one of them, and the section
+/// another.
 fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
     let symbols = sh::read(Command::new("nm").arg("--defined-only").arg(braid))?;
     let mut names = BTreeMap::<&str, Vec<String>>::new();
@@ -129,8 +130,8 @@ fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
         .collect())
 }
 
-/// The functions of all traces so far, with the calls that ran each. Functions that most ADDs run
-/// come first, since a pod waits for them.
+/// Returns the functions of all traces so far, with the number of calls that ran each. Functions
+/// that most ADDs run come first, because pods wait for them.
 fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>> {
     let aliases: BTreeMap<&str, &Vec<String>> = aliases
         .iter()
@@ -165,7 +166,7 @@ fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>>
     Ok(calls)
 }
 
-/// Each function once: those of plain ADDs, those of all ADDs, the rest.
+/// Returns each function once: functions of plain ADDs, then of all ADDs, then the rest.
 fn ordered(plain: &[(String, usize)], all: &[(String, usize)]) -> Vec<String> {
     let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
     let mut seen = BTreeSet::new();
@@ -180,8 +181,8 @@ fn ordered(plain: &[(String, usize)], all: &[(String, usize)]) -> Vec<String> {
         .collect()
 }
 
-/// The function that a line of a trace gives a number: `fn=(12) main` or, of one that is called,
-/// `cfn=(12) main`.
+/// Returns the function to which a line of a trace assigns a number: `fn=(12) main`, or for a
+/// callee `cfn=(12) main`.
 fn function(line: &str) -> Option<&str> {
     let (_, name) = line
         .strip_prefix("cfn=")
@@ -192,8 +193,8 @@ fn function(line: &str) -> Option<&str> {
     (name.chars().all(plain) && !name.starts_with("0x")).then_some(name)
 }
 
-/// Sections that no trace names and that every call needs: the program's start, and what the C
-/// library has in assembly.
+/// Sections that no trace names but every call needs: the start of the program, and the C library's
+/// assembly.
 const FIRST: [&str; 5] = [
     "*crt*.o(.text)",
     "*libc.a:*start_main*(.text .text.*)",
@@ -201,8 +202,8 @@ const FIRST: [&str; 5] = [
     "*libc.a:mem*(.text .text.*)",
     "*libc.a:*thread_area*(.text .text.*)",
 ];
-/// Sections of other functions that calls may need. The compiler merges equal functions under the
-/// name of any of them; the rest is the C library.
+/// Sections of other functions that calls may need. The compiler merges equal functions under any
+/// of their names; the rest is the C library.
 const LAST: [&str; 3] = [
     "*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)",
     "*libc.a:*(.text .text.*)",
@@ -210,7 +211,7 @@ const LAST: [&str; 3] = [
 ];
 
 fn script(functions: &[String]) -> String {
-    // The compiler puts what it thinks unlikely into sections of another name.
+    // The compiler puts unlikely code into sections with other prefixes.
     let of_traces = functions.iter().map(|name| format!("*(.text*.{name})"));
     let all = FIRST
         .iter()

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: all tests, in stages, each a process with a limit. Lanes of them run side by
-//! side:
+//! `cargo xtask test`: all tests in stages, each a process with a time limit. Lanes of stages run
+//! side by side:
 //!
 //! ```text
 //!  in front   tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
@@ -8,11 +8,10 @@
 //!  behind     kernels (after netns, with --all after cluster, 2)
 //! ```
 //!
-//! A number is of a stage that another one needs. The tests mostly wait, and those behind take the
-//! time that this leaves. All tests that start braid start the build that is shipped, for musl.
-//! `--quick` is the inner loop: it starts the build for development, has neither the API server and
-//! the cluster nor another kernel, and takes a part of the tests in network namespaces and of
-//! crashes.
+//! A number marks a stage that another stage needs. The tests mostly wait, and the lanes behind use
+//! the remaining time. Tests that start braid use the shipped build, for musl. `--quick` is for the
+//! inner loop: it uses the development build, without the API server, the cluster and other
+//! kernels, and runs only a part of the tests in network namespaces and of the crash tests.
 
 mod command;
 pub(crate) mod journal;
@@ -32,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Programs that the tests call, and their Debian packages.
+/// Programs that the tests run, and their Debian packages.
 const TOOLS: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("dbus-daemon", "dbus-daemon"),
@@ -47,36 +46,36 @@ const TOOLS: &[(&str, &str)] = &[
     ("sysctl", "procps"),
     ("unshare", "util-linux"),
 ];
-/// Checks that each cluster must pass.
+/// Checks that every cluster must pass.
 const CHECKS: &[&[&str]] = &[
     &["smoke"],
     &["limit-check"],
     &["hostport-check"],
     &["status-check"],
 ];
-/// The last one where the `DaemonSet` has brought braid, and its form unless all is tried.
+/// Last check, on nodes where the `DaemonSet` has installed braid, and its short form unless
+/// `--all` is given.
 const NETWORKS_CHECK: &str = "networks-check";
-/// The one where the names are there, and no configuration of braid's yet.
+/// Check on nodes with the plugin names installed, but without a configuration of braid.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
-/// Number of crash points of which one is tried; the second is that of `--quick`.
+/// One in this many crash points is tried; the second number is for `--quick`.
 const CRASH_STEP: u64 = 16;
 const QUICK_CRASH_STEP: u64 = 61;
-/// Number of tests in network namespaces, and of crashes, of which `--quick` runs one.
+/// One in this many tests in network namespaces, and crash tests, runs with `--quick`.
 const QUICK_STEP: usize = 4;
-/// Number of tests left to another kernel of which one is run: emulated, each takes many times as
-/// long.
+/// One in this many tests left to another kernel runs: emulated, each takes many times as long.
 const KERNEL_STEP: u64 = 10;
 /// Crash tests that need an API server.
 const CRASH_OF_PODS: &str = "pod_with_";
-/// Tests at once for each processor. Most of them wait for the kernel or for traffic.
+/// Concurrent tests per processor. Most of them wait for the kernel or for traffic.
 const THREADS: usize = 2;
-/// Time limit of a run. CI ends one after 90 minutes, and does not tell where it was.
+/// Time limit of a run. CI ends a run after 90 minutes without reporting its stage.
 const LIMIT: Duration = Duration::from_mins(80);
-/// Stages that the tests on this machine's kernel need; `--quick` builds nothing for release.
+/// Stages that the tests on this machine's kernel need; `--quick` builds nothing in release mode.
 const READY: &[&str] = &["tools", "build", "reference", RELEASE];
 const READY_QUICK: &[&str] = &["tools", "build", "reference"];
-/// The stage that builds what is shipped.
+/// Stage that builds the shipped binary.
 const RELEASE: &str = "release";
 /// Factor of all time limits with `--all`.
 const ALL: u32 = 5;
@@ -147,7 +146,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
         behind.push(vec![stage(RELEASE, &[], 40, |_| {
             dist::unordered().map(drop)
         })]);
-        // What it has to try, the tests on this kernel note. All of it needs the whole machine.
+        // The tests on this kernel record what to try. With `--all` it needs the whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
         behind.push(vec![Stage {
             after,
@@ -181,7 +180,8 @@ fn build_tests(args: &Args) -> Result<()> {
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
 }
 
-/// Kubernetes for the tests with an API server, and Multus, whose pods braid takes over there.
+/// Builds Kubernetes for the tests with an API server, and Multus, whose pods braid takes over
+/// there.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::multus().map(drop)
@@ -192,7 +192,7 @@ fn reference() -> Result<()> {
     tools::cnitool().map(drop)
 }
 
-/// Tests that start no braid.
+/// Runs the tests that do not start braid.
 fn units(args: &Args) -> Result<()> {
     sh::run(&mut tests(
         args,
@@ -211,11 +211,11 @@ fn e2e(args: &Args) -> Result<()> {
     tests_of_braid(args, &["--package", "braid-tests", "--test", "e2e"])
 }
 
-/// A sample of the crash points, of which each commit takes others.
+/// Runs a sample of the crash points that differs between commits.
 fn crash(args: &Args) -> Result<()> {
     let (step, offset) = crash_points(args);
     println!(
-        "every {step}. crash point from {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}"
+        "one in {step} crash points, from number {offset} on: BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset}"
     );
     if args.quick {
         return part(args, "crash");
@@ -234,7 +234,7 @@ fn crash(args: &Args) -> Result<()> {
     )
 }
 
-/// A part of the tests of `target`, of which each commit takes another.
+/// Runs a part of the tests of `target` that differs between commits.
 fn part(args: &Args, target: &str) -> Result<()> {
     let of_target = ["--package", "braid-tests", "--test", target, "--"];
     let list = sh::read(
@@ -254,14 +254,14 @@ fn part(args: &Args, target: &str) -> Result<()> {
     }
     .of(all.collect());
     println!(
-        "{} of the tests of {target}, every {QUICK_STEP}. from {offset} on",
+        "{} tests of {target}: one in {QUICK_STEP}, from number {offset} on",
         part.len()
     );
     let names: Vec<&str> = part.iter().map(String::as_str).collect();
     tests_of_braid(args, &[&of_target[..], &["--exact"], &names].concat())
 }
 
-/// All tests with an API server.
+/// Runs all tests with an API server.
 fn api(args: &Args) -> Result<()> {
     tests_of_braid(args, &["--package", "braid-tests", "--test", "api"])?;
     tests_of_braid(
@@ -277,8 +277,8 @@ fn api(args: &Args) -> Result<()> {
     )
 }
 
-/// Tests on this machine's kernel that start braid: the build that is shipped, with `--quick` that
-/// for development.
+/// Runs tests on this machine's kernel that start braid: the shipped build, or the development
+/// build with `--quick`.
 fn tests_of_braid(args: &Args, targets: &[&str]) -> Result<()> {
     let mut test = tests(args, targets)?;
     test.env("BRAID_CNITOOL", tools::cnitool()?);
@@ -290,7 +290,7 @@ fn tests_of_braid(args: &Args, targets: &[&str]) -> Result<()> {
     sh::run(&mut test)
 }
 
-/// The command that runs tests on this machine's kernel.
+/// Returns the command that runs tests on this machine's kernel.
 fn tests(args: &Args, targets: &[&str]) -> Result<Command> {
     let processors = std::thread::available_parallelism().context("count the processors")?;
     let (step, offset) = crash_points(args);
@@ -305,7 +305,7 @@ fn tests(args: &Args, targets: &[&str]) -> Result<Command> {
     Ok(test)
 }
 
-/// The number of crash points of which one is tried, and the first one.
+/// Returns the step between the crash points to try, and the first one.
 fn crash_points(args: &Args) -> (u64, u64) {
     let step = match args {
         Args { all: true, .. } => 1,
@@ -315,8 +315,9 @@ fn crash_points(args: &Args) -> (u64, u64) {
     (step, sample::commit_number() % step)
 }
 
-/// A sample of the tests for which this machine's kernel lacks something, on the newest one; each
-/// commit takes others. With `--all`, all that depend on the kernel, on three.
+/// Runs a sample of the tests for which this machine's kernel lacks a feature, on the newest
+/// kernel; the sample differs between commits. With `--all`, runs all tests that depend on the
+/// kernel, on three kernels.
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
@@ -336,9 +337,9 @@ fn other_kernels(args: &Args) -> Result<()> {
     sh::run(vm.env(journal::VARIABLE, &journal))
 }
 
-/// Checks on a real Kubernetes whose conflist has the drop-in names, where the `DaemonSet` has
-/// brought braid to nodes with the reference plugins; the last one has it attach pods to networks
-/// as well. With `--all`, a cluster with type `braid` comes first.
+/// Runs checks on a real Kubernetes with the drop-in names, where the `DaemonSet` has installed
+/// braid on nodes with the reference plugins. The last check also attaches pods to networks. With
+/// `--all`, a cluster with type `braid` comes first.
 fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
         let nodes = own::Nodes {

@@ -17,11 +17,11 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Debian 12's, Debian 13's and the newest that Debian 13 has as a backport.
+/// Kernels of Debian 12 and Debian 13, and the newest backport to Debian 13.
 const ALL: [&str; 3] = ["6.1", "6.12", "newest"];
 
-/// Number of crash points of which an emulated machine tries one; the second where only a part of
-/// the tests is run.
+/// One in this many crash points is tried on an emulated machine; the second number is for a part
+/// of the tests.
 const CRASH_STEP: u64 = 45;
 const SAMPLED_STEP: u64 = 61;
 
@@ -32,13 +32,15 @@ pub(crate) struct Args {
     /// 6.1, 6.12 and newest
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
-    /// Run only the tests for which this machine's kernel may not speak
+    /// Run only the tests of features that this machine's kernel lacks or that differ between
+    /// kernels
     #[arg(long)]
     lacking: bool,
-    /// Run only the tests that a run on this machine left out for its kernel, by that run's notes
+    /// Run only the tests that a run on this machine skipped because of its kernel, according to
+    /// that run's journal
     #[arg(long, value_name = "NOTES", conflicts_with = "lacking")]
     skipped: Option<PathBuf>,
-    /// Of those, one in N from the Kth on
+    /// Run one in N of those, starting with the Kth
     #[arg(long, value_name = "K/N", requires = "skipped")]
     part: Option<Part>,
     /// Minutes after which a guest is ended
@@ -52,7 +54,7 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// One test in `step`, from number `offset` on: `offset/step`, `step` at least 1.
+/// One test in `step`, starting with number `offset`: `offset/step`, `step` at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) offset: usize,
@@ -110,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut fetched = Vec::<Kernel>::new();
     for wanted in kernels {
         let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
-        // `newest` may be one that is named as well.
+        // `newest` may be the same as another one.
         if fetched.iter().all(|other| other.release != kernel.release) {
             fetched.push(kernel);
         }
@@ -147,8 +149,8 @@ struct Ended {
     seconds: u64,
 }
 
-/// Runs each kernel's guest, of which one takes one processor, so many at once; the results in the
-/// kernels' order.
+/// Runs each kernel's guest, `at_once` at the same time, because a guest occupies one processor.
+/// Returns the results in the kernels' order.
 fn side_by_side(
     kernels: &[Kernel],
     at_once: usize,
@@ -186,10 +188,10 @@ fn side_by_side(
 /// Builds braid and its tests, and returns the command that runs the tests that depend on the
 /// kernel.
 ///
-/// These are the network namespace tests without those of input and the comparison with the
-/// reference plugins, and the crash points of the kinds of links that not every kernel has. With
-/// `lacking`, only features that kernels implement in their own ways are tested; with `skipped`,
-/// the tests of these notes.
+/// These are the network namespace tests without tests of input and without the comparison with the
+/// reference plugins, and the crash points of link kinds that not every kernel has. With `lacking`,
+/// these are only the tests of features that differ between kernels; with `skipped`, the tests in
+/// the journal.
 fn tests(args: &Args) -> Result<Vec<String>> {
     const TESTS: &[&str] = &[
         "test",
@@ -199,7 +201,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
         "--package",
         "braid-tests",
     ];
-    // An emulated machine needs seconds for what the compiler could have made short.
+    // Without optimization, an emulated machine would need seconds.
     let braid = dist::unordered()?;
     let built = sh::read(&mut sh::cmd("cargo", TESTS))
         .with_context(|| format!("cargo {}", TESTS.join(" ")))?;
@@ -253,14 +255,14 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
-/// A shell command that runs two, the second also when the first fails. It fails if one of them
-/// does.
+/// Returns a shell command that runs two commands, the second even if the first fails. It fails if
+/// one of them does.
 fn both(first: &str, second: &str) -> String {
     format!("{first}; first=$?; {second} && [ $first = 0 ]")
 }
 
-/// Runs this part of the tests of `target` that the notes left to other kernels, in the program
-/// `run`.
+/// Returns the command that runs this part of the tests of `target` that the journal left to other
+/// kernels, in the program `run`.
 fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> {
     let tests = part.of(journal::left_to_other_kernels(notes, target)?);
     Ok(if tests.is_empty() {
@@ -270,7 +272,7 @@ fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> 
     })
 }
 
-/// The executable of the target `name` in cargo's messages, one JSON object a line.
+/// Returns the executable of the target `name` from cargo's messages, one JSON object per line.
 fn executable(messages: &str, name: &str) -> Option<String> {
     let messages = messages
         .lines()
@@ -286,7 +288,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn two_guests_run_at_once_the_third_when_one_has_ended_and_each_answer_is_its_kernels() {
+    fn two_guests_run_concurrently_and_results_match_their_kernels() {
         let kernels = ["a", "bb", "ccc"].map(|release| Kernel {
             release: release.to_owned(),
             image: PathBuf::new(),
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_the_tests_are_all_of_them_and_each_once() {
+    fn parts_cover_all_tests_exactly_once() {
         let tests = || ["a", "b", "c", "d"].map(String::from).to_vec();
         let parts = ["0/3", "1/3", "2/3"].map(|part| part.parse::<Part>().unwrap().of(tests()));
         assert_eq!(parts, [vec!["a", "d"], vec!["b"], vec!["c"]]);
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_both_runs_in_any_case_and_each_can_fail() {
+    fn the_second_command_always_runs_and_either_can_fail() {
         for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
             let script = both(&first.to_string(), &format!("(echo said; {second})"));
             let done = sh::cmd("sh", ["-c", &script]).output().unwrap();

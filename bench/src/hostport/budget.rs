@@ -1,16 +1,16 @@
-//! Budgets of host ports, beside the baselines and beside few ports.
+//! Budgets of host ports, compared with the baselines and with few ports.
 
 use super::{CONNECTIONS, GOODPUT};
 use crate::budget::{Bound, Budget};
 use crate::floor::FLOOR;
 use crate::report::{Beside, Report, Row};
 
-/// Connections and goodput with the fewest ports, over the best baseline's. The rest is noise.
+/// Connections and goodput with the fewest ports, relative to the best baseline. The rest is noise.
 const OF_BASELINE: f64 = 0.97;
-/// The same with more ports, over those with the fewest.
+/// Connections and goodput with more ports, relative to the fewest ports.
 const OF_FEWEST: f64 = 0.9;
 
-/// All budgets of the directories that are no baseline.
+/// Returns all budgets of the directories that are not baselines.
 pub(super) fn of(report: &Report) -> Vec<Budget> {
     let is_judged = |row: &&Row| row.plugins != FLOOR && !report.baselines.contains(&row.plugins);
     report
@@ -50,7 +50,8 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Budgets beside a reference that has 100 connections a second with one port and 10 with many.
+    /// Returns the broken budgets beside a reference with 100 connections per second on one port
+    /// and 10 on many.
     fn broken(one: f64, many: f64, enforce: bool) -> String {
         let all = [
             (FLOOR, 0, 200.0),

@@ -1,24 +1,24 @@
-//! The command line of `braid-bench hostport`.
+//! Command line of `braid-bench hostport`.
 
 use crate::options::Common;
 use anyhow::{Result, bail};
 use std::time::Duration;
 
-/// The most ports that a node of the bench has room for.
+/// Maximum number of ports on a node of the bench.
 const MOST_PORTS: u16 = 20_000;
 
-/// Measure what a port of the host costs the traffic that enters by it, several directories of
-/// plugins side by side.
+/// Measure the cost of a host port for the traffic through it, for several directories of plugins
+/// side by side.
 ///
-/// Pods are attached by really calling the plugins, with the ports in `runtimeConfig.portMappings`;
-/// the client is behind the node's uplink. The floor is a row of its own: the same client, and the
-/// pod's own address without any port. A plugin of the list must declare the capability
+/// Pods are attached by real calls of the plugins, with the ports in `runtimeConfig.portMappings`.
+/// The client is behind the node's uplink. The floor is a separate row: the same client connects to
+/// the pod's own address without a port mapping. A plugin of the list must declare the capability
 /// `portMappings`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Number of ports that lead to pods of the node; several values make several nodes
+    /// Number of ports forwarded to pods of the node; several values make several nodes
     #[arg(
         long,
         value_delimiter = ',',
@@ -26,19 +26,19 @@ pub(crate) struct Args {
         default_value = "1,1000"
     )]
     ports: Vec<u16>,
-    /// Rounds in which each figure is measured once, in turns
+    /// Rounds; each measures every figure once, in turns
     #[arg(long, value_name = "N", default_value_t = 15)]
     pub(crate) rounds: usize,
     /// Time for which each figure is measured
     #[arg(long, value_name = "MS", default_value_t = 500)]
     window: u64,
-    /// Fail when a budget is not kept by a directory that is no baseline
+    /// Fail if a directory that is not a baseline breaks a budget
     #[arg(long)]
     pub(crate) enforce: bool,
 }
 
 impl Args {
-    /// Refuses what clap can't see.
+    /// Refuses arguments that clap cannot check.
     pub(crate) fn check(&self) -> Result<()> {
         if self.rounds == 0 || self.window == 0 {
             bail!("--rounds and --window start at 1");
@@ -56,7 +56,7 @@ impl Args {
         }
     }
 
-    /// Numbers of ports, the fewest first.
+    /// Returns the numbers of ports in ascending order.
     pub(crate) fn ports(&self) -> Vec<u16> {
         let mut ports = self.ports.clone();
         ports.sort_unstable();

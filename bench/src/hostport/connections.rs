@@ -1,9 +1,9 @@
-//! New connections of TCP in a second: opened, answered with one byte, and reset.
+//! New TCP connections per second: opened, answered with one byte, and reset.
 //!
-//! One thread is client and server, one connection after the other. A packet to another namespace
-//! is received there by its sender, so no thread waits to be woken. Nearly all of the time is the
-//! connections' own. A reset leaves no `TIME_WAIT` behind, so that the client's ports last for any
-//! number of connections.
+//! A single thread is client and server, one connection after the other. The kernel delivers a
+//! packet to another namespace in the sender's context, so no thread waits for a wakeup, and nearly
+//! all of the time belongs to the connections. A reset leaves no `TIME_WAIT`, so the client does
+//! not run out of ports.
 
 use crate::node::in_netns;
 use crate::stats::float;
@@ -16,20 +16,19 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Time before the clock starts.
+/// Time before the measurement starts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Speed at which connections were opened.
+/// Rate and cost of new connections.
 pub(crate) struct Opened {
     pub(crate) per_s: f64,
-    /// The thread's own time on a processor for each of them, with what the kernel does in its
-    /// name.
+    /// CPU time of the thread per connection, including the kernel's work in its context.
     pub(crate) cpu_us: f64,
 }
 
 pub(crate) fn measure(way: &Way<'_>, length: Duration) -> Result<Opened> {
     let (listener, to) = socket::listen(way)?;
-    // Waits for the way to be usable, and says so where it never is.
+    // Waits until the path is usable, and fails if it never is.
     socket::connect(way, &listener, to)?;
     in_netns(way.from.netns, || {
         open_for(SETTLE, &listener, to)?;
@@ -44,7 +43,7 @@ pub(crate) fn measure(way: &Way<'_>, length: Duration) -> Result<Opened> {
     .with_context(|| format!("open connections to {to}"))
 }
 
-/// Opens connections for so long; returns how many.
+/// Opens connections for `length`; returns their number.
 fn open_for(length: Duration, listener: &TcpListener, to: SocketAddr) -> io::Result<f64> {
     let (start, mut opened) = (Instant::now(), 0);
     while start.elapsed() < length {
@@ -69,7 +68,7 @@ fn open(listener: &TcpListener, to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Time for which this thread had a processor until now.
+/// Returns the CPU time of this thread so far.
 fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }

@@ -1,4 +1,4 @@
-//! The kernel's table of connections, which each node has for itself.
+//! Connection tracking table of a node.
 
 use crate::node::Node;
 use anyhow::{Context, Result, bail};
@@ -14,8 +14,7 @@ const REQUEST_AND_ACK: u16 = 1 | 4;
 /// `nlmsghdr` and `nfgenmsg`.
 const LEN: u16 = 16 + 4;
 
-/// Forgets all connections of the node; fails when they were too many for the kernel to know them
-/// all.
+/// Deletes all entries of the node. Fails if the table was full, so that entries may be missing.
 pub(crate) fn forget(node: &Node) -> Result<()> {
     node.run(|| {
         let (count, most) = (number("count")?, number("max")?);
@@ -26,7 +25,7 @@ pub(crate) fn forget(node: &Node) -> Result<()> {
     })
 }
 
-/// Reads a number of the connection tracking; zero where the kernel has none.
+/// Reads a number of connection tracking; zero if the kernel has none.
 fn number(name: &str) -> Result<u32> {
     let file = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
     match std::fs::read_to_string(&file) {
@@ -39,7 +38,7 @@ fn number(name: &str) -> Result<u32> {
     }
 }
 
-/// A request without a tuple is about all of them.
+/// Deletes all entries: a request without a tuple.
 fn flush() -> Result<()> {
     let fd = socket::socket(
         AddressFamily::Netlink,

@@ -1,9 +1,9 @@
-//! Goodput of one flow of TCP.
+//! Goodput of a TCP flow.
 //!
-//! One thread sends and receives, a piece after the other. A packet to another namespace is
-//! received there by its sender, so nearly all of the time is the way's own. A thread at either end
-//! would measure how threads are woken across processors. Windows of half a second differed by 10 %
-//! then, and a floor without a port was no faster than ports.
+//! A single thread sends and receives, one piece after the other. The kernel delivers a packet to
+//! another namespace in the sender's context, so nearly all of the time belongs to the path. A
+//! thread at either end would measure wakeups across processors. With two threads, windows of half
+//! a second differed by 10 %, and a floor without a port was no faster than ports.
 
 use crate::traffic::cpu::Moment;
 use crate::traffic::{Way, bits, socket};
@@ -12,17 +12,17 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Time before the clock starts: by then TCP's window is open.
+/// Time before the measurement starts, enough to open TCP's window.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Bytes that are sent and received at once, and that the kernel makes one packet of.
+/// Bytes sent and received in one call, which the kernel puts into a single packet.
 const PIECE: usize = 64 << 10;
-/// Longest wait for a piece, of which a part was lost.
+/// Longest wait for a piece after a loss.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Speed of the payload, and its price.
+/// Goodput and its cost.
 pub(crate) struct Went {
     pub(crate) gbit_per_s: f64,
-    /// Busy time of all processors for each Gbit.
+    /// Busy time of all processors per Gbit.
     pub(crate) cpu_s_per_gbit: f64,
 }
 
@@ -55,7 +55,7 @@ impl Flow {
         })
     }
 
-    /// Sends and receives for so long; returns how many bytes arrived.
+    /// Sends and receives for `length`; returns the number of bytes that arrived.
     fn go(&mut self, length: Duration) -> io::Result<usize> {
         let (start, mut bytes) = (Instant::now(), 0);
         while start.elapsed() < length {

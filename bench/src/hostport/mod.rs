@@ -1,12 +1,12 @@
-//! Cost of a port of the host for the traffic that enters by it, side by side.
+//! Cost of a host port for the traffic through it, side by side.
 //!
 //! ```text
-//!  cli ─► run: a site for each contender and number of ports, all at once, in turns in each round
-//!           ├─► site: node, the pod behind the port, other ports, who connects from outside
-//!           ├─► connections: how many new ones a second
-//!           ├─► goodput: how fast one flow of TCP is
-//!           ├─► traffic: round trips of UDP
-//!           └─► conntrack: what the round leaves is forgotten
+//!  cli ─► run: a site per contender and number of ports, all running, in turns in each round
+//!           ├─► site: node, the pod behind the port, other ports, the client outside
+//!           ├─► connections: new ones per second
+//!           ├─► goodput: of one TCP flow
+//!           ├─► traffic: round trips over UDP
+//!           └─► conntrack: deletes the round's entries
 //!         rows ─► report (table, JSON), budget
 //! ```
 
@@ -30,15 +30,15 @@ use site::Site;
 use std::process::Command;
 use std::time::Duration;
 
-/// New connections of TCP.
+/// New TCP connections.
 const CONNECTIONS: &str = "connections_per_s";
-/// Own time of the client and the server on a processor for each of them.
+/// CPU time of client and server per connection.
 const CONNECTION_CPU: &str = "cpu_us_per_connection";
-/// Payload of one flow of TCP.
+/// Goodput of one TCP flow.
 const GOODPUT: &str = "gbit_per_s";
-/// Busy time of all processors for each Gbit of it.
+/// Busy time of all processors per Gbit of goodput.
 const GOODPUT_CPU: &str = "cpu_s_per_gbit";
-/// Requests of UDP and their responses, one after the other.
+/// UDP requests and their responses, one after the other.
 const TRIPS: &str = "udp_trips_per_s";
 
 /// Measures all contenders of the command line and reports them.
@@ -82,14 +82,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )
 }
 
-/// The version of `iptables`, which says if it writes nf_tables' rules.
+/// Returns the version of `iptables`, which tells if it writes nf_tables rules.
 fn iptables() -> Option<String> {
     let output = Command::new("iptables").arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The figures of all rounds. A first one that does not count has the addresses resolved and the
-/// code in the caches.
+/// Returns the figures of all rounds. An unmeasured first round resolves the addresses and warms
+/// the caches.
 fn rows(args: &Args) -> Result<Vec<Row>> {
     let network = args.common.conflist.first().context("no --conflist")?;
     let contenders = args.common.contenders(network)?;
@@ -118,7 +118,7 @@ fn row(plugins: &str, ports: u16) -> Row {
     Row::new(vec![("ports", ports.to_string())], plugins)
 }
 
-/// The floor, whose pod has no port, and each contender's nodes.
+/// Returns the floor, with a pod without ports, and each contender's nodes.
 fn sites<'a>(args: &Args, contenders: &'a [Contender<'a>]) -> Result<Vec<(&'a str, Site<'a>)>> {
     let bar = progress(contenders.len() * args.ports().len())?;
     let mut sites = Vec::new();
@@ -142,7 +142,7 @@ fn sites<'a>(args: &Args, contenders: &'a [Contender<'a>]) -> Result<Vec<(&'a st
     Ok(sites)
 }
 
-/// One round of one site.
+/// Measures one round of one site.
 fn measure(site: &Site<'_>, length: Duration) -> Result<Figures> {
     let way = site.way()?;
     let opened = connections::measure(&way, length)?;

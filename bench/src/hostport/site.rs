@@ -1,4 +1,4 @@
-//! A node whose ports lead to pods, one of which is measured from outside.
+//! A node with ports forwarded to pods, one of which is measured from outside.
 
 use crate::attached::Attached;
 use crate::conflist::Conflist;
@@ -9,20 +9,20 @@ use anyhow::Result;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// A node with its pods. All of it goes when it is dropped, as its namespaces do.
+/// A node with its pods. On drop its namespaces end, and everything in them.
 pub(crate) struct Site<'a> {
     pub(crate) attached: Attached<'a>,
-    /// Number of ports that lead to pods.
+    /// Number of forwarded ports.
     pub(crate) ports: u16,
-    /// The place of the measured pod among all.
+    /// Index of the measured pod.
     measured: usize,
-    /// The measured port; `None` where the pod has none.
+    /// Measured port; `None` if the pod has none.
     entrance: Option<Entrance>,
 }
 
 impl<'a> Site<'a> {
-    /// A node with so many ports. Those that are not measured lead to other pods: one half is
-    /// attached before the measured one, the other half after it.
+    /// Creates a node with `count` ports. The unmeasured ports belong to other pods: half of them
+    /// are attached before the measured pod, half after it.
     pub(crate) fn new(conflist: &Conflist, dir: &'a Path, count: u16) -> Result<Self> {
         let mut attached = Attached::new(conflist, dir)?;
         let others = count.saturating_sub(1);
@@ -55,7 +55,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// The way from the client to the pod.
+    /// Returns the path from the client to the pod.
     pub(crate) fn way(&self) -> Result<Way<'_>> {
         let (pod, _) = self.attached.pod_and_gateway(self.measured, true)?;
         Ok(Way {

@@ -1,4 +1,4 @@
-//! Requests that an API server has written down.
+//! Requests in an API server's audit log.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Number of lines that the log has now.
+/// Returns the current number of lines in the log.
 pub(super) fn len(log: &Path) -> Result<usize> {
     Ok(read(log)?.lines().count())
 }
 
-/// Finished requests about a namespace behind the first `from` lines, the same ones counted: `2 get
-/// pods, patch pods/status`.
+/// Counts the finished requests about a namespace after the first `from` lines: `2 get pods, patch
+/// pods/status`.
 pub(super) fn requests(log: &Path, from: usize, namespace: &str) -> Result<String> {
     Ok(told(&read(log)?, from, namespace))
 }

@@ -1,4 +1,4 @@
-//! Budgets of braid beside Multus, the floor and itself.
+//! Budgets of braid compared with Multus, the floor and itself.
 
 use super::{ADD, DEL, MS};
 use crate::budget::{Bound, Budget};
@@ -7,23 +7,24 @@ use crate::report::Report;
 
 /// Names of directories that have budgets.
 const BRAID: &str = "braid";
-/// Multus as a plugin, which asks the API server itself.
+/// Multus as a plugin, which queries the API server itself.
 const THIN: &str = "thin";
-/// Multus as a daemon, which knows pods and networks before it is asked.
+/// Multus as a daemon, which has pods and networks cached.
 const THICK: &str = "thick";
-/// braid that asks for a pod, which names no network.
+/// braid with a query for a pod that requests no network.
 const NO_ANNOTATION: &str = "no-annotation";
-/// braid that asks nobody.
+/// braid without Kubernetes.
 const NO_KUBERNETES: &str = "no-kubernetes";
 
 const OF_THIN: f64 = 1.0 / 8.0;
 const OF_THICK: f64 = 1.0 / 6.0;
-/// DEL of all interfaces, over that of one veth.
+/// DEL of all interfaces, relative to DEL of one veth.
 const OF_FLOOR: f64 = 1.2;
-/// A pod without an annotation, over a call without Kubernetes: a look at the pod and its status.
+/// Additional time of a pod without annotation compared with a call without Kubernetes, for a GET
+/// of the pod and its status update.
 const LOOK_MS: f64 = 2.5;
 
-/// All budgets of which there are rows.
+/// Returns all budgets that have rows.
 pub(super) fn of(report: &Report) -> Vec<Budget> {
     let p50 = |verb, plugins| {
         let row = report
@@ -65,7 +66,8 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Budgets beside a thick Multus of 60 ms, a thin one of 80 ms and a floor of 20 ms.
+    /// Returns the broken budgets beside a thick Multus of 60 ms, a thin one of 80 ms and a floor
+    /// of 20 ms.
     fn broken(add: f64, del: f64, look: f64) -> String {
         let adds = [
             (THIN, 80.0),
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_budget() {
+    fn unmeasured_figures_have_no_budget() {
         assert_eq!(of(&report(&[], vec![row(ADD, BRAID)])), []);
     }
 }

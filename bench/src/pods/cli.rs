@@ -1,55 +1,55 @@
-//! The command line of `braid-bench pods`.
+//! Command line of `braid-bench pods`.
 
 use crate::options::{Common, Named};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Measure how long it takes to attach a pod to the networks that it names, by plugins that ask an
-/// API server for them.
+/// Measure the attachment of a pod to its requested networks, by plugins that query an API server
+/// for them.
 ///
-/// Run it in the network namespace of the API server. Each directory's node has a link to there:
-/// 10.99.<number>.1/24 and 10.99.<number>.2/16, numbered from 1. The server's address has to be one
-/// of 10.99.0.0/24, on any interface. The objects have to be there: the pods, their networks, and
-/// the accounts of the plugins.
+/// Run it in the network namespace of the API server. Each directory's node has a link to it:
+/// 10.99.<number>.1/24 and 10.99.<number>.2/16, numbered from 1. The server's address must be in
+/// 10.99.0.0/24, on any interface. The objects must exist: the pods, their networks, and the
+/// accounts of the plugins.
 ///
-/// The floor is a row of its own: one veth with address and default route.
+/// The floor is a separate row: one veth with address and default route.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// The pod of a directory: `CNI_ARGS` of its calls
+    /// Pod of a directory: `CNI_ARGS` of its calls
     #[arg(long, value_name = "NAME=ARGS")]
     pod: Vec<Named<String>>,
-    /// Interfaces that a directory's pod must have beside eth0, separated by commas
+    /// Interfaces that a directory's pod must have besides eth0, separated by commas
     #[arg(long, value_name = "NAME=IFNAME,…")]
     interfaces: Vec<Named<String>>,
-    /// A program that runs on a directory's node from the first call to the last
+    /// A program that runs on a directory's node during all calls
     #[arg(long, value_name = "NAME=PROGRAM")]
     daemon: Vec<Named>,
-    /// Conflist for one more ADD and DEL of a directory, which leads it to an API server that is
-    /// `--round-trip` away
+    /// Conflist for one more ADD and DEL of a directory, with an API server that is `--round-trip`
+    /// away
     #[arg(long, value_name = "NAME=FILE")]
     far: Vec<Named>,
-    /// Time to that API server and back
+    /// Round-trip time to that API server
     #[arg(long, value_name = "MS", default_value_t = 400)]
     round_trip: u64,
-    /// The API server's audit log, to tell what these calls asked for
+    /// Audit log of the API server, to report the requests of these calls
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_log: Option<PathBuf>,
     /// ADDs (and DELs) to time for each directory
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub(crate) runs: usize,
-    /// Rounds before those that count
+    /// Rounds before the measured ones
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) warmup: usize,
-    /// Fail when a budget is not kept
+    /// Fail if a budget is broken
     #[arg(long)]
     pub(crate) enforce: bool,
 }
 
 impl Args {
-    /// Refuses what clap can't see.
+    /// Refuses arguments that clap cannot check.
     pub(crate) fn check(&self) -> Result<()> {
         if self.runs == 0 || self.round_trip == 0 {
             bail!("--runs and --round-trip start at 1");
@@ -63,7 +63,7 @@ impl Args {
         self.common.check()
     }
 
-    /// `CNI_ARGS` of a directory's calls.
+    /// Returns `CNI_ARGS` of a directory's calls.
     pub(crate) fn cni_args(&self, name: &str) -> &str {
         of(&self.pod, name).map_or("", String::as_str)
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_directory_is_that_directorys_alone() {
+    fn options_of_a_directory_apply_to_it_alone() {
         let args = parsed(&[
             "--pod=a=K8S_POD_NAMESPACE=n;K8S_POD_NAME=p",
             "--interfaces=a=net1,net2",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_no_directory_and_numbers_that_measure_nothing_are_refused() {
+    fn unknown_directories_and_numbers_that_measure_nothing_are_refused() {
         let refused = |more: &str| parsed(&[more]).check().unwrap_err().to_string();
         assert_eq!(refused("--daemon=b=/d"), "\"b\" is none of the --plugins");
         assert_eq!(refused("--runs=0"), "--runs and --round-trip start at 1");

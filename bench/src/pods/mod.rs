@@ -1,10 +1,10 @@
-//! Attachment latency of plugins that ask an API server for a pod's networks.
+//! Attachment latency of plugins that query an API server for a pod's networks.
 //!
 //! ```text
 //!  API server ── link ──┬─ node of thin ─┐
-//!  (where the bench     ├─ node of thick ├─ rounds: ADD and DEL of each one's pod, in turns ─► report, budgets
+//!  (where the bench     ├─ node of thick ├─ rounds: ADD and DEL of a pod each, in turns ─► report, budgets
 //!   runs)               └─ node of braid ┘
-//!      └── far server ─────── one more ADD and DEL, whose time says how many round trips they wait for
+//!      └── far server ─────── one more ADD and DEL, whose time shows the number of round trips
 //! ```
 
 mod audit;
@@ -61,7 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     judge("ratios of medians", &budget::of(&report), args.enforce)
 }
 
-/// The rows of all ADDs, then those of all DELs, and what the calls to the far server asked for.
+/// Returns the rows of all ADDs, then those of all DELs, and the requests of the calls to the far
+/// server.
 fn rows(args: &Args) -> Result<(Vec<Row>, Vec<String>)> {
     let network = args.common.conflist.first().context("no --conflist")?;
     let plugins = args.common.contenders(network)?;
@@ -118,7 +119,7 @@ fn rows(args: &Args) -> Result<(Vec<Row>, Vec<String>)> {
     Ok((adds, asked))
 }
 
-/// The node of one directory, with a link to here and what runs on it.
+/// Creates the node of one directory, with a link to this namespace and its daemon.
 fn site<'a>(args: &Args, name: &str, plugins: Plugins<'a>, number: usize) -> Result<Site<'a>> {
     let mut site = Site::plugins(plugins, Held::default(), 1)?;
     site.node.link_here(u8::try_from(number)?)?;
@@ -128,8 +129,8 @@ fn site<'a>(args: &Args, name: &str, plugins: Plugins<'a>, number: usize) -> Res
     Ok(site)
 }
 
-/// One more ADD and DEL: the round trips that they wait for, by their time where the server is far.
-/// A line that says what both asked for is added to `asked`.
+/// Runs one more ADD and DEL and returns their round trips, calculated from their time with the far
+/// server. Adds a line with the requests of both to `asked`.
 fn one_more<'a>(
     args: &Args,
     name: &str,

@@ -1,4 +1,4 @@
-//! Budgets of shaping, beside the baseline.
+//! Budgets of shaping, compared with the baseline.
 
 use super::cell::Rate;
 use super::{CPU, GOODPUT, OF_IDEAL, RR_P50, RR_P99};
@@ -6,17 +6,17 @@ use crate::budget::{Bound, Budget};
 use crate::report::{Beside, Report, Row};
 use std::collections::BTreeMap;
 
-/// Distance of goodput from the ideal.
+/// Largest distance of goodput from the ideal.
 const OFF_IDEAL: f64 = 0.03;
-/// Round trips beside bulk, over the baseline's.
+/// Additional round-trip time beside bulk traffic, relative to the baseline.
 const ROUND_TRIP: f64 = 0.1;
-/// Processor time for a Gbit, over the baseline's, in all of a conflist's settings together. In one
-/// window it differs from the next by more than the plugins do.
+/// CPU time per Gbit relative to the baseline, over all settings of a conflist. Between single
+/// windows it differs by more than between plugins.
 const PROCESSOR_TIME: f64 = 1.0;
-/// The least rate of these settings: at lower ones most of it is the node's own work.
+/// Lowest rate of these settings: at lower rates most of it is the node's own work.
 const CPU_FROM: Rate = Rate::M100;
 
-/// All budgets of the directories that are not the baseline.
+/// Returns all budgets of the directories that are not the baseline.
 pub(super) fn of(report: &Report) -> Vec<Budget> {
     let judged = || {
         report
@@ -39,7 +39,7 @@ fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
         }
     };
     let Some(of_ideal) = row.p50(OF_IDEAL) else {
-        // Where the baseline's main plugin fails as well, the kernel lacks something.
+        // If the baseline's main plugin fails as well, the kernel lacks a feature.
         let baseline = report
             .beside(row, GOODPUT, Beside::Baseline)
             .and_then(|row| row.failure.as_ref());
@@ -61,7 +61,7 @@ fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
     budgets
 }
 
-/// A budget for each directory and conflist.
+/// Returns a budget for each directory and conflist.
 fn processor_time<'a>(report: &Report, rows: impl Iterator<Item = &'a Row>) -> Vec<Budget> {
     let mut all: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows {
@@ -182,12 +182,12 @@ mod tests {
             several(CPU_FROM, [2.0, 4.2, 2.9]),
             "1 of 4 budgets not kept"
         );
-        // At 10 Mbit/s it says nothing.
+        // At 10 Mbit/s CPU time is not judged.
         assert_eq!(several(Rate::M10, [9.0, 9.0, 9.0]), "none");
     }
 
     #[test]
-    fn without_a_baseline_goodput_is_what_counts() {
+    fn without_a_baseline_goodput_decides() {
         let refused = failed("ref", "ADD bandwidth: code 999: no veth");
         assert_eq!(
             broken(vec![refused.clone(), measured("braid", 1.0, 99.0, 99.0)]),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_nobody_s_fault() {
+    fn a_missing_kernel_feature_breaks_no_budget() {
         let rows = ["ref", "braid"].map(|name| failed(name, "ADD ipvlan: operation not supported"));
         assert_eq!(broken(rows.into()), "none");
     }

@@ -1,4 +1,4 @@
-//! Cells: the combinations of what is varied, and the part of a rate that can arrive as payload.
+//! Cells: the combinations of varied parameters, and the payload's share of a rate.
 
 use crate::options::word;
 use crate::traffic::{DATAGRAM, Protocol};
@@ -10,27 +10,27 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A whole frame as queues count it: an MTU of 1500 and Ethernet's header.
+/// A full frame as queues count it: an MTU of 1500 and the Ethernet header.
 const FRAME: u16 = 1514;
-/// TCP's payload in it: without the headers of IP and TCP and TCP's time stamps.
+/// Payload of TCP in a full frame: without the headers of IP and TCP and TCP's timestamps.
 const SEGMENT_V4: u16 = 1500 - 20 - 32;
 const SEGMENT_V6: u16 = 1500 - 40 - 32;
 /// Headers of a UDP datagram: Ethernet, IP, UDP.
 const UDP_HEADERS_V4: u16 = 14 + 20 + 8;
 const UDP_HEADERS_V6: u16 = 14 + 40 + 8;
-/// The burst: so many parts of a second, and at least so many bits.
+/// The burst: this fraction of a second, and a minimum in bits.
 const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
-/// Bits that the rate lets through before the clock starts, at least. They are the burst, the first
-/// window of each of 16 flows, and what these send again meanwhile.
+/// Minimum of bits that the rate lets through before the measurement starts: the burst, the first
+/// window of each of 16 flows, and the retransmissions in the meantime.
 const SETTLE_BITS: f64 = 6e6;
-/// Bits while the clock runs: 500 frames, so that one at either end makes no difference.
+/// Bits during the measurement: 500 frames, so that one more at either end makes no difference.
 const WINDOW_BITS: f64 = 6e6;
-/// Bits of TCP while the clock runs. A flow reports at once what several frames brought: with the
-/// former number, four flows at 1M were off by up to 7 %, with this one by 1.3 %.
+/// Bits of TCP during the measurement. A flow reports several frames together: with the smaller
+/// number, four flows at 1M were off by up to 7 %, with this one by 1.3 %.
 const TCP_WINDOW_BITS: f64 = 20e6;
-/// Flows of TCP from which on the window is longer: what they send again as they begin comes within
-/// it, and must make no difference.
+/// Number of TCP flows from which the window is longer: their initial retransmissions fall into it
+/// and must make no difference.
 const MANY_FLOWS: u16 = 16;
 const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 
@@ -38,7 +38,7 @@ const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rate(NonZeroU32);
 
-/// Direction of the traffic, seen from the pod.
+/// Direction of the traffic, from the pod's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Direction {
     Ingress,
@@ -54,10 +54,10 @@ pub(crate) enum Family {
     V6,
 }
 
-/// One combination of what is varied.
+/// One combination of the varied parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// The limit of the pod, both ways.
+    /// Limit of the pod in both directions.
     pub(crate) rate: Rate,
     pub(crate) direction: Direction,
     pub(crate) protocol: Protocol,
@@ -66,7 +66,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// The payload that the rate lets through, in bits per second.
+    /// Returns the payload that the rate allows, in bits per second.
     pub(crate) fn ideal_bps(&self) -> f64 {
         let frame = match (self.protocol, self.family) {
             (Protocol::Tcp, _) => FRAME,
@@ -76,7 +76,7 @@ impl Cell {
         self.rate.bps() * f64::from(self.payload()) / f64::from(frame)
     }
 
-    /// Payload of a full segment or a datagram, in bytes.
+    /// Returns the payload of a full segment or a datagram, in bytes.
     pub(crate) fn payload(&self) -> u16 {
         match (self.protocol, self.family) {
             (Protocol::Tcp, Family::V4) => SEGMENT_V4,
@@ -85,7 +85,7 @@ impl Cell {
         }
     }
 
-    /// Least time for which goodput is measured.
+    /// Returns the minimum time of a goodput measurement.
     pub(crate) fn least_window(&self) -> Duration {
         let window = self.rate.least_window();
         if self.protocol == Protocol::Udp {
@@ -99,8 +99,8 @@ impl Cell {
         }
     }
 
-    /// The columns of the table for a list and, if there is another pod at the same time, for that
-    /// one's limit.
+    /// Returns the columns of the table for a list and, if another pod runs at the same time, its
+    /// limit.
     pub(crate) fn setting(
         &self,
         conflist: &str,
@@ -146,17 +146,17 @@ impl Rate {
         f64::from(self.0.get()) * 1e6
     }
 
-    /// Least time for which its traffic flows before the clock starts.
+    /// Returns the minimum time of traffic before the measurement starts.
     pub(crate) fn least_settle(self) -> Duration {
         Duration::from_secs_f64(SETTLE_BITS / self.bps())
     }
 
-    /// Least time for which a figure is measured.
+    /// Returns the minimum time of a measurement.
     pub(crate) fn least_window(self) -> Duration {
         Duration::from_secs_f64(WINDOW_BITS / self.bps())
     }
 
-    /// The value of the capability `bandwidth`: this rate both ways.
+    /// Returns the value of the capability `bandwidth` with this rate in both directions.
     pub(crate) fn limits(self) -> Value {
         let rate = u64::from(self.0.get()) * 1_000_000;
         let burst = (rate / BURST_PARTS).max(LEAST_BURST);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ideal_is_the_payload_s_part_of_a_frame() {
+    fn ideal_is_the_payloads_share_of_a_frame() {
         let ideal = |protocol, family| {
             let cell = Cell {
                 rate: Rate::M10,

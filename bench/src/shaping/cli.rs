@@ -1,14 +1,15 @@
-//! The command line of `braid-bench shaping`.
+//! Command line of `braid-bench shaping`.
 
 use super::cell::{Cell, Direction, Family, Rate};
 use crate::options::Common;
 use crate::traffic::Protocol;
 use anyhow::{Result, bail};
 
-/// Measure what `bandwidth` plugins do to traffic, several directories of plugins side by side.
+/// Measure the effect of `bandwidth` plugins on traffic, for several directories of plugins side by
+/// side.
 ///
-/// Pods are attached by really calling the plugins, with the limits in `runtimeConfig.bandwidth`.
-/// These are the same rate both ways, and a burst of 10 ms of it and 64 KiB at least.
+/// Pods are attached by real calls of the plugins, with the limits in `runtimeConfig.bandwidth`:
+/// the same rate in both directions, and a burst of 10 ms of the rate, at least 64 KiB.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -21,7 +22,7 @@ pub(crate) struct Args {
         default_value = "10M,100M"
     )]
     rates: Vec<Rate>,
-    /// Direction of the traffic, seen from the pod
+    /// Direction of the traffic, from the pod's point of view
     #[arg(
         long,
         value_delimiter = ',',
@@ -48,22 +49,22 @@ pub(crate) struct Args {
         default_value = "4"
     )]
     family: Vec<Family>,
-    /// Congestion control of bulk over TCP: cubic, bbr, … [default: the node's]
+    /// Congestion control of bulk traffic over TCP: cubic, bbr, … [default: the node's]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// Seconds for which each figure is measured, at least; slow rates longer
+    /// Minimum seconds for which each figure is measured; slow rates take longer
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) seconds: u64,
     /// Rounds of each setting, in turns; the table shows the median of each figure
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) rounds: usize,
-    /// Fail when a budget is not kept by a directory that is not the baseline
+    /// Fail if a directory that is not the baseline breaks a budget
     #[arg(long)]
     pub(crate) enforce: bool,
 }
 
 impl Args {
-    /// Refuses what clap can't see.
+    /// Refuses arguments that clap cannot check.
     pub(crate) fn check(&self) -> Result<()> {
         if self.seconds == 0 || self.rounds == 0 || self.flows.contains(&0) {
             bail!("--seconds, --rounds and --flows start at 1");
@@ -71,7 +72,7 @@ impl Args {
         self.common.check()
     }
 
-    /// All cells of one conflist.
+    /// Returns all cells of one conflist.
     pub(crate) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &family in &self.family {
@@ -93,7 +94,7 @@ impl Args {
         cells
     }
 
-    /// The settings in which two pods of different rates send at once.
+    /// Returns the settings in which two pods of different rates send at the same time.
     pub(crate) fn pairs(&self) -> Vec<(Family, Direction)> {
         self.family
             .iter()
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_given_is_measured_as_given() {
+    fn a_given_list_is_measured_unchanged() {
         assert_eq!(
             (args(&[]).cells().len(), args(&[]).pairs().len()),
             (2 * 2 * 2, 2)

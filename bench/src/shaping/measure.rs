@@ -1,4 +1,4 @@
-//! One directory's plugins in one setting.
+//! Measurement of one directory's plugins in one setting.
 
 use super::cell::{Cell, Direction, Family, Rate};
 use super::cli::Args;
@@ -13,19 +13,19 @@ use crate::traffic::{self, Load, Protocol, Way, Window, rr};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// Rate that UDP offers, over the limit.
+/// Rate at which UDP sends, relative to the limit.
 const OFFERED: f64 = 1.5;
-/// Time before the clock starts: by then the burst is used up and TCP has made good its first
-/// losses.
+/// Time before the measurement starts, enough to use up the burst and for TCP to recover from its
+/// first losses.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Bits of a frame that carries a request or its response, about.
+/// Approximate bits of the frames of a request and its response.
 const FRAME_BITS: f64 = 8.0 * (64.0 + 66.0);
-/// Requests take no more than this part of the rate, so that they wait behind other traffic and not
-/// behind each other.
+/// Maximum share of the rate for requests, so that they wait behind other traffic and not behind
+/// each other.
 const PART: f64 = 1.0 / 50.0;
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
-/// Plugins that attach, and how they are measured.
+/// Plugins and the parameters of their measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) contender: &'a Contender<'a>,
@@ -33,7 +33,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Figures of one pod.
+    /// Measures one pod.
     pub(crate) fn alone(&self, cell: Cell, with_round_trips: bool) -> Result<Figures> {
         self.attached(&[cell.rate], |attached| {
             let way = way(attached, 0, cell.direction, cell.family)?;
@@ -45,7 +45,7 @@ impl Place<'_> {
         })
     }
 
-    /// Figures of two pods that send at once.
+    /// Measures two pods that send at the same time.
     pub(crate) fn pair(&self, cells: [Cell; 2]) -> Result<[Figures; 2]> {
         self.attached(&cells.map(|cell| cell.rate), |attached| {
             let [one, other] = cells;
@@ -62,7 +62,7 @@ impl Place<'_> {
         })
     }
 
-    /// Attaches pods for the time of `work`.
+    /// Attaches pods, runs `work`, and detaches them.
     fn attached<T>(
         &self,
         rates: &[Rate],
@@ -94,7 +94,7 @@ impl Place<'_> {
         }
     }
 
-    /// Goodput, and the processors' time for it.
+    /// Measures goodput, and the CPU time for it.
     fn bulk(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
         let ((window, busy, [before, after]), arrivals) =
             traffic::during(&self.load(way, cell), || {
@@ -105,7 +105,7 @@ impl Place<'_> {
             })?;
         let seconds = window.end.duration_since(window.start).as_secs_f64();
         let goodput_bps = match cell.protocol {
-            // What waits at the receiver for a segment that is sent again has come as well.
+            // Includes segments that wait at the receiver for a retransmission.
             Protocol::Tcp => {
                 f64::from(after.delivered_since(before)) * f64::from(cell.payload()) * 8.0 / seconds
             }
@@ -119,7 +119,7 @@ impl Place<'_> {
         Ok(figures)
     }
 
-    /// Round trips of the cell's protocol beside one flow of TCP.
+    /// Measures round trips of the cell's protocol beside one TCP flow.
     fn round_trips(&self, way: Way<'_>, cell: Cell) -> Result<Figures> {
         let bulk = self.load(
             way,
@@ -139,7 +139,7 @@ impl Place<'_> {
     }
 }
 
-/// The way of the traffic of one pod. Its peer is the gateway.
+/// Returns the path of a pod's traffic. Its peer is the gateway.
 fn way<'a>(
     attached: &'a Attached<'_>,
     slot: usize,

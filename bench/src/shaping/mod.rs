@@ -3,7 +3,7 @@
 //! ```text
 //!  cli ─► run: each conflist and cell (rate, direction, protocol, flows, family), contenders in turns
 //!           └─► measure ─► attached: node, shaped pods, the other end of their traffic
-//!                      ├─► traffic: bulk flows, what arrived ─► goodput
+//!                      ├─► traffic: bulk flows, arrivals ─► goodput
 //!                      ├─► cpu, segments: busy time of the processors and TCP's segments meanwhile
 //!                      └─► rr: round trips beside a bulk flow
 //!         rows ─► report (table, JSON), budget
@@ -25,23 +25,23 @@ use cli::Args;
 use measure::Place;
 
 const GOODPUT: &str = "goodput_mbps";
-/// Goodput over the best one that the rate lets through.
+/// Goodput relative to the best one that the rate allows.
 const OF_IDEAL: &str = "of_ideal";
-/// The part of TCP's segments that had to be sent again.
+/// Share of TCP segments that were retransmitted.
 const RESENT: &str = "resent";
 /// Percentiles of the round trips beside one bulk flow.
 const RR_P50: &str = "rr_p50_ms";
 const RR_P99: &str = "rr_p99_ms";
-/// Busy time of all processors for each Gbit of goodput.
+/// Busy time of all processors per Gbit of goodput.
 const CPU: &str = "cpu_s_per_gbit";
 
-/// The rates of two pods that are measured at the same time.
+/// Rates of two pods that are measured at the same time.
 const PAIR: [Rate; 2] = [Rate::M10, Rate::M50];
 
 /// One setting of a conflist.
 #[derive(Clone, Copy)]
 enum Setting {
-    /// One pod; with or without round trips.
+    /// One pod; true to measure round trips.
     Alone(Cell, bool),
     /// Two pods of different rates at the same time.
     Pair([Cell; 2]),
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     judge(&about, &budget::of(&report), args.enforce)
 }
 
-/// TCP's congestion control.
+/// Returns TCP's congestion control.
 fn congestion(args: &Args) -> Result<String> {
     match &args.congestion {
         Some(given) => Ok(given.clone()),
@@ -126,7 +126,7 @@ fn rows(args: &Args) -> Result<Vec<Row>> {
                     bar.inc(1);
                 }
             }
-            // The contenders' rows of each pod follow each other.
+            // The contenders' rows of a pod are adjacent.
             let pods = found.first().map_or(0, Vec::len);
             all.extend((0..pods).flat_map(|pod| found.iter().map(move |rows| rows[pod].clone())));
         }
@@ -151,7 +151,7 @@ fn add(rows: &mut [Row], measured: Result<Vec<Figures>>) {
 fn settings(args: &Args) -> Vec<Setting> {
     let cells = args.cells();
     let few = cells.iter().map(|cell| cell.flows).min();
-    // More flows in the cell change nothing about round trips beside one.
+    // More flows in the cell do not affect round trips beside one flow.
     let alone = cells
         .into_iter()
         .map(|cell| Setting::Alone(cell, Some(cell.flows) == few));
@@ -168,7 +168,7 @@ fn settings(args: &Args) -> Vec<Setting> {
 }
 
 impl Setting {
-    /// A row for each pod, without figures.
+    /// Returns a row for each pod, without figures.
     fn rows(&self, conflist: &str, plugins: &str) -> Vec<Row> {
         match self {
             Setting::Alone(cell, _) => vec![Row::new(cell.setting(conflist, None), plugins)],

@@ -1,17 +1,16 @@
-//! Counts of TCP's segments that arrive, and of those that are sent again, since the shaper dropped
-//! them.
+//! Counts of TCP segments that arrived, and of retransmissions of segments that the shaper dropped.
 
 use crate::node::in_netns;
 use anyhow::{Context, Result};
 use std::fs::File;
 
-/// TCP's counters of a network namespace (RFC 4022, and Linux 4.18's `TCPDelivered`).
+/// Counters of TCP in a network namespace (RFC 4022, and `TCPDelivered` of Linux 4.18).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// All segments, those that are sent again included.
+    /// All segments, including retransmissions.
     sent: u32,
     resent: u32,
-    /// Segments that arrived, by their receiver's word: each once, also those that wait there for
+    /// Segments acknowledged by their receiver, each counted once, including segments that wait for
     /// an earlier one.
     delivered: u32,
 }
@@ -35,12 +34,12 @@ impl Segments {
         })
     }
 
-    /// The number that has arrived since `before`.
+    /// Returns the number of segments that arrived since `before`.
     pub(crate) fn delivered_since(self, before: Self) -> u32 {
         self.delivered.wrapping_sub(before.delivered)
     }
 
-    /// The part of the segments since `before` that was sent again; `None` where nothing was sent.
+    /// Returns the share of retransmissions since `before`; `None` if nothing was sent.
     pub(crate) fn part_since(self, before: Self) -> Option<f64> {
         let (sent, resent) = (
             self.sent.wrapping_sub(before.sent),
@@ -50,8 +49,8 @@ impl Segments {
     }
 }
 
-/// The counter of this name in a pair of lines, names first, that begin so. The kernel's has 64
-/// bits, of which those that change are enough.
+/// Returns the counter of this name from a pair of lines with this prefix, names first. The
+/// kernel's counter has 64 bits, of which the low 32 are sufficient.
 fn counter(text: &str, lines: &str, name: &str) -> Option<u32> {
     let mut lines = text
         .lines()

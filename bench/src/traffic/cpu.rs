@@ -3,14 +3,13 @@
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
-/// Length of one tick in `/proc/stat`: the kernel's `USER_HZ` is 100 on every architecture that
-/// plugins run on.
+/// Length of a tick in `/proc/stat`: `USER_HZ` is 100 on every architecture that plugins run on.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A moment, and the processors' idle time until then.
 ///
-/// The kernel measures idle time. Busy time is a guess at each tick: work that follows a timer, as
-/// a queue's does, would be counted by chance.
+/// The kernel measures idle time, but only samples busy time at each tick. Work that follows a
+/// timer, such as a queue's, would be counted by chance.
 pub(crate) struct Moment {
     at: Instant,
     idle: Duration,
@@ -29,7 +28,7 @@ impl Moment {
         })
     }
 
-    /// Busy time of the processors since then.
+    /// Returns the busy time of the processors since then.
     pub(crate) fn busy(&self) -> Result<Duration> {
         let now = Self::now()?;
         let passed = now.at.duration_since(self.at) * self.processors;
@@ -37,7 +36,7 @@ impl Moment {
     }
 }
 
-/// Time for which all processors were idle or waited for a disk, and their number.
+/// Returns the time during which all processors were idle or waited for a disk, and their number.
 fn parse(text: &str) -> Option<(Duration, u32)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     // user nice system idle iowait …
@@ -58,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_counts_what_waits_for_a_disk_and_each_processor() {
+    fn idle_time_includes_iowait_of_all_processors() {
         let text =
             "cpu  100 20 3 9000 800 4 5 6 70 8\ncpu0 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1\nintr 1\n";
         assert_eq!(parse(text), Some((TICK * 9800, 2)));
     }
 
     #[test]
-    fn other_text_is_no_time() {
+    fn other_text_is_not_a_time() {
         assert_eq!(parse("cpu  1 2\n"), None);
         assert_eq!(parse("intr 1 2 3 4 5\n"), None);
     }

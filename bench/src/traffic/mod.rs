@@ -1,7 +1,7 @@
 //! Bulk traffic from one end to another, and the part of it that arrived.
 //!
-//! Each flow has a thread that sends and one that receives; all of them sleep in the kernel when
-//! they can't go on.
+//! Each flow has a thread that sends and one that receives. They block in the kernel while they
+//! wait.
 
 pub(crate) mod cpu;
 pub(crate) mod rr;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub(crate) const DATAGRAM: u16 = 1400;
 /// Time between two batches of datagrams.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A sender that is late makes up for no more than this.
+/// Maximum delay that a late sender makes up for.
 const CATCH_UP: Duration = Duration::from_millis(10);
 const TCP_WRITE: usize = 64 << 10;
 const TCP_READ: usize = 1 << 20;
@@ -40,44 +40,44 @@ pub(crate) struct End<'a> {
     pub(crate) address: IpAddr,
 }
 
-/// The path from the sender to the receiver.
+/// Path from the sender to the receiver.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub(crate) from: End<'a>,
     pub(crate) to: End<'a>,
-    /// Destination of the sender, unless it is the receiver's own address.
+    /// Destination address of the sender, unless it is the receiver's own address.
     pub(crate) entrance: Option<Entrance>,
 }
 
-/// An address that leads to the receiver.
+/// A forwarded address of the receiver.
 #[derive(Clone, Copy)]
 pub(crate) struct Entrance {
     pub(crate) at: SocketAddr,
-    /// The receiver's port behind it.
+    /// Port of the receiver behind the address.
     pub(crate) port: u16,
 }
 
-/// Bulk traffic on its way.
+/// Bulk traffic on a path.
 pub(crate) struct Load<'a> {
     pub(crate) way: Way<'a>,
     pub(crate) protocol: Protocol,
     pub(crate) flows: u16,
-    /// Payload of all flows together, in bits per second; TCP sends what it can.
+    /// Payload rate of all flows together, in bits per second; TCP sends as fast as it can.
     pub(crate) offered_bps: f64,
-    /// Time before the clock starts.
+    /// Time before the measurement starts.
     pub(crate) settle: Duration,
-    /// Congestion control of TCP; the node's default unless given.
+    /// Congestion control of TCP; `None` for the node's default.
     pub(crate) congestion: Option<&'a str>,
 }
 
-/// A read and its bytes.
+/// Time and bytes of a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
     pub(crate) bytes: usize,
 }
 
-/// Time of the measurement.
+/// Start and end of the measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) start: Instant,
@@ -96,7 +96,7 @@ enum Flow {
     },
 }
 
-/// Does `work` beside the traffic, once this has settled; returns also what arrived from start to
+/// Runs `work` during the traffic, after the settling time. Also returns the arrivals from start to
 /// end.
 pub(crate) fn during<T>(
     load: &Load<'_>,
@@ -137,7 +137,7 @@ fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T> {
 }
 
 impl Window {
-    /// Sleeps from now on for `length`.
+    /// Sleeps for `length` and returns this window.
     pub(crate) fn pass(length: Duration) -> Self {
         let start = Instant::now();
         thread::sleep(length);
@@ -147,8 +147,8 @@ impl Window {
         }
     }
 
-    /// Bits of payload per second: from the first read in the window, which brought what came
-    /// before, to the last one.
+    /// Returns the payload in bits per second, from the first read in the window, whose bytes
+    /// arrived earlier, to the last read.
     pub(crate) fn goodput_bps(&self, arrivals: &[Arrival]) -> Option<f64> {
         let inside: Vec<_> = arrivals
             .iter()
@@ -223,7 +223,7 @@ impl Flow {
     }
 }
 
-/// Sends a datagram `every` so often, in small batches between which it sleeps.
+/// Sends a datagram per `every`, in small batches with pauses.
 fn send_paced(socket: &UdpSocket, every: Duration, stop: &AtomicBool) -> io::Result<()> {
     let datagram = [0; DATAGRAM as usize];
     let mut due = Instant::now();
@@ -239,7 +239,7 @@ fn send_paced(socket: &UdpSocket, every: Duration, stop: &AtomicBool) -> io::Res
     })
 }
 
-/// Repeats `step` until told to stop; a step that waited in vain is no failure.
+/// Repeats `step` until `stop` is set; a step that times out is not a failure.
 fn until(stop: &AtomicBool, mut step: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     while !stop.load(Ordering::Relaxed) {
         match step() {
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goodput_is_what_came_after_the_first_read_of_the_window() {
+    fn goodput_counts_bytes_after_the_first_read_of_the_window() {
         let start = Instant::now();
         let read = |ms, bytes| Arrival {
             at: start + Duration::from_millis(ms),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_says_nothing() {
+    fn a_single_read_gives_no_goodput() {
         let at = Instant::now();
         let window = Window { start: at, end: at };
         assert_eq!(window.goodput_bps(&[Arrival { at, bytes: 1 }]), None);

@@ -1,4 +1,4 @@
-//! Requests and responses: the time of one there and back. One is under way at a time.
+//! Requests and responses, one at a time, and their round-trip times.
 
 use super::socket::{self, is_look};
 use super::{Protocol, Way};
@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Payload each way, in bytes.
+/// Payload in each direction, in bytes.
 const SIZE: usize = 64;
-/// Longest wait for one response.
+/// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A socket that sends requests, or answers them.
+/// A socket that sends or answers requests.
 trait Messages {
     fn send(&mut self, message: &[u8; SIZE]) -> io::Result<()>;
     fn receive(&mut self, message: &mut [u8; SIZE]) -> io::Result<()>;
-    /// True if a message that is not answered for some time is sent anew.
+    /// True if an unanswered message is sent again after some time.
     const MAY_BE_LOST: bool;
 }
 
@@ -29,7 +29,7 @@ impl Messages for TcpStream {
         self.write_all(message)
     }
 
-    /// Reads a message, which comes whole, since it was one segment.
+    /// Reads a message, which arrives whole because it was one segment.
     fn receive(&mut self, message: &mut [u8; SIZE]) -> io::Result<()> {
         self.read_exact(message)
     }
@@ -47,8 +47,7 @@ impl Messages for UdpSocket {
     }
 }
 
-/// The round trips of `length`, from the sender's end of the way and back, with a pause before the
-/// next.
+/// Returns the round trips during `length` between the ends of the path, with a pause after each.
 pub(crate) fn measure(
     way: &Way<'_>,
     protocol: Protocol,
@@ -118,7 +117,7 @@ fn answer<M: Messages>(mut socket: M, stop: &AtomicBool) -> io::Result<()> {
     while !stop.load(Ordering::Relaxed) {
         match socket.receive(&mut request) {
             Err(err) if is_look(&err) => {}
-            // The one who asked has ended.
+            // The client has ended.
             Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(err) if err.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
             done => {
@@ -130,7 +129,7 @@ fn answer<M: Messages>(mut socket: M, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// A message that starts with its number, so that the answer to an earlier one is known.
+/// Returns a message that starts with its number, so that answers to earlier ones are recognised.
 fn message(number: u64) -> [u8; SIZE] {
     let mut message = [0; SIZE];
     for (to, byte) in message.iter_mut().zip(number.to_be_bytes()) {
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_request_is_told_from_the_one_before() {
+    fn each_request_differs_from_the_previous_one() {
         assert_ne!(message(1), message(2));
         assert_eq!(message(258)[..9], [0, 0, 0, 0, 0, 0, 1, 2, 0]);
     }

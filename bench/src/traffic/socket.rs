@@ -1,4 +1,4 @@
-//! Sockets at the two ends of a way.
+//! Sockets at the two ends of a path.
 
 use super::{End, Way};
 use crate::node::in_netns;
@@ -12,14 +12,14 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait of a blocked read or write, after which a thread sees if it must stop.
+/// Longest time in a blocking read or write, after which a thread checks if it must stop.
 const LOOK: Duration = Duration::from_millis(200);
-/// Longest wait for a connection, and until an IPv6 address can be used.
+/// Longest wait for a connection, and for an IPv6 address to become usable.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Size with which a receiver that gets no CPU for a moment loses no datagram.
+/// Size with which a receiver without CPU time for a moment loses no datagram.
 const UDP_BUFFER: usize = 8 << 20;
 
-/// A connection: the sender's socket and the receiver's.
+/// Opens a connection; returns the sender's socket and the receiver's.
 pub(crate) fn tcp(way: &Way<'_>) -> Result<(TcpStream, TcpStream)> {
     let (listener, to) = listen(way)?;
     let (from, accepted) = connect(way, &listener, to)?;
@@ -36,7 +36,7 @@ pub(crate) fn control_congestion(sender: &TcpStream, name: &str) -> Result<()> {
         .with_context(|| format!("have TCP find its rate by {name:?}"))
 }
 
-/// The receiver's listener, and the address to which the sender connects.
+/// Returns the receiver's listener, and the address to which the sender connects.
 pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
     let address = (way.to.address, port(way));
     let listener = in_netns(way.to.netns, || once_usable(|| TcpListener::bind(address)))
@@ -45,7 +45,7 @@ pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, way.entrance.map_or(to, |entrance| entrance.at)))
 }
 
-/// A connection through the way's entrance to `listener`.
+/// Connects to `listener` through the path's forwarded address.
 pub(crate) fn connect(
     way: &Way<'_>,
     listener: &TcpListener,
@@ -59,8 +59,7 @@ pub(crate) fn connect(
     Ok((from, accepted))
 }
 
-/// Connects from this address, which the kernel would not choose while it asks for duplicates of
-/// it.
+/// Connects from this address. The kernel would not choose it during duplicate address detection.
 fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() {
         AddressFamily::Inet
@@ -77,14 +76,14 @@ fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
         stream.as_raw_fd(),
         &SockaddrStorage::from(SocketAddr::new(address, 0)),
     )?;
-    // So long a call may wait to be connected, too.
+    // This also limits connect().
     stream.set_write_timeout(Some(PATIENCE))?;
     socket::connect(stream.as_raw_fd(), &SockaddrStorage::from(to))?;
     stream.set_write_timeout(None)?;
     Ok(stream)
 }
 
-/// Two sockets that are connected to each other: the sender's and the receiver's.
+/// Opens two sockets connected to each other: the sender's and the receiver's.
 pub(crate) fn udp(way: &Way<'_>) -> Result<(UdpSocket, UdpSocket)> {
     let bind = |end: &End<'_>, port: u16| {
         let bound = in_netns(end.netns, || {
@@ -107,12 +106,12 @@ pub(crate) fn udp(way: &Way<'_>) -> Result<(UdpSocket, UdpSocket)> {
     Ok((from, to))
 }
 
-/// The receiver's port, zero where any will do.
+/// Returns the receiver's port, zero for any port.
 fn port(way: &Way<'_>) -> u16 {
     way.entrance.map_or(0, |entrance| entrance.port)
 }
 
-/// Returns true if a blocked call only came back to look around.
+/// Returns true if a blocking call only timed out or was interrupted.
 pub(crate) fn is_look(err: &io::Error) -> bool {
     matches!(
         err.kind(),
@@ -120,7 +119,7 @@ pub(crate) fn is_look(err: &io::Error) -> bool {
     )
 }
 
-/// Tries again while an IPv6 address is not yet known to be the only one of its kind.
+/// Retries while an IPv6 address is in duplicate address detection.
 fn once_usable<T>(open: impl Fn() -> io::Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {

@@ -42,7 +42,7 @@ fn runs(pod: &Pod, plugins: &[&str]) {
 }
 
 #[test]
-fn the_plugins_beside_a_list_run_behind_its_own() {
+fn plugins_of_a_lists_folder_run_after_its_own() {
     let networks = [
         ("listed", json!(null)),
         ("alone", json!(null)),
@@ -104,7 +104,7 @@ fn the_plugins_beside_a_list_run_behind_its_own() {
 }
 
 #[test]
-fn a_plugin_that_can_not_be_read_fails_the_pod_and_nothing_is_run() {
+fn an_unreadable_plugin_file_fails_the_pod_before_anything_runs() {
     let Some(node) = Node::new("beside-broken", &[]) else {
         return;
     };
@@ -137,7 +137,7 @@ fn a_plugin_that_can_not_be_read_fails_the_pod_and_nothing_is_run() {
 }
 
 #[test]
-fn an_auxiliary_chain_does_not_run_what_the_default_network_runs() {
+fn an_auxiliary_chain_does_not_repeat_the_default_networks_plugins() {
     let Some(node) = Node::new("auxiliary", &[]) else {
         return;
     };
@@ -180,7 +180,7 @@ fn an_auxiliary_chain_does_not_run_what_the_default_network_runs() {
 }
 
 #[test]
-fn a_runtime_that_runs_the_folder_itself_leaves_nothing_to_run() {
+fn a_runtime_that_runs_the_folder_itself_leaves_nothing_for_braid() {
     let Some(node) = Node::new("by-runtime", &[]) else {
         return;
     };

@@ -60,8 +60,9 @@ fn end(node: &Node, pod: &Pod) {
     );
 }
 
+// Requirements I1, I3, I5, I6, I7, S33.
 #[test]
-fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
+fn a_claims_addresses_stay_until_it_is_deleted() {
     let Some(node) = Node::new("kept", &[("lan", bridged(1))]) else {
         return;
     };
@@ -153,8 +154,9 @@ fn i1_i3_i5_i6_i7_s33_a_claims_addresses_stay_until_it_is_deleted() {
     node.assert_nothing_left(&other);
 }
 
+// Requirement I1.
 #[test]
-fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
+fn a_full_range_reuses_addresses_of_deleted_claims_without_gc() {
     let config = json!({"cniVersion": "1.0.0", "name": "lan1", "type": "bridge", "bridge": "lan1",
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/30"}});
     let Some(node) = Node::new("full", &[("lan", config)]) else {
@@ -198,8 +200,9 @@ fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
     node.assert_nothing_left(&second);
 }
 
+// Requirement I7.
 #[test]
-fn i7_a_claim_moves_with_its_virtual_machine() {
+fn a_claim_moves_with_its_virtual_machine() {
     let Some(node) = Node::new("moves", &[("lan", bridged(1))]) else {
         return;
     };
@@ -231,8 +234,9 @@ fn i7_a_claim_moves_with_its_virtual_machine() {
     target.call.del().ok();
 }
 
+// Requirements I2, I3, I4, S33.
 #[test]
-fn i2_i3_i4_s33_a_claim_is_of_one_secondary_network_that_keeps_leases() {
+fn a_claim_belongs_to_one_secondary_network_that_keeps_leases() {
     let networks = [("lan", bridged(1)), ("spied", spy("spied", &json!({})))];
     let Some(node) = Node::new("of-one", &networks) else {
         return;

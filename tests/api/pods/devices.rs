@@ -92,8 +92,9 @@ fn kinds() -> [Value; 4] {
     ]
 }
 
+// Requirements D1, D2, D3, D4, D5, D6, D7, D8, D9, D10, D11, D12, D13, D14, T16.
 #[test]
-fn d1_d2_d3_d4_d5_d6_d7_d8_d9_d10_d11_d12_d13_d14_t16_devices_reach_plugins_and_status() {
+fn devices_reach_plugins_and_status() {
     let Some(node) = Node::new("devices", &[]) else {
         return;
     };
@@ -190,8 +191,9 @@ fn d1_d2_d3_d4_d5_d6_d7_d8_d9_d10_d11_d12_d13_d14_t16_devices_reach_plugins_and_
     node.assert_nothing_left(&pod);
 }
 
+// Requirements D9, D11, D15.
 #[test]
-fn d9_d11_d15_too_few_devices_a_busy_kubelet_and_stale_files() {
+fn too_few_devices_a_busy_kubelet_and_stale_files_are_handled() {
     let Some(node) = Node::new(
         "few-devices",
         &[("bad", spy("bad", &json!({"fail": "ADD"})))],
@@ -270,8 +272,9 @@ fn d9_d11_d15_too_few_devices_a_busy_kubelet_and_stale_files() {
     );
 }
 
+// Requirement D9.
 #[test]
-fn d9_a_device_of_a_resource_claim_is_the_one_that_its_drivers_slice_describes() {
+fn a_resource_claims_device_comes_from_its_drivers_slice() {
     let Some(node) = Node::new("dynamic", &[]) else {
         return;
     };

@@ -33,7 +33,7 @@ impl Drop for NameServer<'_> {
 
 /// The C library resolves names; the shipped build has musl.
 #[test]
-fn the_api_server_is_found_by_hosts_file_name_server_and_search_domain() {
+fn the_api_server_is_resolved_by_hosts_file_dns_and_search_domain() {
     let Some(node) = Node::new("by-name", &[]) else {
         return;
     };
@@ -65,7 +65,7 @@ fn the_api_server_is_found_by_hosts_file_name_server_and_search_domain() {
 }
 
 #[test]
-fn without_the_api_add_is_to_be_tried_again_and_leaves_nothing() {
+fn without_the_api_add_is_retryable_and_leaves_nothing() {
     let Some(node) = Node::new("pods-down", &[]) else {
         return;
     };
@@ -78,7 +78,7 @@ fn without_the_api_add_is_to_be_tried_again_and_leaves_nothing() {
 }
 
 #[test]
-fn del_check_and_gc_ask_no_api() {
+fn del_check_and_gc_do_not_query_the_api() {
     let Some(node) = Node::new(
         "offline",
         &[("lan", bridged(1)), ("a", spy("a", &json!({})))],
@@ -99,7 +99,7 @@ fn del_check_and_gc_ask_no_api() {
 }
 
 #[test]
-fn a_pod_that_is_not_there_or_another_one_is_not_attached() {
+fn a_missing_or_different_pod_is_not_attached() {
     let Some(node) = Node::new("gone", &[]) else {
         return;
     };
@@ -121,7 +121,7 @@ fn a_pod_that_is_not_there_or_another_one_is_not_attached() {
 }
 
 #[test]
-fn passing_faults_are_borne_and_nothing_is_done_twice() {
+fn temporary_faults_are_retried_and_nothing_is_done_twice() {
     let answers = [500, 503, 429].map(|status| Fault::Answer(status, "", ""));
     let faults = [answers.to_vec(), vec![Fault::Cut, Fault::LoseAnswer]].concat();
     let networks = [("a", spy("a", &json!({})))];
@@ -159,7 +159,7 @@ fn at_800_ms_a_pod_with_two_networks_starts() {
 }
 
 #[test]
-fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
+fn an_unpublished_status_is_owed_and_published_by_gc() {
     let Some(node) = Node::new("owed", &[("lan", bridged(1))]) else {
         return;
     };
@@ -205,7 +205,7 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
 }
 
 #[test]
-fn gc_takes_all_networks_of_a_dead_container_along() {
+fn gc_deletes_all_networks_of_a_terminated_container() {
     let networks = [
         ("lan", bridged(1)),
         ("a", spy("a", &json!({"cniVersion": "1.1.0"}))),

@@ -150,8 +150,9 @@ fn annotations() -> Vec<(String, &'static str)> {
     ]
 }
 
+// Requirement S8.
 #[test]
-fn s8_hostile_annotations_are_refused_and_nothing_is_run() {
+fn hostile_annotations_are_refused_before_anything_runs() {
     let Some(node) = Node::new("hostile", &[("a", spy("a", &json!({})))]) else {
         return;
     };
@@ -190,7 +191,7 @@ fn s8_hostile_annotations_are_refused_and_nothing_is_run() {
 }
 
 #[test]
-fn hostile_networks_are_refused_and_nothing_is_run() {
+fn hostile_networks_are_refused_before_anything_runs() {
     let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     let with_deep = format!(
         r#"{{"cniVersion":"1.0.0","name":"x","type":"spy","x":{}}}"#,
@@ -239,7 +240,7 @@ fn hostile_networks_are_refused_and_nothing_is_run() {
 }
 
 #[test]
-fn a_hostile_name_of_a_resource_or_device_leads_to_no_file() {
+fn a_hostile_resource_or_device_name_cannot_reach_a_file() {
     let can = json!({"capabilities": {"deviceID": true}});
     let Some(node) = Node::new(
         "hostile-devices",

@@ -91,8 +91,9 @@ const INVALID: &[(&str, &str, &str)] = &[
     ),
 ];
 
+// Requirements N4, S7, S8, S12, S14, S19, S22, S25, S30.
 #[test]
-fn n4_s7_s8_s12_s14_s19_s22_s25_s30_an_invalid_value_fails_the_pod_or_has_the_annotation_ignored() {
+fn an_invalid_value_fails_the_pod_or_its_annotation_is_ignored() {
     let can = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true, "infinibandGUID": true});
     let Some(node) = Node::new("values", &[("a", spy("a", &json!({"capabilities": can})))]) else {
         return;

@@ -24,7 +24,7 @@ fn networks() -> [(&'static str, Value); 3] {
 }
 
 #[test]
-fn del_without_a_record_reaches_every_attachment_and_a_repeat_asks_nobody() {
+fn del_without_a_record_finds_every_attachment_and_a_repeat_asks_no_api() {
     let Some(node) = Node::new("lost-record", &networks()) else {
         return;
     };
@@ -82,7 +82,7 @@ fn links_in_the_containers_namespace_are_found_without_a_host_end() {
 }
 
 #[test]
-fn without_the_api_del_goes_by_what_the_node_shows() {
+fn without_the_api_del_uses_the_nodes_state() {
     let Some(node) = Node::new("lost-down", &networks()) else {
         return;
     };
@@ -109,7 +109,7 @@ fn without_the_api_del_goes_by_what_the_node_shows() {
 }
 
 #[test]
-fn an_api_that_does_not_answer_fails_no_del() {
+fn an_unresponsive_api_does_not_fail_del() {
     let Some(node) = Node::new("lost-hangs", &networks()) else {
         return;
     };
@@ -134,7 +134,7 @@ fn an_api_that_does_not_answer_fails_no_del() {
 }
 
 #[test]
-fn a_pod_of_the_same_name_with_another_uid_says_nothing() {
+fn a_pod_of_the_same_name_with_another_uid_is_ignored() {
     let Some(node) = Node::new("lost-uid", &networks()) else {
         return;
     };
@@ -158,7 +158,7 @@ fn a_pod_of_the_same_name_with_another_uid_says_nothing() {
 }
 
 #[test]
-fn what_fails_stops_no_other_attachment_and_is_tried_again() {
+fn a_failed_attachment_is_retried_and_does_not_stop_the_others() {
     let Some(node) = Node::new("lost-fails", &networks()) else {
         return;
     };

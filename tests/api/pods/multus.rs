@@ -14,7 +14,7 @@ fn newer(name: &str, more: &Value) -> Value {
 }
 
 #[test]
-fn all_of_the_runtimes_config_and_arguments_reach_the_default_network() {
+fn the_runtimes_config_and_arguments_all_reach_the_default_network() {
     let Some(node) = Node::new("offered", &[]) else {
         return;
     };
@@ -48,7 +48,7 @@ fn all_of_the_runtimes_config_and_arguments_reach_the_default_network() {
 }
 
 #[test]
-fn what_a_pod_asks_of_its_default_network_is_in_runtime_config() {
+fn requests_to_the_default_network_are_in_runtime_config() {
     let can = json!({"capabilities": {"ips": true, "mac": true}});
     let says = |ifname: &str| {
         let interface =
@@ -73,7 +73,7 @@ fn what_a_pod_asks_of_its_default_network_is_in_runtime_config() {
 }
 
 #[test]
-fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
+fn a_pod_is_identified_by_namespace_and_uid_not_by_name() {
     let Some(node) = Node::new("named", &[("lan", bridged(1))]) else {
         return;
     };
@@ -117,7 +117,7 @@ fn a_pod_is_known_by_namespace_and_uid_whatever_its_name() {
 }
 
 #[test]
-fn a_del_that_speaks_of_a_missing_file_has_failed_all_the_same() {
+fn a_del_error_about_a_missing_file_is_still_an_error() {
     let network = spy(
         "a",
         &json!({"msg": "open /var/lib/x: no such file or directory"}),
@@ -138,7 +138,7 @@ fn a_del_that_speaks_of_a_missing_file_has_failed_all_the_same() {
 }
 
 #[test]
-fn after_a_damaged_record_del_still_leaves_nothing_of_the_default_network() {
+fn damaged_record_del_leaves_nothing_of_the_default_network() {
     let Some(node) = Node::new("damaged", &[]) else {
         return;
     };
@@ -162,7 +162,7 @@ fn after_a_damaged_record_del_still_leaves_nothing_of_the_default_network() {
 }
 
 #[test]
-fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
+fn damaged_record_del_or_gc_leaves_nothing_of_any_network() {
     let Some(node) = Node::new("damaged-networks", &[("lan", bridged(1))]) else {
         return;
     };
@@ -187,7 +187,7 @@ fn after_a_damaged_record_del_or_gc_leaves_nothing_of_any_network() {
 }
 
 #[test]
-fn check_sees_what_is_wrong_with_any_network() {
+fn check_reports_faults_of_any_network() {
     let Some(node) = Node::new(
         "checked",
         &[("lan", bridged(1)), ("a", spy("a", &json!({})))],
@@ -212,7 +212,7 @@ fn check_sees_what_is_wrong_with_any_network() {
 }
 
 #[test]
-fn the_default_networks_file_is_read_anew_at_each_call() {
+fn the_default_networks_file_is_reread_on_each_call() {
     let Some(node) = Node::new("read-anew", &[]) else {
         return;
     };
@@ -256,7 +256,7 @@ fn the_default_networks_file_is_read_anew_at_each_call() {
 }
 
 #[test]
-fn status_asks_every_plugin_of_the_default_network_at_once() {
+fn status_calls_every_plugin_of_the_default_network_immediately() {
     let Some(node) = Node::new("asked-status", &[]) else {
         return;
     };
@@ -286,7 +286,7 @@ fn status_asks_every_plugin_of_the_default_network_at_once() {
 }
 
 #[test]
-fn an_interface_that_is_there_already_is_an_error_and_stays() {
+fn an_existing_interface_is_an_error_and_is_kept() {
     let Some(node) = Node::new("there", &[("lan", bridged(1))]) else {
         return;
     };
@@ -306,7 +306,7 @@ fn an_interface_that_is_there_already_is_an_error_and_stays() {
 }
 
 #[test]
-fn a_default_route_without_gateway_is_told_as_none() {
+fn a_default_route_without_gateway_has_no_gateway_in_the_status() {
     let interface = json!({"name": "net1", "sandbox": "/run/netns/web"});
     let says = json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": "10.4.0.2/24", "interface": 0}],
         "routes": [{"dst": "0.0.0.0/0"}]});

@@ -8,8 +8,9 @@ fn on_disk(file: &str, text: &str) {
     fs::write(format!("{CONF_DIR}/{file}"), text).expect("write a network");
 }
 
+// Requirements N2, N5, N6, N7, N8, N11.
 #[test]
-fn n2_n5_n6_n7_n8_n11_a_network_is_in_its_object_or_on_disk_by_its_name() {
+fn a_network_is_found_in_its_object_or_on_disk_by_name() {
     let two = json!({"cniVersion": "1.0.0", "name": "listed", "plugins": [{"type": "spy"}, {"type": "spy2"}]});
     let own = [
         ("listed", json!(null)),
@@ -74,8 +75,9 @@ pub(super) fn cnitool() -> Option<PathBuf> {
         .filter(|path| path.is_file())
 }
 
+// Requirement N3.
 #[test]
-fn n3_spec_config_is_a_networks_configuration_and_nothing_of_a_pods() {
+fn spec_config_contains_only_the_networks_configuration() {
     // braid's own settings of a network are in annotations. The same keys in a configuration belong
     // to a plugin.
     let ours = json!({"invalidAnnotation": "ignore", "statusPrefixLength": true, "default-route": ["10.1.0.1"],
@@ -144,8 +146,9 @@ fn n3_spec_config_is_a_networks_configuration_and_nothing_of_a_pods() {
     }
 }
 
+// Requirement N9.
 #[test]
-fn n9_a_network_that_is_nowhere_fails_the_pod_and_nothing_is_run() {
+fn a_missing_network_fails_the_pod_before_anything_runs() {
     let Some(node) = Node::new(
         "nowhere",
         &[("empty", json!(null)), ("spied", spy("spied", &json!({})))],
@@ -175,8 +178,9 @@ fn n9_a_network_that_is_nowhere_fails_the_pod_and_nothing_is_run() {
     assert!(events.iter().any(|told| told == event), "{events:?}");
 }
 
+// Requirement N10.
 #[test]
-fn n10_a_name_is_injected_on_every_verb() {
+fn a_name_is_injected_on_every_verb() {
     let single = json!({"cniVersion": "1.0.0", "type": "spy"});
     let list = json!({"cniVersion": "1.0.0", "plugins": [{"type": "spy"}]});
     let Some(node) = Node::new("nameless", &[("single", single), ("list", list)]) else {
@@ -198,7 +202,7 @@ fn n10_a_name_is_injected_on_every_verb() {
 }
 
 #[test]
-fn a_foreign_configuration_is_passed_on_as_it_is_on_every_verb() {
+fn a_foreign_configuration_is_passed_unchanged_on_every_verb() {
     let exact = r#""number":9007199254740993,"big":1e400,"precise":0.10000000000000000555,"unknown":{"a":[null,true]}"#;
     let text = format!(r#"{{"cniVersion":"1.0.0","name":"exact","type":"spy",{exact}}}"#);
     let Some(node) = Node::new("exact", &[("exact", json!(text)), ("lan", bridged(1))]) else {
@@ -224,7 +228,7 @@ fn a_foreign_configuration_is_passed_on_as_it_is_on_every_verb() {
 }
 
 #[test]
-fn a_network_that_leads_back_to_braid_is_refused() {
+fn a_network_that_delegates_to_braid_is_refused() {
     let pods = json!({"cniVersion": "1.0.0", "name": "x", "type": "braid", "kubeconfig": "/run/kubeconfig",
         "clusterNetwork": "/etc/cni/default.conflist"});
     let list = json!({"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "spy"}, {"type": "braid", "network": {}}]});

@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+// Requirements C1, C6, R8.
 #[test]
-fn c1_c6_r8_the_default_network_comes_first_and_alone_has_what_the_runtime_offers() {
+fn the_default_network_is_first_and_alone_gets_the_runtimes_config() {
     let can = json!({"capabilities": {"portMappings": true, "mac": true}});
     let Some(node) = Node::new("first", &[("a", spy("a", &can)), ("b", spy("b", &can))]) else {
         return;
@@ -41,8 +42,9 @@ fn c1_c6_r8_the_default_network_comes_first_and_alone_has_what_the_runtime_offer
     );
 }
 
+// Requirement C5.
 #[test]
-fn c5_an_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
+fn add_waits_for_the_default_network_and_status_reports_it_missing() {
     let Some(node) = Node::new("ready", &[]) else {
         return;
     };
@@ -70,8 +72,9 @@ fn c5_an_add_waits_for_the_default_network_and_status_says_that_it_is_not_there(
     call.del().ok();
 }
 
+// Requirement R1.
 #[test]
-fn r1_plugins_of_every_version_are_chained_and_the_runtime_is_answered_in_its_own() {
+fn plugins_of_all_versions_chain_and_the_result_has_the_callers_version() {
     let list = |version: &str| {
         let interface = json!({"name": "n", "sandbox": "/run/netns/web"});
         let says = json!({"cniVersion": version, "interfaces": [interface],
@@ -111,8 +114,9 @@ fn r1_plugins_of_every_version_are_chained_and_the_runtime_is_answered_in_its_ow
     pod.call.del().ok();
 }
 
+// Requirements R2, R3.
 #[test]
-fn r2_r3_a_failure_ends_add_at_once_and_undoes_it_newest_first() {
+fn a_failure_ends_add_immediately_and_rolls_back_newest_first() {
     let networks = [
         ("lan", bridged(1)),
         ("a", spy("a", &json!({}))),
@@ -133,8 +137,9 @@ fn r2_r3_a_failure_ends_add_at_once_and_undoes_it_newest_first() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirements R4, R5.
 #[test]
-fn r4_r5_del_goes_on_after_an_error_tells_it_and_keeps_what_failed() {
+fn del_continues_after_an_error_reports_it_and_keeps_the_failed_part() {
     let networks = [
         ("a", spy("a", &json!({}))),
         ("b", spy("b", &json!({}))),
@@ -163,8 +168,9 @@ fn r4_r5_del_goes_on_after_an_error_tells_it_and_keeps_what_failed() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement R6.
 #[test]
-fn r6_calls_for_one_container_and_its_networks_never_meet() {
+fn calls_for_one_container_and_its_networks_never_overlap() {
     let alone = |name: &str| spy(name, &json!({"alone": true}));
     let Some(node) = Node::new("alone", &[("a", alone("a")), ("b", alone("b"))]) else {
         return;
@@ -186,8 +192,9 @@ fn r6_calls_for_one_container_and_its_networks_never_meet() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement R7.
 #[test]
-fn r7_isolation_holds_for_both_annotations() {
+fn isolation_holds_for_both_annotations() {
     let Some(node) = Node::new("isolated", &[("own", bridged(1))]) else {
         return;
     };
@@ -225,8 +232,9 @@ fn r7_isolation_holds_for_both_annotations() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement R7.
 #[test]
-fn r7_a_default_network_may_be_one_of_the_cluster_and_each_refusal_is_an_event() {
+fn a_cluster_network_may_be_the_default_and_refusals_are_events() {
     let Some(node) = Node::new("own-space", &[]) else {
         return;
     };
@@ -267,7 +275,7 @@ fn r7_a_default_network_may_be_one_of_the_cluster_and_each_refusal_is_an_event()
 }
 
 #[test]
-fn a_request_that_is_refused_is_an_event_of_the_pod() {
+fn a_refused_request_creates_an_event_for_the_pod() {
     let networks = [
         ("lan", bridged(1)),
         ("wrong", json!("{")),
@@ -312,7 +320,7 @@ fn a_request_that_is_refused_is_an_event_of_the_pod() {
 }
 
 #[test]
-fn an_add_behind_another_one_of_foreign_networks_begins_anew() {
+fn a_repeated_add_detaches_foreign_networks_and_attaches_again() {
     let Some(node) = Node::new(
         "anew",
         &[("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))],

@@ -12,7 +12,7 @@ fn claimable() -> Value {
 }
 
 #[test]
-fn each_right_of_the_role_is_used_by_the_program() {
+fn each_right_of_the_role_is_used() {
     let Some(node) = Node::new("rights", &[("lan", claimable())]) else {
         return;
     };
@@ -80,7 +80,7 @@ fn as_multus(node: &Node, account: &str) {
 }
 
 #[test]
-fn with_the_role_of_multus_a_status_is_put_and_nothing_else_of_the_pod_changes() {
+fn with_multus_role_a_status_update_changes_nothing_else_of_the_pod() {
     let Some(node) = Node::new("role-of-multus", &[("lan", claimable())]) else {
         return;
     };

@@ -38,8 +38,9 @@ fn dual(number: u8, routes: &Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": format!("dual{number}"), "plugins": [bridge]})
 }
 
+// Requirements C2, S26, S27, S28, S29, T15.
 #[test]
-fn c2_s26_s27_s28_s29_t15_the_default_route_is_of_the_network_that_asks() {
+fn the_default_route_belongs_to_the_network_that_requests_it() {
     let both = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let networks = [
         ("lan", dual(1, &json!([]))),
@@ -101,8 +102,9 @@ fn c2_s26_s27_s28_s29_t15_the_default_route_is_of_the_network_that_asks() {
     }
 }
 
+// Requirement C2.
 #[test]
-fn c2_a_pod_without_any_default_route_has_a_warning() {
+fn a_pod_without_any_default_route_gets_a_warning() {
     let Some(node) = Node::new("no-route", &[]) else {
         return;
     };
@@ -152,8 +154,9 @@ fn c2_a_pod_without_any_default_route_has_a_warning() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement S26.
 #[test]
-fn s26_the_default_route_of_a_foreign_default_network_goes() {
+fn the_default_route_of_a_foreign_default_network_is_deleted() {
     let run = json!({
         "ADD": ["link add eth0 type veth peer name eth1", "addr add 10.8.0.2/24 dev eth0", "link set eth1 up", "link set eth0 up", "route add default via 10.8.0.1"],
         "DEL": ["link del eth0"],
@@ -171,8 +174,9 @@ fn s26_the_default_route_of_a_foreign_default_network_goes() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement S26.
 #[test]
-fn s26_a_gateway_that_can_not_be_reached_fails_the_pod_and_leaves_nothing() {
+fn an_unreachable_gateway_fails_the_pod_and_leaves_nothing() {
     let Some(node) = Node::new("unreachable", &[("lan", bridged(1))]) else {
         return;
     };

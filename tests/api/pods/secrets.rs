@@ -101,7 +101,7 @@ impl Heard {
 }
 
 #[test]
-fn neither_a_token_nor_a_networks_secret_is_in_anything_that_braid_says() {
+fn braid_never_prints_a_token_or_a_networks_secret() {
     let networks = networks();
     let Some(node) = Node::new("secrets", &networks) else {
         return;
@@ -169,7 +169,7 @@ fn manifests(node: &Node, networks: &[(&str, Value)], heard: &mut Heard) {
 }
 
 #[test]
-fn a_token_that_is_refused_is_in_no_error_and_goes_to_no_plugin() {
+fn a_rejected_token_is_in_no_error_and_reaches_no_plugin() {
     let Some(node) = Node::new("tokens", &[("a", spy("a", &json!({})))]) else {
         return;
     };
@@ -198,7 +198,7 @@ fn a_token_that_is_refused_is_in_no_error_and_goes_to_no_plugin() {
 }
 
 #[test]
-fn the_files_of_a_pod_have_these_modes() {
+fn files_of_a_pod_have_the_expected_modes() {
     let Some(node) = Node::new(
         "modes",
         &[(

@@ -20,8 +20,9 @@ fn refuses(node: &Node, pod: &Pod, words: &[&str]) {
     node.assert_nothing_left(pod);
 }
 
+// Requirements N4, S1, S2, S3, S4, S6, S16, S34.
 #[test]
-fn n4_s1_s2_s3_s4_s6_s16_s34_both_formats_attach_the_same() {
+fn both_formats_attach_the_same() {
     let networks = [
         ("net.a", spy("a", &json!({}))),
         ("formats-2/b", spy("b", &json!({}))),
@@ -72,8 +73,9 @@ fn n4_s1_s2_s3_s4_s6_s16_s34_both_formats_attach_the_same() {
     }
 }
 
+// Requirements S5, S8, S22.
 #[test]
-fn s5_s8_s22_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
+fn an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
     let Some(node) = Node::new("invalid", &[("a", spy("a", &json!({})))]) else {
         return;
     };
@@ -125,8 +127,9 @@ fn s5_s8_s22_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
     }
 }
 
+// Requirements S9, S13, S17, S18, S19, S21, S23, S31.
 #[test]
-fn s9_s13_s17_s18_s19_s21_s23_s31_what_a_pod_asks_for_reaches_every_plugin_that_can() {
+fn requests_of_a_pod_reach_every_capable_plugin() {
     let can = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true, "infinibandGUID": true});
     let (ip, mac) = ("10.9.0.7/24", "02:00:00:00:00:07");
     let plugin = json!({"type": "spy", "capabilities": can, "args": {"cni": {"a": 1, "b": 2}, "x": 5}, "says": says(ip, mac)});
@@ -169,8 +172,9 @@ fn s9_s13_s17_s18_s19_s21_s23_s31_what_a_pod_asks_for_reaches_every_plugin_that_
     pod.call.del().ok();
 }
 
+// Requirement V3.
 #[test]
-fn v3_a_plugin_that_passes_over_what_was_asked_for_fails_the_pod() {
+fn a_plugin_that_ignores_a_request_fails_the_pod() {
     let says = says("10.9.0.8/24", "02:00:00:00:00:08");
     let deaf = spy(
         "deaf",
@@ -199,8 +203,9 @@ fn v3_a_plugin_that_passes_over_what_was_asked_for_fails_the_pod() {
     }
 }
 
+// Requirements S9, S13, S21, S23.
 #[test]
-fn s9_s13_s21_s23_native_plugins_give_what_a_pod_asks_for() {
+fn native_plugins_serve_the_requests_of_a_pod() {
     let can = json!({"ips": true, "mac": true});
     let bridge = json!({"type": "bridge", "bridge": "br1", "isGateway": true, "capabilities": can,
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
@@ -227,8 +232,9 @@ fn s9_s13_s21_s23_native_plugins_give_what_a_pod_asks_for() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement S11.
 #[test]
-fn s11_an_address_without_prefix_is_refused_where_nobody_knows_its_prefix() {
+fn an_address_without_a_known_prefix_is_refused() {
     let mut fixed = bridged(2);
     fixed["plugins"][0]["ipam"] = json!({"type": "static"});
     let mut ranged = bridged(1);
@@ -261,8 +267,9 @@ fn s11_an_address_without_prefix_is_refused_where_nobody_knows_its_prefix() {
     }
 }
 
+// Requirement S24.
 #[test]
-fn s24_a_pod_is_held_to_the_bandwidth_it_asks_for_in_each_direction() {
+fn a_pods_requested_bandwidth_is_enforced_in_each_direction() {
     let mut lan = bridged(1);
     lan["plugins"]
         .as_array_mut()
@@ -292,8 +299,9 @@ fn s24_a_pod_is_held_to_the_bandwidth_it_asks_for_in_each_direction() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirements S10, S13, S20, S21, S23, S31, S32.
 #[test]
-fn s10_s13_s20_s21_s23_s31_s32_what_a_network_can_not_serve_fails_before_anything_runs() {
+fn an_unsupported_request_fails_before_anything_runs() {
     let no = json!({"capabilities": {"ips": false}});
     let ips = spy("ips", &json!({"capabilities": {"ips": true}}));
     let Some(node) = Node::new("unable", &[("none", spy("none", &no)), ("ips", ips)]) else {
@@ -344,8 +352,9 @@ fn s10_s13_s20_s21_s23_s31_s32_what_a_network_can_not_serve_fails_before_anythin
     }
 }
 
+// Requirement S10.
 #[test]
-fn s10_what_no_capability_is_there_for_is_served_by_braid_all_the_same() {
+fn braid_serves_requests_that_no_capability_declares() {
     let mac = "02:00:00:00:00:07";
     let single = |kind: &str, subnet: &str| {
         let ipam = json!({"type": "host-local", "subnet": subnet});
@@ -414,8 +423,9 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
+// Requirement S23.
 #[test]
-fn s23_a_limit_without_capability_is_kept_all_the_same() {
+fn a_limit_without_a_capability_is_still_enforced() {
     let Some(node) = Node::new("limited", &[("lan", bridged(1))]) else {
         return;
     };
@@ -444,8 +454,9 @@ fn s23_a_limit_without_capability_is_kept_all_the_same() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirements S9, S13.
 #[test]
-fn s9_s13_foreign_plugins_get_a_request_in_cni_args_and_the_result_has_to_have_it() {
+fn foreign_plugins_get_requests_in_cni_args_and_must_honour_them() {
     let (ip, mac) = ("10.9.0.7/24", "02:00:00:00:00:07");
     let of = |name: &str, says: Value| spy(name, &json!({"says": says}));
     let answer = |ip: &str, mac: Value| {
@@ -528,8 +539,9 @@ fn s9_s13_foreign_plugins_get_a_request_in_cni_args_and_the_result_has_to_have_i
     }
 }
 
+// Requirement S15.
 #[test]
-fn s15_a_name_that_is_taken_fails_the_pod() {
+fn a_used_interface_name_fails_the_pod() {
     let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))];
     let Some(node) = Node::new("taken", &networks) else {
         return;
@@ -546,8 +558,9 @@ fn s15_a_name_that_is_taken_fails_the_pod() {
     }
 }
 
+// Requirement S35.
 #[test]
-fn s35_del_has_the_tuples_of_add_whatever_the_annotation_says_by_now() {
+fn del_repeats_the_networks_of_add_despite_a_changed_annotation() {
     let networks = [
         ("a", spy("a", &json!({}))),
         ("b", spy("b", &json!({}))),
@@ -586,8 +599,9 @@ fn s35_del_has_the_tuples_of_add_whatever_the_annotation_says_by_now() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirement S36.
 #[test]
-fn s36_a_generated_name_is_never_one_that_is_asked_for() {
+fn a_generated_name_never_equals_a_requested_one() {
     let networks = [("a", spy("a", &json!({}))), ("b", spy("b", &json!({})))];
     let Some(node) = Node::new("generated", &networks) else {
         return;

@@ -13,8 +13,9 @@ fn plain(mut entry: Value) -> Value {
     entry
 }
 
+// Requirements C1, T6.
 #[test]
-fn c1_t6_a_pod_without_annotation_costs_a_get_and_a_patch() {
+fn a_pod_without_annotation_costs_a_get_and_a_patch() {
     let Some(node) = Node::new("plain", &[]) else {
         return;
     };
@@ -31,8 +32,9 @@ fn c1_t6_a_pod_without_annotation_costs_a_get_and_a_patch() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirements T1, T7, T8, T9, T13, T14.
 #[test]
-fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
+fn an_entry_matches_the_kernels_state() {
     let mut lan = bridged(1);
     lan["plugins"][0]["ipam"]["dns"] = json!({});
     let dns =
@@ -91,8 +93,9 @@ fn t1_t7_t8_t9_t13_t14_an_entry_is_what_the_kernel_has() {
     pod.call.del().ok();
 }
 
+// Requirement T12.
 #[test]
-fn t12_an_mtu_is_the_kernels_where_the_result_has_none() {
+fn a_missing_mtu_comes_from_the_kernel() {
     let add = [
         "link add net1 mtu 1400 type veth peer name far",
         "link set net1 up",
@@ -131,8 +134,9 @@ fn t12_an_mtu_is_the_kernels_where_the_result_has_none() {
     node.assert_nothing_left(&pod);
 }
 
+// Requirements T3, T4, T5, T10.
 #[test]
-fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
+fn every_result_is_reported_with_the_pods_first_interface() {
     let sandbox = "/run/netns/web";
     let of = |name: &str, sandbox: &str, mac: &str| json!({"name": name, "sandbox": sandbox, "mac": mac});
     let several = json!({
@@ -169,8 +173,9 @@ fn t3_t4_t5_t10_of_any_result_the_pods_first_interface_is_told() {
     pod.call.del().ok();
 }
 
+// Requirements T2, T17.
 #[test]
-fn t2_t17_only_the_annotation_changes_and_nothing_of_an_earlier_sandbox_stays() {
+fn an_update_changes_only_the_annotation_and_drops_earlier_sandboxes() {
     let Some(node) = Node::new("others", &[("lan", bridged(1))]) else {
         return;
     };
@@ -239,8 +244,9 @@ fn write_status(node: &Node, entries: &Value) {
     );
 }
 
+// Requirement T2.
 #[test]
-fn t2_what_another_writer_adds_after_add_read_the_pod_stays() {
+fn entries_added_after_add_read_the_pod_are_kept() {
     for (namespace, before) in [
         ("added-first", None),
         ("added-none", Some(json!({"other": "x"}))),
@@ -302,8 +308,9 @@ fn t2_what_another_writer_adds_after_add_read_the_pod_stays() {
     }
 }
 
+// Requirement T11.
 #[test]
-fn t11_addresses_have_their_prefix_where_that_is_wanted() {
+fn addresses_have_a_prefix_if_configured() {
     let Some(node) = Node::new("prefixes", &[]) else {
         return;
     };

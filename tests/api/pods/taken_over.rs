@@ -197,7 +197,7 @@ fn gc_detaches_pods_of_multus_that_the_runtime_does_not_list() {
 }
 
 #[test]
-fn gc_of_the_command_line_detaches_dead_pods_of_multus() {
+fn command_line_gc_detaches_terminated_pods_of_multus() {
     let Some(node) = node("cli-gc-of-multus") else {
         return;
     };
@@ -243,7 +243,7 @@ fn gc_of_the_command_line_detaches_dead_pods_of_multus() {
 }
 
 #[test]
-fn a_foreign_plugin_that_fails_is_tried_again_and_holds_up_no_other() {
+fn a_failed_foreign_plugin_is_retried_and_does_not_block_others() {
     let Some(node) = node("fails-of-multus") else {
         return;
     };
@@ -264,7 +264,7 @@ fn a_foreign_plugin_that_fails_is_tried_again_and_holds_up_no_other() {
 }
 
 #[test]
-fn a_damaged_file_of_multus_loses_no_network_that_libcni_knows() {
+fn a_damaged_multus_file_loses_no_network_in_libcnis_cache() {
     let Some(node) = node("damaged-multus") else {
         return;
     };

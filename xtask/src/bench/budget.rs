@@ -1,8 +1,8 @@
-//! Promises about braid's speed, and how they are judged.
+//! Budgets of braid's speed, and their verdicts.
 
 use anyhow::{Result, bail};
 
-/// One promise about braid and its measured ratio.
+/// A budget of braid and its measured ratio.
 #[derive(Debug, PartialEq)]
 pub(super) struct Budget {
     pub(super) what: String,

@@ -1,6 +1,6 @@
-//! `cargo xtask bench --cluster`: sixty pods at once on a real Kubernetes, with braid and with the
-//! reference chain. Pods in their node's network, for which no plugin is called, are the
-//! comparison.
+//! `cargo xtask bench --cluster`: sixty pods at the same time on a real Kubernetes, with braid and
+//! with the reference chain. They are compared with pods in their node's network, for which no
+//! plugin is called.
 
 use super::budget::Budget;
 use crate::cluster::own;
@@ -10,20 +10,20 @@ use braid_testbed::sh;
 use serde_json::Value;
 use std::path::Path;
 
-/// Network of the pods of a burst.
+/// Network of the pods in a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Network {
     Plugin,
     Host,
 }
 
-/// Order of the bursts. One differs from the next by a tenth, and later ones on the same cluster
-/// from earlier ones, so both kinds get the same share of early and late ones.
+/// Order of the bursts. A burst differs from the next by a tenth, and later ones on the same
+/// cluster differ from earlier ones, so both kinds get the same share of early and late bursts.
 const TURNS: [Network; 8] = {
     use Network::{Host, Plugin};
     [Plugin, Host, Host, Plugin, Host, Plugin, Plugin, Host]
 };
-/// Bursts of the reference chain, which is far from its budget.
+/// Bursts of the reference chain, fewer because it is far from its budget.
 const REFERENCE_TURNS: [Network; 2] = [Network::Plugin; 2];
 
 /// Times of the plugin by the runtime's clock, in the report of a burst.
@@ -32,7 +32,7 @@ const TEAR_DOWN: &str = "/network/all/tear_down/mean_ms";
 /// Time by the caller's clock.
 const READY: &str = "/all_ready_s";
 
-/// The reports of bursts, each with its kind.
+/// Reports of bursts with their kinds.
 type Reports = Vec<(Network, Value)>;
 
 pub(super) fn budgets(reference: &Path, braid: &Path) -> Result<Vec<Budget>> {
@@ -71,7 +71,7 @@ fn compare(ours: &Reports, theirs: &Reports) -> Result<Vec<Budget>> {
     ])
 }
 
-/// The mean of all bursts of one kind.
+/// Returns the mean of all bursts of one kind.
 fn mean(reports: &Reports, network: Network, at: &str) -> Result<f64> {
     let of = reports
         .iter()
@@ -90,7 +90,7 @@ fn number(report: &Value, at: &str) -> Result<f64> {
         .with_context(|| format!("no {at} in {report}"))
 }
 
-/// Runs a burst for each turn, after one that only warms the cluster.
+/// Runs a burst for each turn, after an unmeasured one that warms the cluster.
 fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
     own::with(
         own::Nodes {
@@ -108,7 +108,7 @@ fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> 
     )
 }
 
-/// A burst, with a line about it.
+/// Runs a burst and prints a line about it.
 fn told(conflist: &str, network: Network) -> Result<Value> {
     let report = burst(network)?;
     let ready_s = number(&report, READY)?;

@@ -1,4 +1,4 @@
-//! The command line of `cargo xtask bench`, and of the bench that it starts.
+//! Command line of `cargo xtask bench`, and of the bench that it starts.
 
 use crate::build;
 use anyhow::Result;
@@ -9,30 +9,31 @@ use std::process::Command;
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Args {
-    /// Get the reference plugins and strace, and measure nothing
+    /// Install the reference plugins and strace, and measure nothing
     #[arg(long)]
     pub(super) setup: bool,
     /// ADDs and DELs to time for each directory in each setting
     #[arg(long, default_value_t = 60)]
     pub(super) runs: usize,
-    /// Measure what `bandwidth` does to traffic instead of attachment latency
+    /// Measure the effect of `bandwidth` on traffic instead of attachment latency
     #[arg(long)]
     pub(super) shaping: bool,
-    /// Measure what the host ports of `portmap` do to traffic instead of attachment latency
+    /// Measure the effect of `portmap`'s host ports on traffic instead of attachment latency
     #[arg(long, conflicts_with = "shaping")]
     pub(super) hostport: bool,
-    /// Measure a pod with networks of an API server, beside Multus, instead of single networks
+    /// Measure a pod with networks from an API server, compared with Multus, instead of single
+    /// networks
     #[arg(long, conflicts_with_all = ["shaping", "hostport"])]
     pub(super) pods: bool,
-    /// Measure sixty pods at once on a real Kubernetes instead of single attachments
+    /// Measure sixty pods at the same time on a real Kubernetes instead of single attachments
     #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods"])]
     pub(super) cluster: bool,
-    /// Fail when a budget is not kept
+    /// Fail if a budget is broken
     #[arg(long)]
     pub(super) enforce: bool,
 }
 
-/// The bench with directories of plugins and a file for its figures.
+/// Returns the bench with directories of plugins and a file for its figures.
 pub(super) fn bench(plugins: &[(&str, &Path)], json: &Path, verb: Option<&str>) -> Result<Command> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
     bench.args(verb).args(

@@ -1,4 +1,4 @@
-//! Attachment latency: runs of the bench, and the ratios of its medians that braid must keep.
+//! Attachment latency: runs of the bench, and budgets for the ratios of its medians.
 
 use super::budget::Budget;
 use super::command::{bench, conflist, conflist_path};
@@ -9,27 +9,27 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
-/// Conflists whose ADD has a budget beside the reference: one plugin and host-local.
+/// Conflists with an ADD budget relative to the reference: one plugin and host-local.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
 /// A node without leases of other containers.
 const NONE: (&str, u64) = ("leases", 0);
-/// Options for a node that has a pod with a limit already, since the first one of a boot loads the
-/// program.
+/// Options for a node that already has a pod with a limit, because the first such pod after a boot
+/// loads the program.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
-/// Factor by which ADD may take longer with limits on a veth. Traffic from the container goes
-/// through an ifb, and to register that takes 0.09 ms of 1.2.
+/// Factor by which ADD may take longer with limits on a veth. Traffic from the container passes an
+/// ifb, whose registration takes 0.09 ms of 1.2.
 const LIMITED_VETH: f64 = 1.3;
-/// Interfaces beside the bridge on which limits are measured, and the same factor; a macvlan
-/// without limits takes less.
+/// Interfaces other than the bridge on which limits are measured, and their factors; a macvlan
+/// without limits takes less time.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
 
 /// Calls of one verb in one setting: the conflist, leases or ports of other containers, the verb,
 /// and the plugins.
 type Calls<'a> = (&'a str, (&'a str, u64), &'a str, &'a str);
 
-/// A ratio of two medians, and its bound.
+/// A ratio of two medians, and its upper bound.
 struct Ratio<'a> {
     what: String,
     of: Calls<'a>,
@@ -37,17 +37,17 @@ struct Ratio<'a> {
     at_most: f64,
 }
 
-/// Settings that all runs share.
+/// Settings common to all runs.
 struct Runs<'a> {
-    /// ADDs and DELs of each setting.
+    /// Number of ADDs and DELs in each setting.
     count: usize,
     reference: &'a Path,
     braid: &'a Path,
-    /// The folder of the reports.
+    /// Folder of the reports.
     out: &'a Path,
 }
 
-/// Runs all benches, the figures of each in a file below `out`.
+/// Runs all benches, and writes the figures of each to a file below `out`.
 pub(super) fn budgets(
     count: usize,
     reference: &Path,
@@ -111,7 +111,7 @@ impl Runs<'_> {
         [("ref", self.reference), ("braid", self.braid)]
     }
 
-    /// Pods with limits, beside those without.
+    /// Measures pods with limits, compared with pods without.
     fn limits(&self) -> Result<Vec<Budget>> {
         let braid = self.braid;
         let plugins = [
@@ -155,7 +155,7 @@ impl Runs<'_> {
         Ok(budgets)
     }
 
-    /// Each further kind of interface beside the reference.
+    /// Measures each further kind of interface, compared with the reference.
     fn kinds(&self) -> Result<Vec<Budget>> {
         let mut budgets = Vec::new();
         for (list, theirs, own, kind) in BESIDE_REFERENCE {
@@ -179,7 +179,7 @@ impl Runs<'_> {
         Ok(budgets)
     }
 
-    /// The end of a container with three networks, beside that of one veth.
+    /// Measures DEL of a container with three networks, compared with DEL of one veth.
     fn three_networks(&self) -> Result<Vec<Budget>> {
         let list = "pod-three";
         if !makes(list, VLAN) {
@@ -212,11 +212,11 @@ impl Runs<'_> {
     }
 }
 
-/// A link of 802.1Q.
+/// An 802.1Q link.
 const VLAN: &str = "link lower type vlan id 7";
 
-/// Lists whose ADD has a budget beside the reference: name, the reference's list, braid's, and the
-/// kind of link that not every kernel has.
+/// Lists with an ADD budget relative to the reference: name, the reference's list, braid's list,
+/// and a kind of link that not every kernel has.
 const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("tap", "tap", "tap", None),
     ("host-device", "host-device", "host-device", None),
@@ -229,13 +229,13 @@ const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("vrf", "vrf", "vrf-braid", Some("type vrf table 7")),
 ];
 
-/// True if the kernel makes a link so, in a namespace that is thrown away and has a link `lower`.
-/// Says so where it does not.
+/// True if the kernel can create such a link, tried in a temporary namespace with a link `lower`.
+/// Prints a line if it cannot.
 fn makes(list: &str, link: &str) -> bool {
     let add = format!("ip link add lower type veth && ip link add name probe {link}");
     let made = sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok();
     if !made {
-        eprintln!("SKIP {list}: needs a link as of `{link}`, which this kernel lacks");
+        eprintln!("SKIP {list}: needs `{link}`, which this kernel lacks");
     }
     made
 }
@@ -272,7 +272,8 @@ fn plain() -> Vec<Ratio<'static>> {
     ratios
 }
 
-/// A netkit beside a veth, beside the reference's veth, and its deletion beside that of a veth.
+/// Returns the ratios of a netkit to a veth and to the reference's veth, and of its deletion to a
+/// veth's.
 fn netkit() -> [Ratio<'static>; 3] {
     let calls = |verb, plugins| ("ptp", NONE, verb, plugins);
     let ratio = |what: &str, verb, over, at_most| Ratio {
@@ -288,7 +289,7 @@ fn netkit() -> [Ratio<'static>; 3] {
     ]
 }
 
-/// An attachment with a limit beside the same without, and beside the reference.
+/// Returns the ratios of an attachment with a limit to one without, and to the reference.
 fn limited() -> [Ratio<'static>; 3] {
     let add = |plugins| ("bandwidth", NONE, "ADD", plugins);
     let ratio = |what: &str, of, over, at_most| Ratio {
@@ -307,7 +308,7 @@ fn limited() -> [Ratio<'static>; 3] {
         ratio("ADD with bandwidth / reference", "limited", "ref", 0.125),
         // A program is started twice.
         ratio(
-            "ADD with bandwidth as a plugin of its own / reference",
+            "ADD with bandwidth as a separate plugin / reference",
             "chain",
             "ref",
             0.2,
@@ -315,8 +316,8 @@ fn limited() -> [Ratio<'static>; 3] {
     ]
 }
 
-/// All features that a pod may have at once, in one call of braid, beside the reference's plugins
-/// one by one.
+/// Returns the ratios of all features of a pod in one call of braid to the reference's plugins one
+/// by one.
 fn full() -> [Ratio<'static>; 2] {
     let calls = |verb, plugins| ("full", NONE, verb, plugins);
     let (add, del) = (
@@ -339,7 +340,7 @@ fn full() -> [Ratio<'static>; 2] {
     ]
 }
 
-/// The ratio of all features with many ports of other pods on the node, and with none.
+/// Returns the ratio of all features with many ports of other pods on the node to none.
 fn many_ports() -> Ratio<'static> {
     let [of, over] = [MANY_PORTS, 0].map(|ports| ("full-braid", ("ports", ports), "ADD", "braid"));
     Ratio {
@@ -350,14 +351,14 @@ fn many_ports() -> Ratio<'static> {
     }
 }
 
-/// The argument for a conflist of which some plugins have their own form.
+/// Returns the argument for a conflist with a separate form for some plugins.
 fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
     own.iter().fold(conflist(list), |argument, (name, path)| {
         format!("{argument},{name}={}", path.display())
     })
 }
 
-/// A copy of one of braid's lists without its `bandwidth`.
+/// Writes a copy of one of braid's lists without its `bandwidth`.
 fn unlimited(list: &str, out: &Path) -> Result<PathBuf> {
     let mut conf = read(&conflist_path(list))?;
     let plugins = conf
@@ -393,7 +394,7 @@ fn judged(report: &Value, ratios: &[Ratio<'_>]) -> Result<Vec<Budget>> {
     ratios.iter().map(budget).collect()
 }
 
-/// The median of the calls.
+/// Returns the median of the calls.
 fn p50(report: &Value, (conflist, (what, count), verb, plugins): Calls<'_>) -> Result<f64> {
     let count = count.to_string();
     let same = |row: &&Value| {
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_judged_beside_none_and_beside_the_reference() {
+    fn a_limit_is_compared_with_none_and_with_the_reference() {
         let row = |plugins, p50| row("bandwidth", 0, "ADD", plugins, p50);
         let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0), row("chain", 6.0)]});
         let budgets = judged(&report, &limited()).unwrap();
@@ -459,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_netkit_is_judged_beside_a_veth_and_the_floor() {
+    fn a_netkit_is_compared_with_a_veth_and_the_floor() {
         let mut rows = Vec::new();
         for (plugins, add, del) in [
             ("ref", 12.0, 40.0),

@@ -1,8 +1,8 @@
 //! `cargo xtask bench --pods`: a pod with a default network and two more, attached by braid and by
-//! both forms of Multus, beside an API server of its own.
+//! both forms of Multus, with a dedicated API server.
 //!
 //! ```text
-//!  a network namespace: etcd ◄─ kube-apiserver ◄─ far server (a relay that waits)
+//!  a network namespace: etcd ◄─ kube-apiserver ◄─ far server (a relay with a delay)
 //!                                    ▲                 ▲
 //!  braid-bench pods: nodes of thin, thick, braid, … ───┘
 //! ```
@@ -20,20 +20,20 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Port of the API server that is far away.
+/// Port of the distant API server.
 const FAR_PORT: u16 = PORT + 1;
-/// One way to there.
+/// One-way delay to it.
 const WAY: Duration = Duration::from_millis(200);
-/// Runs whose pod has networks beside the default one.
+/// Runs with a pod that has networks besides the default one.
 const WITH_NETWORKS: [&str; 3] = ["thin", "thick", "braid"];
-/// Multus' rights.
+/// RBAC rules of Multus.
 const MULTUS_RBAC: &str = "xtask/bench/multus-rbac.yaml";
 
-/// The API server and the files of all contenders.
+/// API server and files of all contenders.
 struct Setup<'a> {
     server: ApiServer,
     dir: PathBuf,
-    /// Delegates of Multus.
+    /// Folder of Multus' delegates.
     reference: &'a Path,
     /// Tokens of the accounts `braid` and `multus`.
     tokens: [String; 2],
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
     }
-    // From here on this process is in a network namespace of its own, and all that it starts.
+    // From here on this process and its children are in a new network namespace.
     unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (needs root)")?;
     sh::ip("link set lo up")?;
     let setup = Setup::new(dir, reference)?;
@@ -91,8 +91,8 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Makes the pods, each with its networks in a namespace of its own; the options that name
-    /// them.
+    /// Creates the pods, each with its networks in a separate Kubernetes namespace. Returns the
+    /// options that name them.
     fn pods(&self) -> Result<Vec<String>> {
         let names = WITH_NETWORKS.into_iter().chain(["no-annotation"]);
         names
@@ -100,7 +100,7 @@ impl<'a> Setup<'a> {
             .collect()
     }
 
-    /// The pod's `CNI_ARGS`.
+    /// Creates a pod and returns its `CNI_ARGS`.
     fn pod(&self, name: &str) -> Result<String> {
         self.server.kubectl(&["create", "namespace", name], None)?;
         let mut annotations = json!({});
@@ -131,7 +131,7 @@ impl<'a> Setup<'a> {
         serde_json::from_str(&made).context("kubectl printed no JSON")
     }
 
-    /// Writes all conflists; the options that name them.
+    /// Writes all conflists. Returns the options that name them.
     fn conflists(&self) -> Result<Vec<String>> {
         let text = fs::read_to_string(conflist_path("bridge"))?;
         let default: Value = serde_json::from_str(&text).context("the default network")?;
@@ -170,14 +170,14 @@ impl<'a> Setup<'a> {
         ])
     }
 
-    /// A list with one plugin; its path.
+    /// Writes a list with one plugin. Returns its path.
     fn conflist(&self, name: &str, plugin: &Value) -> Result<String> {
         let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]});
         self.write(&format!("{name}.conflist"), &list.to_string())
             .map(|path| path.display().to_string())
     }
 
-    /// The way of an account to the API server at a port.
+    /// Writes an account's kubeconfig for the API server at a port.
     fn kubeconfig(&self, account: &str, port: u16) -> Result<PathBuf> {
         let token = if account == "braid" {
             &self.tokens[0]
@@ -197,10 +197,11 @@ impl<'a> Setup<'a> {
         self.write(&format!("{account}-{port}.kubeconfig"), &config.to_string())
     }
 
-    /// Writes the program that runs Multus' daemon as in its own pod; the option that names it.
+    /// Writes the program that runs Multus' daemon as in its own pod. Returns the option that names
+    /// it.
     fn daemon(&self) -> Result<String> {
         const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-        // With a file of one's own instead of "auto" it ends at once.
+        // With a given file instead of "auto" the daemon ends immediately.
         const NETWORKS: &str = "/run/net.d";
         let config = json!({"cniVersion": "1.0.0", "binDir": self.reference, "logToStderr": true, "logLevel": "error",
             "multusConfigFile": "auto", "multusAutoconfigDir": NETWORKS, "cniConfigDir": NETWORKS});
@@ -230,7 +231,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// The pod's annotation.
+/// Returns the pod's annotation.
 fn networks() -> Value {
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     let bandwidth = json!({"ingressRate": 100_000_000, "ingressBurst": 1_000_000,
@@ -238,14 +239,14 @@ fn networks() -> Value {
     json!([{"name": "lan"}, {"name": "served", "portMappings": ports, "bandwidth": bandwidth}])
 }
 
-/// Passes connections on to the API server, as if it were far away.
+/// Relays connections to the API server with the delay of a distant one.
 fn listen_far_away() -> Result<()> {
     let listener =
         TcpListener::bind((API_SERVER, FAR_PORT)).context("listen for the far API server")?;
     std::thread::spawn(move || {
         for client in listener.incoming().filter_map(Result::ok) {
             std::thread::spawn(move || {
-                // To open a connection takes a round trip as well.
+                // Opening a connection takes a round trip as well.
                 std::thread::sleep(WAY * 2);
                 let server = TcpStream::connect((API_SERVER, PORT))?;
                 relay(client, server, WAY)

@@ -1,4 +1,4 @@
-//! Import cycles between the files of a crate: none may begin, and those that remain may only
+//! Import cycles between the files of a crate: new ones are refused, and the known ones may only
 //! shrink.
 
 use super::uses::Crate;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Roots of the crates.
+/// Root files of the crates.
 const CRATES: &[&str] = &[
     "cni-plugin/core/src/lib.rs",
     "cni-plugin/node/src/lib.rs",
@@ -19,16 +19,16 @@ const CRATES: &[&str] = &[
     "tests/testbed/src/lib.rs",
     "xtask/src/main.rs",
 ];
-/// The cycles that remain: a line for each file, an empty line between two cycles.
+/// List of the known cycles: a line per file, an empty line between cycles.
 const KNOWN: &str = "xtask/src/check/cycles.txt";
 
-/// Files, and those that each one uses.
+/// Files, each with the files that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
-/// Files each of which uses each other one, at last through others.
+/// Files that all use each other, directly or through others.
 type Cycle = BTreeSet<String>;
 
-/// Compares the cycles of all crates with the known ones. Also a known one that has become smaller
-/// has to be written down.
+/// Compares the cycles of all crates with the known ones. A known cycle that became smaller must be
+/// updated in the list.
 pub(super) fn check() -> Result<String> {
     let known =
         fs::read_to_string(sh::root().join(KNOWN)).with_context(|| format!("read {KNOWN}"))?;
@@ -55,22 +55,22 @@ pub(super) fn check() -> Result<String> {
     let largest = found.iter().map(BTreeSet::len).max().unwrap_or_default();
     let files: usize = found.iter().map(BTreeSet::len).sum();
     Ok(format!(
-        "{} remain, of {files} files, the largest of {largest}",
+        "{} known cycles with {files} files, the largest with {largest}",
         found.len()
     ))
 }
 
-/// Refuses a list that is longer than what was found.
+/// Refuses a list that differs from the cycles found.
 fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
     ensure!(
         found == known,
-        "cycles became smaller; {KNOWN} is to be:\n{}",
+        "cycles became smaller; change {KNOWN} to:\n{}",
         text_of(found)
     );
     Ok(())
 }
 
-/// The uses between the files of a cycle.
+/// Returns the uses between the files of a cycle.
 fn edges(cycle: &Cycle, uses: &Uses) -> String {
     let mut lines = Vec::new();
     for file in cycle {
@@ -112,7 +112,7 @@ fn text_of(cycles: &[Cycle]) -> String {
     texts.join("\n\n") + "\n"
 }
 
-/// The uses in the crate with this root; paths are from the checkout's folder.
+/// Returns the uses in the crate with this root; paths are relative to the checkout.
 fn uses(root: &Path) -> Result<Uses> {
     let files = Crate::read(root)?;
     let name = |path: &Path| {
@@ -128,7 +128,7 @@ fn uses(root: &Path) -> Result<Uses> {
         .collect())
 }
 
-/// The strongly connected components of more than one file.
+/// Returns the strongly connected components with more than one file.
 fn components(uses: &Uses) -> Vec<Cycle> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = uses
         .keys()
@@ -149,7 +149,7 @@ fn components(uses: &Uses) -> Vec<Cycle> {
     cycles
 }
 
-/// The files that a file uses, also through others.
+/// Returns the files that a file uses, directly or through others.
 fn reach<'u>(file: &str, uses: &'u Uses) -> BTreeSet<&'u str> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&str> = vec![file];
@@ -167,7 +167,7 @@ fn reach<'u>(file: &str, uses: &'u Uses) -> BTreeSet<&'u str> {
 mod tests {
     use super::*;
 
-    /// The cycles of a crate of these files.
+    /// Returns the cycles of a crate with these files.
     fn cycles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let dir = tempfile::tempdir().expect("a folder");
         for (name, text) in files {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_import_each_other_are_a_cycle_and_files_that_declare_modules_are_not() {
+    fn mutual_imports_are_a_cycle_and_module_declarations_are_not() {
         let none = [
             ("lib.rs", "mod a;\nmod b;"),
             ("a.rs", "use crate::b::B;"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_code_counts_and_one_of_a_test_does_not() {
+    fn paths_in_code_count_and_paths_in_tests_do_not() {
         let a = ("a.rs", "use crate::b;\nfn f() { g!(b::B::new()) }");
         let lib = ("lib.rs", "mod a;\nmod b;");
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_cycle_may_lose_files_and_then_has_to_be_written_down() {
+    fn a_known_cycle_may_shrink_and_must_then_be_updated() {
         let known = parse("a.rs\nb.rs\nc.rs\n\nd.rs\ne.rs\n");
         let cycle = |files: &[&str]| {
             files
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_re_export_is_followed_to_the_file_that_defines() {
+    fn a_re_export_is_followed_to_the_defining_file() {
         let files = [
             ("lib.rs", "mod a;"),
             ("a/mod.rs", "mod b;\nmod c;\npub use b::{B, self as other};"),

@@ -1,8 +1,8 @@
-//! The files of a crate and the files that each one uses: imports, paths in code and re-exports,
-//! followed to their ends.
+//! Files of a crate and the files that each one uses: imports, paths in code and re-exports,
+//! resolved to the defining file.
 //!
-//! Only paths count. A method that is called on a value is declared with the value's type, which
-//! some path has named.
+//! Only paths count. A method called on a value is declared with the value's type, which some path
+//! has named.
 
 use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most re-exports that are followed from one path.
+/// Maximum number of re-exports followed from one path.
 const MAX_HOPS: usize = 16;
 
-/// The modules of a crate.
+/// Modules of a crate.
 #[derive(Default)]
 pub(super) struct Crate {
-    /// By path from the root; `[]` is the root.
+    /// Modules by path from the root; `[]` is the root.
     modules: BTreeMap<Vec<String>, Module>,
 }
 
-/// One module, in a file of its own or inline.
+/// A module, in a separate file or inline.
 #[derive(Default)]
 struct Module {
     file: PathBuf,
-    /// Imported paths as written, by the names that they have here.
+    /// Imported paths as written, by their local names.
     imports: BTreeMap<String, Vec<String>>,
     /// Names of the items defined here.
     items: BTreeSet<String>,
@@ -33,14 +33,14 @@ struct Module {
 }
 
 impl Crate {
-    /// Reads the crate with this root, `lib.rs` or `main.rs`. Modules for tests are left out.
+    /// Reads the crate with this root, `lib.rs` or `main.rs`, without test modules.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut modules = Self::default();
         modules.read_file(root, &[], root.parent().unwrap_or(Path::new("")))?;
         Ok(modules)
     }
 
-    /// `folder` has the files of the module's children.
+    /// Reads a module's file; `folder` contains the files of its children.
     fn read_file(&mut self, file: &Path, path: &[String], folder: &Path) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         let tokens = text
@@ -63,8 +63,8 @@ impl Crate {
         Ok(())
     }
 
-    /// Adds a module by its tokens, with the modules inside of it; returns those that have files,
-    /// by paths from here.
+    /// Adds a module from its tokens, with its inline modules. Returns the child modules in
+    /// separate files, by relative path.
     fn add(&mut self, file: &Path, path: Vec<String>, tokens: TokenStream) -> Vec<Vec<String>> {
         let mut scan = Scan::default();
         scan.read(tokens);
@@ -92,12 +92,12 @@ impl Crate {
         children
     }
 
-    /// The files that each file uses, itself left out.
+    /// Returns the files that each file uses, without itself.
     pub(super) fn uses(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
         let mut uses: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
         for (at, module) in &self.modules {
             let used = uses.entry(&module.file).or_default();
-            // A module that is imported is used by the paths that begin with its name.
+            // An imported module is used by the paths that begin with its name.
             let imports = module
                 .imports
                 .values()
@@ -118,8 +118,8 @@ impl Crate {
         self.modules.contains_key(&here)
     }
 
-    /// The file that defines what a path names, seen from the module `at`; `None` if it belongs to
-    /// another crate.
+    /// Returns the file that defines the item at a path, seen from the module `at`; `None` if the
+    /// item is in another crate.
     fn file_of(&self, at: &[String], path: &[String], hops: usize) -> Option<&Path> {
         let (mut here, mut rest, mut is_rooted) = rooted(at, path);
         loop {
@@ -132,8 +132,8 @@ impl Crate {
                 (here, rest, is_rooted) = (child, more, true);
             } else if let Some(import) = module.imports.get(name).filter(|_| hops > 0) {
                 let whole = [import.as_slice(), more].concat();
-                // A name that is imported from another crate is still this module's to those who
-                // take it from here.
+                // A name imported from another crate belongs to this module for modules that import
+                // it from here.
                 return self
                     .file_of(&here, &whole, hops - 1)
                     .or(is_rooted.then_some(&*module.file));
@@ -144,8 +144,8 @@ impl Crate {
     }
 }
 
-/// The module in which a path begins, seen from `at`, the rest of the path, and whether it says
-/// where it begins.
+/// Returns the module in which a path begins, seen from `at`, the rest of the path, and true if the
+/// path has an explicit root.
 fn rooted<'p>(at: &[String], path: &'p [String]) -> (Vec<String>, &'p [String], bool) {
     let mut here = at.to_vec();
     let mut rest = path;
@@ -167,13 +167,13 @@ fn file_name(files: &[PathBuf]) -> String {
         .map_or_else(String::new, |file| file.display().to_string())
 }
 
-/// Reads the tokens of one module.
+/// Reader of a module's tokens.
 #[derive(Default)]
 struct Scan {
     module: Module,
-    /// Modules in files of their own.
+    /// Modules in separate files.
     outer: Vec<String>,
-    /// Modules inside.
+    /// Inline modules.
     inner: Vec<(String, TokenStream)>,
 }
 
@@ -186,7 +186,7 @@ impl Scan {
         }
     }
 
-    /// Reads what begins with a token; returns what is behind.
+    /// Reads the syntax that begins with a token; returns the remaining tokens.
     fn step<'t>(&mut self, first: &TokenTree, rest: &'t [TokenTree]) -> &'t [TokenTree] {
         match first {
             TokenTree::Group(group) => {
@@ -227,7 +227,7 @@ impl Scan {
                 self.module.items.insert(name.to_string());
                 rest
             }
-            // The place in `pub(in …)` is not used.
+            // The path in `pub(in …)` is not a use.
             ("pub", [TokenTree::Group(group), rest @ ..])
                 if group.delimiter() == Delimiter::Parenthesis =>
             {
@@ -253,7 +253,7 @@ impl Scan {
         rest
     }
 
-    /// Reads a tree of imports.
+    /// Reads an import tree.
     fn import(&mut self, before: &[String], tree: &[TokenTree]) {
         let mut path = before.to_vec();
         let mut rest = tree;
@@ -280,7 +280,7 @@ impl Scan {
                         .split(|token| is_punct(token, ','))
                         .for_each(|tree| self.import(&path, tree));
                 }
-                // All names of a module: which ones are used is not known, so it is the module.
+                // A glob import uses the module itself, because the used names are unknown.
                 [star] if is_punct(star, '*') => {
                     self.module.paths.insert(path);
                     return;
@@ -313,7 +313,7 @@ fn is_for_tests(rest: &[TokenTree]) -> bool {
     matches!(rest, [TokenTree::Group(attribute), ..] if attribute.stream().to_string().replace(' ', "") == "cfg(test)")
 }
 
-/// Tokens behind the body or the semicolon of an item.
+/// Returns the tokens after the body or the semicolon of an item.
 fn after_item(rest: &[TokenTree]) -> &[TokenTree] {
     let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
     let end = rest

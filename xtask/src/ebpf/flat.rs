@@ -1,19 +1,18 @@
-//! The instructions of one program as the kernel takes them, so that a plugin call reads no ELF
+//! Instructions of a program in the kernel's format, so that a plugin call does not read an ELF
 //! file.
 
 use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
 
-/// Length of `struct bpf_insn`.
+/// Length of `struct bpf_insn`, in bytes.
 const INSTRUCTION: usize = 8;
-/// `BPF_LD | BPF_IMM | BPF_DW`: loads 64 bits that follow in this and the next instruction.
+/// `BPF_LD | BPF_IMM | BPF_DW`: loads the 64-bit immediate of this and the next instruction.
 const LOAD_64: u8 = 0x18;
-/// `BPF_PSEUDO_MAP_FD` in the place of the source register: the 64 bits are a map's descriptor.
+/// `BPF_PSEUDO_MAP_FD` in the source register: the immediate is a map's file descriptor.
 const MAP_FD: u8 = 1 << 4;
 
-/// The instructions of `program`. Where it uses a map, the instruction is marked as the kernel
-/// wants it and bears the map's place in `maps`; whoever loads it writes the map's descriptor
-/// there.
+/// Returns the instructions of `program`. An instruction that uses a map is marked in the kernel's
+/// way and contains the map's index in `maps`; the loader replaces it by the map's file descriptor.
 pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Result<Vec<u8>> {
     let file = object::File::parse(object).context("read the object")?;
     let symbol = file
@@ -29,7 +28,7 @@ pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Resul
     let code = section
         .data()?
         .get(start..start + len)
-        .with_context(|| format!("{program:?} is cut off"))?;
+        .with_context(|| format!("{program:?} is truncated"))?;
     let mut code = code.to_vec();
     let mut used = vec![false; maps.len()];
     for (offset, relocation) in section.relocations() {
@@ -53,11 +52,11 @@ pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Resul
         let is_map = home.is_some_and(|home| home.name() == Ok(".maps"));
         ensure!(
             is_map && code[at] == LOAD_64,
-            "{program:?} refers to {name:?}, which is no map"
+            "{program:?} refers to {name:?}, which is not a map"
         );
         let place = maps.iter().position(|map| *map == name);
         let place = place.with_context(|| {
-            format!("{program:?} uses map {name:?}, which braid does not give it")
+            format!("{program:?} uses map {name:?}, which braid does not provide")
         })?;
         used[place] = true;
         code[at + 1] |= MAP_FD;
@@ -69,7 +68,7 @@ pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Resul
     );
     ensure!(
         code.len().is_multiple_of(INSTRUCTION),
-        "{program:?} is cut off"
+        "{program:?} is truncated"
     );
     Ok(code)
 }

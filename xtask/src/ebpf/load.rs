@@ -1,9 +1,9 @@
-//! The proof that a kernel takes the object: each program loaded, attached and fed with packets,
-//! but for `xsk_bind`, which not every kernel lets be one of its LSMs: `braid doctor` loads it and
-//! asks it.
+//! Test that a kernel accepts the object: each program is loaded, attached and fed with packets.
+//! The exception is `xsk_bind`, because not every kernel allows BPF LSM programs: `braid doctor`
+//! loads and tests it.
 //!
-//! All of it happens in a thread with a network namespace of its own, which takes the devices and
-//! the programs with it.
+//! The test runs in a thread with a new network namespace, which ends with the devices and
+//! programs.
 
 use anyhow::{Context, Result, bail, ensure};
 use aya::maps::Array;
@@ -17,14 +17,13 @@ use std::fs;
 use std::net::UdpSocket;
 
 const DEVICE: &str = "braid0";
-/// Programs that are loaded and see no packet here; the namespace tests feed them.
+/// Programs that are only loaded here; the namespace tests send packets through them.
 const UNFED: [&str; 3] = ["shape_subnets", "hp_in", "hp_out"];
-/// The same for those of sockets.
+/// Socket programs that are only loaded here.
 const OF_SOCKETS: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
-/// A rate at which no datagram waits.
+/// A rate at which no datagram waits, in bits per second.
 const RATE_BPS: u64 = 1_000_000_000_000;
-/// Length of the map's value in numbers, of which those of the first [`Conf`] come first and those
-/// of its [`Count`] next.
+/// Length of the map's value in numbers. The first [`Conf`] comes first, then its [`Count`].
 const VALUE: usize = PLACES * size_of::<Shape>() / 8;
 const CONF: usize = size_of::<Conf>() / 8;
 const DATAGRAMS: u64 = 10;
@@ -32,8 +31,7 @@ const PAYLOAD: usize = 100;
 // Ethernet 14 + IPv4 20 + UDP 8 + payload
 const FRAME_BYTES: u64 = 14 + 20 + 8 + PAYLOAD as u64;
 
-/// Loads `object` into the running kernel and fails unless its counters agree with the packets
-/// sent.
+/// Loads `object` into the running kernel and fails unless its counters match the sent packets.
 pub(super) fn run(object: &[u8]) -> Result<()> {
     let kernel = sh::read(&mut sh::cmd("uname", ["-r"]))?;
     let count = std::thread::scope(|scope| {
@@ -46,7 +44,7 @@ pub(super) fn run(object: &[u8]) -> Result<()> {
             .map_err(|_panic| anyhow::anyhow!("the thread in the namespace died"))?
     })?;
     eprintln!(
-        "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, all that were sent",
+        "Linux {}: {}, {} loaded; shape saw {} packets, {} bytes, as many as were sent",
         kernel.trim(),
         UNFED.join(", "),
         OF_SOCKETS.join(", "),
@@ -98,16 +96,16 @@ fn count_datagrams(object: &[u8]) -> Result<Count> {
         ..Count::default()
     };
     let device = transmitted()?;
-    ensure!(count == sent, "shape saw {count:?}, sent were {sent:?}");
+    ensure!(count == sent, "shape saw {count:?}, but {sent:?} were sent");
     ensure!(
         count == device,
-        "shape saw {count:?}, the device {device:?}"
+        "shape saw {count:?}, but the device {device:?}"
     );
     Ok(count)
 }
 
 fn make_device() -> Result<()> {
-    // Without IPv6 a link that goes up sends nothing by itself.
+    // Without IPv6, the kernel sends nothing when the link goes up.
     let disable_ipv6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
     if fs::exists(disable_ipv6).unwrap_or(false) {
         fs::write(disable_ipv6, "1").with_context(|| format!("write {disable_ipv6}"))?;
@@ -116,7 +114,7 @@ fn make_device() -> Result<()> {
     ip("addr add 192.0.2.1/24 dev braid0")
 }
 
-/// By clsact and `cls_bpf`, as braid does it, and not by tcx, which aya prefers.
+/// Attaches with clsact and `cls_bpf`, as braid does, instead of tcx, which aya prefers.
 fn attach(ebpf: &mut Ebpf) -> Result<()> {
     let program = verify(
         ebpf.program_mut("shape")
@@ -134,7 +132,8 @@ fn ip(arguments: &str) -> Result<()> {
     sh::run(&mut sh::cmd("ip", arguments.split(' ')))
 }
 
-/// A veth has no queue, so each packet has passed the program when its system call returns.
+/// Sends the datagrams. A veth has no queue, so each packet has passed the program when its system
+/// call returns.
 fn send_datagrams() -> std::io::Result<()> {
     let socket = UdpSocket::bind("192.0.2.1:0")?;
     for _ in 0..DATAGRAMS {
@@ -168,7 +167,7 @@ fn read_count(ebpf: &Ebpf) -> Result<Count> {
     })
 }
 
-/// What the device itself counted: bytes and packets are the first two of the eight transmit
+/// Returns the device's own counters: bytes and packets are the first two of the eight transmit
 /// columns.
 fn transmitted() -> Result<Count> {
     let path = "/proc/thread-self/net/dev";

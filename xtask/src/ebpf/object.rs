@@ -1,18 +1,18 @@
-//! The ELF object: what of it is committed, and what of it the kernel gets.
+//! The ELF object: its committed part, and the part that the kernel loads.
 
 use anyhow::{Context, Result};
 use object::build::elf::{Builder, SectionData};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, elf};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Removes DWARF, nine tenths of the object; BTF, which the kernel and bpftool read, stays.
+/// Removes DWARF, nine tenths of the object. BTF stays, because the kernel and bpftool read it.
 pub(super) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("read the built object")?;
     for section in &mut builder.sections {
         let name = section.name.as_slice();
         section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
     }
-    // LLVM names symbols and sections from one table; the builder wants two.
+    // LLVM stores the names of symbols and sections in one table; the builder needs two.
     let names = builder.sections.add();
     names.name = b".shstrtab"[..].into();
     names.sh_type = elf::SHT_STRTAB;
@@ -24,8 +24,8 @@ pub(super) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     Ok(stripped)
 }
 
-/// The names of the loaded sections (programs, maps, licence) whose bytes or symbols are not the
-/// same in both objects.
+/// Returns the names of the loaded sections (programs, maps, licence) whose bytes or symbols differ
+/// between the objects.
 pub(super) fn differing_sections(one: &[u8], other: &[u8]) -> Result<Vec<String>> {
     let (one, other) = (loaded(one)?, loaded(other)?);
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
@@ -36,7 +36,7 @@ pub(super) fn differing_sections(one: &[u8], other: &[u8]) -> Result<Vec<String>
         .collect())
 }
 
-/// A section as the kernel sees it: its bytes, where they refer to symbols, and the symbols that it
+/// A section as the kernel loads it: its bytes, its references to symbols, and the symbols that it
 /// defines.
 #[derive(PartialEq)]
 struct Loaded {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_other_instruction_is_a_difference_in_its_section() {
+    fn a_changed_instruction_is_a_difference_in_its_section() {
         let file = object::File::parse(COMMITTED).unwrap();
         let (offset, _) = file
             .section_by_name("classifier")

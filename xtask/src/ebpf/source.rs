@@ -1,4 +1,4 @@
-//! What the committed object was made of: one checksum a file.
+//! Source of the committed object: one checksum per file.
 
 use super::OBJECT;
 use anyhow::{Context, Result};
@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The present checksums of the object and of everything below ebpf/ that decides its content, in
-/// the format of sha256sum(1), by path. The compiler is not among them: any one that is new enough
-/// may build.
+/// Returns the current checksums of the object and of every file below ebpf/ that determines it, in
+/// the format of sha256sum(1), ordered by path. The compiler is not included: any one that is new
+/// enough may be used.
 pub(super) fn checksums() -> Result<String> {
     let root = sh::root();
     let mut files = vec![root.join(OBJECT)];
@@ -32,7 +32,8 @@ pub(super) fn checksums() -> Result<String> {
     }))
 }
 
-/// Rust and TOML files and the lock file; licences and build products decide nothing.
+/// Collects Rust and TOML files and the lock file; licences and build products do not affect the
+/// object.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
         let path = entry
@@ -52,7 +53,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What happened to which file between two lists of checksums.
+/// Returns the changes of files between two lists of checksums.
 pub(super) fn differences(recorded: &str, present: &str) -> Vec<String> {
     let (old, new) = (by_name(recorded), by_name(present));
     let gone = old

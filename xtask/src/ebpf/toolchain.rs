@@ -1,4 +1,4 @@
-//! The compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same
+//! Compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same
 //! LLVM.
 
 use crate::compiler::Compiler;
@@ -7,7 +7,7 @@ use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The newest bpf-linker; each release knows the last three LLVMs.
+/// Newest bpf-linker; each release supports the last three LLVMs.
 const LINKER_VERSION: &str = "0.13.0";
 
 const HOW_TO_INSTALL: &str = "no compiler for eBPF: run `rustup toolchain install nightly --component rust-src` and \
@@ -19,8 +19,8 @@ pub(super) struct Toolchain {
 }
 
 impl Toolchain {
-    /// Takes the first that is complete: the nightly, then Debian's; installs Debian's if neither
-    /// is.
+    /// Returns the first complete toolchain, the nightly or Debian's; installs Debian's if neither
+    /// is complete.
     pub(super) fn find_or_install() -> Result<Self> {
         for compiler in [Compiler::nightly(), Compiler::debian()]
             .into_iter()
@@ -49,7 +49,7 @@ impl Toolchain {
         fs::read(&object).with_context(|| format!("read {}", object.display()))
     }
 
-    /// The compiler as it names itself.
+    /// Returns the compiler's version line.
     pub(super) fn version(&self) -> Result<String> {
         Ok(sh::read(&mut sh::cmd(&self.compiler.rustc, ["--version"]))?
             .trim()
@@ -57,8 +57,8 @@ impl Toolchain {
     }
 }
 
-/// The bpf-linker that was built here for this LLVM, else the one on the path, which its owner has
-/// chosen.
+/// Returns the bpf-linker built here for this LLVM, else the one in the search path, which the user
+/// installed.
 fn linker(llvm: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(linker_dir(llvm).join("bin")).chain(std::env::split_paths(&path));
@@ -81,7 +81,7 @@ fn install_linker(llvm: &str) -> Result<PathBuf> {
         (library.as_str(), &format!("libllvm{llvm}")),
         ("g++", "g++"),
     ])?;
-    // The package has no libLLVM.so, by which the linker is found at build time.
+    // The package has no libLLVM.so, which the build of the linker looks for.
     let dir = linker_dir(llvm);
     let link = dir.join("lib/libLLVM.so");
     fs::create_dir_all(dir.join("lib")).with_context(|| format!("create {}", dir.display()))?;

@@ -1,4 +1,4 @@
-//! Notes that tests make of a run: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
+//! Journal that the tests write during a run: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
 
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,20 +6,20 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// Names the file to the tests.
+/// Variable with the file's path for the tests.
 pub(crate) const VARIABLE: &str = "BRAID_TEST_JOURNAL";
-/// Tests that are named at the end.
+/// Number of tests listed at the end.
 const SLOWEST: usize = 10;
-/// Why a test was left out that another kernel can run.
+/// Reason of a skipped test that another kernel can run.
 const FOR_ANOTHER_KERNEL: &str = "run by cargo xtask vm";
 
-/// Begins a run: there are no notes yet.
+/// Starts a run with an empty journal.
 pub(super) fn begin(path: &Path) -> Result<()> {
     fs::write(path, "").with_context(|| format!("write {}", path.display()))
 }
 
-/// Adds the times of tests on another kernel, of which these are the notes, to the notes of this
-/// run if there is one.
+/// Adds the times of tests on another kernel from its journal `notes` to this run's journal, if
+/// there is one.
 pub(crate) fn add_times(notes: &str, kernel: &str) -> Result<()> {
     let Some(path) = std::env::var_os(VARIABLE) else {
         return Ok(());
@@ -39,7 +39,7 @@ fn times_on(notes: &str, kernel: &str) -> String {
     times.collect()
 }
 
-/// The tests of the target `target` that this machine's kernel could not run.
+/// Returns the tests of the target `target` that this machine's kernel could not run.
 pub(crate) fn left_to_other_kernels(path: &Path, target: &str) -> Result<Vec<String>> {
     Ok(left_to(&read(path)?, target))
 }
@@ -54,7 +54,7 @@ fn left_to(notes: &str, target: &str) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// The slowest tests, a line each with the time of all its sandboxes.
+/// Returns the slowest tests, one line each with the total time of its sandboxes.
 pub(super) fn slowest(path: &Path) -> Result<Vec<String>> {
     Ok(slowest_of(&read(path)?))
 }
@@ -91,7 +91,7 @@ mod tests {
                          SKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n";
 
     #[test]
-    fn another_kernel_runs_what_this_one_lacks() {
+    fn tests_without_kernel_support_are_left_to_another_kernel() {
         assert_eq!(left_to(NOTES, "netns"), ["ipvlan::a"]);
         assert_eq!(left_to(NOTES, "crash"), ["ipvlan_add"]);
     }

@@ -1,5 +1,5 @@
 //! Lanes of stages, side by side, and the result of each stage. A failure stops only the stages
-//! that need it.
+//! that need the failed one.
 
 use super::stage::Stage;
 use anyhow::{Result, bail};
@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Stages one after the other. A lane behind others yields to them.
+/// Stages that run one after the other. A lane behind has a lower priority.
 pub(super) struct Lane {
     pub(super) stages: Vec<Stage>,
     pub(super) is_behind: bool,
@@ -19,7 +19,7 @@ pub(super) struct Lane {
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     name: &'static str,
-    /// Time from the begin of the run.
+    /// Time since the start of the run.
     from: Duration,
     took: Duration,
     failure: Option<String>,
@@ -37,12 +37,15 @@ impl fmt::Display for Ended {
         let verdict = failure
             .as_ref()
             .map_or_else(|| "passed".to_owned(), |why| format!("FAILED: {why}"));
-        write!(f, "{name:12} {took:>5} s from {from:>5} s on: {verdict}")
+        write!(
+            f,
+            "{name:12} {took:>5} s, started at {from:>5} s: {verdict}"
+        )
     }
 }
 
-/// Runs the lanes to their ends. `work` gets the time that a stage may take: its own limit and no
-/// longer than the run. Returns the results in the order of their ends.
+/// Runs all lanes. `work` gets the time that a stage may take: its own limit, but not beyond the
+/// end of the run. Returns the results in the order in which the stages ended.
 pub(super) fn run(
     lanes: &[Lane],
     limit: Duration,
@@ -95,8 +98,8 @@ struct Board {
 }
 
 impl Board {
-    /// Waits until all stages before this one have ended. Returns the first failed one that it
-    /// needs.
+    /// Waits until all stages that must precede this one have ended. Returns the first failed one
+    /// that it needs.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
         while !stage
@@ -128,7 +131,7 @@ impl Board {
     }
 }
 
-/// Prints all results, and fails if a stage did.
+/// Prints all results, and fails if a stage failed.
 pub(super) fn tell(all: &[Ended]) -> Result<()> {
     println!();
     for ended in all {
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_waits_for_those_that_it_needs_in_other_lanes() {
+    fn a_stage_waits_for_needed_stages_in_other_lanes() {
         let ended = run(&lanes(), MINUTE, |_, _, _| Ok(()));
         assert_eq!(
             failures(&ended),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_stage_that_failed_is_not_run_and_all_else_is() {
+    fn only_stages_that_need_a_failed_stage_are_skipped() {
         let ended = run(&lanes(), MINUTE, |stage, _, _| {
             if stage.name == "x" {
                 bail!("no network")
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_only_comes_after_one_runs_though_that_failed() {
+    fn a_stage_runs_after_a_failed_one_that_it_does_not_need() {
         let last = Stage {
             after: Some("x"),
             ..stage("y", &[])

@@ -1,4 +1,4 @@
-//! A stage of a run: a process of its own, which is ended with all that it has started.
+//! A stage of a run: a separate process, which is ended together with its children.
 
 use super::command::Args;
 use crate::build;
@@ -8,9 +8,9 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Seconds between the request to end and the end by force.
+/// Seconds between SIGTERM and SIGKILL.
 const GRACE_S: u32 = 20;
-/// Lines of a failed stage's log that are shown.
+/// Number of lines shown from a failed stage's log.
 const SHOWN_LINES: usize = 100;
 
 pub(super) struct Stage {
@@ -19,21 +19,21 @@ pub(super) struct Stage {
     pub(super) needs: &'static [&'static str],
     /// Name of a stage that must have ended, passed or failed.
     pub(super) after: Option<&'static str>,
-    /// Time limit: three times what it takes on two processors, downloads and builds included.
+    /// Time limit: three times the duration on two processors, including downloads and builds.
     pub(super) limit: Duration,
     pub(super) work: fn(&Args) -> Result<()>,
 }
 
 impl Stage {
-    /// Runs it in a process of its own. Behind others it yields to them, and what it says is kept
-    /// in a file.
+    /// Runs the stage in a separate process. In a lane behind it has a lower priority, and its
+    /// output goes to a file.
     pub(super) fn run(&self, option: Option<&str>, limit: Duration, is_behind: bool) -> Result<()> {
         let own = std::env::current_exe().context("find this program")?;
-        // Of a busy processor about a quarter: with less the last stage in front would wait for
-        // those behind.
+        // Nice 5 gets about a quarter of a busy processor. With less, the last stage in front would
+        // wait for the lanes behind.
         let nice = if is_behind { "5" } else { "0" };
-        // `timeout` is told when this program has ended, and passes that on to all that the stage
-        // has started.
+        // `timeout` gets a signal when this program ends, and passes it on to all processes of the
+        // stage.
         let mut command = sh::cmd(
             "setpriv",
             ["--pdeathsig", "TERM", "nice", "-n", nice, "timeout"],
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-/// Folder of a run's notes.
+/// Returns the folder of a run's files, and creates it.
 pub(super) fn folder() -> Result<PathBuf> {
     let folder = build::target_dir().join("test");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;

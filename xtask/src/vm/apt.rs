@@ -1,4 +1,4 @@
-//! Debian's archive through apt's own client, with lists and state of our own: the machine's apt is
+//! Debian's archive through apt's own client, with separate lists and state: the machine's apt is
 //! not touched.
 
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const SUITES: &str = "bookworm trixie trixie-backports";
-/// Age after which the package lists are fetched anew.
+/// Age after which the package lists are fetched again.
 const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// A private apt.
@@ -50,7 +50,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The stanzas of all versions of `package`.
+    /// Returns the stanzas of all versions of `package`.
     pub(crate) fn show(&self, package: &str) -> Result<String> {
         sh::read(&mut self.command("apt-cache", &["show", package]))
     }

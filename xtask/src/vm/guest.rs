@@ -1,4 +1,4 @@
-//! Booting a kernel in qemu and running one command in it.
+//! Boot of a kernel in qemu, and a single command in it.
 
 use super::initrd;
 use super::kernel::Kernel;
@@ -11,22 +11,22 @@ use std::io::{BufRead, BufReader, Read, Write, stdout};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Environment of the caller that the command in the guest gets as well.
+/// Variables of the caller that the command in the guest gets as well.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"];
 
-/// File of the notes of tests in the guest: none of the host's files, and seen from sandboxes.
+/// Journal of the tests in the guest: not one of the host's files, and visible in sandboxes.
 const NOTES: &str = "/dev/shm/journal";
 
-/// Bounds of a guest.
+/// Limits of a guest.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) timeout_minutes: u32,
-    /// GiB.
+    /// Memory in GiB.
     pub(crate) memory: u32,
 }
 
-/// Runs `command` in the caller's folder on `kernel`, its output on the terminal, the kernel before
-/// each line, and returns its exit code.
+/// Runs `command` in the caller's folder on `kernel`, prints its output with the kernel before each
+/// line, and returns its exit code.
 pub(crate) fn run(kernel: &Kernel, command: &[String], bounds: Bounds) -> Result<i32> {
     eprintln!("--- {}: {}", kernel.release, command.join(" "));
     let dir = sh::cache()
@@ -45,7 +45,7 @@ fn boot(kernel: &Kernel, command: &[String], bounds: Bounds, dir: &Path) -> Resu
         .spawn()
         .context("start qemu")?;
     let terminal = qemu.stdout.take().context("qemu's output")?;
-    // To the end, so that qemu is waited for whatever becomes of its lines.
+    // Reads to the end, so that qemu is waited for even if a line cannot be printed.
     let shown = show(terminal, &kernel.release, &mut stdout());
     let status = qemu.wait().context("wait for qemu")?;
     shown?;
@@ -60,15 +60,15 @@ fn boot(kernel: &Kernel, command: &[String], bounds: Bounds, dir: &Path) -> Resu
         .with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
 }
 
-/// Copies `terminal` to `to`, line by line, each behind `label`.
+/// Copies `terminal` to `to`, line by line, each after `label`.
 fn show(terminal: impl Read, label: &str, to: &mut impl Write) -> Result<()> {
     let mut lines = BufReader::new(terminal).split(b'\n');
     lines.try_for_each(|line| to.write_all(&[label.as_bytes(), b" | ", &line?, b"\n"].concat()))?;
     Ok(())
 }
 
-/// The guest's last process: the command, its tests' notes and its exit code to the second serial
-/// line, power off.
+/// Returns the guest's last process: it runs the command, writes its tests' journal and its exit
+/// code to the second serial line, and powers off.
 fn script(command: &[String]) -> Result<String> {
     let mut script = String::new();
     for name in ENVIRONMENT {
@@ -93,7 +93,7 @@ fn script(command: &[String]) -> Result<String> {
         script,
         "[ ! -f {NOTES} ] || cat {NOTES} >/dev/ttyS1\necho $code >/dev/ttyS1"
     )?;
-    // stty returns when the line has sent what was written to it.
+    // stty returns once the line has sent everything that was written.
     script += "stty -F /dev/ttyS0 -echo\nstty -F /dev/ttyS1 -echo\n/bin/busybox poweroff -f\n";
     Ok(script)
 }
@@ -103,16 +103,16 @@ fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, bounds: Bounds) -> Command
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // In the foreground, so that the terminal's interrupt ends the guest too.
+        // In the foreground, so that an interrupt from the terminal also ends the guest.
         .args([
             "--foreground",
             "--kill-after=5s",
             &format!("{}m", bounds.timeout_minutes),
             "qemu-system-x86_64",
         ])
-        // Emulated: a KVM that is itself in a virtual machine may be there and not be able to boot
-        // a kernel. One thread for both processors: emulated in parallel, one may run code
-        // that the other is patching (the kernel's static keys), and the guest panics.
+        // Emulation instead of KVM, because a nested KVM may be present and unable to boot a
+        // kernel. One thread for both processors: with parallel emulation, one may run code that
+        // the other is patching (the kernel's static keys), and the guest panics.
         .args([
             "-accel",
             "tcg,thread=single",
@@ -150,7 +150,7 @@ fn qemu(kernel: &Kernel, ramdisk: &Path, code: &Path, bounds: Bounds) -> Command
     command
 }
 
-/// A word of a shell's line, quoted.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_guest_says_is_told_from_what_another_says() {
+    fn output_lines_are_labelled_with_their_guest() {
         let mut seen = Vec::new();
         show(&b"one\r\ntwo"[..], "6.1", &mut seen).unwrap();
         assert_eq!(seen, b"6.1 | one\r\n6.1 | two\n");

@@ -1,5 +1,4 @@
-//! The initial ramdisk of a guest: busybox, the modules that reach the host's files, and the steps
-//! from there.
+//! Initial ramdisk of a guest: busybox, the modules for the host's files, and the start script.
 
 use super::kernel::Kernel;
 use anyhow::{Context, Result};
@@ -9,12 +8,12 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Modules that the guest needs before it sees the host's files, and the one whose device file
-/// elsewhere udev makes; each may be built in instead.
+/// Modules that the guest needs before it can access the host's files, and tun, whose device file
+/// udev would create; each may be built in instead.
 const MODULES: [&str; 5] = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "tun"];
 
-/// Writes the ramdisk in which `command`, a shell script, runs as root over the host's files, which
-/// it can't change. The ramdisk's own files stay beside it.
+/// Writes the ramdisk in which `command`, a shell script, runs as root on a read-only view of the
+/// host's files. The ramdisk's own files stay beside it.
 pub(crate) fn write(kernel: &Kernel, command: &str, ramdisk: &Path) -> Result<()> {
     let tree = ramdisk.with_extension("files");
     for dir in [
@@ -26,7 +25,7 @@ pub(crate) fn write(kernel: &Kernel, command: &str, ramdisk: &Path) -> Result<()
     fs::copy("/bin/busybox", tree.join("bin/busybox")).context("copy /bin/busybox")?;
     let mut insmod = String::new();
     for (index, path) in load_order(kernel)?.iter().enumerate() {
-        // busybox loads no compressed module; xz copies what is not compressed.
+        // busybox cannot load a compressed module; xz copies uncompressed input.
         let module = File::create(tree.join(format!("modules/{index}.ko")))?;
         sh::run(sh::cmd("xz", ["--decompress", "--stdout", "--force", path]).stdout(module))?;
         writeln!(insmod, "insmod /modules/{index}.ko")?;
@@ -78,7 +77,8 @@ exec switch_root /root /bin/sh /run/command
     )
 }
 
-/// The files of the modules and of what they depend on, each once and after what it needs.
+/// Returns the files of the modules and of their dependencies, each once and after its
+/// dependencies.
 fn load_order(kernel: &Kernel) -> Result<Vec<String>> {
     let base = kernel
         .modules

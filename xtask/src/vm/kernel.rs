@@ -1,4 +1,4 @@
-//! Debian's kernels: found, downloaded, unpacked and kept under the cache.
+//! Debian's kernels: found, downloaded, unpacked and kept in the cache.
 
 use super::apt::Apt;
 use anyhow::{Context, Result};
@@ -6,19 +6,19 @@ use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The package whose versions depend on each suite's current kernel.
+/// Package whose versions depend on each suite's current kernel.
 const META: &str = "linux-image-amd64";
 
 /// A kernel ready to boot.
 pub(crate) struct Kernel {
-    /// The output of `uname -r`.
+    /// Output of `uname -r`.
     pub(crate) release: String,
     pub(crate) image: PathBuf,
-    /// The folder `lib/modules/<release>`.
+    /// Folder `lib/modules/<release>`.
     pub(crate) modules: PathBuf,
 }
 
-/// The kernel that is `wanted`: a version's beginning (`6.1`), or `newest`.
+/// Returns a kernel given the start of its version (`6.1`), or `newest`.
 pub(crate) fn fetch(wanted: &str) -> Result<Kernel> {
     let apt = Apt::open()?;
     let found = apt.show(META)?;
@@ -49,7 +49,7 @@ impl Kernel {
     }
 }
 
-/// The folder above `lib/modules`: Debian 13 has it in /usr.
+/// Returns the folder that contains `lib/modules`: Debian 13 has it in /usr.
 fn base(dir: &Path) -> PathBuf {
     let usr = dir.join("usr");
     if usr.join("lib/modules").is_dir() {
@@ -81,12 +81,12 @@ fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
             .arg(base(&partial))
             .arg(release),
     )?;
-    // Last, so that what is at `dir` is whole.
+    // Last, so that the content of `dir` is complete.
     fs::rename(&partial, dir).with_context(|| format!("rename to {}", dir.display()))
 }
 
-/// The kernel's package among the stanzas of the meta package: the newest whose version begins with
-/// `wanted`.
+/// Selects the kernel's package from the stanzas of the meta package: the newest with a version
+/// that starts with `wanted`.
 fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     let candidates = stanzas.split("\n\n").filter_map(|stanza| {
         let version = numbers(field(stanza, "Version")?);
@@ -96,8 +96,8 @@ fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     candidates.max().map(|(_, package)| package)
 }
 
-/// Packages into which that of the kernel is split from 6.17 on: base, binary and modules of the
-/// same release.
+/// Returns the packages into which the kernel's package is split from 6.17 on: base, binary and
+/// modules of the same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
     let is_part = |name: &&str| name.starts_with("linux-") && name.ends_with(release);
     dependencies(stanza).filter(is_part).collect()
@@ -116,7 +116,7 @@ fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// The numbers that a version begins with: 6.12.107 of `6.12.107-1`.
+/// Returns the numbers at the start of a version: 6.12.107 of `6.12.107-1`.
 fn numbers(version: &str) -> Vec<u32> {
     version
         .split(['.', '-', '~', '+'])

@@ -9,7 +9,7 @@ use braid_core::name::{IfName, Mac};
 use braid_core::plan::step::{Legacy, OwnedKind, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
-/// Returns the steps that delete the links, masquerades, host ports, firewall objects, AF_XDP
+/// Returns the steps that delete the links, masquerades, host ports, firewall objects, `AF_XDP`
 /// guards and MAC checks of every owner that `is_lost` selects by its text.
 pub(crate) fn steps(
     kernel: &mut Kernel,
