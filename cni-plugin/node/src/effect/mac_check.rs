@@ -68,7 +68,7 @@ impl Claim for MacCheck {
 
 /// Restricts the port to the address; `EEXIST` if it is restricted already.
 pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
-    let all = |has_base: bool| {
+    let transaction = |has_base: bool| {
         Batch::of(FAMILY, TABLE, |b| {
             if has_base {
                 add_base(b);
@@ -78,7 +78,7 @@ pub fn add(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
             }
         })
     };
-    first_that_fits(socket, &[&|| all(false), &|| all(true)])
+    first_that_fits(socket, &[&|| transaction(false), &|| transaction(true)])
 }
 
 /// Returns the owner of the port's check; `None` if there is no check.

@@ -34,7 +34,7 @@ pub(crate) fn write(
         .iter()
         .map(|step| is_there_already(step, facts) || is_held(kernel, step))
         .collect();
-    let one = |(step, held): (&&Step, &bool)| match step {
+    let write_step = |(step, held): (&&Step, &bool)| match step {
         Step::Add(Thing::Sysctl(sysctl)) if !held => sysctl::write(&sysctl.key, &sysctl.value),
         Step::Ensure(Thing::Sysctl(sysctl)) if !held => sysctl::ensure(&sysctl.key, &sysctl.value),
         Step::Add(_)
@@ -45,11 +45,11 @@ pub(crate) fn write(
         | Step::Forget(..)
         | Step::Legacy(_) => Ok(true),
     };
-    let all = || steps.iter().zip(&held).map(one).collect();
+    let write_steps = || steps.iter().zip(&held).map(write_step).collect();
     if held.iter().all(|held| *held) {
-        Ok(all())
+        Ok(write_steps())
     } else {
-        kernel.run_in(ns, all)
+        kernel.run_in(ns, write_steps)
     }
 }
 

@@ -18,10 +18,10 @@
 //! }
 //! ```
 //!
-//! No chain can let through what another one drops, so this one marks, and the chains that would
-//! drop let what is marked through ([`super::gate`]). It marks twice, since what filters may stand
-//! before what gives packets other marks. The bit is braid's own while a packet is forwarded, and
-//! gone when it leaves the hook.
+//! A chain cannot accept packets that another chain drops. So this chain marks packets, and the
+//! chains that would drop them accept marked packets ([`super::forward_accept`]). It marks twice,
+//! since filter chains may run before the chains in which other programs set marks. braid owns the
+//! bit while a packet is forwarded, and clears it at the end of the hook.
 
 use crate::effect::host_ports::nft as host_ports;
 use crate::sys::netlink::{KernelError, Socket};
@@ -40,14 +40,14 @@ const CHAIN: &str = "firewall";
 const EARLY: &str = "firewall-early";
 const MARK: &str = "firewall-mark";
 const END: &str = "firewall-end";
-/// All that belong together.
+/// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
 /// Before everybody's chains for filters, whose priority is 0, and behind those that give marks
 /// (`mangle`, -150).
 const PRIORITY: i32 = -10;
-/// Before those as well.
+/// Runs before those as well.
 const PRIORITY_EARLY: i32 = -399;
-/// Behind all that decide.
+/// Runs after all chains that decide.
 const PRIORITY_END: i32 = i32::MAX;
 
 fn key(addr: IpAddr) -> ElementKey {
@@ -57,9 +57,9 @@ fn key(addr: IpAddr) -> ElementKey {
     }
 }
 
-/// Lets the addresses' packets through; `EEXIST` where those of one of them are.
+/// Accepts the addresses' packets. Returns `EEXIST` if one of the addresses has an owner already.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
-    let all = |has_base: bool| {
+    let transaction = |has_base: bool| {
         batch(|b| {
             if has_base {
                 add_base(b);
@@ -69,42 +69,42 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
             }
         })
     };
-    first_that_fits(socket, &[&|| all(false), &|| all(true)])
+    first_that_fits(socket, &[&|| transaction(false), &|| transaction(true)])
 }
 
-/// The elements of the addresses that are still this owner's.
+/// Lists the elements of the addresses that still belong to this owner.
 pub(crate) fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<ElementKey>, KernelError> {
     those(socket, what.addrs.iter().copied().map(key), |owner| {
         owner == what.owner
     })
 }
 
-/// Ends it for all of an owner's addresses.
+/// Deletes the elements of an owner.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, &SETS, owner)
 }
 
-/// Owner of the address; `None` where nothing is let through for it.
+/// Returns the owner of the address; `None` if it has no element.
 pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
     owner_of(socket, &key(addr))
 }
 
-/// True if the address is this owner's.
+/// True if the address belongs to this owner.
 pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, KernelError> {
     Ok(owner(socket, addr)?.is_some_and(|owner| owner == of))
 }
 
-/// All owners of an address.
+/// Lists the owners of the addresses.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(socket, &SETS)
 }
 
-/// Ends it for an address, whoever has it.
+/// Deletes the element of an address, for any owner.
 pub fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
     del_all(socket, &[key(addr)])
 }
 
-/// Marks what is on its way to an address that is let through.
+/// Marks packets to an accepted address.
 fn mark(rule: &mut Batch, ip: Ip) {
     rule.destination(ip, REG_1)
         .lookup(ip.one(SETS), REG_1, false)
@@ -125,7 +125,7 @@ fn add_base(batch: &mut Batch) {
         });
     }
     batch.base_chain(END, "filter", HOOK_FORWARD, PRIORITY_END);
-    // Nobody else's mark opens a gate.
+    // Clears marks of other programs, which must not count as braid's.
     for chain in [MARK, END] {
         batch.rule(chain, |rule| {
             rule.is_marked(REG_1, BIT).set_mark(REG_1, !BIT, 0);

@@ -1,5 +1,5 @@
-//! The chains of others that would drop what the host forwards, and the rule in each that lets
-//! through what [`super::addrs`] marked.
+//! Chains of other programs that would drop forwarded packets, and the rule in each that accepts
+//! packets marked by [`super::addrs`].
 //!
 //! ```text
 //! table ip filter {                                               as iptables on nf_tables has it
@@ -12,9 +12,9 @@
 //! }
 //! ```
 //!
-//! Chains and jumps are those of the reference plugin, where it puts two rules for each address. In
-//! any other chain of the hook that drops what nobody decided about, by its policy or by its last
-//! rule, the rule stands right before that, so that what its owner decides goes before.
+//! Chains and jumps are the same as in the reference plugin, which adds two rules for each address.
+//! Other chains of the hook may drop undecided packets by policy or by their last rule. There,
+//! braid's rule precedes the drop, so that the owner's decisions come first.
 
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use crate::sys::nft::TABLE;
@@ -26,11 +26,11 @@ use braid_core::plan::thing::firewall::MARK as BIT;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// The table and the base chain of iptables.
+/// Table and base chain of iptables.
 const FILTER: &str = "filter";
 const FORWARD: &str = "FORWARD";
 const PRIORITY: i32 = 0;
-/// The chain of the reference plugin.
+/// Chain of the reference plugin.
 const CNI: &str = "CNI-FORWARD";
 const CNI_COMMENT: &str = "CNI firewall plugin rules";
 const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
@@ -39,7 +39,7 @@ const GETCHAIN: u16 = 4;
 const NF_DROP: u32 = 0;
 const GENMSG_LEN: usize = 4;
 
-/// Rules and jumps that are missing to let the addresses' packets through, each as a sentence.
+/// Lists missing rules and jumps for the addresses' packets, each as a sentence.
 pub fn shut(
     socket: &mut Socket,
     addrs: &[IpAddr],
@@ -73,7 +73,8 @@ pub fn shut(
     Ok(shut)
 }
 
-/// Opens all of them. Nobody else may do the same meanwhile, or a rule may be there twice.
+/// Adds the missing rules and jumps. Concurrent calls could add a rule twice, so the caller holds a
+/// lock.
 pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Cause> {
     let chains = chains(socket)?;
     for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
@@ -101,9 +102,9 @@ pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Ca
             pass,
         );
         match batch.send(socket) {
-            // Somebody took it away meanwhile.
+            // The rule was deleted meanwhile.
             Err(err) if err.errno == Errno::ENOENT => {}
-            // Its owner lets nobody else change it: CHECK tells.
+            // Only its owner may change the table. CHECK reports the missing rule.
             Err(err) if err.errno == Errno::EPERM => {}
             other => other.doing(format_args!(
                 "add a rule to chain {} {table} {name}",
@@ -156,7 +157,7 @@ fn jumps_to(rules: &[Rule], chain: &str) -> bool {
         .any(|rule| rule.jumps_to.as_deref() == Some(chain))
 }
 
-/// By what the rule does: iptables-restore writes comments in another form.
+/// Compares by function, since iptables-restore writes comments in another form.
 fn is_gate(rule: &Rule) -> bool {
     rule.is(Verdict::Accept) && rule.compares == [BIT.to_ne_bytes()]
 }
@@ -168,19 +169,19 @@ fn families(addrs: &[IpAddr]) -> impl Iterator<Item = Family> {
         .filter_map(|(family, has)| has.then_some(family))
 }
 
-/// A chain of somebody's.
+/// A chain of another program.
 #[derive(Debug, PartialEq, Eq)]
 struct Chain {
     family: Family,
     table: String,
     name: String,
-    /// It filters at the forward hook with this priority.
+    /// Priority, if the chain filters at the forward hook.
     priority: Option<i32>,
-    /// Packets that it does not decide about are dropped.
+    /// True if packets without a verdict are dropped.
     is_dropping: bool,
 }
 
-/// All chains of IP.
+/// Lists the chains of the IP families.
 fn chains(socket: &mut Socket) -> Result<Vec<Chain>, KernelError> {
     let messages = socket.dump(SUBSYS | GETCHAIN, |out| out.extend([0; GENMSG_LEN]))?;
     Ok(messages.iter().filter_map(parse).collect())
@@ -229,8 +230,8 @@ fn is_iptables(family: Family, chains: &[Chain]) -> bool {
     forward.is_none_or(|forward| forward.priority == Some(PRIORITY))
 }
 
-/// Chains of the hook that drop the addresses' packets, but for those of iptables; with the handle
-/// of the rule that does, where it is not the policy.
+/// Finds chains of the hook that drop the addresses' packets, except the chains of iptables.
+/// Returns the handle of the dropping rule, if it is not the policy.
 fn droppers<'c>(
     socket: &mut Socket,
     addrs: &[IpAddr],

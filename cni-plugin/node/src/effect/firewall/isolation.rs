@@ -1,5 +1,5 @@
-//! Bridges whose containers are kept from each other (`ingressPolicy`): one element for each
-//! bridge, and in a set that no rule asks, one for each container that wants it.
+//! Isolation of the containers on a bridge (`ingressPolicy`): one element for each bridge. A set
+//! that no rule uses has one element for each container that requires it.
 //!
 //! ```text
 //! table inet braid {
@@ -14,8 +14,8 @@
 //! }
 //! ```
 //!
-//! Bridged packets come here where `br_netfilter` is on; elsewhere the bridge's ports are isolated
-//! themselves.
+//! With `br_netfilter`, bridged packets pass this hook. Without it, the bridge's ports are
+//! isolated.
 
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, HOOK_FORWARD, IFNAME, Means};
@@ -32,18 +32,18 @@ use nix::errno::Errno;
 use std::net::IpAddr;
 
 const CHAIN: &str = "isolation";
-/// All that belong together.
+/// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[CHAIN];
 const ISOLATED: &str = "isolated";
 const SAME: &str = "isolated-same";
 const WITHIN: &str = "isolated-within";
 const BY: &str = "isolated-by";
 const WITHIN_BY: &str = "isolated-within-by";
-/// Before everybody's chains for filters, whose priority is 0.
+/// Runs before filter chains at priority 0.
 const PRIORITY: i32 = -10;
 
-/// Keeps the bridge's containers apart for the container, whoever had its addresses before. Nobody
-/// else may add or end the same meanwhile.
+/// Isolates the bridge's containers for this container, replacing earlier owners of its addresses.
+/// The caller holds a lock against concurrent changes.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
@@ -57,8 +57,8 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
         .try_for_each(|key| add_if_new(socket, key, ""))
 }
 
-/// Ends it where no other container wants it; success where it is not there. Nobody else may add or
-/// end the same meanwhile.
+/// Ends the isolation if no other container requires it. Missing elements are a success. The caller
+/// holds a lock against concurrent changes.
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
@@ -70,7 +70,7 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     end_unwanted(socket, &isolation.bridge)
 }
 
-/// Ends it for all that an owner wants.
+/// Ends the isolation that an owner requires.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
         let found = elements(socket, Family::Inet, set)?;
@@ -89,7 +89,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Elements that are missing, each as a sentence.
+/// Lists missing elements, each as a sentence.
 pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(Vec::new());
@@ -110,12 +110,12 @@ pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, Kern
     Ok(missing)
 }
 
-/// All that want a bridge's containers kept apart.
+/// Lists the owners that require isolation.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(socket, &[BY, WITHIN_BY])
 }
 
-/// The notes that the container wants it.
+/// Keys that record the container's requirement.
 fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
     let bridge = name(&isolation.bridge);
     let mapped = |addr: &IpAddr| match addr {
@@ -123,16 +123,16 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
         IpAddr::V6(addr) => addr.octets(),
     };
     let sets = [Some(BY), isolation.within.then_some(WITHIN_BY)];
-    let of = |set| {
+    let keys_in = |set| {
         addrs.iter().map(move |addr| ElementKey {
             set,
             key: [bridge, mapped(addr)].concat(),
         })
     };
-    sets.into_iter().flatten().flat_map(of).collect()
+    sets.into_iter().flatten().flat_map(keys_in).collect()
 }
 
-/// Elements that the rules look up: for `all` of the bridge's packets, and for those that stay
+/// Keys that the rules look up: for `all` of the bridge's packets, and for packets that stay
 /// `within` it.
 fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<ElementKey> {
     let bridge = name(bridge);
@@ -170,7 +170,7 @@ fn end_unwanted(socket: &mut Socket, bridge: &IfName) -> Result<(), KernelError>
 }
 
 fn add_if_new(socket: &mut Socket, key: &ElementKey, owner: &str) -> Result<(), KernelError> {
-    let all = |has_base: bool| {
+    let transaction = |has_base: bool| {
         batch(|b| {
             if has_base {
                 add_base(b);
@@ -178,7 +178,7 @@ fn add_if_new(socket: &mut Socket, key: &ElementKey, owner: &str) -> Result<(), 
             b.add_element(key.set, &key.key, &Means::Nothing, owner);
         })
     };
-    match first_that_fits(socket, &[&|| all(false), &|| all(true)]) {
+    match first_that_fits(socket, &[&|| transaction(false), &|| transaction(true)]) {
         Err(err) if err.errno == Errno::EEXIST => Ok(()),
         other => other,
     }

@@ -1,5 +1,5 @@
-//! Tables of the older iptables that drop what the host forwards: one rule in each lets through
-//! what braid marks.
+//! Tables of legacy iptables that drop forwarded packets: one rule in each accepts packets that
+//! braid marks.
 
 use crate::sys::iptables;
 use crate::{Cause, Context};
@@ -7,10 +7,10 @@ use braid_core::plan::thing::firewall::{LegacyTable, MARK};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Folders in which the programs are looked for: a plugin's environment may have no `PATH`.
+/// Folders to search for the programs, since a plugin's environment may have no `PATH`.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// The tables that would drop what braid marks, each as a sentence.
+/// Lists the tables that would drop marked packets, each as a sentence.
 pub(super) fn shut(tables: &[LegacyTable]) -> Result<Vec<String>, Cause> {
     let shut = each_shut(tables)?.into_iter();
     Ok(shut
@@ -18,15 +18,15 @@ pub(super) fn shut(tables: &[LegacyTable]) -> Result<Vec<String>, Cause> {
         .collect())
 }
 
-/// Puts the rule right before what drops. Nobody else may do the same meanwhile, or it may be there
-/// twice.
+/// Inserts the rule before the one that drops. Concurrent calls could insert it twice, so the
+/// caller holds a lock.
 pub(super) fn open(tables: &[LegacyTable]) -> Result<(), Cause> {
     each_shut(tables)?
         .into_iter()
         .try_for_each(|(table, place)| insert(table, place))
 }
 
-/// With the number that the rule has to have.
+/// Finds the tables that drop, with the number for the new rule.
 fn each_shut(tables: &[LegacyTable]) -> Result<Vec<(&LegacyTable, usize)>, Cause> {
     let mut shut = Vec::new();
     for table in tables {

@@ -1,4 +1,4 @@
-//! Forwarding for containers: the kernel, the records and others that drop, together.
+//! Forwarding for containers: nf_tables, iptables and firewalld.
 
 pub mod addrs;
 pub mod forward_accept;
@@ -84,7 +84,7 @@ impl Claim for Firewall {
     }
 }
 
-/// Has the host forward for the container; what others would drop first.
+/// Lets the host forward packets of the container, also through chains of other programs.
 pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let is_shut = !shut(kernel, what)?.is_empty();
     let _held = (is_shut || what.isolation.is_some())
@@ -93,10 +93,10 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     isolation::add(socket, what)?;
     if what.is_within() {
-        // Past all rules about what is forwarded.
+        // Bridge neighbours would bypass all rules at the forward hook.
         ebpf::keep_apart(&what.owner)?;
     }
-    // Before firewalld is told: whose an address is there is known from here alone.
+    // This precedes firewalld, since only these elements record the owner of an address.
     addrs::add(socket, what)?;
     match &what.gate {
         Gate::Chains { admin } if is_shut => {
@@ -111,7 +111,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     }
 }
 
-/// The chains that would drop the addresses' packets, each as a sentence.
+/// Lists the chains that would drop the addresses' packets, each as a sentence.
 fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     match &what.gate {
         Gate::Chains { admin } => {
@@ -123,7 +123,7 @@ fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     }
 }
 
-/// Ends it.
+/// Ends forwarding for the container.
 pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     if let Gate::Firewalld { zone } = &what.gate {
@@ -142,7 +142,7 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Ends all of an owner's.
+/// Ends an owner's forwarding.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     addrs::del_owner(socket, owner)?;
@@ -150,7 +150,8 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     Ok(isolation::del_owner(socket, owner)?)
 }
 
-/// Ends what a reference plugin made for the addresses, where no container of braid's has them now.
+/// Deletes the rules and firewalld sources of a reference plugin for the addresses. Sources of
+/// addresses that a container of braid has now are kept.
 pub(super) fn del_reference(
     kernel: &mut Kernel,
     addrs: &[IpAddr],
@@ -166,7 +167,7 @@ pub(super) fn del_reference(
     Ok(())
 }
 
-/// Parts that are missing, each as a sentence.
+/// Lists missing parts, each as a sentence.
 pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;

@@ -1,9 +1,9 @@
-//! Notes about the host's links that calls are about to take away, so that one call can take those
-//! of all along.
+//! Queue of the host's links that calls are about to delete, so that one call can delete all of
+//! them.
 //!
-//! A note is an empty file in `/run/braid/leaving/`. Its name is the network namespace, the link's
-//! index and the link's name: one that a killed call left behind means no later link, whatever that
-//! is called.
+//! An entry is an empty file in `/run/braid/leaving/`. Its name is the network namespace's cookie, the
+//! link's index and the link's name. So an entry of a killed call never matches a later link, even one
+//! with the same name.
 
 use crate::sys::netlink::Socket;
 use crate::sys::netns;
@@ -15,22 +15,22 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/run/braid/leaving";
-/// Requests of a send and their refusals have to fit into the socket's buffers.
+/// The requests of a send and their errors have to fit into the socket's buffers.
 const MOST: usize = 64;
 
-/// That a link goes away.
+/// Queue entry of one link.
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) link: IfName,
     file: PathBuf,
 }
 
-/// The notes of one call.
+/// Queue entries of one call.
 #[derive(Debug)]
 pub(super) struct Notes {
-    /// As the kernel numbers the namespace.
+    /// Cookie of the network namespace.
     netns: u64,
-    /// One for each link that was asked for; none where there is no such link.
+    /// One entry for each requested link; `None` if the link does not exist.
     pub(super) own: Vec<Option<Note>>,
 }
 
@@ -42,7 +42,7 @@ impl Note {
         }
     }
 
-    /// Leaves it for others to read.
+    /// Writes the entry for other calls to read.
     fn leave(&self) -> io::Result<()> {
         match private::write(&self.file, &[]) {
             Err(err) if err.kind() == ErrorKind::NotFound => {
@@ -53,14 +53,14 @@ impl Note {
         }
     }
 
-    /// Takes it away: the link is gone. Who finds it nevertheless finds no link of its index.
+    /// Deletes the entry after its link. A leftover entry would match no link's index.
     pub(super) fn end(&self) {
         let _ = fs::remove_file(&self.file);
     }
 }
 
 impl Notes {
-    /// Notes that the links of the socket's namespace go away.
+    /// Writes entries for links in the socket's namespace.
     pub(super) fn leave(socket: &Socket, links: &[LinkRef]) -> io::Result<Self> {
         let netns = netns::cookie()?;
         let note = |at: &LinkRef| {
@@ -78,15 +78,15 @@ impl Notes {
 
     /// True if another call deleted all of the links.
     pub(super) fn are_gone(&self) -> bool {
-        // Whoever can't tell goes on: there is nothing left to do if it was so.
+        // An unreadable entry counts as present. Deleting its link again would be harmless.
         self.own
             .iter()
             .flatten()
             .all(|note| matches!(note.file.try_exists(), Ok(false)))
     }
 
-    /// The notes of other calls in this namespace, as far as there is room for them. What speaks of
-    /// no link any more is taken away.
+    /// Reads the entries of other calls in this namespace, up to the limit. Entries without a link
+    /// are deleted.
     pub(super) fn of_others(&self, socket: &Socket) -> Vec<Note> {
         let Ok(entries) = fs::read_dir(ROOT) else {
             return Vec::new();
@@ -102,7 +102,7 @@ impl Notes {
         others.take(MOST.saturating_sub(self.own.len())).collect()
     }
 
-    /// The note of this namespace that is called so.
+    /// Parses the entry with this name, if it is in this namespace.
     fn read(&self, socket: &Socket, name: &str) -> Option<Note> {
         let [netns, index, link] = name.split(':').collect::<Vec<_>>()[..] else {
             return None;
@@ -118,7 +118,7 @@ impl Notes {
         None
     }
 
-    /// Takes the call's own away.
+    /// Deletes the entries of this call.
     pub(super) fn end(&self) {
         self.own.iter().flatten().for_each(Note::end);
     }

@@ -1,5 +1,5 @@
-//! Making a link: a veth or netkit with both ends, a bridge, a child of another link; one request
-//! each.
+//! Creation of links: a veth or netkit pair, a bridge, or a child of another link, each in one
+//! request.
 
 use super::{parse, tap};
 use crate::Cause;
@@ -16,16 +16,16 @@ use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Options for making a link, beside the link itself.
+/// Options for creating a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CreateOptions {
-    /// Somebody else may have made it meanwhile.
+    /// Another call may have created the link meanwhile.
     pub(crate) shared: bool,
-    /// Length of the transmit queue in packets; the kernel's choice where unset.
+    /// Length of the transmit queue in packets; the kernel's default if unset.
     pub(crate) tx_queue_len: Option<u32>,
 }
 
-/// Makes `link`.
+/// Creates `link`.
 pub(crate) fn link(
     kernel: &mut Kernel,
     link: &Link,
@@ -52,7 +52,7 @@ pub(crate) fn link(
             name: master.clone(),
         })?);
     }
-    // A child is made where its parent is, everything else where it appears.
+    // A child is created in the parent's namespace, any other link in its own.
     let mut from = link.at.ns;
     if let Some(parent) = link.kind.parent() {
         from = parent.ns;
@@ -77,9 +77,9 @@ pub(crate) fn link(
     }
 }
 
-/// Makes a child under another name and gives it its own where it appears: the kernel may have
-/// refused that because a link of the parent's namespace has it (Linux 6.12 does, 6.18 does not).
-/// Who has it in the container keeps it.
+/// Creates a child under a temporary name and renames it in its namespace. The kernel may have
+/// refused the name because a link in the parent's namespace has it (Linux 6.12 does, 6.18 does
+/// not). An existing link of that name in the container is left alone.
 fn renamed(
     kernel: &mut Kernel,
     link: &Link,
@@ -105,7 +105,7 @@ fn renamed(
     kernel.forget(&first);
     let socket = kernel.route(link.at.ns)?;
     let renamed = index.and_then(|index| {
-        // A link that is up may not be renamed before Linux 6.2; its flags are set last.
+        // A link that is up cannot be renamed before Linux 6.2. The kernel sets the flags last.
         socket.call(rtnl::SETLINK, 0, |out| {
             rename(index, &link.at.name, link.up, out);
         })?;
@@ -118,7 +118,7 @@ fn renamed(
     Ok(())
 }
 
-/// The descriptor of namespace `ns`, unless the request is made there anyway.
+/// File descriptor of namespace `ns`, unless the request is made there anyway.
 fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
     kernel
         .netns()
@@ -152,7 +152,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
     })
 }
 
-/// The other end of a pair, which has the same MTU.
+/// Builds the other end of a pair, with the same MTU.
 fn other_end<'a>(kernel: &Kernel, link: &Link, peer: &'a LinkRef, mac: Option<Mac>) -> NewLink<'a> {
     let netns = netns_of(kernel, peer.ns, link.at.ns);
     NewLink {
@@ -188,7 +188,7 @@ fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
     }
 }
 
-/// Somebody else made the shared link meanwhile: it is fine if it is of the right kind.
+/// Accepts a shared link that another call created meanwhile, if it is of the right kind.
 fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), Cause> {
     let fact = kernel
         .link(&link.at)?
@@ -201,7 +201,7 @@ fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), C
     Ok(())
 }
 
-/// Reads the indexes of a new link, and of its peer, from the kernel's echo.
+/// Reads the index of a new link and of its peer from the kernel's echo.
 fn learn(kernel: &mut Kernel, link: &Link, echo: &[Message]) {
     let Some((name, fact)) = echo.iter().find_map(|message| parse(&message.body)) else {
         return;

@@ -1,4 +1,4 @@
-//! Links: how they come and go, and what the kernel shows of them.
+//! Links: creation, deletion, and facts from the kernel.
 
 mod deletion_queue;
 pub(crate) mod make;
@@ -31,7 +31,7 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
     Ok(())
 }
 
-/// Reads the link with this name or alternative name, under its own name.
+/// Reads the link with this name or alternative name, and stores it under its main name.
 pub(crate) fn read_named(
     kernel: &mut Kernel,
     ns: Ns,

@@ -1,4 +1,4 @@
-//! Making a tap. Until it has all that it should have it ends with the process, however that ends.
+//! Creation of a tap. The tap ends with this process, even if it is killed, until it is complete.
 
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
@@ -12,9 +12,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The context in which this thread starts its next program.
+/// File with the `SELinux` context in which this thread starts its next program.
 const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
-/// Folders in which `ip` is looked for: a plugin's environment may have no `PATH`.
+/// Folders to search for `ip`, since a plugin's environment may have no `PATH`.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), Cause> {
@@ -45,7 +45,7 @@ pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), 
     Ok(tap.keep().doing("have /dev/net/tun keep it")?)
 }
 
-/// Gives it what the driver is not told.
+/// Sets the attributes that the driver cannot set.
 fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
     let master = link.master.clone().map(|name| LinkRef {
         ns: link.at.ns,
@@ -70,7 +70,8 @@ fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
     result
 }
 
-/// Has a process of that `SELinux` context make it, whose programs may open it then.
+/// Runs `ip` in this `SELinux` context to create the tap, so that programs of the context may open
+/// it.
 fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
     let path = FOLDERS
         .iter()
@@ -86,7 +87,7 @@ fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
     ip.args(["tuntap", "add", "name", link.at.name.as_str()]);
     ip.args(made.options().iter().flat_map(|option| option.split(' ')));
     let output = ip.output();
-    // Nothing else is to be started so.
+    // Later programs must not start in this context.
     let ended = fs::write(NEXT_CONTEXT, "").doing(format_args!("clear {NEXT_CONTEXT}"));
     let output = output.doing(format_args!("run {}", path.display()))?;
     if !output.status.success() {

@@ -1,13 +1,13 @@
-//! Taking links away, many of them at once.
+//! Deletion of links, many in one request.
 //!
-//! To unregister a link the kernel holds its lock on all networks through several RCU grace
-//! periods, however many links it unregisters at once, and each wait for that lock is a long one on
-//! a busy node. So a call notes which links it is about to take away and waits for its turn. Whose
-//! turn it is puts the links of all notes into a group and takes the group away; the others find
-//! nothing left to do, and have not asked for the kernel's lock.
+//! To unregister links, the kernel holds its lock on all networks through several RCU grace periods,
+//! regardless of the number of links. On a busy node, each wait for that lock is long. So a call queues
+//! the links that it is about to delete, and waits for its turn. The call whose turn it is puts all
+//! queued links into a group and deletes the group. The other calls then find their links deleted, and
+//! never take the kernel's lock.
 //!
-//! A request is for the links of one namespace, but takes the other ends of pairs along. So the
-//! plan may name a pair by its end in the container, to go with other links there (`plan/undo.rs`).
+//! A request covers the links of one namespace, but also deletes the other ends of pairs. So the plan
+//! may name a pair by its end in the container, to delete it with other links there (`plan/undo.rs`).
 
 use super::deletion_queue::{Note, Notes};
 use crate::Cause;
@@ -20,11 +20,11 @@ use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::{Link, LinkRef};
 use nix::errno::Errno;
 
-/// The group of links that are going away; nobody else's by its number alone (`ip link show group
-/// 11641296`).
+/// Group of the links to delete. Only its number keeps it apart from other programs' groups (`ip
+/// link show group 11641296`).
 const GROUP: u32 = 0x00b1_a1d0;
 
-/// Takes links of one namespace away; what became of each.
+/// Deletes links in one namespace. Returns a result for each.
 pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[&Link]) -> Vec<Result<(), Cause>> {
     for at in links.iter().flat_map(|link| link.ends()) {
         kernel.forget(at);
@@ -34,7 +34,7 @@ pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[&Link]) -> Vec<Result<
             kernel,
             &links.iter().map(|link| link.at.clone()).collect::<Vec<_>>(),
         ),
-        // In the container's namespace nobody else takes links away.
+        // No other call deletes links in the container's namespace.
         Ns::Pod => of_pod(kernel, links),
     }
 }
@@ -43,7 +43,7 @@ fn of_host(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
     by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()])
 }
 
-/// Takes the container's links away at once; by name those that the group did not take, pairs by
+/// Deletes the container's links in one request. Links that are left are deleted by name, pairs by
 /// their ends on the host.
 fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
     let gone = in_pod(kernel, links).unwrap_or_default();
@@ -59,26 +59,26 @@ fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
         of_host(kernel, &pairs)
     }
     .into_iter();
-    let one = |(at, link): (usize, &&Link)| match link.host_end() {
+    let delete_rest = |(at, link): (usize, &&Link)| match link.host_end() {
         _ if is_gone(at) => Ok(()),
         Some(_) => of_pairs.next().unwrap_or(Ok(())),
         None => del_by_name(kernel, &link.at),
     };
-    links.iter().enumerate().map(one).collect()
+    links.iter().enumerate().map(delete_rest).collect()
 }
 
-/// Deletes two links or more of the container by a group; which of them are gone.
+/// Deletes two or more links of the container by a group. Returns which of them are deleted.
 ///
-/// A container may put links of its own into the group, whose number is known. With them it only
-/// gives away what it may take away itself: the kernel asks both of whoever has `CAP_NET_ADMIN`
-/// there, and no link of another namespace is in a group of this one. And a link that the kernel
-/// does not take away, such as `lo`, has it refuse the whole group, as if there were none.
+/// A container may put its own links into the group, since the number is public. That lets it delete
+/// only links that it can delete anyway: the kernel requires `CAP_NET_ADMIN` there for both, and a
+/// group never spans namespaces. If the group has a link that cannot be deleted, such as `lo`, the
+/// kernel refuses the whole request, and the links are deleted by name.
 fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     let none = vec![false; links.len()];
     if links.len() < 2 || !kernel.has_pod() {
         return Ok(none);
     }
-    // A pair by its index: its end in the container may have another name by now.
+    // Pairs are found by index, since their ends in the container may have been renamed.
     let mut ends = Vec::new();
     for (at, link) in links.iter().enumerate() {
         match link.host_end() {
@@ -111,13 +111,14 @@ fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     Ok(gone)
 }
 
-/// The index of a pair's end in the container, as its end on the host has it; `None` where that is
-/// gone, is no pair, or has its other end elsewhere.
+/// Returns the index of a pair's end in the container, as seen from its end on the host. `None` if
+/// the host's end is gone, is not part of a pair, or has its other end elsewhere.
 fn end_in_pod(kernel: &mut Kernel, host: &LinkRef) -> Result<Option<u32>, Cause> {
     let Some(fact) = kernel.link(host)?.filter(LinkFact::is_end) else {
         return Ok(None);
     };
-    // Asked after the link: to show that, the kernel numbers the container's namespace.
+    // This follows the read of the link, on which the kernel assigns an id to the container's
+    // namespace.
     let pod = kernel.pod_seen_from_host()?;
     Ok(fact
         .parent
@@ -136,7 +137,7 @@ fn del_by_name(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
             .map(drop)
     };
     match del(&at.name) {
-        // A call that was killed may not have come to rename it.
+        // A killed call may have left the link under its temporary name.
         Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => {
             Ok(del(&at.name.until_renamed())?)
         }
@@ -152,7 +153,7 @@ fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cau
         |note: &Option<Note>| note.as_ref().map(drop).ok_or_else(|| Errno::ENODEV.into());
     let results = notes.own.iter().map(was_there).collect();
     if notes.own.iter().all(Option::is_none) {
-        // This may be a call's second try, the first of which ended before its note did.
+        // This may be the second try of a call that was killed before it deleted its entry.
         notes.of_others(kernel.host());
         return Ok(results);
     }
@@ -166,7 +167,8 @@ fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cau
     Ok(results)
 }
 
-/// Takes the links of all notes away at once, and their notes; whether the call's own are gone.
+/// Deletes the links of all entries in one request, and the entries. Returns true if this call's
+/// links are deleted.
 fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
     let others = notes.of_others(socket);
     let all: Vec<&Note> = notes.own.iter().flatten().chain(&others).collect();
@@ -183,7 +185,7 @@ fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
             .is_none_or(|err| err.errno == Errno::ENODEV)
     };
     let outcomes: Vec<bool> = socket.flush()?.iter().map(is_gone).collect();
-    // Something may be in the group that the kernel does not take away.
+    // The group may have a link that the kernel cannot delete.
     let Some((true, in_group)) = outcomes.split_last() else {
         return Ok(false);
     };

@@ -17,8 +17,8 @@ use braid_ebpf_types::shape::{
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Minimum gap in a flow before its packets may take another path. Only `fq` sorts a flow by time.
-/// Without it, the flow's last packet must have left for this long before another may overtake it.
+/// Time since the departure of a flow's last packet after which the next packet may overtake it.
+/// Only `fq` sorts a flow by time.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 
 /// The program, with a slot of one attachment.

@@ -1,4 +1,4 @@
-//! Rate limits of an attachment: one program for both directions, and a queue for each.
+//! Rate limits of an attachment: one program, and a queue for each direction.
 
 mod loaded;
 pub(crate) mod program;

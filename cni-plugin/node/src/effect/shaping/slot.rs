@@ -20,8 +20,8 @@ const PATH: &str = "/run/braid/program";
 /// Length of an entry in bytes. Owners and paths below `/run/braid/attachments` are shorter.
 const ENTRY: usize = 1024;
 
-/// The program loaded last, as the file begins. Behind it, an entry for each slot names the owner
-/// whose it is or was, up to a zero byte; earlier versions wrote the path of its record.
+/// Header of the file: the program loaded last. An entry for each slot follows: the present or
+/// former owner, up to a zero byte. Earlier versions wrote the path of the owner's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Last {
     /// Hash of the program, since another version of braid may have loaded it.

@@ -43,7 +43,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_last_owner_takes_the_program_along() {
+    fn last_release_detaches_the_program() {
         let in_namespace = NetNs::throw_away().expect("a namespace").run(|| {
             let attach = |name, holds: &Holds| {
                 let program = load(name, INSTRUCTIONS.as_flattened(), &[holds.as_raw_fd()])

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_owner_is_held_once_and_released_alone() {
+    fn each_owner_has_one_entry_and_releases_only_it() {
         let holds = Holds::create().expect("a map");
         holds.hold(7, "net a eth0").expect("held");
         holds.hold(7, "net a eth0").expect("held already");

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_the_programs() {
+    fn kernel_loads_the_programs() {
         let maps = Maps {
             ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),
             by_address: Map::create("braid_test", ARRAY, 1, 0).expect("a map"),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_covers_the_part_before_an_ipv4_address() {
+    fn ipv4_mask_covers_the_mapped_prefix() {
         assert_eq!(
             mask("10.1.0.5/24".parse().expect("a net"))[3],
             0xffff_ff00_u32.to_be()

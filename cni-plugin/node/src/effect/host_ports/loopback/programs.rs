@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_the_programs() {
+    fn kernel_loads_the_programs() {
         assert_eq!(probe(), Ok(()));
         let maps = Maps {
             ports: Map::create("braid_test", HASH, 8, NO_PREALLOC).expect("a map"),

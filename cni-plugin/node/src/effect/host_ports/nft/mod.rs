@@ -123,7 +123,7 @@ pub(crate) fn add_in_place_of(
     what: &HostPorts,
 ) -> Result<(), KernelError> {
     let is_conditional = what.ports.iter().any(|port| port.at.conditional);
-    let all = |has_chains: bool, has_conditions: bool, has_base: bool| {
+    let transaction = |has_chains: bool, has_conditions: bool, has_base: bool| {
         batch(|b| {
             for ElementKey { set, key } in gone {
                 b.del_element(set, key);
@@ -145,10 +145,13 @@ pub(crate) fn add_in_place_of(
             }
         })
     };
-    let (least, chains) = (|| all(false, false, false), || all(true, false, false));
+    let (least, chains) = (
+        || transaction(false, false, false),
+        || transaction(true, false, false),
+    );
     let (conditions, whole) = (
-        || all(true, true, false),
-        || all(true, is_conditional, true),
+        || transaction(true, true, false),
+        || transaction(true, is_conditional, true),
     );
     if is_conditional {
         first_that_fits(socket, &[&least, &chains, &conditions, &whole])
