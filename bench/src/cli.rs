@@ -38,9 +38,9 @@ pub(crate) struct Cli {
     /// Number of addresses already held by other containers; several values make several settings
     ///
     /// N lease files are written to `<dataDir>/<network>`, on the node's own tmpfs, for the first N
-    /// free addresses of the first range, in the format of the reference host-local: `<id>\r
-    /// <ifname>`, mode 0600, and `last_reserved_ip.0`. The range must have room for them, so use a
-    /// /16 for 10,000.
+    /// free addresses of the first range, in the format of the reference host-local:
+    /// `<id>\r\n<ifname>`, mode 0600, and `last_reserved_ip.0`. The range must have room for them,
+    /// so use a /16 for 10,000.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) leases: Vec<usize>,
     /// Number of host ports already forwarded to other pods, a hundred to each; several values make

@@ -32,8 +32,8 @@ const STAMP_AHEAD_NS: u64 = 10_000_000_000;
 const WANTED_AHEAD_NS: u64 = 100_000_000;
 /// Burst of bypassing packets, as time at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
-/// Bypassing packets may use one part in this many of the rate. With a quarter, one request and
-/// answer every 5 ms exceeded it at 1 Mbit/s.
+/// Bypassing packets may use one part in this many of the rate. At 1 Mbit/s, a quarter was too
+/// little for one request and answer every 5 ms.
 const BYPASS_SHARE: u64 = 2;
 /// `IPPROTO_TCP`.
 const TCP: u32 = 6;

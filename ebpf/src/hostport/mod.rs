@@ -2,7 +2,7 @@
 //! replies on egress. In between, the host sees an ordinary flow from the client to the container.
 //!
 //! Two kinds of clients have no link of their own where replies could be rewritten. The container
-//! itself is shown the host as its client, and `hp_in` of its own link rewrites both directions. A
+//! itself sees the host as its client, and `hp_in` of its own link rewrites both directions. A
 //! neighbour's packet is redirected to the container's link, because the reply goes straight back
 //! through the bridge; `hp_in` of the container's link rewrites the reply.
 //!
@@ -10,8 +10,8 @@
 //! to the container's link, and from that link to its ingress.
 //!
 //! Packets that the programs cannot forward pass unchanged, because nf_tables has the same ports.
-//! This includes packets that a rate-limited container sends to itself. Its replies pass through
-//! the bridge: no packet may bypass the queue that follows `hp_in`.
+//! This includes packets that a rate-limited container sends to itself. Replies of such a container
+//! pass through the bridge, because no packet may bypass the queue that follows `hp_in`.
 
 mod error;
 mod known;
