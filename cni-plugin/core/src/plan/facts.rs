@@ -1,23 +1,26 @@
 //! Facts about the host, read before deciding.
 
+pub use super::fact::addr::AddrFact;
+use super::fact::advertised::Advertised;
+use super::fact::device::{Device, DeviceFact};
+use super::fact::firewall::Firewall;
+use super::fact::host_port::{EbpfCounts, HostEndpoint, HostPortFact};
+pub use super::fact::link::LinkFact;
+use super::fact::link_ref::LinkRef;
+use super::fact::neigh::Neigh;
+use super::fact::packet_guard::PacketGuardFact;
+use super::fact::route::Route;
+pub use super::fact::route::RouteFact;
+use super::fact::rule::Rule;
+use super::fact::shaped::ShapedFact;
+use super::fact::vlan::Vlan;
+use super::fact::xsk::XskBinding;
 use super::feature::Feature;
 use super::queue_fallback::Queue;
-use super::step::Step;
-use super::thing::advertised::Advertised;
-use super::thing::host_ports::{EbpfCounts, HostEndpoint, HostPortFact};
-use super::thing::moved::{Device, DeviceFact};
-use super::thing::packet_guard::PacketGuardFact;
-use super::thing::shaping::ShapedFact;
-use super::thing::vlan::Vlan;
-use super::thing::xsk_guard::XskBinding;
-use super::thing::{Firewall, LinkRef, Neigh, Route, Rule};
 use crate::name::{IfName, LinkName, Mac, Ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-pub use super::thing::addr::AddrFact;
-pub use super::thing::link::LinkFact;
-pub use super::thing::route::RouteFact;
 use crate::kernel_numbers::RT_TABLE_MAIN;
 
 /// A fact to read.
@@ -349,15 +352,5 @@ impl Facts {
         if !boot_id.is_empty() {
             self.boot_id = boot_id;
         }
-    }
-
-    /// Predicts the facts after `steps` are applied, as far as a later plugin of the same plan may
-    /// need them.
-    #[must_use]
-    pub fn after(mut self, steps: &[Step]) -> Self {
-        for step in steps {
-            step.predict(&mut self);
-        }
-        self
     }
 }

@@ -4,6 +4,7 @@
 //! No code here reads or changes the host, so a plan can be printed, compared, recorded and rolled
 //! back.
 
+pub mod fact;
 pub mod facts;
 pub mod feature;
 pub mod order;

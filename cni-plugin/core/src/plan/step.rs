@@ -206,6 +206,18 @@ impl Step {
     }
 }
 
+impl Facts {
+    /// Predicts the facts after `steps` are applied, as far as a later plugin of the same plan may
+    /// need them.
+    #[must_use]
+    pub fn after(mut self, steps: &[Step]) -> Self {
+        for step in steps {
+            step.predict(&mut self);
+        }
+        self
+    }
+}
+
 /// Writes the command that an administrator would type, after its namespace. The container's
 /// namespace is written `pod`. The same text is the dry run, the golden file and the error's
 /// subject.

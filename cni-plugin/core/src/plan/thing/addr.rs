@@ -1,8 +1,11 @@
 //! An address on a link.
 
-use super::{LinkRef, Route, State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::Ns;
+pub use crate::plan::fact::addr::AddrFact;
+use crate::plan::fact::link_ref::LinkRef;
+use crate::plan::fact::route::Route;
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -128,17 +131,4 @@ impl State for Addr {
         });
         facts.planned_routes.extend(of_kernel);
     }
-}
-
-/// An address as the kernel reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AddrFact {
-    /// Address with its prefix.
-    pub net: IpNet,
-    /// Duplicate address detection runs, so the address is not yet usable.
-    pub tentative: bool,
-    /// Duplicate address detection found another owner.
-    pub dad_failed: bool,
-    /// Scope as the kernel numbers it.
-    pub scope: u8,
 }

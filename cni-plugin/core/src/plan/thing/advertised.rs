@@ -1,20 +1,7 @@
 //! Host links that accept router advertisements. By default they stop when the host forwards IPv6.
 
-use super::{LinkRef, Sysctl};
-
-/// A link that accepts router advertisements while the host does not forward IPv6 (`accept_ra` is
-/// 1).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Advertised {
-    /// The link.
-    pub at: LinkRef,
-    /// Kind of the link, `""` for hardware.
-    pub kind: String,
-    /// True if the link is a port of another link.
-    pub is_port: bool,
-    /// True if the host has a route from a router advertisement through the link.
-    pub has_route: bool,
-}
+use super::sysctl::Sysctl;
+pub use crate::plan::fact::advertised::Advertised;
 
 impl Advertised {
     /// Returns the sysctl that accepts advertisements also while the host forwards. `None` for a
@@ -39,6 +26,7 @@ impl Advertised {
 mod tests {
     use super::*;
     use crate::name::IfName;
+    use crate::plan::fact::link_ref::LinkRef;
 
     #[test]
     fn links_with_a_router_and_uplinks_keep_accepting_advertisements() {

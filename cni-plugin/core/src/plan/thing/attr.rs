@@ -1,8 +1,10 @@
 //! An attribute of a link.
 
-use super::{LinkRef, State, Verb, found, refuse_if};
+use super::state::{State, Verb, found, refuse_if};
 use crate::name::{Mac, Ns};
-use crate::plan::facts::{Facts, LinkFact, Need};
+use crate::plan::fact::link::LinkFact;
+use crate::plan::fact::link_ref::LinkRef;
+use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -1,49 +1,17 @@
 //! Links as steps name and create them.
 
-mod fact;
+pub use crate::plan::fact::link::{ETHERNET_MTUS, Hardware, LinkFact};
+pub use crate::plan::fact::link_ref::LinkRef;
 mod print;
 mod tap;
 
-pub use fact::{Hardware, LinkFact};
 pub use tap::{TAP_MTUS, Tap};
 
-use super::{State, Verb, found, refuse_if};
+use super::state::{State, Verb, found, refuse_if};
 use crate::name::{IfName, Mac, Ns};
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::ops::RangeInclusive;
-
-/// MTUs that a veth, a netkit, a bridge and the children of a link can have, in bytes
-/// (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
-pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
-
-/// A link by namespace and name; its index is looked up while applying.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LinkRef {
-    /// Namespace of the link.
-    pub ns: Ns,
-    /// Name of the link.
-    pub name: IfName,
-}
-
-impl LinkRef {
-    /// Returns a link of the host.
-    pub fn host(name: IfName) -> Self {
-        Self { ns: Ns::Host, name }
-    }
-
-    /// Returns a link of the container.
-    pub fn pod(name: IfName) -> Self {
-        Self { ns: Ns::Pod, name }
-    }
-}
-
-impl fmt::Display for LinkRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.name, self.ns)
-    }
-}
 
 /// A link to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

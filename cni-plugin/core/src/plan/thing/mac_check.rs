@@ -1,6 +1,6 @@
 //! The only hardware address that may send through a bridge port.
 
-use super::{State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::name::{IfName, Mac};
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Masquerading of a container's packets to destinations outside its network.
 
-use super::{State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};

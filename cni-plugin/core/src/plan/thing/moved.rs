@@ -1,9 +1,12 @@
 //! Host links moved into the container.
 
-use super::{LinkRef, State, Verb, found, refuse_if};
-use crate::name::{IfName, LinkName, Mac, Ns};
-use crate::plan::facts::{Facts, LinkFact, Need};
-use crate::plan::thing::link::Hardware;
+use super::state::{State, Verb, found, refuse_if};
+use crate::name::{IfName, Mac, Ns};
+pub use crate::plan::fact::device::{Device, DeviceFact};
+use crate::plan::fact::link::Hardware;
+use crate::plan::fact::link::LinkFact;
+use crate::plan::fact::link_ref::LinkRef;
+use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Not;
@@ -216,32 +219,6 @@ impl State for Moved {
         there.alt_names.retain(|alt| alt != self.to.name.as_str());
         facts.links.insert(self.to.clone(), there);
     }
-}
-
-/// Keys that identify a host link. The first one set counts, but `id` overrides `pci`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Device {
-    /// Name or alternative name.
-    pub name: Option<LinkName>,
-    /// Hardware address.
-    pub mac: Option<Mac>,
-    /// Folder below `/sys/devices`.
-    pub path: Option<String>,
-    /// Address of a PCI device.
-    pub pci: Option<String>,
-    /// Address of a PCI device, instead of `pci`, or the name of a device of the auxiliary bus.
-    pub id: Option<String>,
-}
-
-/// A [`Device`] as found on the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceFact {
-    /// A link.
-    Link(IfName),
-    /// No link: a program drives the device with this driver.
-    Userspace(String),
-    /// No device, and the reason.
-    Missing(String),
 }
 
 #[cfg(test)]

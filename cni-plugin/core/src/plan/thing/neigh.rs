@@ -1,22 +1,11 @@
 //! Permanent neighbour entries.
 
-use super::{LinkRef, State, Verb, refuse_if};
-use crate::name::{Mac, Ns};
+use super::state::{State, Verb, refuse_if};
+use crate::name::Ns;
+use crate::plan::fact::link_ref::LinkRef;
+pub use crate::plan::fact::neigh::Neigh;
 use crate::plan::facts::{Facts, Need};
-use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::IpAddr;
-
-/// A neighbour's hardware address as a permanent entry (`nud permanent`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Neigh {
-    /// The link that reaches it.
-    pub at: LinkRef,
-    /// Address of the neighbour.
-    pub addr: IpAddr,
-    /// Hardware address of the neighbour.
-    pub mac: Mac,
-}
 
 impl State for Neigh {
     fn ns(&self) -> Ns {

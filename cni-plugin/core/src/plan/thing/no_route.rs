@@ -1,8 +1,11 @@
 //! Absence of a foreign route, which is deleted for the lifetime of the attachment.
 
-use super::{LinkRef, Route, State, Verb, found, refuse_if};
+use super::state::{State, Verb, found, refuse_if};
 use crate::name::Ns;
-use crate::plan::facts::{Facts, Need, RouteFact};
+use crate::plan::fact::link_ref::LinkRef;
+use crate::plan::fact::route::Route;
+use crate::plan::fact::route::RouteFact;
+use crate::plan::facts::{Facts, Need};
 use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use std::fmt;

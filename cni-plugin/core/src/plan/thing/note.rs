@@ -1,6 +1,6 @@
 //! Files that describe an attachment to another program.
 
-use super::{State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;

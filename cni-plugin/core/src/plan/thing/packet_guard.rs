@@ -1,8 +1,10 @@
 //! Limits of a container's packet sockets, which can bypass its queue.
 
 use super::shaping::{Shaper, Subnets};
-use super::{LinkRef, State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::name::Ns;
+use crate::plan::fact::link_ref::LinkRef;
+pub use crate::plan::fact::packet_guard::{PacketGuardFact, PacketLimit};
 use crate::plan::facts::{Facts, Need};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -46,25 +48,6 @@ impl PacketGuard {
             subnets: subnets.cloned(),
         })
     }
-}
-
-/// Rate and burst of packet sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PacketLimit {
-    /// Bytes per second.
-    pub rate: u64,
-    /// Bytes of a burst, in addition to the bytes of one second (v6.12
-    /// `net/netfilter/nft_limit.c`).
-    pub burst: u32,
-}
-
-/// A [`PacketGuard`] as the kernel reports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PacketGuardFact {
-    /// The limit.
-    pub limit: PacketLimit,
-    /// Number of dropped packets.
-    pub dropped: u64,
 }
 
 impl State for PacketGuard {

@@ -1,7 +1,8 @@
 //! Redirection of received packets to another link of the same namespace.
 
-use super::{LinkRef, State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::name::Ns;
+use crate::plan::fact::link_ref::LinkRef;
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Sysctls of a namespace.
 
-use super::{State, Verb};
+use super::state::{State, Verb};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};

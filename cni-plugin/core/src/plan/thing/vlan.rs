@@ -1,7 +1,9 @@
 //! VLANs of bridge ports.
 
-use super::{LinkRef, State, Verb, refuse_if};
+use super::state::{State, Verb, refuse_if};
 use crate::name::Ns;
+use crate::plan::fact::link_ref::LinkRef;
+pub use crate::plan::fact::vlan::Vlan;
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,17 +15,6 @@ pub struct PortVlan {
     pub at: LinkRef,
     /// The VLAN and its flags.
     pub vlan: Vlan,
-}
-
-/// A VLAN and its flags on a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Vlan {
-    /// VLAN ID, 1 to 4094.
-    pub id: u16,
-    /// True if untagged received frames belong to it.
-    pub pvid: bool,
-    /// True if its frames leave untagged.
-    pub untagged: bool,
 }
 
 impl PortVlan {

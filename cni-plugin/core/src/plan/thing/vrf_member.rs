@@ -1,9 +1,11 @@
 //! Membership of a container's link in a VRF, which exists as long as it has a member.
 
-use super::{LinkRef, State, Verb, found, lines, refuse_if};
+use super::state::{State, Verb, found, lines, refuse_if};
 use crate::kernel_numbers::RT_TABLE_MAIN;
 use crate::name::{IfName, Ns};
-use crate::plan::facts::{Facts, LinkFact, Need};
+use crate::plan::fact::link::LinkFact;
+use crate::plan::fact::link_ref::LinkRef;
+use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -1,23 +1,12 @@
 //! Guards of a container's `AF_XDP` sockets: no hook on the container's own interface sees their
 //! packets.
 
-use super::{LinkRef, State, Verb, found, refuse_if};
+use super::state::{State, Verb, found, refuse_if};
+use crate::plan::fact::link_ref::LinkRef;
+pub use crate::plan::fact::xsk::XskBinding;
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// An attachment with guarded sockets, as the kernel reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct XskBinding {
-    /// Cookie of the network namespace.
-    pub netns: u64,
-    /// Index of the only link refused to them; 0 refuses all links of the namespace.
-    pub link: u32,
-    /// Network, container id and interface.
-    pub owner: String,
-    /// Number of refused sockets.
-    pub refused: u64,
-}
 
 /// Refuses links to the container's `AF_XDP` sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,13 @@
 //! Limits of an attachment: the requested rates, and the parameters computed from them.
 
-mod fact;
 mod print;
 
 use crate::name::Hook;
-pub use fact::{Limit, ProgramFact, ShapedFact, Traffic};
+pub use crate::plan::fact::shaped::{Limit, ProgramFact, ShapedFact, Traffic};
 
-use super::{LinkRef, State, Verb, lines};
+use super::state::{State, Verb, lines};
 use crate::name::Ns;
+use crate::plan::fact::link_ref::LinkRef;
 use crate::plan::facts::{Facts, Need};
 use crate::plan::queue_fallback::Queue;
 use ipnet::IpNet;

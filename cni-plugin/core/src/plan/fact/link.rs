@@ -1,9 +1,12 @@
 //! A link as the kernel reports it.
 
-use super::ETHERNET_MTUS;
 use crate::name::Mac;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
+
+/// MTUs that a veth, a netkit, a bridge and the children of a link can have, in bytes
+/// (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
+pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 
 /// A link as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,16 @@
+//! An address as the kernel reports it.
+
+use ipnet::IpNet;
+
+/// An address as the kernel reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddrFact {
+    /// Address with its prefix.
+    pub net: IpNet,
+    /// Duplicate address detection runs, so the address is not yet usable.
+    pub tentative: bool,
+    /// Duplicate address detection found another owner.
+    pub dad_failed: bool,
+    /// Scope as the kernel numbers it.
+    pub scope: u8,
+}
