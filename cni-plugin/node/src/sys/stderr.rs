@@ -1,15 +1,14 @@
-//! Sentences for the operator on standard error, which may be closed or full: that is no reason to
-//! fail.
+//! Messages for the operator on standard error. It may be closed or full, which is not a failure.
 
 use std::fmt::Arguments;
 use std::io::{Write, stderr};
 
-/// Writes a line in one piece.
+/// Writes a line in one write.
 pub fn line(sentence: Arguments<'_>) {
     let _ = stderr().write_all(format!("{sentence}\n").as_bytes());
 }
 
-/// Writes a line as `eprintln!` does, and goes on where it can't be written.
+/// Writes a line like `eprintln!`, but ignores errors.
 #[macro_export]
 macro_rules! tell {
     ($($sentence:tt)*) => {

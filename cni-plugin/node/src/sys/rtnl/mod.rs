@@ -1,8 +1,7 @@
-//! Links and queues in rtnetlink's terms: requests are made typed, answers are read attribute by
+//! Links and qdiscs in rtnetlink's terms. Requests are typed, replies are parsed attribute by
 //! attribute.
 //!
-//! Answers are read by hand on purpose: an attribute or a device that this code does not know must
-//! not fail an ADD.
+//! Replies are parsed by hand on purpose: an unknown attribute or device must not fail an ADD.
 
 pub mod link;
 pub mod netconf;
@@ -11,33 +10,33 @@ pub mod tc;
 
 use netlink_packet_core::Emitable;
 
-/// Message types of rtnetlink (include/uapi/linux/rtnetlink.h).
+/// Creates a link (message types are from include/uapi/linux/rtnetlink.h).
 pub const NEWLINK: u16 = 16;
-/// Takes a link away.
+/// Deletes a link.
 pub const DELLINK: u16 = 17;
-/// Shows links.
+/// Returns links.
 pub const GETLINK: u16 = 18;
-/// Changes a link; of family bridge: its VLANs.
+/// Changes a link, or with family bridge, its VLANs.
 pub const SETLINK: u16 = 19;
-/// Gives a link more names.
+/// Adds alternative names to a link.
 pub const NEWLINKPROP: u16 = 108;
-/// Takes names from a link.
+/// Deletes alternative names of a link.
 pub const DELLINKPROP: u16 = 109;
-/// Asks by which number a namespace knows another.
+/// Returns the id of another namespace in this one.
 pub const GETNSID: u16 = 90;
-/// Makes or announces an address.
+/// Creates or announces an address.
 pub const NEWADDR: u16 = 20;
-/// Takes an address away.
+/// Deletes an address.
 pub const DELADDR: u16 = 21;
-/// Shows addresses.
+/// Returns addresses.
 pub const GETADDR: u16 = 22;
-/// Makes or announces a route.
+/// Creates or announces a route.
 pub const NEWROUTE: u16 = 24;
-/// Takes a route away.
+/// Deletes a route.
 pub const DELROUTE: u16 = 25;
-/// Shows routes.
+/// Returns routes.
 pub const GETROUTE: u16 = 26;
-/// Shows what a family is set to.
+/// Returns settings of an address family.
 pub const GETNETCONF: u16 = 82;
 /// Multicast group of link changes.
 pub const GROUP_LINK: u32 = 1;
