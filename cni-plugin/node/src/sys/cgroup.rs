@@ -1,8 +1,9 @@
 //! Root of cgroup2 at its mount point on this host.
 //!
-//! A separate mount (`fsopen()`) would need no search. But in the first cgroup namespace its options
-//! would apply to all mounts of cgroup2 (`apply_cgroup_root_flags()` in kernel/cgroup/cgroup.c). The node
-//! would lose `nsdelegate` and `memory_recursiveprot`, which systemd sets.
+//! A separate mount (`fsopen()`) would need no search. But in the first cgroup namespace its
+//! options would apply to all mounts of cgroup2 (`apply_cgroup_root_flags()` in
+//! kernel/cgroup/cgroup.c). The node would lose `nsdelegate` and `memory_recursiveprot`, which
+//! systemd sets.
 
 use nix::errno::Errno;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};

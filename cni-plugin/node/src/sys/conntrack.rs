@@ -30,9 +30,9 @@ const V6_DST: u16 = 4;
 /// the clients' next packets are redirected anew. An unspecified address stands for all addresses
 /// of its family.
 ///
-/// Each request makes the kernel walk the connections of all namespaces: 20 ms. So there is one request
-/// for each family. The kernel returns only connections to the port if there is one port, or else all of
-/// UDP.
+/// Each request makes the kernel walk the connections of all namespaces: 20 ms. So there is one
+/// request for each family. The kernel returns only connections to the port if there is one port,
+/// or else all of UDP.
 pub fn forget_udp(
     socket: &mut Socket,
     ports: impl Iterator<Item = (IpAddr, u16)>,

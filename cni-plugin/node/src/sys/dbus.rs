@@ -1,8 +1,8 @@
 //! Method calls on the system bus (D-Bus Specification 0.43).
 //!
-//! The protocol is implemented here because the libraries add threads or an async runtime for one message
-//! and its reply. `rustbus` does not, but loops forever if a bus closes the connection during
-//! authentication (0.19.3), and it has no timeout for that.
+//! The protocol is implemented here because the libraries add threads or an async runtime for one
+//! message and its reply. `rustbus` does not, but loops forever if a bus closes the connection
+//! during authentication (0.19.3), and it has no timeout for that.
 
 use base16ct::lower::encode_string;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

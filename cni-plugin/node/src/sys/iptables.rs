@@ -1,8 +1,9 @@
 //! Tables of legacy iptables, which nf_tables does not show, read like in its own program.
 //!
-//! A table is an array of entries, chain by chain. Each entry is followed by its matches and a target.
-//! The last entry of a built-in chain is its policy (`include/uapi/linux/netfilter/x_tables.h`,
-//! `netfilter_ipv4/ip_tables.h`, and `netfilter_ipv6/ip6_tables.h`).
+//! A table is an array of entries, chain by chain. Each entry is followed by its matches and a
+//! target. The last entry of a built-in chain is its policy
+//! (`include/uapi/linux/netfilter/x_tables.h`, `netfilter_ipv4/ip_tables.h`, and
+//! `netfilter_ipv6/ip6_tables.h`).
 
 #![expect(unsafe_code, reason = "an option's value is handed over as a pointer")]
 

@@ -117,9 +117,9 @@ impl Socket {
 
     /// Returns the index of a link in the socket's namespace; `None` if there is no such link.
     ///
-    /// Binding to a link takes none of the locks that requests wait for, so the usual reply before a link
-    /// is created is immediate. `SIOCGIFINDEX` would work as well, but for a missing link it lets the
-    /// kernel load a module of that name first (v6.12 `dev_load()`).
+    /// Binding to a link takes none of the locks that requests wait for, so the usual reply before
+    /// a link is created is immediate. `SIOCGIFINDEX` would work as well, but for a missing link it
+    /// lets the kernel load a module of that name first (v6.12 `dev_load()`).
     pub fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         const SO_BINDTOIFINDEX: libc::c_int = 62;
         let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
@@ -177,8 +177,9 @@ impl Socket {
 
     /// Sends the queued requests and returns the outcome of each, in order.
     ///
-    /// The kernel goes on after a refused request. Only the last request requires an acknowledgement: errors
-    /// are always reported, so no reply to an earlier request means success.
+    /// The kernel goes on after a refused request. Only the last request requires an
+    /// acknowledgement: errors are always reported, so no reply to an earlier request means
+    /// success.
     pub fn flush(&mut self) -> Result<Vec<Outcome>, KernelError> {
         let count = self.queued();
         if count == 0 {

@@ -185,8 +185,9 @@ impl NetNs {
     /// Runs `work` in the namespace and returns, also if `work` panics. The thread returns to the
     /// namespace from [`NetNs::set_home`], otherwise to its present one.
     ///
-    /// The calling thread enters the namespace: a separate thread would cost 25 more system calls. A thread
-    /// that cannot return would do the host's work in a container, so the process aborts then.
+    /// The calling thread enters the namespace: a separate thread would cost 25 more system calls.
+    /// A thread that cannot return would do the host's work in a container, so the process aborts
+    /// then.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io {
             op: "enter",

@@ -330,7 +330,8 @@ impl Batch {
 
     /// Adds an element with a comment. It must be new.
     ///
-    /// Without `EXCL`, the kernel accepts an existing element and keeps its comment, which names the owner.
+    /// Without `EXCL`, the kernel accepts an existing element and keeps its comment, which names
+    /// the owner.
     pub(crate) fn add_element(
         &mut self,
         set: &str,

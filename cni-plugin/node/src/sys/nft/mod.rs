@@ -1,8 +1,8 @@
 //! nf_tables over netlink: transactions, rule expressions, and parsing of the kernel's replies.
 //!
-//! An attachment is one element of a map or a set, so the cost of adding, removing and matching does not
-//! depend on the number of pods. Tables, chains and rules are created only once, when adding the first
-//! element fails without them.
+//! An attachment is one element of a map or a set, so the cost of adding, removing and matching
+//! does not depend on the number of pods. Tables, chains and rules are created only once, when
+//! adding the first element fails without them.
 
 pub(crate) mod batch;
 pub(crate) mod expression;
@@ -18,7 +18,8 @@ use read::{element, elements};
 
 /// Sends the first batch. If the kernel lacks an object that it names, sends the next, larger one.
 ///
-/// Another process may create the same objects meanwhile. A larger batch that finds them starts over.
+/// Another process may create the same objects meanwhile. A larger batch that finds them starts
+/// over.
 pub(crate) fn first_that_fits(
     socket: &mut Socket,
     batches: &[&dyn Fn() -> Batch],

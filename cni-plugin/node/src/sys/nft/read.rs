@@ -78,9 +78,9 @@ pub(crate) fn element(
 
 /// Lists the elements of a set. Empty if the table or the set does not exist.
 ///
-/// If a change happens between two datagrams, the kernel leaves elements out. It flags that in dumps of
-/// rules, but not in dumps of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`). So
-/// the generations are compared.
+/// If a change happens between two datagrams, the kernel leaves elements out. It flags that in
+/// dumps of rules, but not in dumps of sets (v6.12 `net/netfilter/nf_tables_api.c`,
+/// `nf_tables_dump_set()`). So the generations are compared.
 pub(crate) fn elements(
     socket: &mut Socket,
     family: Family,
