@@ -40,7 +40,7 @@ use crate::kernel::Kernel;
 use braid_core::plan::step::{Legacy, OwnedKind};
 use braid_core::plan::thing::Thing;
 
-/// The effect of a thing.
+/// Returns the effect of a thing.
 pub(crate) fn of(thing: &Thing) -> &dyn Effect {
     match thing {
         Thing::Link(link) => link,

@@ -30,7 +30,7 @@ struct EthtoolValue {
 }
 
 /// True if the link is known to be operationally up, in the namespace in which `socket` was opened.
-/// False if it may be up, but cannot be told from one that is not.
+/// False also if the state cannot be determined.
 ///
 /// A link with a new carrier is up once the kernel has processed that. A kernel thread does it
 /// soon. Linux 6.8 does it immediately for a caller that reads the carrier (`net/ethtool/ioctl.c`,

@@ -96,12 +96,12 @@ impl Batch {
         })
     }
 
-    /// Goes on with the rule only if the register has this value.
+    /// Continues the rule only if the register has this value.
     pub(crate) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_EQ, value)
     }
 
-    /// Goes on with the rule only if the key is in the set, or, if `inverted`, is not in the set.
+    /// Continues the rule only if the key is in the set, or, if `inverted`, is not in the set.
     pub(crate) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, set).number(2, register);
@@ -150,7 +150,7 @@ impl Batch {
         self.payload(TRANSPORT_HEADER, 2, 2, to)
     }
 
-    /// Goes on with the rule only if the destination is an address of this host.
+    /// Continues the rule only if the destination is an address of this host.
     pub(crate) fn for_this_host(&mut self, register: u32) -> &mut Self {
         const ADDRTYPE: u32 = 3;
         const DADDR: u32 = 1 << 1;
@@ -161,17 +161,17 @@ impl Batch {
         self.equals(register, &RTN_LOCAL.to_ne_bytes())
     }
 
-    /// Goes on with the rule only if the connection's destination was rewritten.
+    /// Continues the rule only if the connection's destination was rewritten.
     pub(crate) fn was_rewritten(&mut self, register: u32) -> &mut Self {
         self.has_status(register, DST_NAT)
     }
 
-    /// Goes on with the rule only if the connection's source or destination was rewritten.
+    /// Continues the rule only if the connection's source or destination was rewritten.
     pub(crate) fn is_translated(&mut self, register: u32) -> &mut Self {
         self.has_status(register, SRC_NAT | DST_NAT)
     }
 
-    /// Goes on with the rule only if one of these status bits of the connection is set.
+    /// Continues the rule only if one of these status bits of the connection is set.
     fn has_status(&mut self, register: u32, bits: u32) -> &mut Self {
         const STATUS: u32 = 2;
         self.connection(STATUS, register)
@@ -179,12 +179,12 @@ impl Batch {
             .differs(register, &[0; 4])
     }
 
-    /// Goes on with the rule only if the register has another value.
+    /// Continues the rule only if the register has another value.
     pub(crate) fn differs(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_NEQ, value)
     }
 
-    /// Goes on with the rule only if the comparison of the register with `value` is true.
+    /// Continues the rule only if the comparison of the register with `value` is true.
     pub(crate) fn compare(&mut self, register: u32, how: u32, value: &[u8]) -> &mut Self {
         self.expression("cmp", |b| {
             b.number(1, register).number(2, how);
@@ -194,7 +194,7 @@ impl Batch {
         })
     }
 
-    /// Goes on with the rule only if the packet exceeds the limit: bytes per second and burst in
+    /// Continues the rule only if the packet exceeds the limit: bytes per second and burst in
     /// bytes.
     pub(crate) fn limit(&mut self, (rate, burst): (u64, u32)) -> &mut Self {
         const BYTES: u32 = 1;
@@ -206,7 +206,7 @@ impl Batch {
         })
     }
 
-    /// Loads the map's value for the key. Goes on with the rule only if there is one.
+    /// Loads the map's value for the key. Continues the rule only if there is one.
     pub(crate) fn lookup_value(&mut self, map: &str, register: u32, to: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, to);
@@ -224,7 +224,7 @@ impl Batch {
         })
     }
 
-    /// Goes on with the rule only if the packet belongs to an established connection, or is related
+    /// Continues the rule only if the packet belongs to an established connection, or is related
     /// to one.
     pub(crate) fn is_answer(&mut self, register: u32) -> &mut Self {
         const STATE: u32 = 0;
@@ -235,7 +235,7 @@ impl Batch {
             .differs(register, &[0; 4])
     }
 
-    /// Goes on with the rule only if the packet is in reply direction.
+    /// Continues the rule only if the packet is in reply direction.
     pub(crate) fn goes_back(&mut self, register: u32) -> &mut Self {
         const DIRECTION: u32 = 1;
         const REPLY: u8 = 1;
@@ -243,7 +243,7 @@ impl Batch {
             .equals(register, &[REPLY])
     }
 
-    /// Goes on with the rule only if all these bits of the packet's mark are set.
+    /// Continues the rule only if all these bits of the packet's mark are set.
     pub(crate) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
         self.meta(META_MARK, register)
             .mask(register, &bits.to_ne_bytes())

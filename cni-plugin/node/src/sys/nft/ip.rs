@@ -42,7 +42,7 @@ impl Ip {
 }
 
 impl Batch {
-    /// Goes on with the rule only if the packet is of this family.
+    /// Continues the rule only if the packet is of this family.
     pub(crate) fn only(&mut self, ip: Ip) -> &mut Self {
         const META_NFPROTO: u32 = 15;
         self.meta(META_NFPROTO, REG_1).equals(REG_1, &[ip as u8])
@@ -58,7 +58,7 @@ impl Batch {
         self.payload(NETWORK_HEADER, ip.one([16, 24]), ip.addr().len, to)
     }
 
-    /// Goes on with the rule only if the address in the first register is in the subnet.
+    /// Continues the rule only if the address in the first register is in the subnet.
     pub(crate) fn within(&mut self, net: &IpNet) -> &mut Self {
         self.mask(REG_1, &bytes(net.netmask()))
             .equals(REG_1, &bytes(net.network()))
