@@ -53,7 +53,7 @@ impl Note {
         }
     }
 
-    /// Deletes the entry after its link. A leftover entry would match no link's index.
+    /// Deletes the entry of a deleted link. If that fails, the leftover entry matches no link.
     pub(super) fn end(&self) {
         let _ = fs::remove_file(&self.file);
     }
