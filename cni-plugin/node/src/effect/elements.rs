@@ -1,8 +1,8 @@
 //! Deletion of nf_tables elements, for several things in one transaction.
 //!
-//! The kernel frees deleted elements after an RCU grace period. Closing a nf_tables socket waits until
-//! the kernel has begun to free all of them. After a first transaction it begins immediately. A second
-//! one would make a DEL wait.
+//! The kernel frees deleted elements after an RCU grace period. Closing an nf_tables socket waits
+//! until the kernel has begun to free all of them. After a first transaction it begins immediately.
+//! A second one would make a DEL wait.
 
 use super::of;
 use crate::Cause;

@@ -41,7 +41,7 @@ use braid_core::for_each_thing;
 use braid_core::plan::step::{Legacy, OwnedKind};
 use braid_core::plan::thing::Thing;
 
-/// Makes [`of`] of the kinds of things.
+/// Returns the effect of a thing.
 macro_rules! effects {
     ($($kind:ident($of:ty), $doc:literal;)*) => {
         /// The effect of a thing.

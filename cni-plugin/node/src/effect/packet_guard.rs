@@ -176,7 +176,7 @@ const ETH_P_IPV6: u16 = 0x86dd;
 const VERSIONS: [u8; 2] = [0x40, 0x60];
 
 impl Batch {
-    /// Goes on with the rule only if the packet has a route. Any realm is at least 0.
+    /// Continues the rule only if the packet has a route. Any realm is at least 0.
     fn has_route(&mut self, register: u32) -> &mut Self {
         const META_RTCLASSID: u32 = 13;
         const CMP_GTE: u32 = 5;
@@ -190,14 +190,14 @@ impl Batch {
             .equals(REG_1, &kind.to_be_bytes())
     }
 
-    /// Goes on with the rule only if the network header starts like an IP header of this version.
+    /// Continues the rule only if the network header starts like an IP header of this version.
     fn has_version(&mut self, version: u8) -> &mut Self {
         self.payload(NETWORK_HEADER, 0, 1, REG_1)
             .mask(REG_1, &[0xf0])
             .equals(REG_1, &[version])
     }
 
-    /// Goes on with the rule only if the network header starts like an IP packet to this subnet.
+    /// Continues the rule only if the network header starts like an IP packet to this subnet.
     /// The sender's `EtherType` is not considered.
     fn is_for(&mut self, net: &IpNet) -> &mut Self {
         let [v4, v6] = VERSIONS;

@@ -1,11 +1,11 @@
 //! Rules of the reference plugins, so that braid can delete their attachments. Two plugins have two
 //! layouts each:
 //!
-//! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` whose comment starts with two
-//!   hashes, or a chain `CNI-…` in the `nat` table of either family with a jump to it from
+//! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` with two hashes at the start of
+//!   its comment, or a chain `CNI-…` in the `nat` table of either family with a jump to it from
 //!   `POSTROUTING` (iptables on nf_tables);
-//! - `portmap`: rules in the chains of `cni_hostport` of either family whose comment is the
-//!   container's id, or a chain `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older
+//! - `portmap`: rules in the chains of `cni_hostport` of either family with the container's id as
+//!   their comment, or a chain `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older
 //!   versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
 //!
 //! `macspoofchk` has a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`,

@@ -4,8 +4,8 @@
 //! table inet braid { chain whole { return } }
 //! ```
 //!
-//! That chain marks a table that has all the rules and elements of the records. A call that finds no
-//! table creates the rules that it needs, but not the chain. So the next call restores the rest.
+//! That chain marks a table that has all the rules and elements of the records. A call that finds
+//! no table creates the rules that it needs, but not the chain. So the next call restores the rest.
 
 use super::firewall::{addrs, isolation};
 use super::host_ports::nft;

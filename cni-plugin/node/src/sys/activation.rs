@@ -1,4 +1,4 @@
-//! A socket that systemd hands over.
+//! Socket activation by systemd.
 
 #![expect(unsafe_code, reason = "a descriptor is known by its number alone")]
 
@@ -6,10 +6,10 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
-/// The first descriptor that is handed over (`sd_listen_fds(3)`).
+/// First file descriptor passed by systemd (`sd_listen_fds(3)`).
 const FIRST: i32 = 3;
 
-/// The socket that this process was started for; `None` where it was not.
+/// Returns the socket that systemd passed to this process; `None` if there is none.
 pub fn listener() -> io::Result<Option<UnixListener>> {
     let number = |key: &str| {
         std::env::var(key)
@@ -22,8 +22,8 @@ pub fn listener() -> io::Result<Option<UnixListener>> {
     match number("LISTEN_FDS") {
         None | Some(0) => Ok(None),
         Some(1) => {
-            // SAFETY: by its variables systemd has opened it for this process, and nobody else
-            // takes it.
+            // SAFETY: the variables say that systemd opened it for this process, and no other code
+            // uses it.
             let fd = unsafe { OwnedFd::from_raw_fd(FIRST) };
             Ok(Some(UnixListener::from(fd)))
         }

@@ -1,4 +1,4 @@
-//! Birth time of a file, by statx(2). `Metadata::created` of Rust's library always fails on musl.
+//! Birth time of a file, by statx(2). `Metadata::created` in Rust's library always fails on musl.
 
 use nix::errno::Errno;
 use std::ffi::CString;
@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Time at which the file at `path` was created; `None` where its file system keeps no such time
-/// (tmpfs before Linux 6.0). Errors are those of statx(2): `ENOSYS` before Linux 4.11.
+/// Returns the time at which the file at `path` was created. `None` if its file system does not
+/// store it (tmpfs before Linux 6.0). Errors are from statx(2): `ENOSYS` before Linux 4.11.
 #[expect(
     unsafe_code,
     reason = "a system call that nix does not wrap, and Debian 12's musl does not have"
@@ -30,13 +30,13 @@ pub fn born(path: &Path) -> io::Result<Option<SystemTime>> {
         )
     };
     Errno::result(done)?;
-    // SAFETY: all bytes are zero or the kernel's, and each value of the fields is valid.
+    // SAFETY: all bytes are zero or written by the kernel, and any value is valid in each field.
     let answer = unsafe { answer.assume_init() };
     if answer.stx_mask & libc::STATX_BTIME == 0 {
         return Ok(None);
     }
     let (seconds, nanoseconds) = (answer.stx_btime.tv_sec, answer.stx_btime.tv_nsec);
-    // A clock that was wrong at boot may have said a time before 1970.
+    // With a wrong clock at boot, the time may be before 1970.
     let since = u64::try_from(seconds)
         .ok()
         .map(|seconds| Duration::new(seconds, nanoseconds));
@@ -49,7 +49,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_file_on_tmpfs_was_born_when_it_was_made_whatever_its_times_say() {
+    fn birth_time_on_tmpfs_ignores_the_modification_time() {
         let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
             return;
         };

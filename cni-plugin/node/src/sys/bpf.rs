@@ -1,4 +1,4 @@
-//! The bpf system call: maps and programs, their pins, and the places where programs run.
+//! The bpf system call: maps and programs, their pins, and attachment of programs.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
@@ -18,7 +18,7 @@ const LOAD: libc::c_long = 5;
 const PROG_QUERY: libc::c_long = 16;
 const SCHED_CLS: u32 = 3;
 
-/// Start of `union bpf_attr` for `BPF_PROG_LOAD`; what the kernel knows beyond it is zero.
+/// Start of `union bpf_attr` for `BPF_PROG_LOAD`. The kernel takes the fields after it as zero.
 #[repr(C)]
 #[derive(Default)]
 struct Load {
@@ -44,7 +44,7 @@ struct Load {
     attach_btf_id: u32,
 }
 
-/// Start of `union bpf_attr` for `BPF_PROG_QUERY`; `target` is an interface index for tcx, and a
+/// Start of `union bpf_attr` for `BPF_PROG_QUERY`. `target` is a link's index for tcx, and a file
 /// descriptor for a cgroup.
 #[repr(C)]
 #[derive(Default)]
@@ -59,15 +59,15 @@ struct Query {
     prog_attach_flags: u64,
     link_ids: u64,
     link_attach_flags: u64,
-    /// The kernel writes it wherever the caller's struct ends.
+    /// The kernel writes it even if the caller's struct is shorter.
     revision: u64,
 }
 
-// `query` of `union bpf_attr` as of Linux 6.6.
+// Size of `query` in `union bpf_attr` in Linux 6.6.
 const _: () = assert!(size_of::<Query>() == 4 * 4 + 8 + 2 * 4 + 4 * 8);
 
-/// Loads a classifier of the shortest kind: an atomic exchange (Linux 5.12), as the shaping program
-/// needs it, and out.
+/// Loads a minimal classifier: an atomic exchange (Linux 5.12), which the shaping program needs,
+/// and an exit.
 pub(crate) fn load_classifier() -> Result<(), Errno> {
     // r1 = 0; *(r10-8) = r1; r1 = xchg(r10-8, r1); r0 = 0; exit, as struct bpf_insn: code,
     // registers, offset, immediate.
@@ -88,17 +88,17 @@ pub(crate) fn load_classifier() -> Result<(), Errno> {
     fd_of(call(LOAD, &mut attr)?).map(drop)
 }
 
-/// The descriptor that a call returned.
+/// Wraps the file descriptor that a call returned.
 fn fd_of(returned: libc::c_long) -> Result<OwnedFd, Errno> {
     let fd = i32::try_from(returned).or(Err(Errno::EBADF))?;
-    // SAFETY: the kernel just returned this descriptor to us, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn call<T>(command: libc::c_long, attr: &mut T) -> Result<libc::c_long, Errno> {
-    // SAFETY: pointer and size describe `attr`, a `repr(C)` struct of integers that is ours alone
-    // until the call returns, and so is what its addresses point to. What the kernel writes
-    // back are integers within that size.
+    // SAFETY: pointer and size describe `attr`, a `repr(C)` struct of integers that only this call
+    // uses until it returns. The same is true of the memory at its addresses. The kernel writes
+    // back only integers within that size.
     Errno::result(unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -1,5 +1,5 @@
-//! State of a link, up or not, asked by `ioctl`. rtnetlink's answer holds all else that is known of
-//! the link, which takes the kernel ten times as long to write.
+//! Operational state of a link, by `ioctl`. rtnetlink's reply includes all other attributes of the
+//! link, which takes the kernel ten times as long.
 
 #![expect(unsafe_code, reason = "a request points to a value beside it")]
 
@@ -8,7 +8,7 @@ use braid_core::name::IfName;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `struct ifreq`, as long as the kernel copies it.
+/// `struct ifreq`, with the length that the kernel copies.
 #[repr(C)]
 struct IfReq {
     name: [u8; IfName::MAX_LEN + 1],
@@ -29,13 +29,13 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// True if the link is seen to be operationally up, in the namespace that `socket` was opened in;
-/// false where it may be up and this can't tell.
+/// True if the link is known to be operationally up, in the namespace in which `socket` was opened.
+/// False also if the state cannot be determined.
 ///
-/// A link whose carrier has just come is up when the kernel has dealt with that. Its own thread
-/// does so soon; Linux 6.8 does so at once for who asks for the carrier (`net/ethtool/ioctl.c`,
-/// `ethtool_op_get_link()`). Before that a new link, of which the kernel knows nothing yet
-/// (`IF_OPER_UNKNOWN`), has the same flags as one that is up.
+/// A link with a new carrier is up once the kernel has processed that. A kernel thread does it
+/// soon. Linux 6.8 does it immediately for a caller that reads the carrier (`net/ethtool/ioctl.c`,
+/// `ethtool_op_get_link()`). Before that, a new link with state `IF_OPER_UNKNOWN` has the same
+/// flags as one that is up.
 pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
     const ETHTOOL_GLINK: u32 = 0xa;
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -56,7 +56,7 @@ pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
     ) {
         Ok(_) if carrier.data == 0 => return Ok(false),
         Ok(_) => {}
-        // A netkit has a carrier, but tells nobody of it here (v6.12 drivers/net/netkit.c,
+        // A netkit has a carrier, but does not report it here (v6.12 drivers/net/netkit.c,
         // `netkit_ethtool_ops`).
         Err(Errno::EOPNOTSUPP) => return Ok(false),
         Err(errno) => return Err(errno),
@@ -79,7 +79,8 @@ fn ask(socket: &impl AsFd, what: libc::Ioctl, link: &IfName, value: Value) -> Re
         value,
     };
     request.name[..name.len()].copy_from_slice(name);
-    // SAFETY: `socket` is open, and the request and what it points to live until the call returns.
+    // SAFETY: `socket` is open. The request and the memory that it points to live until the call
+    // returns.
     let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, &raw mut request) };
     Errno::result(answer).map(|_| request.value)
 }

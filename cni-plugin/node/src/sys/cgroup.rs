@@ -1,9 +1,9 @@
-//! The root of cgroup2, where this host has it mounted.
+//! Root of cgroup2 at its mount point on this host.
 //!
-//! A mount of braid's own (`fsopen()`) would need no looking for, but in the first namespace of
-//! cgroups its options become those of all mounts of cgroup2 (`apply_cgroup_root_flags()` in
-//! kernel/cgroup/cgroup.c): the node would lose `nsdelegate` and `memory_recursiveprot`, which
-//! systemd gives it.
+//! A separate mount (`fsopen()`) would need no search. But in the first cgroup namespace its
+//! options would apply to all mounts of cgroup2 (`apply_cgroup_root_flags()` in
+//! kernel/cgroup/cgroup.c). The node would lose `nsdelegate` and `memory_recursiveprot`, which
+//! systemd sets.
 
 use nix::errno::Errno;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
@@ -11,12 +11,11 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Mount point on nearly all hosts: alone, or beside cgroup1's.
+/// Mount points on nearly all hosts: alone, or beside cgroup1.
 const USUAL: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// The root, as this process's namespace of cgroups has it; `EOPNOTSUPP` where it is mounted
-/// nowhere.
+/// Opens the root in this process's cgroup namespace; `EOPNOTSUPP` if it is not mounted.
 pub fn root() -> Result<OwnedFd, Errno> {
     let elsewhere = || {
         mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default())
@@ -30,23 +29,23 @@ pub fn root() -> Result<OwnedFd, Errno> {
         .ok_or(Errno::EOPNOTSUPP)
 }
 
-/// None where something else is.
+/// Opens the folder; `None` if it is not cgroup2.
 fn open(path: impl AsRef<Path>) -> Option<OwnedFd> {
     let folder = File::open(path).ok()?;
     let is_it = fstatfs(&folder).ok()?.filesystem_type() == CGROUP2_SUPER_MAGIC;
     is_it.then(|| folder.into())
 }
 
-/// Mount points of cgroup2 as a whole, by `/proc/self/mountinfo`. Root and mount point are the
-/// fourth and fifth of the words before the dash, the type is the one behind it.
+/// Finds mount points of the whole cgroup2 in `/proc/self/mountinfo`. Root and mount point are the
+/// fourth and fifth words before the dash, the type is the first word after it.
 fn mount_points(mountinfo: &str) -> Vec<String> {
-    let of_line = |line: &str| {
+    let mount_point = |line: &str| {
         let (mount, of) = line.split_once(" - ")?;
         let mut words = mount.split(' ').skip(3);
         let (root, path) = (words.next()?, words.next()?);
         (root == "/" && of.starts_with("cgroup2 ")).then(|| path.to_owned())
     };
-    mountinfo.lines().filter_map(of_line).collect()
+    mountinfo.lines().filter_map(mount_point).collect()
 }
 
 #[cfg(test)]
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_of_a_part_is_not_the_root() {
+    fn mount_of_a_subtree_is_not_the_root() {
         let text = "40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n\
                     41 31 0:38 / /mnt/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n\
                     42 31 0:38 /pods /mnt/pods rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n";

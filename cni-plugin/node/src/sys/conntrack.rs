@@ -1,6 +1,6 @@
-//! Connections that the kernel keeps track of.
+//! Tracked connections of the kernel (conntrack).
 //!
-//! Numbers are those of `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
+//! Numbers are from `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
 
 use super::netlink::{KernelError, NESTED, Socket, attr, find, nest};
 use nix::errno::Errno;
@@ -16,22 +16,23 @@ const PROTO_NUM: u16 = 1;
 const PROTO_DST_PORT: u16 = 3;
 const FILTER: u16 = 25;
 const FILTER_ORIG_FLAGS: u16 = 1;
-/// Of the filter's flags, those for the protocol's number and the destination port (Linux 5.8).
+/// Filter flags for the protocol's number and the destination port (Linux 5.8).
 const BY_PROTOCOL: u32 = 1 << 3;
 const BY_PORT: u32 = 1 << 5;
 const UDP: u8 = 17;
-/// `struct nfgenmsg`.
+/// Length of `struct nfgenmsg`.
 const HEAD_LEN: usize = 4;
-/// Attributes of a tuple's destination.
+/// Attribute types of a tuple's destination address.
 const V4_DST: u16 = 2;
 const V6_DST: u16 = 4;
 
-/// Forgets the connections of UDP to these ports of this host, wherever they were led: their
-/// clients' next packets are led anew. An unspecified address stands for all of its family.
+/// Deletes the UDP connections to these ports of this host, regardless of their NAT target, so that
+/// the clients' next packets are redirected anew. An unspecified address stands for all addresses
+/// of its family.
 ///
-/// The kernel goes through all that it keeps track of, of all namespaces, each time that it is
-/// asked: 20 ms. So it is asked once for each family, and shows only what goes to the port if that
-/// is one, or else all of UDP.
+/// Each request makes the kernel walk the connections of all namespaces: 20 ms. So there is one
+/// request for each family. The kernel returns only connections to the port if there is one port,
+/// or else all of UDP.
 pub fn forget_udp(
     socket: &mut Socket,
     ports: impl Iterator<Item = (IpAddr, u16)>,
@@ -67,7 +68,7 @@ fn forget_of(
     let is_wanted = |body: &[u8]| original(body).is_some_and(|tuple| is_to(tuple, ports));
     let found = match socket.dump_those(GET, request, is_wanted) {
         Ok(found) => found,
-        // Nobody tracks connections, so none has to be forgotten.
+        // Connections are not tracked, so there are none to delete.
         Err(err) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&err.errno) => return Ok(()),
         Err(err) => return Err(err),
     };
@@ -88,7 +89,7 @@ fn original(body: &[u8]) -> Option<&[u8]> {
     find(TUPLE_ORIG, body.get(HEAD_LEN..)?)
 }
 
-/// True if the tuple is one of UDP to one of the ports.
+/// True if the tuple is UDP to one of the ports.
 fn is_to(tuple: &[u8], ports: &BTreeSet<(IpAddr, u16)>) -> bool {
     let protocol = find(TUPLE_PROTO, tuple).unwrap_or_default();
     let port = find(PROTO_DST_PORT, protocol)
@@ -96,13 +97,13 @@ fn is_to(tuple: &[u8], ports: &BTreeSet<(IpAddr, u16)>) -> bool {
     let (Some(port), Some(addr)) = (port, destination(tuple)) else {
         return false;
     };
-    let all = if addr.is_ipv4() {
+    let unspecified = if addr.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
         Ipv6Addr::UNSPECIFIED.into()
     };
     find(PROTO_NUM, protocol) == Some(&[UDP])
-        && [addr, all]
+        && [addr, unspecified]
             .iter()
             .any(|addr| ports.contains(&(*addr, port)))
 }
@@ -142,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn only_udp_to_the_port_and_the_address_is_forgotten() {
-        let at = tuple("192.0.2.1", UDP, 53);
-        assert!(is_to(&at, &[("0.0.0.0", 53)]));
-        assert!(is_to(&at, &[("192.0.2.2", 53), ("192.0.2.1", 53)]));
+    fn only_udp_to_the_port_and_the_address_is_deleted() {
+        let to_dns = tuple("192.0.2.1", UDP, 53);
+        assert!(is_to(&to_dns, &[("0.0.0.0", 53)]));
+        assert!(is_to(&to_dns, &[("192.0.2.2", 53), ("192.0.2.1", 53)]));
         assert!(!is_to(
-            &at,
+            &to_dns,
             &[("192.0.2.2", 53), ("192.0.2.1", 54), ("::", 53)]
         ));
         assert!(is_to(&tuple("fd00::1", UDP, 53), &[("::", 53)]));

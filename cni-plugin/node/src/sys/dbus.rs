@@ -1,8 +1,8 @@
-//! Calls of methods on the system bus, as the D-Bus Specification 0.43 has them.
+//! Method calls on the system bus (D-Bus Specification 0.43).
 //!
-//! By hand, because the libraries bring threads or an async runtime for what is one message and its
-//! answer. `rustbus` does not, but a bus that closes the connection while it authenticates keeps it
-//! in an endless loop (0.19.3), and it cannot be told a limit before.
+//! The protocol is implemented here because the libraries add threads or an async runtime for one
+//! message and its reply. `rustbus` does not, but loops forever if a bus closes the connection
+//! during authentication (0.19.3), and it has no timeout for that.
 
 use base16ct::lower::encode_string;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -10,11 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
-/// Variable with the bus's address, if it is elsewhere: `unix:path=<path>`.
+/// Environment variable with the bus's address, if it is elsewhere: `unix:path=<path>`.
 const ADDRESS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
-/// libdbus waits as long.
+/// Timeout for a reply, the same as in libdbus.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// Longest message of the protocol, in bytes.
+/// Maximum length of a message in bytes.
 const LONGEST: usize = 1 << 27;
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
@@ -27,17 +27,17 @@ const ERROR_NAME: u8 = 4;
 const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SIGNATURE: u8 = 8;
-/// Length of a message's fixed part, with that of its array of fields.
+/// Length of a message's fixed part, including the length of its field array.
 const HEAD_LEN: usize = 16;
 
-/// Address of a method.
+/// Destination of a method call.
 #[derive(Debug, Clone, Copy)]
 pub struct Object {
-    /// A name on the bus.
+    /// Name on the bus.
     pub destination: &'static str,
-    /// The object.
+    /// Path of the object.
     pub path: &'static str,
-    /// The interface.
+    /// Interface of the method.
     pub interface: &'static str,
 }
 
@@ -47,7 +47,7 @@ const BUS: Object = Object {
     interface: "org.freedesktop.DBus",
 };
 
-/// The body of a method's answer, or name and sentence of the error that it ended with.
+/// Body of a method's reply, or name and message of its error.
 pub type Answer = Result<Vec<u8>, String>;
 
 /// A connection to the system bus.
@@ -58,7 +58,7 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects; `None` where there is no bus.
+    /// Connects to the bus; `None` if there is no bus.
     pub fn connect() -> io::Result<Option<Self>> {
         let address = std::env::var(ADDRESS).unwrap_or_default();
         let path = address
@@ -82,13 +82,13 @@ impl Bus {
         Ok(Some(bus))
     }
 
-    /// By the credentials that the kernel shows of the socket.
+    /// Authenticates with the socket's credentials.
     fn authenticate(&mut self) -> io::Result<()> {
         let uid = nix::unistd::geteuid().to_string();
         let hex = encode_string(uid.as_bytes());
         self.stream
             .write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
-        // Behind its line the bus says nothing until it is answered.
+        // After its line, the bus sends nothing until it gets a reply.
         let mut line = String::new();
         BufReader::new(&self.stream).read_line(&mut line)?;
         if !line.starts_with("OK ") {
@@ -98,15 +98,15 @@ impl Bus {
         self.stream.write_all(b"BEGIN\r\n")
     }
 
-    /// True if somebody has this name.
+    /// True if the name has an owner on the bus.
     pub fn has_owner(&mut self, name: &str) -> io::Result<bool> {
         self.call(BUS, "NameHasOwner", &[name])?
             .map(|body| is_true(&body))
             .map_err(io::Error::other)
     }
 
-    /// Calls a method with strings as arguments and returns the body of its answer. Nobody is
-    /// started for it.
+    /// Calls a method with string arguments and returns the body of its reply. Does not start
+    /// services.
     pub fn call(&mut self, object: Object, member: &str, arguments: &[&str]) -> io::Result<Answer> {
         self.serial += 1;
         self.stream
@@ -133,7 +133,7 @@ impl Bus {
     }
 }
 
-/// True if a body is one true boolean.
+/// True if a body is one boolean with value true.
 pub fn is_true(body: &[u8]) -> bool {
     number_at(body, 0) == Some(1)
 }
@@ -190,11 +190,11 @@ fn method_call(serial: u32, object: Object, member: &str, arguments: &[&str]) ->
     bytes
 }
 
-/// Parts of a message that matter to a caller who waits for an answer.
+/// Fields of a message that matter to a caller waiting for a reply.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Message {
     kind: u8,
-    /// Serial of the call.
+    /// Serial of the call that it replies to.
     answers: u32,
     error_name: String,
     body: Vec<u8>,
@@ -210,8 +210,8 @@ impl Message {
                 format!("a message of the system bus {what}"),
             )
         };
-        // Who is asked in one byte order answers in it: dbus-daemon and dbus-broker hand messages
-        // on as they are.
+        // Replies have the byte order of the call: dbus-daemon and dbus-broker forward messages
+        // unchanged.
         if head[0] != b'l' {
             return Err(bad("is not little-endian"));
         }
@@ -238,15 +238,16 @@ impl Message {
         Ok(message)
     }
 
-    /// Fields are aligned as they are in the message: their array starts at a multiple of eight.
+    /// Parses the fields. Their alignment is the same as in the message, since the array starts at
+    /// a multiple of eight.
     fn parse(&mut self, fields: &[u8]) -> Option<()> {
-        let mut at = 0;
-        while at < fields.len() {
-            let code = *fields.get(at)?;
-            // Behind the code a signature of one letter.
-            let kind = *fields.get(at + 2)?;
-            let value = at + 4;
-            at = match kind {
+        let mut offset = 0;
+        while offset < fields.len() {
+            let code = *fields.get(offset)?;
+            // The code is followed by a signature of one letter.
+            let kind = *fields.get(offset + 2)?;
+            let value = offset + 4;
+            offset = match kind {
                 b's' | b'o' => {
                     let (text, end) = string_at(fields, value)?;
                     if code == ERROR_NAME {
@@ -264,7 +265,7 @@ impl Message {
                 b'g' => value + 2 + usize::from(*fields.get(value)?),
                 _ => return None,
             };
-            at = at.next_multiple_of(8);
+            offset = offset.next_multiple_of(8);
         }
         Some(())
     }
@@ -278,7 +279,7 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
         .map(u32::from_le_bytes)
 }
 
-/// A string, and where it ends with its NUL.
+/// Reads a string, and returns the offset after its NUL.
 fn string_at(bytes: &[u8], at: usize) -> Option<(String, usize)> {
     let len = usize::try_from(number_at(bytes, at)?).ok()?;
     let start = at + 4;
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_laid_out_as_the_specification_says() {
+    fn method_call_has_the_layout_of_the_specification() {
         let object = Object {
             destination: "a.b",
             path: "/a",
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_read_with_its_name_and_sentence_and_a_cut_one_is_refused() {
+    fn error_is_parsed_and_truncated_message_is_refused() {
         let mut fields = vec![REPLY_SERIAL, 1, b'u', 0, 7, 0, 0, 0, ERROR_NAME, 1, b's', 0];
         put_string(&mut fields, "a.Error");
         let mut body = Vec::new();

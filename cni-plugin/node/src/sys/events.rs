@@ -1,4 +1,4 @@
-//! Waiting for many descriptors, for a time and for the end, in one thread.
+//! Waiting for many descriptors, a timer and termination signals in one thread.
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -11,12 +11,12 @@ use nix::time::clock_gettime;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Word of an event that is the time.
+/// Token of an event from the timer.
 pub const TIME: u64 = u64::MAX;
-/// Word of an event that is a signal to end.
+/// Token of an event from a termination signal.
 pub const END: u64 = u64::MAX - 1;
 
-/// Descriptors that are waited for, each with a word.
+/// Set of descriptors to wait for, each with a token.
 #[derive(Debug)]
 pub struct Events {
     epoll: Epoll,
@@ -26,10 +26,10 @@ pub struct Events {
 }
 
 impl Events {
-    /// Waits for signals to end from now on.
+    /// Blocks termination signals and starts waiting for them.
     pub fn open() -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        // It goes on while the machine sleeps, as leases do.
+        // The clock includes suspend, like lease times.
         let timer = TimerFd::new(
             ClockId::CLOCK_BOOTTIME,
             TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
@@ -49,25 +49,25 @@ impl Events {
         Ok(events)
     }
 
-    /// Waits for what can be read from a descriptor as well, until that is closed.
+    /// Adds a descriptor to wait for input, until it is closed.
     pub fn add(&self, of: &impl AsFd, word: u64) -> Result<(), Errno> {
         self.epoll
             .add(of, EpollEvent::new(EpollFlags::EPOLLIN, word))
     }
 
-    /// Sets the time, since boot, that is waited for.
-    pub fn set(&self, at: Duration) -> Result<(), Errno> {
-        // A time of zero would be none, and one far away more than the kernel counts.
-        let at = at.clamp(
+    /// Sets the timer to a time since boot.
+    pub fn set(&self, time: Duration) -> Result<(), Errno> {
+        // Zero would disable the timer, and a distant time could overflow the kernel's.
+        let time = time.clamp(
             Duration::from_nanos(1),
             Duration::from_hours(24 * 365 * 100),
         );
-        let expiration = Expiration::OneShot(TimeSpec::from_duration(at));
+        let expiration = Expiration::OneShot(TimeSpec::from_duration(time));
         self.timer
             .set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 
-    /// Waits; returns the words of what has come.
+    /// Waits, and returns the tokens of all events.
     pub fn wait(&self) -> Result<Vec<u64>, Errno> {
         let mut events = [EpollEvent::empty(); 256];
         let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
@@ -78,14 +78,14 @@ impl Events {
     }
 }
 
-/// Lets this process have as many descriptors as it may: by default 1024, and a lease that is asked
-/// for takes two.
+/// Raises the limit on file descriptors to its maximum. The default is 1024, and a lease request
+/// takes two.
 pub fn raise_descriptors() -> Result<(), Errno> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }
 
-/// The time since boot, sleep included.
+/// Returns the time since boot, including suspend.
 pub fn now() -> Duration {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
         .map(Duration::from)
@@ -99,7 +99,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_descriptor_and_the_time_wake_with_their_words() {
+    fn descriptor_and_timer_wake_with_their_tokens() {
         let events = Events::open().expect("opened");
         let (mut near, far) = UnixStream::pair().expect("a pair");
         events.add(&far, 7).expect("added");

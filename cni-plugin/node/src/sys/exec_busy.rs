@@ -1,4 +1,4 @@
-//! Writers of a file: as long as anybody has it open for writing, nobody can run it (`ETXTBSY`).
+//! Files that are open for writing: the kernel does not execute them (`ETXTBSY`).
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -8,19 +8,19 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Notices who closes a file that was open for writing.
+/// Watch for the close of a file that was open for writing.
 #[derive(Debug)]
 pub struct Writers(Inotify);
 
 impl Writers {
-    /// Notices from now on.
+    /// Starts watching the file.
     pub fn watch(file: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
         inotify.add_watch(file, AddWatchFlags::IN_CLOSE_WRITE)?;
         Ok(Self(inotify))
     }
 
-    /// Waits until somebody has closed it; false where nobody did in time.
+    /// Waits until a process has closed the file. Returns false after `limit`.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         match poll(
@@ -28,7 +28,7 @@ impl Writers {
             PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX),
         ) {
             Ok(0) => Ok(false),
-            // A signal: whoever waits looks again.
+            // After a signal, the caller tries again.
             Err(Errno::EINTR) => Ok(true),
             Ok(_) => self.0.read_events().map(|_| true).map_err(Into::into),
             Err(errno) => Err(errno.into()),

@@ -1,5 +1,5 @@
-//! The file that this process runs, and the other files that start it: links, copies, and scripts
-//! of one line.
+//! The file that this process runs, and other files that start it: links, copies, and scripts of
+//! one line.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -8,20 +8,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// This program, also where its file was replaced meanwhile.
+/// Path of this program, even if its file was replaced meanwhile.
 pub const OWN: &str = "/proc/self/exe";
-/// Longest first line of a script that the kernel reads, with its end (`BINPRM_BUF_SIZE`), in
-/// bytes.
+/// Maximum length in bytes of a script's first line, including its newline, that the kernel reads
+/// (`BINPRM_BUF_SIZE`).
 const MAX_FIRST_LINE: usize = 256;
 
-/// The script that starts the program at `path` under the script's name; `None` where the kernel
-/// could not read its line.
+/// Builds the script that starts the program at `path` under the script's name. `None` if the
+/// kernel could not parse its line.
 pub fn script(path: &Path) -> Option<Vec<u8>> {
     let text = [b"#!", path.as_os_str().as_bytes(), b"\n"].concat();
     (text.len() <= MAX_FIRST_LINE && interpreter(&text).as_deref() == Some(path)).then_some(text)
 }
 
-/// The absolute path in a script's first line, if it has no argument.
+/// Returns the absolute path in a script's first line, if it has no argument.
 fn interpreter(script: &[u8]) -> Option<PathBuf> {
     let line = script
         .strip_prefix(b"#!")?
@@ -32,8 +32,8 @@ fn interpreter(script: &[u8]) -> Option<PathBuf> {
     is_path.then(|| PathBuf::from(OsStr::from_bytes(line)))
 }
 
-/// The program that the script at `file` starts; `None` for any other file. It reads no more than
-/// the kernel does.
+/// Returns the program that the script at `file` starts; `None` for any other file. Reads no more
+/// than the kernel does.
 pub fn interpreter_of(file: &Path) -> io::Result<Option<PathBuf>> {
     let mut head = Vec::with_capacity(MAX_FIRST_LINE);
     File::open(file)?
@@ -42,8 +42,8 @@ pub fn interpreter_of(file: &Path) -> io::Result<Option<PathBuf>> {
     Ok(interpreter(&head))
 }
 
-/// True if a file is this program: by another name, a copy of it, or a script that starts it. Of
-/// any other file only the first line is read, and a file as long as this program.
+/// True if a file is this program, a copy of it, or a script that starts it. Of other files, only
+/// the first line is read, or all of a file with this program's length.
 pub fn is_own(file: &Path, meta: &Metadata) -> bool {
     let Ok(own) = fs::metadata(OWN) else {
         return false;
@@ -70,49 +70,58 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_link_a_copy_and_a_script_are_this_program_and_another_of_its_length_is_not() {
+    fn links_copies_and_scripts_are_this_program() {
         let dir = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| dir.path().join(name);
-        symlink(OWN, at("link")).expect("linked");
+        let path_of = |name: &str| dir.path().join(name);
+        symlink(OWN, path_of("link")).expect("linked");
         let mut bytes = fs::read(OWN).expect("read");
-        fs::write(at("copy"), &bytes).expect("written");
+        fs::write(path_of("copy"), &bytes).expect("written");
         let scripts = [
-            ("script", at("copy")),
-            ("link-script", at("link")),
+            ("script", path_of("copy")),
+            ("link-script", path_of("link")),
             ("other-script", "/bin/sh".into()),
         ];
         for (name, program) in scripts {
-            fs::write(at(name), script(&program).expect("a script")).expect("written");
+            fs::write(path_of(name), script(&program).expect("a script")).expect("written");
         }
         fs::write(
-            at("longer"),
-            [&script(&at("copy")).expect("a script")[..], b"exit 1\n"].concat(),
+            path_of("longer"),
+            [
+                &script(&path_of("copy")).expect("a script")[..],
+                b"exit 1\n",
+            ]
+            .concat(),
         )
         .expect("written");
-        fs::write(at("gone"), script(&at("nothing")).expect("a script")).expect("written");
+        fs::write(
+            path_of("gone"),
+            script(&path_of("nothing")).expect("a script"),
+        )
+        .expect("written");
         *bytes.last_mut().expect("not empty") ^= 1;
-        fs::write(at("other"), &bytes).expect("written");
-        let is_own = |name: &str| is_own(&at(name), &fs::metadata(at(name)).expect("there"));
+        fs::write(path_of("other"), &bytes).expect("written");
+        let is_own =
+            |name: &str| is_own(&path_of(name), &fs::metadata(path_of(name)).expect("there"));
         let own = ["link", "copy", "script", "link-script", "longer"];
         assert_eq!(own.map(is_own), [true; 5]);
         assert_eq!(["other", "other-script", "gone"].map(is_own), [false; 3]);
     }
 
     #[test]
-    fn a_script_has_one_path_that_the_kernel_reads_whole() {
+    fn script_has_one_path_that_fits_the_first_line() {
         assert_eq!(
             script(Path::new("/opt/cni/bin/braid")).as_deref(),
             Some(&b"#!/opt/cni/bin/braid\n"[..])
         );
-        let of_len = |len: usize| format!("/{}", "x".repeat(len - 1));
-        assert!(script(Path::new(&of_len(253))).is_some());
+        let path_of_len = |len: usize| format!("/{}", "x".repeat(len - 1));
+        assert!(script(Path::new(&path_of_len(253))).is_some());
         for path in [
             "opt/braid",
             "",
             "/with blank/braid",
             "/with\ttab/braid",
             "/with\nend/braid",
-            &of_len(254),
+            &path_of_len(254),
         ] {
             assert_eq!(script(Path::new(path)), None, "{path}");
         }

@@ -1,11 +1,11 @@
-//! firewalld's zones: which of them the packets of an address belong to (its D-Bus interface,
+//! Sources of firewalld's zones: each address belongs to a zone (D-Bus interface,
 //! `firewalld.dbus(5)`).
 
 use super::dbus::{Answer, Bus, Object, is_true};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
-/// Its name on the bus.
+/// Name of firewalld on the bus.
 const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONES: Object = Object {
     destination: NAME,
@@ -13,14 +13,14 @@ const ZONES: Object = Object {
     interface: "org.fedoraproject.FirewallD1.zone",
 };
 
-/// True if it runs.
+/// True if firewalld runs.
 pub fn is_there() -> io::Result<bool> {
     Bus::connect()
         .and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME)))
         .map_err(|err| broken(&err))
 }
 
-/// Puts the address into the zone, if it is not there.
+/// Adds the address to the zone, if missing.
 pub fn add_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     match call("addSource", zone, addr).map_err(|err| broken(&err))? {
         Err(said) if !said.contains(": ZONE_ALREADY_SET") => Err(refused(&said)),
@@ -28,12 +28,13 @@ pub fn add_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     }
 }
 
-/// Takes the address out of the zone; success where it is not there, or firewalld does not run.
+/// Removes the address from the zone. Success if it is not in the zone, or if firewalld does not
+/// run.
 pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     match call("removeSource", zone, addr) {
         Err(err) if err.kind() != ErrorKind::NotFound => Err(broken(&err)),
-        // firewalld's own word that it is not there, or the bus's that nobody has its name, or no
-        // bus.
+        // firewalld reports that the address is not there, or the bus that firewalld does not run,
+        // or there is no bus.
         _ => Ok(()),
     }
 }

@@ -1,16 +1,16 @@
-//! Tests that a folder takes another file, without making one.
+//! Test for space for another file in a folder, without creating one.
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use std::path::Path;
 
-/// Says why no file can be made in `folder`: what access(2) says, or `ENOSPC` where its file system
-/// has no block or no inode left.
+/// Returns the reason why no file can be created in `folder`: an error of access(2), or `ENOSPC` if
+/// the file system has no block or no inode left.
 pub fn for_a_file(folder: &Path) -> Result<(), Errno> {
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?;
     let system = statvfs(folder)?;
-    // Some file systems count neither: all of their numbers are zero.
+    // Some file systems count neither blocks nor inodes, so the numbers are zero.
     let is_full = system.blocks() > 0 && system.blocks_free() == 0;
     let has_no_inode = system.files() > 0 && system.files_free() == 0;
     if is_full || has_no_inode {

@@ -1,8 +1,9 @@
-//! Tables of the older iptables, which nf_tables does not show, read as its own program does.
+//! Tables of legacy iptables, which nf_tables does not show, read like in its own program.
 //!
-//! A table is a row of entries, chain by chain, each with its matches and a target behind it; the
-//! last entry of a chain of the kernel's is its policy (`include/uapi/linux/netfilter/x_tables.h`,
-//! `netfilter_ipv4/ip_tables.h` and its like for IPv6).
+//! A table is an array of entries, chain by chain. Each entry is followed by its matches and a
+//! target. The last entry of a built-in chain is its policy
+//! (`include/uapi/linux/netfilter/x_tables.h`, `netfilter_ipv4/ip_tables.h`, and
+//! `netfilter_ipv6/ip6_tables.h`).
 
 #![expect(unsafe_code, reason = "an option's value is handed over as a pointer")]
 
@@ -16,29 +17,30 @@ const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
 /// Length of a table's name.
 const NAME_LEN: usize = 32;
-/// Length of `struct ipt_getinfo`: name, valid hooks, for each of five hooks its first entry and
-/// its policy, number and size.
+/// Length of `struct ipt_getinfo`: name, valid hooks, first entry and policy for each of five
+/// hooks, number and size.
 const INFO_LEN: usize = NAME_LEN + 4 + 4 * 5 + 4 * 5 + 4 + 4;
 /// `NF_INET_FORWARD`.
 const FORWARD: usize = 2;
-/// Length of the head of `struct ipt_get_entries`, before the entries: name and size, aligned for
-/// their counters.
+/// Length of `struct ipt_get_entries` before the entries: name and size, aligned for the entries'
+/// counters.
 const ENTRIES_HEAD: usize = 40;
-/// Chains that are followed into each other; the kernel allows more.
+/// Maximum depth of followed jumps; the kernel allows more.
 const MOST_JUMPS: u8 = 8;
-/// Verdicts of a standard target: `NF_DROP` and `NF_ACCEPT`, negative and one less.
+/// Verdicts of a standard target: `NF_DROP` and `NF_ACCEPT`, encoded as `-verdict - 1`.
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 
-/// Differences between IPv4 and IPv6.
+/// Layout for IPv4 or IPv6.
 struct Layout {
     family: AddressFamily,
     level: i32,
-    /// Length of an entry's conditions on addresses and links: all 0 for every packet.
+    /// Length of an entry's conditions on addresses and links, which are all 0 for a match of every
+    /// packet.
     ip_len: usize,
     /// Length of an entry without matches and target.
     entry_len: usize,
-    /// The mark that is asked about.
+    /// Mark to search for.
     mark: u32,
 }
 
@@ -57,20 +59,19 @@ const V6: Layout = Layout {
     mark: 0,
 };
 
-/// Treatment that a FORWARD chain gives packets that nobody decided about, and those that are let
-/// through by their mark.
+/// Effect of a FORWARD chain on undecided packets, and on marked packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
-    /// Number of the rule, from 1, before which a rule comes in time: the first one that drops
-    /// all, or one more than all if the policy drops. None where nothing is dropped in that
-    /// way.
+    /// Number of the rule, from 1, before which an accepting rule has to be inserted. It is the
+    /// first rule that drops everything, or the number of rules plus one if the policy drops.
+    /// `None` if neither drops.
     pub dropper: Option<usize>,
-    /// A rule before that accepts what has the mark.
+    /// True if an earlier rule accepts marked packets.
     pub passes_mark: bool,
 }
 
-/// Reads the FORWARD chain of a table that is there, asking about packets with `mark`; `None` where
-/// the table has no such chain.
+/// Reads the FORWARD chain of an existing table, for packets with `mark`. `None` if the table has
+/// no such chain.
 pub fn forward(is_ipv4: bool, table: &str, mark: u32) -> Result<Option<Forward>, Errno> {
     let layout = Layout {
         mark,
@@ -107,7 +108,8 @@ fn named(table: &str, len: usize) -> Vec<u8> {
 
 fn get(socket: &OwnedFd, layout: &Layout, option: i32, value: &mut [u8]) -> Result<(), Errno> {
     let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
-    // SAFETY: the kernel reads and writes as many bytes as `len` says, which are there, or refuses.
+    // SAFETY: the kernel reads and writes at most `len` bytes, which is the length of `value`, or
+    // returns an error.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -131,7 +133,7 @@ fn short(bytes: &[u8], at: usize) -> Option<usize> {
         .map(|bytes| u16::from_ne_bytes(*bytes).into())
 }
 
-/// The entries from the one at `at` to the policy.
+/// Walks the entries from offset `at` to the policy.
 fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward {
     let mut forward = Forward::default();
     let mut number = 1;
@@ -148,7 +150,7 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
     forward
 }
 
-/// True if nothing passes the rule, by itself or in the chain to which it sends everything.
+/// True if the rule drops all packets, by itself or in the chain to which it sends all of them.
 fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
     let chain = || {
         entry
@@ -161,7 +163,7 @@ fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
         && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
 }
 
-/// True if a rule of the chain at `at` drops everything before one ends it.
+/// True if a rule of the chain at offset `at` drops all packets before another rule ends it.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
     while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
         if drops_all(table, &entry, layout, jumps) {
@@ -175,7 +177,7 @@ fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> b
     false
 }
 
-/// One rule.
+/// A rule.
 struct Entry {
     len: usize,
     is_for_all: bool,
@@ -186,14 +188,14 @@ struct Entry {
 
 impl Entry {
     fn read(entry: &[u8], layout: &Layout) -> Option<Self> {
-        // `target_offset` and `next_offset`, behind a word of the kernel's own.
+        // `target_offset` and `next_offset` follow a field for the kernel.
         let (target, len) = (
             short(entry, layout.ip_len + 4)?,
             short(entry, layout.ip_len + 6)?,
         );
         let matches = entry.get(layout.entry_len..target)?;
         let is_standard = name(entry, target) == b"";
-        // A target begins with its size, 29 bytes of name and a revision.
+        // A target starts with its size, a name of 29 bytes and a revision.
         let verdict = word(entry, target + 32)
             .map(i32::from_ne_bytes)
             .filter(|_| is_standard);
@@ -216,12 +218,12 @@ fn name(bytes: &[u8], at: usize) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// True if the matches ask for the mark, beside a comment at most.
+/// True if the matches compare with the mark, apart from a comment.
 fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
     let mut asks = false;
     while let Some(len) = short(matches, 0).filter(|len| *len > 0) {
         match name(matches, 0) {
-            // `struct xt_mark_mtinfo1`: mark, mask, and whether it is turned round.
+            // `struct xt_mark_mtinfo1`: mark, mask, and the flag for inversion.
             b"mark" => {
                 let is_bit = |at| word(matches, at) == Some(mark.to_ne_bytes());
                 asks = is_bit(32) && is_bit(36) && matches.get(40) == Some(&0);

@@ -1,16 +1,16 @@
-//! Errors of the kernel, with the sentence that it gives.
+//! Errors of the kernel, with its message.
 
 use nix::errno::Errno;
 use std::fmt;
 
-/// Refusal of a request by the kernel.
+/// Error of a request to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelError {
     /// The errno.
     pub errno: Errno,
-    /// The sentence of the extended acknowledgement, where the kernel gave one.
+    /// Message in the extended acknowledgement, if present.
     pub ext_ack: Option<String>,
-    /// The request was sent and its answer could not be read: it may have been carried out.
+    /// True if the request was sent, but its reply could not be read. It may have been executed.
     pub unanswered: bool,
 }
 

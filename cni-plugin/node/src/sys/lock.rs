@@ -1,5 +1,4 @@
-//! Waiting for a lock on a file, never without a bound: what holds one call up must not hold up all
-//! others for ever.
+//! File locks with a timeout, so that a stuck call does not block all others forever.
 
 #![expect(
     unsafe_code,
@@ -12,15 +11,12 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Seconds that a call waits for others that do the same, of the two minutes that a kubelet gives
-/// its runtime.
+/// Seconds that a call waits for other calls. A kubelet gives its runtime two minutes.
 const PATIENCE: u32 = 60;
-/// Seconds that a call has left for the next lock: what it takes back after having waited in vain
-/// must not take as long.
+/// Seconds left for the next lock. The rollback after a timeout must not wait as long again.
 static LEFT: AtomicU32 = AtomicU32::new(PATIENCE);
 
-/// Locks the file against all others until it is closed; [`io::ErrorKind::TimedOut`] where that
-/// takes too long.
+/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] if that takes too long.
 pub fn wait(file: &File) -> io::Result<()> {
     let waited = wait_for(file, LEFT.load(Ordering::Relaxed));
     if waited
@@ -32,14 +28,14 @@ pub fn wait(file: &File) -> io::Result<()> {
     waited
 }
 
-/// The same with a bound of its own, in seconds.
+/// Does the same with the given timeout in seconds.
 pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {}
         tried => return Ok(tried?),
     }
     match interrupted_after(seconds, || file.lock())? {
-        // By the alarm alone: no other signal has a handler that ends a system call.
+        // Only the alarm interrupts it: no other signal has a handler that ends a system call.
         Err(err) if err.kind() == io::ErrorKind::Interrupted => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!("another call has held it for {seconds} s"),
@@ -48,9 +44,9 @@ pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
     }
 }
 
-/// Does `work`, whose system call ends with EINTR if it takes more than so many seconds.
+/// Runs `work`. Its system call fails with EINTR after so many seconds.
 fn interrupted_after<T>(seconds: u32, work: impl FnOnce() -> T) -> nix::Result<T> {
-    // Without SA_RESTART.
+    // Without SA_RESTART, so that the system call ends.
     let action = SigAction::new(
         SigHandler::Handler(nothing),
         SaFlags::empty(),
@@ -61,7 +57,7 @@ fn interrupted_after<T>(seconds: u32, work: impl FnOnce() -> T) -> nix::Result<T
     alarm::set(seconds);
     let done = work();
     alarm::cancel();
-    // SAFETY: it was there before.
+    // SAFETY: this restores the former handler.
     unsafe { sigaction(Signal::SIGALRM, &before) }?;
     Ok(done)
 }

@@ -1,18 +1,19 @@
-//! The fence: all system calls and all `unsafe` but those of `entry/` are here.
+//! System calls. All `unsafe` code except in `entry/` is here.
 //!
 //! ```text
-//!  netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
-//!  rtnl   ─ links, addresses, routes      nft     ─ masquerading, host ports, hardware addresses
-//!  sysctl ─ /proc/sys of a namespace      release ─ which kernel this is
-//!  bpf    ─ the bpf system call           carrier ─ whether a link is up
-//!  conntrack ─ connections to forget      cgroup ─ the root of cgroup2
-//!  writers ─ who has a file open for writing          iptables ─ tables of the older iptables
-//!  lock   ─ waiting for one, with a bound             executable ─ the file that runs
-//!  private ─ folders and files of root alone
-//!  tap ─ what /dev/net/tun makes          packet ─ sockets of a DHCP client
-//!  events ─ waiting for many descriptors              activation ─ a socket of systemd
-//!  birth ─ creation time of a file        boot ─ the id of this boot
-//!  outputs ─ both outputs of a program
+//! netns  ─ open, compare, run inside     netlink ─ one blocking socket: batch, ack, dump
+//! rtnl   ─ links, addresses, routes      nft     ─ masquerading, host ports, hardware addresses
+//! sysctl ─ /proc/sys of a namespace      release ─ version of the kernel
+//! bpf    ─ the bpf system call           carrier ─ operational state of a link
+//! conntrack ─ deletion of connections    cgroup  ─ the root of cgroup2
+//! exec_busy ─ files open for writing     iptables ─ tables of legacy iptables
+//! lock   ─ file locks with a timeout     executable ─ the file that runs
+//! stderr ─ messages for the operator     private ─ folders and files of root only
+//! tap    ─ taps from /dev/net/tun        packet  ─ sockets of a DHCP client
+//! events ─ waiting for descriptors       activation ─ a socket from systemd
+//! birth  ─ creation time of a file       boot    ─ the id of this boot
+//! outputs ─ both outputs of a program    dbus    ─ calls on the system bus
+//! firewalld ─ sources of its zones       free_space ─ test for a full file system
 //! ```
 
 pub mod activation;

@@ -1,5 +1,5 @@
-//! A blocking netlink socket: many requests in one send, one acknowledgement, the kernel's own
-//! sentence on errors.
+//! Blocking netlink sockets: many requests in one send, one acknowledgement, and the kernel's
+//! message on errors.
 
 #![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
 
@@ -23,33 +23,34 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// The kernel fills a dump datagram up to 32 KiB when the reader offers it
-/// (`net/netlink/af_netlink.c`).
+/// Length of a receive buffer. The kernel fills a dump datagram up to 32 KiB if the reader offers
+/// it (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
-/// Number of times that a dump is repeated because the table changed under it. Eight were too few
-/// for a hundred calls at once on two processors; `nft` and `ip` go on without end.
+/// Number of tries for a dump during which the table changed. Eight were too few for a hundred
+/// concurrent calls on two processors. `nft` and `ip` retry without limit.
 pub const DUMP_TRIES: usize = 100;
 
-/// Sets creation flags of a request: make it.
+/// Request flag: creates the object.
 pub const CREATE: u16 = 0x400;
-/// With [`CREATE`]: it must be new.
+/// Request flag with [`CREATE`]: fails if the object exists.
 pub const EXCL: u16 = 0x200;
-/// Put it in place of an existing one.
+/// Request flag: replaces an existing object.
 pub const REPLACE: u16 = 0x100;
-/// Show what was made.
+/// Request flag: returns the created object.
 pub const ECHO: u16 = 0x8;
 
-/// A netlink socket. It belongs to the network namespace it was opened in, whoever uses it later.
+/// A netlink socket. It acts in the network namespace in which it was opened, regardless of the
+/// thread that uses it.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     last_seq: u32,
     queued: Vec<u8>,
-    /// Sequence number of the first request queued and where the last one starts.
+    /// Sequence number of the first queued request, and the offset of the last one.
     first_seq: u32,
     last_start: usize,
     buffer: Vec<u8>,
-    /// Answers may be lost without harm.
+    /// True if lost replies are harmless.
     is_lossy: bool,
 }
 
@@ -57,7 +58,7 @@ impl Socket {
     /// Opens a socket of the route family in the current namespace.
     pub fn route() -> Result<Self, KernelError> {
         let socket = Self::open(SockProtocol::NetlinkRoute)?;
-        // Dumps are filtered by the kernel (Linux 4.20).
+        // The kernel filters dumps (Linux 4.20).
         socket.set(libc::NETLINK_GET_STRICT_CHK, 1)?;
         Ok(socket)
     }
@@ -83,7 +84,7 @@ impl Socket {
             buffer: Vec::new(),
             is_lossy: false,
         };
-        // The kernel's sentence comes with an error, and the request is not sent back with it.
+        // Errors include the kernel's message, but not a copy of the request.
         socket.set(libc::NETLINK_EXT_ACK, 1)?;
         socket.set(libc::NETLINK_CAP_ACK, 1)?;
         Ok(socket)
@@ -107,18 +108,18 @@ impl Socket {
 
     /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.
     pub fn join(&self, group: u32) -> Result<(), KernelError> {
-        // A socket without a port of its own hears nothing: the kernel takes it for the sender.
+        // A socket without its own port receives nothing, since the kernel takes it for the sender.
         bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         let group = libc::c_int::try_from(group).unwrap_or_default();
         self.set(libc::NETLINK_ADD_MEMBERSHIP, group)
             .map_err(KernelError::from)
     }
 
-    /// Index of a link of the socket's namespace; `None` where there is no link of that name.
+    /// Returns the index of a link in the socket's namespace; `None` if there is no such link.
     ///
-    /// To be bound to a link takes none of the locks that a request waits for, so the usual answer
-    /// before a link is made is had at once. `SIOCGIFINDEX` would do as well, but where there
-    /// is no such link it has the kernel load a module of that name first (v6.12 `dev_load()`).
+    /// Binding to a link takes none of the locks that requests wait for, so the usual reply before
+    /// a link is created is immediate. `SIOCGIFINDEX` would work as well, but for a missing link it
+    /// lets the kernel load a module of that name first (v6.12 `dev_load()`).
     pub fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         const SO_BINDTOIFINDEX: libc::c_int = 62;
         let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
@@ -128,8 +129,8 @@ impl Socket {
         }
         let (mut index, mut len) = (0_u32, 4);
         let place = (&raw mut index).cast();
-        // SAFETY: the descriptor is open, and the kernel writes no more than the four bytes that
-        // `len` says (Linux 5.0).
+        // SAFETY: the descriptor is open, and the kernel writes no more than the four bytes in
+        // `len` (Linux 5.0).
         let answer = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -139,12 +140,12 @@ impl Socket {
                 &raw mut len,
             )
         };
-        // Requests reach the kernel from a bound socket as well.
+        // If unbinding fails, the socket can still send requests to the kernel.
         let _ = bind("");
         Errno::result(answer).map(|_| Some(index))
     }
 
-    /// Queues a request; it is sent by [`Socket::flush`] together with the others.
+    /// Queues a request. [`Socket::flush`] sends it with the others.
     pub fn push(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) {
         if self.queued.is_empty() {
             self.first_seq = self.last_seq + 1;
@@ -160,7 +161,7 @@ impl Socket {
         self.last_start = start;
     }
 
-    /// Forgets what is queued.
+    /// Discards the queued requests.
     pub fn drop_queue(&mut self) {
         self.queued.clear();
     }
@@ -174,10 +175,11 @@ impl Socket {
         }
     }
 
-    /// Sends what is queued and returns what became of each request, in order.
+    /// Sends the queued requests and returns the outcome of each, in order.
     ///
-    /// The kernel goes on after a refused request. Only the last one asks for an acknowledgement:
-    /// refusals come unasked, so silence before it means that all went well.
+    /// The kernel goes on after a refused request. Only the last request requires an
+    /// acknowledgement: errors are always reported, so no reply to an earlier request means
+    /// success.
     pub fn flush(&mut self) -> Result<Vec<Outcome>, KernelError> {
         let count = self.queued();
         if count == 0 {
@@ -191,7 +193,7 @@ impl Socket {
         let mut answered = false;
         while !answered {
             self.receive(|header, body| {
-                // A stranger's notification, or an answer to an earlier call that was given up.
+                // A notification, or a late reply to an abandoned call.
                 let Some(outcome) = header
                     .seq
                     .checked_sub(first)
@@ -212,7 +214,7 @@ impl Socket {
         Ok(outcomes)
     }
 
-    /// Sends one request and returns what the kernel showed.
+    /// Sends one request and returns the kernel's messages.
     pub fn call(
         &mut self,
         kind: u16,
@@ -224,8 +226,7 @@ impl Socket {
         outcome.error.map_or(Ok(outcome.messages), Err)
     }
 
-    /// Asks for one thing: the answer is the thing or a refusal, so no acknowledgement is asked
-    /// for.
+    /// Requests one object. The reply is the object or an error, so no acknowledgement is required.
     pub fn get(
         &mut self,
         kind: u16,
@@ -252,13 +253,13 @@ impl Socket {
         answer.unwrap_or_else(|| Err(Errno::EIO.into()))
     }
 
-    /// Sends an nf_tables batch made elsewhere; the kernel commits all of it or nothing.
+    /// Sends an encoded nf_tables batch. The kernel commits all of it or nothing.
     ///
-    /// `last_seq` is the sequence number of the request that asks for the acknowledgement.
+    /// `last_seq` is the sequence number of the request with the acknowledgement flag.
     pub fn transact(&mut self, batch: &[u8], last_seq: u32) -> Result<(), KernelError> {
         self.send_whole(batch)?;
-        // Where each of many changes is refused, the refusals that don't fit are lost; the first
-        // one is there.
+        // If many changes are refused, errors that exceed the buffer are lost. The first one is
+        // kept.
         self.is_lossy = true;
         let answer = self.answer_to_batch(last_seq);
         self.is_lossy = false;
@@ -272,7 +273,7 @@ impl Socket {
             self.receive(|header, body| {
                 if header.kind == NLMSG_ERROR {
                     let refused = refusal(header, body);
-                    // A refused request ends the batch: nothing after it is acknowledged
+                    // A refused request ends the batch. Nothing after it is acknowledged
                     // (net/netfilter/nfnetlink.c).
                     answered |= header.seq == last_seq || refused.is_some();
                     first_refusal = first_refusal.take().or(refused);
@@ -283,7 +284,7 @@ impl Socket {
         first_refusal.map_or(Ok(()), Err)
     }
 
-    /// Lists a table of the kernel; starts again when it changed meanwhile.
+    /// Lists a table of the kernel. Starts over if the table changed meanwhile.
     pub fn dump(
         &mut self,
         kind: u16,
@@ -292,7 +293,7 @@ impl Socket {
         self.dump_those(kind, body, |_| true)
     }
 
-    /// The same, of which only those are kept whose body is wanted.
+    /// Does the same as [`Socket::dump`], but keeps only messages with a wanted body.
     pub fn dump_those(
         &mut self,
         kind: u16,
@@ -333,7 +334,7 @@ impl Socket {
         Err(Errno::EINTR.into())
     }
 
-    /// Waits for a notification that `found` accepts; `false` when `timeout` passes first.
+    /// Waits for a notification that `found` accepts. Returns false after `timeout`.
     pub fn wait(
         &mut self,
         timeout: Duration,
@@ -368,9 +369,8 @@ impl Socket {
         sent.map_err(KernelError::from)
     }
 
-    /// Sends in one piece, however long it is: the kernel takes no more at once than the socket's
-    /// buffer is said to hold (v6.12 `netlink_sendmsg()`), 208 KiB unless somebody asks for
-    /// more.
+    /// Sends all bytes in one call. The kernel accepts no more in one send than the socket's send
+    /// buffer size (v6.12 `netlink_sendmsg()`), 208 KiB unless it is raised.
     fn send_whole(&self, bytes: &[u8]) -> Result<(), Errno> {
         let send = || send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()).map(drop);
         match send() {
@@ -381,7 +381,7 @@ impl Socket {
         }
     }
 
-    /// Reads one datagram and shows each message in it.
+    /// Reads one datagram and passes each of its messages to `see`.
     fn receive(&mut self, see: impl FnMut(&Header, &[u8])) -> Result<(), KernelError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let received = loop {
@@ -394,20 +394,19 @@ impl Socket {
         let result = received.map(|()| each_message(&buffer, see));
         self.buffer = buffer;
         if result.is_err() {
-            // What was not read must not be taken for the answer to a later request, or keep a dump
-            // open.
+            // Unread messages must not pass for the reply to a later request, or keep a dump open.
             let _ = self.drain();
         }
         result.map_err(unanswered)
     }
 
-    /// Puts one datagram into `buffer`, whose memory is not touched beyond it: in a process that
-    /// lives for a millisecond, a page that nobody touched costs nothing.
+    /// Reads one datagram into `buffer` without touching memory beyond it. In a process that runs
+    /// for a millisecond, an untouched page costs nothing.
     fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         buffer.clear();
         buffer.reserve(RECEIVE_LEN);
-        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length
-        // describe memory that `buffer` owns and nothing else looks at meanwhile.
+        // SAFETY: the descriptor is open for the life of `self`. Pointer and length describe memory
+        // that `buffer` owns and that no other code reads meanwhile.
         let received = unsafe {
             libc::recv(
                 self.fd.as_raw_fd(),
@@ -417,13 +416,13 @@ impl Socket {
             )
         };
         let len = usize::try_from(Errno::result(received)?).unwrap_or(0);
-        // SAFETY: the kernel has just written the first `len` bytes, and without MSG_TRUNC says no
-        // more than it wrote.
+        // SAFETY: the kernel has just written the first `len` bytes. Without MSG_TRUNC it returns
+        // no more than it wrote.
         unsafe { buffer.set_len(len) };
         Ok(())
     }
 
-    /// Throws away what is still waiting, so that the next answer read belongs to the next request.
+    /// Discards unread messages, so that the next reply belongs to the next request.
     fn drain(&mut self) -> Result<(), KernelError> {
         let mut buffer = [0u8; 512];
         loop {
@@ -460,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_carries_errno_and_the_kernels_sentence() {
+    fn error_contains_the_kernels_errno() {
         let mut socket = Socket::route().expect("a socket");
         // RTM_GETLINK of an index that does not exist: struct ifinfomsg with ifi_index = i32::MAX.
         let err = socket.call(18, 0, |out| {
@@ -472,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn more_requests_than_the_sockets_buffer_holds_go_in_one_send() {
+    fn one_send_may_exceed_the_sockets_send_buffer() {
         let mut socket = Socket::route().expect("a socket");
         for _ in 0..20_000 {
             // RTM_SETLINK of lo that changes nothing: struct ifinfomsg with ifi_index = 1.
@@ -485,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_an_index_as_long_as_it_is_there_and_the_socket_goes_on() {
+    fn index_of_finds_existing_links_and_leaves_the_socket_usable() {
         let mut socket = Socket::route().expect("a socket");
         for missing in ["nobody-has-it", "lo0"] {
             assert_eq!(socket.index_of(missing), Ok(None), "{missing:?}");

@@ -1,4 +1,4 @@
-//! Network namespaces: opening one by path, comparing two, and running something inside one.
+//! Network namespaces: opening by path, comparing, and running code inside.
 
 #![expect(
     unsafe_code,
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// Magic number of nsfs (`NSFS_MAGIC`, include/uapi/linux/magic.h).
 const NSFS_MAGIC: u32 = 0x6e73_6673;
 
-/// The namespace of the thread that asks.
+/// Namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
 /// An open network namespace.
@@ -29,22 +29,22 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct NetNs {
     file: File,
     path: PathBuf,
-    /// Namespace to come back to, where it is known.
+    /// Namespace to return to, if known.
     home: OnceCell<File>,
 }
 
-/// Reason why a path is no network namespace to work in.
+/// Reason why a path is not a usable network namespace.
 #[derive(Debug)]
 pub enum NetNsError {
-    /// Nothing is there, or a plain file that once was a namespace's mount point.
+    /// The path does not exist, or is a plain file, such as a leftover mount point of a namespace.
     Gone(PathBuf),
-    /// It can't be opened or entered.
+    /// The namespace cannot be opened or entered.
     Io {
         /// Action that failed.
         op: &'static str,
-        /// The path.
+        /// Path of the namespace.
         path: PathBuf,
-        /// The kernel's answer.
+        /// Error from the kernel.
         source: io::Error,
     },
 }
@@ -94,19 +94,19 @@ impl NetNs {
         }
     }
 
-    /// The namespace this thread is in.
+    /// Opens the namespace of this thread.
     pub fn current() -> Result<Self, NetNsError> {
         Self::open(Path::new(OWN))
     }
 
-    /// A new, empty namespace, which is gone when the value is dropped and nothing inside it is
-    /// left open.
+    /// Creates an empty namespace. It is deleted when the value is dropped and nothing inside it is
+    /// open.
     pub fn throw_away() -> Result<Self, NetNsError> {
         born_inside(Self::current)
     }
 
-    /// A new, empty namespace that stays, mounted at `path` as `ip netns add` does it. Folders
-    /// above are made.
+    /// Creates an empty namespace and mounts it at `path`, like `ip netns add`. Missing parent
+    /// folders are created.
     pub fn make_at(path: &Path) -> Result<Self, NetNsError> {
         let fail = |op, source| NetNsError::Io {
             op,
@@ -131,7 +131,7 @@ impl NetNs {
         })
     }
 
-    /// Unmounts and removes what [`NetNs::make_at`] made; missing is success.
+    /// Unmounts and deletes a namespace from [`NetNs::make_at`]. A missing one is a success.
     pub fn remove_at(path: &Path) -> Result<(), NetNsError> {
         let fail = |op, source| NetNsError::Io {
             op,
@@ -139,7 +139,7 @@ impl NetNs {
             source,
         };
         match umount2(path, MntFlags::MNT_DETACH) {
-            // EINVAL: the mount is gone, and a plain file is left.
+            // EINVAL: the path is a plain file without a mount.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(errno) => return Err(fail("unmount", errno.into())),
         }
@@ -149,19 +149,18 @@ impl NetNs {
         }
     }
 
-    /// Path at which it was opened.
+    /// Path at which the namespace was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its inode, which another namespace may have once this one is gone; 0 if the kernel does not
-    /// say.
+    /// Inode of the namespace, which may be reused after its end; 0 if unknown.
     pub fn inode(&self) -> u64 {
         self.file.metadata().map_or(0, |of| of.ino())
     }
 
-    /// Says that the thread is where `socket` was opened, which takes half the time of asking by a
-    /// new one, and once only.
+    /// Sets the namespace to return to: the one in which `socket` was opened, which must be the
+    /// thread's. This takes half the time of a new socket, and only once.
     pub fn set_home(&self, socket: &impl AsFd) -> Result<(), NetNsError> {
         if self.home.get().is_none() {
             let _ = self.home.set(of_socket(socket).map_err(at_home("open"))?);
@@ -169,7 +168,7 @@ impl NetNs {
         Ok(())
     }
 
-    /// True if it is the namespace to which [`NetNs::run`] will come back.
+    /// True if it is the namespace to which [`NetNs::run`] returns.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
         let fail = |source| NetNsError::Io {
             op: "inspect",
@@ -183,11 +182,12 @@ impl NetNs {
         Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
-    /// Runs `work` in the namespace and comes back, whatever becomes of `work`: to where
-    /// [`NetNs::set_home`] said that the thread is, otherwise to where it is.
+    /// Runs `work` in the namespace and returns, also if `work` panics. The thread returns to the
+    /// namespace from [`NetNs::set_home`], otherwise to its present one.
     ///
-    /// It is the calling thread that goes: a thread of its own would cost 25 system calls more. A
-    /// thread that can't come back would do host work in a container, so then the process ends.
+    /// The calling thread enters the namespace: a separate thread would cost 25 more system calls.
+    /// A thread that cannot return would do the host's work in a container, so the process aborts
+    /// then.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io {
             op: "enter",
@@ -218,17 +218,17 @@ fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
     }
 }
 
-/// The namespace that `socket` was opened in: to look up that of a thread by its name in /proc, the
-/// kernel would make all folders on the way there, for a process that ends in a millisecond.
+/// Opens the namespace in which `socket` was created. Looking up a thread's namespace in /proc
+/// would make the kernel create all folders of the path, for a process that runs for a millisecond.
 pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
     // SAFETY: the request takes no argument, and `socket` is open.
     let fd = Errno::result(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSKNS) })?;
-    // SAFETY: the kernel has just made the descriptor for this call, so nobody else owns it.
+    // SAFETY: the kernel has just created the descriptor for this call, so no other code owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// The number by which eBPF tells the namespace of this thread from all that ever were since boot
+/// Returns the cookie of this thread's namespace, which is unique since boot and readable in eBPF
 /// (Linux 5.14).
 pub fn cookie() -> Result<u64, Errno> {
     let socket = UnixDatagram::unbound()
@@ -236,7 +236,7 @@ pub fn cookie() -> Result<u64, Errno> {
     cookie_of(&socket)
 }
 
-/// The same number of the namespace that `socket` was opened in.
+/// Returns the cookie of the namespace in which `socket` was opened.
 pub fn cookie_of(socket: &impl AsFd) -> Result<u64, Errno> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let (mut cookie, mut len) = (0_u64, 8);
@@ -255,7 +255,7 @@ pub fn cookie_of(socket: &impl AsFd) -> Result<u64, Errno> {
     Errno::result(answer).map(|_| cookie)
 }
 
-/// The way back.
+/// Returns to the former namespace when dropped.
 struct Home<'a>(&'a File);
 
 impl Drop for Home<'_> {
@@ -267,7 +267,7 @@ impl Drop for Home<'_> {
     }
 }
 
-/// Runs `work` in a new namespace, on a thread that is born for it and ends after it.
+/// Runs `work` in a new namespace, on a thread that is created for it and ends after it.
 fn born_inside<T: Send>(
     work: impl FnOnce() -> Result<T, NetNsError> + Send,
 ) -> Result<T, NetNsError> {
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_path_and_a_plain_file_are_both_gone() {
+    fn missing_path_and_plain_file_are_both_gone() {
         let dir = tempfile::tempdir().expect("a folder");
         let plain = dir.path().join("left-over");
         std::fs::write(&plain, "").expect("a file");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_comes_back_even_from_work_that_panics() {
+    fn thread_returns_even_if_the_work_panics() {
         let before = NetNs::current().unwrap();
         let elsewhere = NetNs::throw_away().expect("a namespace (needs root)");
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_namespace_has_its_cookie() {
+    fn each_namespace_has_another_cookie() {
         let here = cookie().expect("Linux 5.14");
         assert_eq!(cookie(), Ok(here));
         let elsewhere = NetNs::throw_away().expect("a namespace (needs root)");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_current_namespace_is_its_own() {
+    fn only_the_current_namespace_is_own() {
         assert!(NetNs::current().expect("here").is_own().expect("identity"));
         let elsewhere = NetNs::throw_away().expect("a namespace (needs root)");
         assert!(!elsewhere.is_own().expect("identity"));

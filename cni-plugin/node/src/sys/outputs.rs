@@ -1,4 +1,4 @@
-//! Both outputs of a program, read to their ends. `wait_with_output` of std panics if a read fails.
+//! Both outputs of a program, read to their ends. `wait_with_output` in std panics if a read fails.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -6,18 +6,18 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 
-/// An ended program.
+/// A terminated program.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit status.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: Vec<u8>,
 }
 
-/// Waits for the end of a program whose outputs are pipes, also if they can't be read.
+/// Waits for a program whose outputs are pipes to terminate, even if the pipes cannot be read.
 pub fn wait(mut child: Child) -> io::Result<Ended> {
     let pipes = child.stdout.take().zip(child.stderr.take());
     let read = pipes.map_or(Ok((Vec::new(), Vec::new())), |(stdout, stderr)| {
@@ -57,7 +57,7 @@ fn both(one: impl Read + AsFd, other: impl Read + AsFd) -> io::Result<(Vec<u8>, 
     Ok(texts)
 }
 
-/// Reads once; false at the end.
+/// Reads once. Returns false at the end.
 fn more(pipe: &mut Option<impl Read>, text: &mut Vec<u8>, chunk: &mut [u8]) -> io::Result<bool> {
     let Some(pipe) = pipe else { return Ok(false) };
     loop {
@@ -78,8 +78,8 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn both_outputs_are_read_whichever_ends_first() {
-        // More than a pipe holds, in turns.
+    fn both_outputs_are_read_in_any_order_of_their_ends() {
+        // The outputs alternate, with more than a pipe holds.
         let text = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; \
             echo 0123456789012345678901234567890123456789 >&2; i=$((i + 1)); done";
         for (end, lens) in [

@@ -1,5 +1,5 @@
-//! Sockets of a DHCP client: packets of IPv4 on a link that has no address yet, and messages to the
-//! DHCPv6 servers of a link.
+//! Sockets of a DHCP client: IPv4 packets on a link without an address, and messages to the DHCPv6
+//! servers on a link.
 
 #![expect(
     unsafe_code,
@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A socket for packets of IPv4 on one link; it belongs to the namespace that it was opened in.
+/// A socket for IPv4 packets on one link. It acts in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -24,10 +24,10 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens a socket on the link with this index, which hears packets of UDP to `port`.
+    /// Opens a socket on the link with this index that receives UDP packets to `port`.
     pub fn open(index: u32, port: u16) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Without a protocol it hears nothing until it is bound to one.
+        // Without a protocol it receives nothing until it is bound to one.
         let fd = socket(
             AddressFamily::Packet,
             SockType::Datagram,
@@ -39,24 +39,23 @@ impl PacketSocket {
         Ok(Self { fd, index })
     }
 
-    /// Closes it without a wait: the kernel makes who closes a packet socket wait for an RCU grace
-    /// period (v6.12 `net/packet/af_packet.c`, `packet_release()`). A thread that lives as long
-    /// does that.
+    /// Closes the socket on a separate thread. The kernel makes close(2) on a packet socket wait
+    /// for an RCU grace period (v6.12 `net/packet/af_packet.c`, `packet_release()`).
     pub fn close(self) {
-        // Where there can be no thread, it is closed here.
+        // If no thread can be created, the socket is closed here.
         let _ = std::thread::Builder::new()
             .stack_size(64 << 10)
             .spawn(move || drop(self));
     }
 
-    /// Sends a packet to a host of the link, to all where none is named.
+    /// Sends a packet to a host on the link, or to all hosts if `to` is `None`.
     pub fn send(&self, packet: &[u8], to: Option<Mac>) -> Result<(), Errno> {
         let to = address(self.index, Some(to.unwrap_or(Mac([0xff; 6]))))?;
         sendto(self.fd.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT).map(drop)
     }
 
-    /// Receives a packet: its length and the hardware address that it came from; `None` where none
-    /// waits.
+    /// Receives a packet, and returns its length and source hardware address. `None` if no packet
+    /// is queued.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<(usize, Mac)>, Errno> {
         match recvfrom::<LinkAddr>(self.fd.as_raw_fd(), buffer) {
             Ok((len, from)) => Ok(Some((
@@ -94,12 +93,12 @@ fn address(index: u32, mac: Option<Mac>) -> Result<LinkAddr, Errno> {
         sll_addr: bytes,
     };
     let size = libc::socklen_t::try_from(size_of_val(&raw)).unwrap_or_default();
-    // SAFETY: the pointer and the length are those of `raw`, which is a whole address of its
-    // family.
+    // SAFETY: pointer and length describe `raw`, which is a complete address of its family.
     unsafe { LinkAddr::from_raw((&raw const raw).cast(), Some(size)) }.ok_or(Errno::EINVAL)
 }
 
-/// Has the kernel drop all but unfragmented UDP to `port`: the link may carry a lot besides.
+/// Lets the kernel drop all packets except unfragmented UDP to `port`, since the link may carry
+/// much other traffic.
 fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
     use libc::{
         BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX,
@@ -129,8 +128,8 @@ fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
     };
     let size = libc::socklen_t::try_from(size_of_val(&program)).unwrap_or_default();
     let place = (&raw const program).cast();
-    // SAFETY: the descriptor is open, and pointer and length are those of a program whose
-    // instructions live until the call returns.
+    // SAFETY: the descriptor is open. Pointer and length describe a program whose instructions live
+    // until the call returns.
     let answer = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -143,7 +142,7 @@ fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
     Errno::result(answer).map(drop)
 }
 
-/// A socket for messages to all DHCPv6 servers of one link.
+/// A socket for messages to all DHCPv6 servers on one link.
 #[derive(Debug)]
 pub struct ServersSocket {
     fd: OwnedFd,
@@ -151,7 +150,7 @@ pub struct ServersSocket {
 }
 
 impl ServersSocket {
-    /// Opens a socket on a link, with this port of a client.
+    /// Opens a socket on a link, bound to this client port.
     pub fn open(link: &str, index: u32, port: u16) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(
@@ -168,8 +167,8 @@ impl ServersSocket {
         Ok(Self { fd, index })
     }
 
-    /// Sends a message to all servers, at this port. EADDRNOTAVAIL before the link has a usable
-    /// address of its own.
+    /// Sends a message to all servers at this port. Returns EADDRNOTAVAIL until the link has a
+    /// usable address.
     pub fn send(&self, message: &[u8], port: u16) -> Result<(), Errno> {
         // All_DHCP_Relay_Agents_and_Servers (RFC 8415 §7.1).
         let servers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
@@ -177,7 +176,7 @@ impl ServersSocket {
         sendto(self.fd.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT).map(drop)
     }
 
-    /// Receives a message: its length; `None` where none waits.
+    /// Receives a message and returns its length; `None` if no message is queued.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(len) => Ok(Some(len)),
@@ -200,7 +199,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn a_packet_socket_hears_its_port_alone() {
+    fn packet_socket_receives_only_its_port() {
         let netns = NetNs::throw_away().expect("a namespace (needs root)");
         netns
             .run(|| {
@@ -220,7 +219,7 @@ mod tests {
                 sender.send_to(b"other", "127.0.0.1:69").expect("sent");
                 sender.send_to(b"ours", "127.0.0.1:68").expect("sent");
                 let mut buffer = [0; 100];
-                // The loopback link has handed them over before the sender went on.
+                // The loopback link has delivered the packets before `send_to` returns.
                 let (len, _) = heard
                     .receive(&mut buffer)
                     .expect("an answer")

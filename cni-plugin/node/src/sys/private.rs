@@ -1,5 +1,5 @@
-//! Folders and files of braid's own state. They are root's alone: a network's configuration may
-//! have secrets in it, and who can open a lock can hold it.
+//! Folders and files with braid's state. Only root may open them: a network's configuration may
+//! contain secrets, and a process that can open a lock file can hold the lock.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,12 +9,12 @@ use std::path::Path;
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Makes a folder; an error where it is there, or the one above it is not.
+/// Creates a folder. Fails if it exists, or if its parent does not.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER_MODE).create(path)
 }
 
-/// Makes a folder and those above it, as far as they are missing.
+/// Creates a folder and its missing parents.
 pub fn make_folders(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -22,14 +22,14 @@ pub fn make_folders(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Options to open a file, with its mode where it is made.
+/// Options to open a file, and its mode if it is created.
 pub fn options() -> OpenOptions {
     let mut options = File::options();
     options.mode(FILE_MODE);
     options
 }
 
-/// Writes a file anew.
+/// Replaces the contents of a file.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     options()
         .write(true)

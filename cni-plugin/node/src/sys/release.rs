@@ -1,15 +1,15 @@
-//! The running kernel's release, `6.12.0-1-amd64` for example.
+//! Release of the running kernel, such as `6.12.0-1-amd64`.
 
 use nix::sys::utsname::uname;
 
-/// The release; empty where the kernel does not tell it.
+/// Returns the release; empty if it is unknown.
 pub fn release() -> String {
     uname()
         .map(|names| names.release().to_string_lossy().into_owned())
         .unwrap_or_default()
 }
 
-/// True if the kernel is of this version or a later one.
+/// True if the kernel has this version or a later one.
 pub fn is_at_least(major: u32, minor: u32) -> bool {
     parsed(&release()).is_some_and(|version| version >= (major, minor))
 }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_begins_with_two_numbers() {
+    fn release_starts_with_two_numbers() {
         assert_eq!(parsed("6.12.90-1-amd64"), Some((6, 12)));
         assert_eq!(parsed("6.18-rc1"), Some((6, 18)));
         assert_eq!(parsed("10.1"), Some((10, 1)));

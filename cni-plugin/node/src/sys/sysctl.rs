@@ -9,16 +9,16 @@ fn path(key: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(key)
 }
 
-/// Longest value that is read, in bytes.
+/// Maximum length of a value in bytes.
 const VALUE_LEN: usize = 4096;
 
-/// Reads `net/…` without its final newline; `None` where the kernel has no such sysctl.
+/// Reads `net/…` without its final newline; `None` if the kernel has no such sysctl.
 pub fn read(key: &str) -> io::Result<Option<String>> {
     let mut file = match File::open(path(key)) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    // One read gets the whole value: proc hands it out in one piece.
+    // One read returns the whole value.
     let mut value = [0; VALUE_LEN];
     let len = file.read(&mut value)?;
     Ok(Some(
@@ -28,9 +28,9 @@ pub fn read(key: &str) -> io::Result<Option<String>> {
     ))
 }
 
-/// Writes `net/…` unless it has the value; `false` where the kernel has no such sysctl.
+/// Writes `net/…` unless it has the value already; `false` if the kernel has no such sysctl.
 ///
-/// A node whose `/proc/sys` is read-only can still be right.
+/// A node with a read-only `/proc/sys` can still have the right value.
 pub fn ensure(key: &str, value: &str) -> io::Result<bool> {
     match read(key)? {
         Some(present) if present == value => Ok(true),
@@ -39,7 +39,7 @@ pub fn ensure(key: &str, value: &str) -> io::Result<bool> {
     }
 }
 
-/// Writes `net/…`; `false` where the kernel has no such sysctl.
+/// Writes `net/…`; `false` if the kernel has no such sysctl.
 pub fn write(key: &str, value: &str) -> io::Result<bool> {
     match std::fs::OpenOptions::new().write(true).open(path(key)) {
         Ok(mut file) => io::Write::write_all(&mut file, value.as_bytes()).map(|()| true),

@@ -1,5 +1,5 @@
-//! Taps, which no request of rtnetlink makes: `/dev/net/tun` does, in the namespace of the thread
-//! that opens it.
+//! Taps. rtnetlink cannot create them. `/dev/net/tun` does, in the namespace of the thread that
+//! opens it.
 
 #![expect(unsafe_code, reason = "the driver is asked by ioctl")]
 
@@ -11,24 +11,24 @@ use std::os::fd::AsRawFd;
 
 const DRIVER: &str = "/dev/net/tun";
 
-/// A tap that ends with this value, unless it is kept.
+/// A tap that is deleted with this value, unless it is kept.
 #[derive(Debug)]
 pub struct Tap(File);
 
 /// Options of a new tap.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// The user whose programs may open it.
+    /// User that may open the tap.
     pub owner: Option<u32>,
-    /// The group whose programs may.
+    /// Group that may open the tap.
     pub group: Option<u32>,
-    /// A program may open it several times.
+    /// True if a program may open the tap several times.
     pub multi_queue: bool,
-    /// Frames have a header of virtio.
+    /// True if frames have a virtio header.
     pub vnet_hdr: bool,
 }
 
-/// `struct ifreq`, as long as the kernel copies it.
+/// `struct ifreq`, with the length that the kernel copies.
 #[repr(C)]
 struct IfReq {
     name: [u8; IfName::MAX_LEN + 1],
@@ -37,7 +37,7 @@ struct IfReq {
 }
 
 impl Tap {
-    /// Makes one in the namespace of this thread. A link of that name is refused.
+    /// Creates a tap in the namespace of this thread. Fails if a link has the name already.
     pub fn make(name: &IfName, options: &Options) -> io::Result<Self> {
         let tap = Self(File::options().read(true).write(true).open(DRIVER)?);
         let set = |flag: libc::c_int, is_set: bool| if is_set { flag } else { 0 };
@@ -67,7 +67,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Has it stay when nobody has it open any more.
+    /// Makes the tap persistent, so that it stays when it is closed.
     pub fn keep(self) -> io::Result<()> {
         self.set(libc::TUNSETPERSIST, 1)
     }

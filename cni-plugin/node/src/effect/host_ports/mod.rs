@@ -1,8 +1,8 @@
 //! Host ports: ports of the host that are redirected to containers.
 //!
 //! nf_tables decides who owns a port: an element has one owner. Another attachment of the same
-//! container may request the same port. When the first one is deleted, the port is handed over to it
-//! in the same transaction.
+//! container may request the same port. When the first one is deleted, the port is handed over to
+//! it in the same transaction.
 
 pub mod ebpf;
 pub mod loopback;
@@ -168,8 +168,8 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
 /// of this container owns them. With `leaving`, only free ports and ports of that owner are
 /// redirected. Returns the redirected ports.
 ///
-/// A concurrent ADD checks only for existing elements. So a call that deletes elements holds off all
-/// other calls that do.
+/// A concurrent ADD checks only for existing elements. So a call that deletes elements holds off
+/// all other calls that do.
 fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, Cause> {
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;

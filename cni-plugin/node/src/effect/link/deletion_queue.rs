@@ -1,9 +1,9 @@
 //! Queue of the host's links that calls are about to delete, so that one call can delete all of
 //! them.
 //!
-//! An entry is an empty file in `/run/braid/leaving/`. Its name is the network namespace's cookie, the
-//! link's index and the link's name. So an entry of a killed call never matches a later link, even one
-//! with the same name.
+//! An entry is an empty file in `/run/braid/leaving/`. Its name is the network namespace's cookie,
+//! the link's index and the link's name. So an entry of a killed call never matches a later link,
+//! even one with the same name.
 
 use crate::sys::netlink::Socket;
 use crate::sys::netns;
@@ -53,7 +53,7 @@ impl Note {
         }
     }
 
-    /// Deletes the entry after its link. A leftover entry would match no link's index.
+    /// Deletes the entry of a deleted link. If that fails, the leftover entry matches no link.
     pub(super) fn end(&self) {
         let _ = fs::remove_file(&self.file);
     }

@@ -1,4 +1,4 @@
-//! Creation of a tap. The tap ends with this process, even if it is killed, until it is complete.
+//! Creation of a tap. Until it is complete, it is deleted when this process ends, even by a signal.
 
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;

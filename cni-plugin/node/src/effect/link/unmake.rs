@@ -1,13 +1,14 @@
 //! Deletion of links, many in one request.
 //!
-//! To unregister links, the kernel holds its lock on all networks through several RCU grace periods,
-//! regardless of the number of links. On a busy node, each wait for that lock is long. So a call queues
-//! the links that it is about to delete, and waits for its turn. The call whose turn it is puts all
-//! queued links into a group and deletes the group. The other calls then find their links deleted, and
-//! never take the kernel's lock.
+//! To unregister links, the kernel holds its lock on all networks through several RCU grace
+//! periods, regardless of the number of links. On a busy node, each wait for that lock is long. So
+//! a call queues the links that it is about to delete, and waits for its turn. The call whose turn
+//! it is puts all queued links into a group and deletes the group. The other calls then find their
+//! links deleted, and never take the kernel's lock.
 //!
-//! A request covers the links of one namespace, but also deletes the other ends of pairs. So the plan
-//! may name a pair by its end in the container, to delete it with other links there (`plan/undo.rs`).
+//! A request covers the links of one namespace, but also deletes the other ends of pairs. So the
+//! plan may name a pair by its end in the container, to delete it with other links there
+//! (`plan/undo.rs`).
 
 use super::deletion_queue::{Note, Notes};
 use crate::Cause;
@@ -69,10 +70,10 @@ fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
 
 /// Deletes two or more links of the container by a group. Returns which of them are deleted.
 ///
-/// A container may put its own links into the group, since the number is public. That lets it delete
-/// only links that it can delete anyway: the kernel requires `CAP_NET_ADMIN` there for both, and a
-/// group never spans namespaces. If the group has a link that cannot be deleted, such as `lo`, the
-/// kernel refuses the whole request, and the links are deleted by name.
+/// A container may put its own links into the group, since the number is public. That lets it
+/// delete only links that it can delete anyway: the kernel requires `CAP_NET_ADMIN` there for both,
+/// and a group never spans namespaces. If the group has a link that cannot be deleted, such as
+/// `lo`, the kernel refuses the whole request, and the links are deleted by name.
 fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     let none = vec![false; links.len()];
     if links.len() < 2 || !kernel.has_pod() {

@@ -1,8 +1,8 @@
 //! Links that are moved to a container and back to the host.
 //!
 //! Each move is one request, so a killed call has moved the link or has not. The kernel applies the
-//! parts of a request one after the other, so a refused request may be applied in part. The move back
-//! finds the link wherever it is.
+//! parts of a request one after the other, so a refused request may be applied in part. The move
+//! back finds the link wherever it is.
 
 mod alt_names;
 pub(crate) mod device;

@@ -52,7 +52,7 @@ impl Loaded {
         Ok(Some(Self { program, slot }))
     }
 
-    /// Class id of a filter for the direction `place`.
+    /// Class id of the filter at this place.
     pub(super) fn class(&self, place: u32) -> u32 {
         self.slot << PLACE_BITS | place
     }

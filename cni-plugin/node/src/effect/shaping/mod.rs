@@ -48,10 +48,10 @@ impl Effect for Shaping {
 /// Loads the program and attaches it with its queues. `redirect` is in the same namespace and
 /// created with them.
 ///
-/// The first filter of a clsact waits for an RCU grace period that began after the clsact was created
-/// (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all clsacts are created before the
-/// first filter, and one wait serves all of them. It takes two grace periods if one is under way
-/// already, since that one does not count.
+/// The first filter of a clsact waits for an RCU grace period that began after the clsact was
+/// created (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all clsacts are created
+/// before the first filter, and one wait serves all of them. It takes two grace periods if one is
+/// under way already, since that one does not count.
 pub(crate) fn add(
     kernel: &mut Kernel,
     shaping: &Shaping,

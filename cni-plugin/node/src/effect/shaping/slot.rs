@@ -1,8 +1,8 @@
 //! Free slot of a loaded program for one more attachment: `/run/braid/program`.
 //!
-//! Loading takes longer than the rest of shaping together, so several attachments share a program. The
-//! program lives as long as one of them. A slot belongs to an attachment as long as a record has the
-//! attachment, so slots need not be released.
+//! Loading takes longer than the rest of shaping together, so several attachments share a program.
+//! The program lives as long as one of them. A slot belongs to an attachment as long as a record
+//! has the attachment, so slots need not be released.
 
 use crate::effect::shaping::program::{Program, VERSION};
 use crate::store::record;

@@ -1,9 +1,8 @@
-//! Types of the running kernel, as it describes them (BTF): the number of a function, and the
-//! offset of a struct's member.
+//! BTF of the running kernel: ids of functions, and offsets of struct members.
 //!
-//! Only for the first limited attachment that needs it; a look through all types takes a few
-//! milliseconds. The file `/sys/kernel/btf/vmlinux` says the same, a page for each read: more than
-//! a thousand system calls.
+//! It is read only for the first rate-limited attachment that needs it. A search through all types
+//! takes a few milliseconds. The file `/sys/kernel/btf/vmlinux` has the same contents, but returns
+//! one page per read: more than a thousand system calls.
 
 use super::object::{ById, by_id, get_info};
 use super::{call, load_classifier};
@@ -15,17 +14,17 @@ const BTF_GET_FD_BY_ID: libc::c_long = 19;
 const BTF_GET_NEXT_ID: libc::c_long = 23;
 /// `BTF_MAGIC`.
 const MAGIC: [u8; 2] = 0xeb9f_u16.to_ne_bytes();
-/// Length of `struct btf_type` without what follows it by its kind.
+/// Length of `struct btf_type` without the kind-specific data after it.
 const TYPE: usize = 12;
 /// Length of `struct btf_member`.
 const MEMBER: usize = 12;
 /// `BTF_KIND_STRUCT`, `BTF_KIND_FUNC`.
 const STRUCT: u32 = 4;
 const FUNC: u32 = 12;
-/// In the word of flags: members say how many bits they have as well.
+/// Flag in `struct btf_type`: the offsets of members include bitfield sizes.
 const HAS_BITFIELDS: u32 = 1 << 31;
 
-/// The types of one kernel.
+/// Types of a kernel.
 #[derive(Debug)]
 pub(crate) struct Btf {
     bytes: Vec<u8>,
@@ -33,17 +32,17 @@ pub(crate) struct Btf {
     strings: Range<usize>,
 }
 
-/// One of them.
+/// A type of the kernel.
 struct Type<'a> {
-    /// Offset of its name in the strings.
+    /// Offset of the name in the strings.
     name: u32,
     kind: u32,
     flags: u32,
-    /// Rest of the type, by its kind.
+    /// Kind-specific data after the type.
     rest: &'a [u8],
 }
 
-/// `struct bpf_btf_info`; the kernel leaves what it does not know as it is.
+/// `struct bpf_btf_info`. The kernel leaves unknown fields unchanged.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -52,17 +51,18 @@ struct Info {
     id: u32,
     name: u64,
     name_len: u32,
-    /// Flag: it is the kernel's own or a module's (Linux 5.11).
+    /// Flag: the BTF is the kernel's or a module's (Linux 5.11).
     kernel_btf: u32,
 }
 
 impl Btf {
-    /// Those of the running kernel; `ENOENT` where it was built without, and before Linux 5.11.
+    /// Reads the types of the running kernel. Returns `ENOENT` if the kernel was built without BTF,
+    /// and before Linux 5.11.
     pub(crate) fn of_kernel() -> Result<Self, Errno> {
         Self::parse(bytes_of_kernel()?).ok_or(Errno::EPROTO)
     }
 
-    /// `struct btf_header`, and the two parts that it tells of.
+    /// Parses `struct btf_header` and finds the two parts that it describes.
     fn parse(bytes: Vec<u8>) -> Option<Self> {
         if bytes.get(..2)? != MAGIC {
             return None;
@@ -81,17 +81,17 @@ impl Btf {
         })
     }
 
-    /// The number of a function; `ESRCH` where there is none of that name.
+    /// Returns the BTF id of a function; `ESRCH` if there is no such function.
     pub(crate) fn function(&self, name: &str) -> Result<u32, Errno> {
         let place = self
             .types()
             .position(|one| one.kind == FUNC && self.is(one.name, name))
             .ok_or(Errno::ESRCH)?;
-        // The first type is number 1; 0 is `void`.
+        // The first type has id 1; 0 is `void`.
         u32::try_from(place + 1).or(Err(Errno::EPROTO))
     }
 
-    /// Offset of a struct's member, in bytes; `ESRCH` where it has none of that name.
+    /// Returns the offset of a struct's member in bytes; `ESRCH` if there is no such member.
     pub(crate) fn offset(&self, of: &str, member: &str) -> Result<u32, Errno> {
         let found = self
             .types()
@@ -112,7 +112,7 @@ impl Btf {
         found.ok_or(Errno::ESRCH)
     }
 
-    /// True if the string that begins there is this one.
+    /// True if the string at offset `start` equals `text`.
     fn is(&self, start: u32, text: &str) -> bool {
         let string = usize::try_from(start)
             .ok()
@@ -121,7 +121,7 @@ impl Btf {
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
-    /// All types, in the order of their numbers.
+    /// Iterates over all types in the order of their ids.
     fn types(&self) -> impl Iterator<Item = Type<'_>> {
         let mut left = &self.bytes[self.types.clone()];
         std::iter::from_fn(move || {
@@ -142,7 +142,7 @@ impl Btf {
 fn bytes_of_kernel() -> Result<Vec<u8>, Errno> {
     let (btf, len) = match first_of_kernel() {
         Err(Errno::ENOENT) => {
-            // The kernel reads its own when it checks the first program.
+            // The kernel parses its BTF when it verifies the first program.
             load_classifier()?;
             first_of_kernel()?
         }
@@ -160,8 +160,8 @@ fn bytes_of_kernel() -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// The first of all that the kernel itself made, which is its own, and how many bytes it has: a
-/// module's is made of what is not in that one.
+/// Opens the kernel's own BTF and returns its length. It is the first one that the kernel created,
+/// since the BTF of modules builds on it.
 fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     let mut attr = ById::default();
     loop {
@@ -171,7 +171,7 @@ fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
             ..ById::default()
         };
         let btf = match by_id(BTF_GET_FD_BY_ID, attr.id) {
-            // Somebody's, and gone meanwhile.
+            // Another process's BTF, which was unloaded meanwhile.
             Err(Errno::ENOENT) => continue,
             found => found?,
         };
@@ -183,20 +183,20 @@ fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     }
 }
 
-/// Number of bytes that follow a type of a kind with so many members (v6.18
+/// Returns the number of bytes after a type of this kind with so many members (v6.18
 /// `Documentation/bpf/btf.rst`).
 fn len_of(kind: u32, members: u32) -> Option<usize> {
     let members = usize::try_from(members).ok()?;
     Some(match kind {
-        // Integers, variables, tags of declarations.
+        // Integers, variables, declaration tags.
         1 | 14 | 17 => 4,
         // Arrays.
         3 => 12,
-        // Structs, unions, sections, enumerations of 64 bits.
+        // Structs, unions, sections, 64-bit enumerations.
         4 | 5 | 15 | 19 => 12 * members,
-        // Enumerations, arguments.
+        // Enumerations, function prototypes.
         6 | 13 => 8 * members,
-        // Pointers, names without a type, qualifiers, functions, floats, tags of types.
+        // Pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags.
         2 | 7..=12 | 16 | 18 => 0,
         _ => return None,
     })
@@ -218,10 +218,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_running_kernel_tells_where_things_are() {
+    fn running_kernel_has_ids_and_offsets() {
         let btf = Btf::of_kernel().expect("a kernel with BTF");
         assert!(btf.function("security_socket_bind").expect("a function") > 0);
-        // Nobody has moved them since Linux 3.8, on processors of 64 bits.
+        // These offsets have not changed since Linux 3.8 on 64-bit processors.
         assert_eq!(btf.offset("socket", "sk"), Ok(24));
         assert_eq!(btf.offset("sock_common", "skc_net"), Ok(48));
         assert_eq!(btf.offset("sock", "__sk_common"), Ok(0));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_text_ends_where_it_is_cut() {
+    fn truncated_btf_is_refused_or_searched_up_to_its_end() {
         let bytes = bytes_of_kernel().expect("a kernel with BTF");
         assert!(bytes == std::fs::read("/sys/kernel/btf/vmlinux").expect("the same in a file"));
         assert!(Btf::parse(bytes[..bytes.len() - 1].to_vec()).is_none());

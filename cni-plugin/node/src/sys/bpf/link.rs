@@ -1,6 +1,6 @@
-//! Links of programs to a cgroup (Linux 5.7), and of others: the kernel takes a program away with
-//! the last descriptor or pin of its link, so that a call which is killed leaves nothing behind
-//! that nobody finds.
+//! BPF links, which attach programs to a cgroup (Linux 5.7) or elsewhere. The kernel detaches a
+//! program when the last descriptor or pin of its link is closed, so a killed call leaves no
+//! untracked program.
 
 use super::object::{get_info, raw};
 use super::{PROG_QUERY, Query, call, fd_of};
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 const LINK_CREATE: libc::c_long = 28;
 const LINK_DETACH: libc::c_long = 34;
-/// `BPF_F_ALLOW_MULTI`, which links imply: others hang there as well.
+/// `BPF_F_ALLOW_MULTI`, which links imply: other programs may be attached as well.
 const ALLOW_MULTI: u32 = 2;
 
 /// Start of `union bpf_attr` for `BPF_LINK_CREATE`.
@@ -40,7 +40,7 @@ struct Info {
     end: u32,
 }
 
-/// Has the program run for the cgroup and all below, as long as the link is held.
+/// Attaches the program to the cgroup and all below it, for the lifetime of the link.
 pub(crate) fn create(
     program: &OwnedFd,
     cgroup: &OwnedFd,
@@ -55,26 +55,26 @@ pub(crate) fn create(
     fd_of(call(LINK_CREATE, &mut attr)?)
 }
 
-/// Takes the program away at once, and not when the kernel comes to it.
+/// Detaches the program immediately, without waiting for the link to be released.
 pub(crate) fn detach(link: &OwnedFd) -> Result<(), Errno> {
     call(LINK_DETACH, &mut Detach { link_fd: raw(link) }).map(drop)
 }
 
-/// Attach type of the link's program; none where somebody took it away.
+/// Returns the attach type of the link's program; `None` if the program was detached.
 pub(crate) fn attached_to(link: &OwnedFd) -> Result<Option<u32>, Errno> {
     let mut info = Info::default();
     get_info(link, &mut info)?;
     Ok((info.cgroup_id != 0).then_some(info.attach_type))
 }
 
-/// The number of a link's program, of whatever kind the link is.
+/// Returns the id of a link's program, for any kind of link.
 pub(crate) fn program(link: &OwnedFd) -> Result<u32, Errno> {
     let mut info = Info::default();
     get_info(link, &mut info)?;
     Ok(info.prog_id)
 }
 
-/// `EPERM` where somebody has the cgroup's place for himself.
+/// Returns `EPERM` if the cgroup has a program that allows no others for this attach type.
 pub(crate) fn is_open_to_all(cgroup: &OwnedFd, attach_type: u32) -> Result<(), Errno> {
     let mut attr = Query {
         target: raw(cgroup),

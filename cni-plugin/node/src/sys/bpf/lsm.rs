@@ -1,4 +1,4 @@
-//! Programs that the kernel asks whether it may do something (LSM, Linux 5.7).
+//! LSM programs, which the kernel calls to permit or refuse an operation (Linux 5.7).
 
 use super::object::raw;
 use super::{call, fd_of};
@@ -11,13 +11,13 @@ const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 /// Start of `union bpf_attr` for `BPF_RAW_TRACEPOINT_OPEN`.
 #[repr(C)]
 struct Open {
-    /// None: the program was loaded for one function.
+    /// Zero, since the program was loaded for one kernel function.
     name: u64,
     prog_fd: u32,
     padding: u32,
 }
 
-/// Has the program run as long as the link is held.
+/// Attaches the program for the lifetime of the link.
 pub(crate) fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
     fd_of(call(
         RAW_TRACEPOINT_OPEN,
@@ -29,8 +29,8 @@ pub(crate) fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
     )?)
 }
 
-/// Asks a socket of another family for a link, as one of `AF_XDP` would: what is asked before goes
-/// by the address alone.
+/// Binds a socket of another family to an `AF_XDP` address. LSM programs are called before the
+/// family is checked, and see only the address.
 pub(crate) fn bind_as_xdp() -> Result<(), Errno> {
     let socket = UnixDatagram::unbound()
         .map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;

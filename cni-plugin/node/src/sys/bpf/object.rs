@@ -1,4 +1,4 @@
-//! Maps and programs of any kind: made, pinned, found again.
+//! Maps and programs of any kind: creation, pinning, and opening.
 
 use super::{LOAD, Load, SCHED_CLS, call, fd_of};
 use nix::errno::Errno;
@@ -19,19 +19,19 @@ const OBJ_GET: libc::c_long = 7;
 const PROG_GET_FD_BY_ID: libc::c_long = 13;
 const MAP_GET_FD_BY_ID: libc::c_long = 14;
 const OBJ_GET_INFO: libc::c_long = 15;
-/// `BPF_MAP_TYPE_HASH`, …
+/// `BPF_MAP_TYPE_HASH` and so on.
 pub(crate) const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 pub(crate) const PERCPU_ARRAY: u32 = 6;
 pub(crate) const LRU_HASH: u32 = 9;
-/// A map that is not allocated as a whole.
+/// `BPF_F_NO_PREALLOC`: elements are allocated one by one.
 pub(crate) const NO_PREALLOC: u32 = 1;
-/// An element that must be new.
+/// `BPF_NOEXIST`: the element must be new.
 const NOEXIST: u64 = 1;
 /// Length of `struct bpf_insn`.
 const INSTRUCTION: usize = 8;
-/// The first byte of an instruction that loads 64 bits, and the source register that makes them a
-/// map's descriptor.
+/// First byte of an instruction that loads 64 bits, and the source register of such an instruction
+/// with a map's file descriptor.
 const LOAD_64: u8 = 0x18;
 const MAP_FD: u8 = 1 << 4;
 
@@ -114,7 +114,7 @@ struct MapInfo {
     map_flags: u32,
 }
 
-/// A map whose keys and values are numbers without gaps, or whose gaps somebody wrote.
+/// A map. Keys and values are plain integers, and any padding between them is initialized.
 #[derive(Debug)]
 pub(crate) struct Map<K, V> {
     fd: OwnedFd,
@@ -128,7 +128,7 @@ impl<K, V> AsRawFd for Map<K, V> {
 }
 
 impl<K: Copy, V: Copy> Map<K, V> {
-    /// Makes one for so many entries.
+    /// Creates a map for `entries` elements.
     pub(crate) fn create(
         name: &str,
         map_type: u32,
@@ -147,17 +147,18 @@ impl<K: Copy, V: Copy> Map<K, V> {
         })
     }
 
-    /// The one that is pinned there; none where nothing is, `EPROTO` where it is another.
+    /// Opens the map pinned at `path`. `None` if there is no pin, `EPROTO` if keys or values have
+    /// another length.
     pub(crate) fn pinned(path: &Path) -> Result<Option<Self>, Errno> {
         pinned(path)?.map(Self::of).transpose()
     }
 
-    /// The one that is open, `EPROTO` where its keys or values are of another length.
+    /// Wraps an open map; `EPROTO` if keys or values have another length.
     pub(crate) fn of(fd: OwnedFd) -> Result<Self, Errno> {
         Self::of_kind(fd, |_| true)
     }
 
-    /// The same; `EPROTO` also where it is no array.
+    /// Does the same; `EPROTO` also if it is not an array.
     pub(crate) fn of_array(fd: OwnedFd) -> Result<Self, Errno> {
         Self::of_kind(fd, |map_type| map_type == ARRAY)
     }
@@ -175,7 +176,7 @@ impl<K: Copy, V: Copy> Map<K, V> {
         })
     }
 
-    /// Keeps it beyond this process.
+    /// Pins the map, so that it outlives this process.
     pub(crate) fn pin(&self, path: &Path) -> Result<(), Errno> {
         pin(&self.fd, path)
     }
@@ -183,13 +184,13 @@ impl<K: Copy, V: Copy> Map<K, V> {
     pub(crate) fn get(&self, key: &K) -> Result<Option<V>, Errno> {
         let mut value = MaybeUninit::<V>::uninit();
         let mut attr = self.element(key, value.as_mut_ptr() as u64, 0);
-        // SAFETY: the kernel wrote the whole value, whose length was compared with the map's when
-        // it was made or opened.
+        // SAFETY: the kernel wrote the whole value. Its length was compared with the map's when the
+        // map was created or opened.
         found(call(MAP_LOOKUP, &mut attr))
             .map(|found| found.map(|_| unsafe { value.assume_init() }))
     }
 
-    /// Adds an element, `EEXIST` where there is one.
+    /// Adds an element; `EEXIST` if it exists.
     pub(crate) fn add(&self, key: &K, value: &V) -> Result<(), Errno> {
         call(
             MAP_UPDATE,
@@ -198,7 +199,7 @@ impl<K: Copy, V: Copy> Map<K, V> {
         .map(drop)
     }
 
-    /// Writes an element, whatever was there.
+    /// Writes an element, replacing an existing one.
     pub(crate) fn set(&self, key: &K, value: &V) -> Result<(), Errno> {
         call(
             MAP_UPDATE,
@@ -207,12 +208,12 @@ impl<K: Copy, V: Copy> Map<K, V> {
         .map(drop)
     }
 
-    /// Takes an element away; what is not there is success.
+    /// Deletes an element. A missing element is a success.
     pub(crate) fn del(&self, key: &K) -> Result<(), Errno> {
         found(call(MAP_DELETE, &mut self.element(key, 0, 0))).map(drop)
     }
 
-    /// The key behind another, or the first one.
+    /// Returns the key after `key`, or the first one.
     pub(crate) fn next(&self, key: Option<&K>) -> Result<Option<K>, Errno> {
         let mut next = MaybeUninit::<K>::uninit();
         let key = key.map_or(0, |key| &raw const *key as u64);
@@ -223,13 +224,13 @@ impl<K: Copy, V: Copy> Map<K, V> {
             value: next.as_mut_ptr() as u64,
             flags: 0,
         };
-        // SAFETY: the kernel wrote the whole key, whose length was compared with the map's when it
-        // was made or opened.
+        // SAFETY: the kernel wrote the whole key. Its length was compared with the map's when the
+        // map was created or opened.
         found(call(MAP_GET_NEXT_KEY, &mut attr))
             .map(|found| found.map(|_| unsafe { next.assume_init() }))
     }
 
-    /// All keys, where nobody else changes the map.
+    /// Lists all keys, provided that no other process changes the map meanwhile.
     pub(crate) fn keys(&self) -> Result<Vec<K>, Errno> {
         let mut keys = Vec::new();
         while let Some(key) = self.next(keys.last())? {
@@ -262,19 +263,18 @@ pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<Ow
     )
 }
 
-/// Type as which a program is loaded.
+/// Type of a program to load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProgramKind {
     /// `BPF_PROG_TYPE_*`.
     pub(crate) prog_type: u32,
-    /// Of the places where such programs hang, the one for this; 0 where there is one only.
+    /// `BPF_CGROUP_*` or another attach type; 0 if the program type has only one.
     pub(crate) attach_type: u32,
-    /// Number of the kernel's function that it is for; 0 for none.
+    /// BTF id of the kernel function to attach to; 0 for none.
     pub(crate) function: u32,
 }
 
-/// Loads a program of a kind; its maps are numbered in the order in which `cargo xtask ebpf` knows
-/// them.
+/// Loads a program of a kind. Its maps are in the order known to `cargo xtask ebpf`.
 pub(crate) fn load_as(
     kind: ProgramKind,
     name: &str,
@@ -295,7 +295,7 @@ pub(crate) fn load_as(
     fd_of(call(LOAD, &mut attr)?)
 }
 
-/// Object that is pinned there; none where nothing is.
+/// Opens the object pinned at `path`; `None` if there is no pin.
 pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let path = c_string(path)?;
     let mut attr = Pin {
@@ -304,13 +304,13 @@ pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
         file_flags: 0,
     };
     match call(OBJ_GET, &mut attr) {
-        // Without eBPF nothing is pinned.
+        // A kernel without eBPF has no pins.
         Err(Errno::ENOSYS) => Ok(None),
         opened => found(opened)?.map(fd_of).transpose(),
     }
 }
 
-/// Pins a map or a program.
+/// Pins a map, a program or a link.
 pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let path = c_string(path)?;
     call(
@@ -328,7 +328,7 @@ fn c_string(path: &Path) -> Result<CString, Errno> {
     CString::new(path.as_os_str().as_bytes()).or(Err(Errno::EINVAL))
 }
 
-/// None where the kernel says that it is not there.
+/// Converts `ENOENT` to `None`.
 fn found<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -337,8 +337,8 @@ fn found<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
-/// The one with this id of what `BPF_*_GET_FD_BY_ID` asks for; `ENOENT` where there is none any
-/// more.
+/// Opens the object with this id, of the kind given by a command `BPF_*_GET_FD_BY_ID`. Returns
+/// `ENOENT` if it no longer exists.
 pub(super) fn by_id(command: libc::c_long, id: u32) -> Result<OwnedFd, Errno> {
     fd_of(call(
         command,
@@ -349,17 +349,17 @@ pub(super) fn by_id(command: libc::c_long, id: u32) -> Result<OwnedFd, Errno> {
     )?)
 }
 
-/// The program with this id.
+/// Opens the program with this id.
 pub(crate) fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
     by_id(PROG_GET_FD_BY_ID, id)
 }
 
-/// The map with this id.
+/// Opens the map with this id.
 pub(crate) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
     by_id(MAP_GET_FD_BY_ID, id)
 }
 
-/// Asks what the kernel says of a program or a map; `T` is the start of the struct for that.
+/// Reads the kernel's description of an object. `T` is the start of the struct for it.
 pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
     let info_len = u32::try_from(size_of::<T>()).unwrap_or_default();
     let mut attr = GetInfo {
@@ -372,19 +372,19 @@ pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
 
 /// The kernel's description of a program.
 pub(crate) struct Info {
-    /// As the kernel knows it.
+    /// Program id.
     pub(crate) id: u32,
-    /// As [`name_of`] has it.
+    /// Name in the form of [`name_of`].
     pub(crate) name: [u8; 16],
     /// Time of loading, in nanoseconds since boot.
     pub(crate) load_time: u64,
-    /// Number of maps that it uses.
+    /// Number of maps that the program uses.
     pub(crate) map_count: u32,
-    /// Ids of the first two of them, 0 for none.
+    /// Ids of the first two maps; 0 for none.
     pub(crate) map_ids: [u32; 2],
 }
 
-/// Asks what the kernel says of a program.
+/// Reads the kernel's description of a program.
 pub(crate) fn program_info(program: &OwnedFd) -> Result<Info, Errno> {
     let mut map_ids = [0; 2];
     let mut info = ProgInfo {
@@ -409,7 +409,7 @@ pub(crate) fn program_info(program: &OwnedFd) -> Result<Info, Errno> {
     })
 }
 
-/// The instructions with the maps' descriptors in the places that bear their numbers.
+/// Replaces the maps' numbers in the instructions with their file descriptors.
 fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
     let mut instructions = instructions.to_vec();
     for instruction in instructions.chunks_exact_mut(INSTRUCTION) {
@@ -428,7 +428,7 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
     instructions
 }
 
-/// Makes a map with keys and values so long, for so many entries.
+/// Creates a map with these lengths of keys and values, and this maximum number of elements.
 fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u32) -> Result<OwnedFd, Errno> {
     let [key_size, value_size, max_entries] =
         sizes.map(|size| u32::try_from(size).unwrap_or_default());
@@ -459,7 +459,7 @@ pub(super) fn raw(fd: &OwnedFd) -> u32 {
     u32::try_from(fd.as_raw_fd()).unwrap_or_default()
 }
 
-/// As `bpftool` shows it: 15 bytes of it.
+/// Converts a name to the kernel's form: its first 15 bytes, as `bpftool` shows it.
 pub(crate) fn name_of(text: &str) -> [u8; 16] {
     let mut name = [0; 16];
     let len = text.len().min(name.len() - 1);

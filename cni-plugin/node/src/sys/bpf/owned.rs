@@ -1,22 +1,22 @@
-//! Maps whose elements bear their owner: network, container id and interface as one text.
+//! Maps with an owner in each element: network, container id and interface in one text.
 
 use super::object::Map;
 use braid_ebpf_types::hostport::OWNER_LEN;
 use nix::errno::Errno;
 
-/// A value with its owner in it.
+/// A map value with its owner.
 pub(crate) trait Owned: Copy {
-    /// The text, and how many bytes of it there are.
+    /// Returns the owner's bytes and their number.
     fn owner(&self) -> (&[u8; OWNER_LEN], u16);
 
-    /// Text of its owner.
+    /// Returns the owner as text.
     fn owner_text(&self) -> String {
         let (owner, len) = self.owner();
         String::from_utf8_lossy(&owner[..usize::from(len).min(OWNER_LEN)]).into_owned()
     }
 }
 
-/// The owner as a value keeps it.
+/// Converts an owner to the form of a map value.
 pub(crate) fn owner_of(text: &str) -> ([u8; OWNER_LEN], u16) {
     let mut owner = [0; OWNER_LEN];
     for (to, byte) in owner.iter_mut().zip(text.bytes()) {
@@ -26,7 +26,7 @@ pub(crate) fn owner_of(text: &str) -> ([u8; OWNER_LEN], u16) {
 }
 
 impl<K: Copy, V: Owned> Map<K, V> {
-    /// Takes an element away that is still this owner's.
+    /// Deletes an element if it still belongs to `owner`.
     pub(crate) fn del_of(&self, key: &K, owner: &str) -> Result<(), Errno> {
         match self.get(key)? {
             Some(value) if value.owner_text() == owner => self.del(key),
@@ -34,14 +34,14 @@ impl<K: Copy, V: Owned> Map<K, V> {
         }
     }
 
-    /// Takes all of an owner's away.
+    /// Deletes all elements of an owner.
     pub(crate) fn del_all_of(&self, owner: &str) -> Result<(), Errno> {
         self.keys()?
             .iter()
             .try_for_each(|key| self.del_of(key, owner))
     }
 
-    /// All values, where nobody else changes the map.
+    /// Reads all values, provided that no other process changes the map meanwhile.
     pub(crate) fn values(&self) -> Result<Vec<V>, Errno> {
         let values: Result<Vec<Option<V>>, Errno> =
             self.keys()?.iter().map(|key| self.get(key)).collect();

@@ -1,5 +1,5 @@
-//! Pins of maps, programs and links: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`,
-//! since several namespaces may see one such file system.
+//! Pins of maps, programs and links: `/sys/fs/bpf/braid/v3/<inode of the network namespace>/`. The
+//! inode is needed since several namespaces may see the same bpffs.
 
 use super::object::Map;
 use nix::errno::Errno;
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const BPFFS: &str = "/sys/fs/bpf";
-/// The number is that of the maps' layout.
+/// Folder with the version of the maps' layout.
 const LAYOUT: &str = "/sys/fs/bpf/braid/v3";
 
 /// Folder of this namespace's pins.
@@ -20,7 +20,7 @@ pub(crate) fn folder() -> Result<PathBuf, Errno> {
     Ok(Path::new(LAYOUT).join(namespace.ino().to_string()))
 }
 
-/// Makes that folder.
+/// Creates the folder of this namespace's pins.
 pub(crate) fn make_folder() -> Result<PathBuf, Errno> {
     mount_bpffs()?;
     let folder = folder()?;
@@ -28,11 +28,11 @@ pub(crate) fn make_folder() -> Result<PathBuf, Errno> {
     Ok(folder)
 }
 
-/// Takes that folder away where nothing is pinned in it any more, the layout's and braid's with it.
+/// Deletes that folder if it is empty, then the layout's folder and braid's folder.
 pub(crate) fn remove_folder() -> Result<(), Errno> {
     for folder in folder()?.ancestors().take(3) {
         match fs::remove_dir(folder) {
-            // Another one's are there as well.
+            // Another namespace or layout has pins.
             Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => break,
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(errno_of(&err)),
             _ => {}
@@ -41,7 +41,7 @@ pub(crate) fn remove_folder() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The pins whose names begin so, in the order of their names.
+/// Lists the pins with this prefix, sorted by name.
 pub(crate) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
     let entries = match fs::read_dir(folder()?) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -63,7 +63,7 @@ pub(crate) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
     Ok(paths)
 }
 
-/// Takes one away; what is not there is success.
+/// Deletes a pin. A missing pin is a success.
 pub(crate) fn remove(path: &Path) -> Result<(), Errno> {
     match fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(errno_of(&err)),
@@ -71,7 +71,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// The map that is pinned there, made where none is.
+/// Opens the map pinned at `path`, or creates and pins it.
 pub(crate) fn ensure<K: Copy, V: Copy>(
     path: &Path,
     name: &str,
@@ -87,7 +87,7 @@ pub(crate) fn ensure<K: Copy, V: Copy>(
     Ok(map)
 }
 
-/// Mounts the file system of pins where it is not.
+/// Mounts bpffs if it is not mounted.
 fn mount_bpffs() -> Result<(), Errno> {
     if statfs(BPFFS)?.filesystem_type() == BPF_FS_MAGIC {
         return Ok(());

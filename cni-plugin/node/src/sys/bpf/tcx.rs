@@ -1,4 +1,4 @@
-//! Programs that hang at a link by tcx, which braid itself has no more of.
+//! Programs attached to a link by tcx, which only earlier versions of braid used.
 
 use super::object::raw;
 use super::{PROG_QUERY, Query, call};
@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 const PROG_ATTACH: libc::c_long = 8;
 const PROG_DETACH: libc::c_long = 9;
 const TCX_EGRESS: u32 = 47;
-/// As many programs as a link has room for (`BPF_MPROG_MAX`).
+/// Maximum number of programs on a link (`BPF_MPROG_MAX`).
 const MOST: usize = 64;
 
-/// The ids of the programs for what leaves a link of this thread's namespace.
+/// Lists the ids of the egress programs on a link of this thread's namespace.
 pub(crate) fn programs(link: u32) -> Result<Vec<u32>, Errno> {
     let mut ids = vec![0; MOST];
     let (prog_ids, prog_cnt) = (
@@ -33,7 +33,7 @@ pub(crate) fn programs(link: u32) -> Result<Vec<u32>, Errno> {
     Ok(ids)
 }
 
-/// Takes one away.
+/// Detaches a program.
 pub(crate) fn detach(link: u32, program: &OwnedFd) -> Result<(), Errno> {
     call(PROG_DETACH, &mut [link, raw(program), TCX_EGRESS]).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Messages as the kernel writes them: headers, refusals, attributes.
+//! Netlink messages: headers, errors, attributes.
 
 use super::KernelError;
 use nix::errno::Errno;
@@ -15,23 +15,23 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
-/// Outcome of one request of a batch.
+/// Outcome of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// The kernel's refusal.
+    /// Error returned by the kernel.
     pub error: Option<KernelError>,
-    /// Messages of the answer.
+    /// Messages of the reply.
     pub messages: Vec<Message>,
 }
 
-/// `struct nlmsghdr`, as far as an answer is judged by it.
+/// Fields of `struct nlmsghdr` in a reply.
 pub(super) struct Header {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) seq: u32,
 }
 
-/// Shows each message of a datagram; what is cut off ends it.
+/// Passes each message of a datagram to `see`. Stops at a truncated message.
 pub(super) fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])) {
     while let Some(head) = bytes.first_chunk::<HEADER_LEN>() {
         let len = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -48,7 +48,7 @@ pub(super) fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])
     }
 }
 
-/// Reads `struct nlmsgerr`: the negative errno, then (capped) the request's header, then
+/// Parses `struct nlmsgerr`: the negative errno, then (capped) the request's header, then
 /// attributes.
 pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
     let code = i32::from_ne_bytes(*body.first_chunk()?);
@@ -71,8 +71,8 @@ pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
     })
 }
 
-/// The attributes in `bytes`, type (without its flag bits) and value; what is cut off ends the
-/// list.
+/// Iterates over the attributes in `bytes`: type (without its flag bits) and value. Stops at a
+/// truncated attribute.
 pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     const TYPE_MASK: u16 = 0x3fff;
     std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The value of the first attribute of a type.
+/// Returns the value of the first attribute of a type.
 pub fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
     attributes_of(bytes)
         .find(|(kind, _)| *kind == wanted)
@@ -102,15 +102,15 @@ pub fn attr(kind: u16, value: &[u8], out: &mut Vec<u8>) {
     end(start, out);
 }
 
-/// Writes an attribute with whatever `inside` writes; [`NESTED`] in its kind where that are
-/// attributes and the kernel asks for the mark.
+/// Writes an attribute with the contents from `inside`. For nested attributes, `kind` includes
+/// [`NESTED`] if the kernel requires it.
 pub fn nest(kind: u16, out: &mut Vec<u8>, inside: impl FnOnce(&mut Vec<u8>)) {
     let start = begin(kind, out);
     inside(out);
     end(start, out);
 }
 
-/// Begins an attribute, and says where; [`end`] ends it.
+/// Begins an attribute and returns its offset for [`end`].
 pub fn begin(kind: u16, out: &mut Vec<u8>) -> usize {
     let [first, second] = kind.to_ne_bytes();
     out.extend_from_slice(&[0, 0, first, second]);
@@ -124,13 +124,13 @@ pub fn end(start: usize, out: &mut Vec<u8>) {
     pad(out);
 }
 
-/// As long as the kernel's messages and attributes are: a multiple of 4 bytes.
+/// Pads to a multiple of 4 bytes, like the kernel's messages and attributes.
 pub(super) fn pad(out: &mut Vec<u8>) {
     const ZEROS: [u8; 3] = [0; 3];
     out.extend_from_slice(&ZEROS[..out.len().wrapping_neg() % 4]);
 }
 
-/// A request's header but for its length. In one piece: to copy one takes longer than its bytes do.
+/// Builds a request's header without its length. One array, since several small copies take longer.
 pub fn request(kind: u16, flags: u16, seq: u32) -> [u8; HEADER_LEN] {
     const NLM_F_REQUEST: u16 = 0x1;
     let mut header = [0; HEADER_LEN];

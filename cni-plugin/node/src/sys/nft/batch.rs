@@ -1,6 +1,6 @@
-//! The encoding of an nf_tables transaction: messages and attributes.
+//! Encoding of an nf_tables transaction: messages and attributes.
 //!
-//! Numbers are those of `include/uapi/linux/netfilter/nf_tables.h`; all integers are big-endian.
+//! Numbers are from `include/uapi/linux/netfilter/nf_tables.h`. All integers are big-endian.
 
 use super::expression::Verdict;
 use crate::sys::netlink::{KernelError, NESTED, Socket, attr, begin, end, nest, request};
@@ -51,7 +51,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// As `nft` names it.
+    /// Name in `nft`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Inet => "inet",
@@ -68,24 +68,24 @@ impl Family {
 pub(crate) enum RulePosition {
     First,
     Last,
-    /// Right before the rule with this handle.
+    /// Directly before the rule with this handle.
     Before(u64),
 }
 
-/// Value that a map has for an element.
+/// Value of a map element.
 #[derive(Debug, Clone)]
 pub(crate) enum Means {
-    /// It is a set.
+    /// No value: an element of a set.
     Nothing,
-    /// The packet goes on in this chain.
+    /// Goto this chain.
     Goto(String),
-    /// The packet goes to this chain, and back from its end.
+    /// Jump to this chain.
     Jump(String),
-    /// These bytes.
+    /// Raw bytes.
     Value(Vec<u8>),
 }
 
-/// A part of a set's key: number of its type, as `nft` has it, and length in bytes, padded to four.
+/// A part of a set's key: type number in `nft`, and length in bytes, padded to four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) kind: u32,
@@ -98,11 +98,11 @@ pub(crate) const ETHER_ADDR: Part = Part { kind: 9, len: 8 };
 pub(crate) const PROTO: Part = Part { kind: 12, len: 4 };
 /// `inet_service`.
 pub(crate) const SERVICE: Part = Part { kind: 13, len: 4 };
-/// `ifname`. Its bytes are in the machine's order, which `nft` has to be told to show a key of
-/// nothing else.
+/// `ifname`. Its bytes are in host byte order. `nft` needs a note of that to show a key with this
+/// part alone.
 pub(crate) const IFNAME: Part = Part { kind: 41, len: 16 };
 
-/// Type and length of a concatenation: six bits of its number for each part.
+/// Computes type and length of a concatenation: six bits of the type number for each part.
 fn concatenated(parts: &[Part]) -> Part {
     let add = |all: Part, part: &Part| Part {
         kind: all.kind << 6 | part.kind,
@@ -133,7 +133,7 @@ impl Batch {
         batch
     }
 
-    /// A transaction of what `fill` puts into it.
+    /// Builds a transaction with `fill`.
     pub(crate) fn of(family: Family, table: &'static str, fill: impl FnOnce(&mut Self)) -> Self {
         let mut batch = Self::new(family, table);
         fill(&mut batch);
@@ -142,7 +142,7 @@ impl Batch {
 
     /// Commits the transaction.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<(), KernelError> {
-        // The last change asks for the acknowledgement: BATCH_END itself is answered only since
+        // The last change requires the acknowledgement. BATCH_END itself is acknowledged only since
         // Linux 6.10.
         let last_seq = self.seq;
         if let Some(flags) = self.bytes.get_mut(self.start + 6) {
@@ -170,7 +170,7 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&len.to_ne_bytes());
     }
 
-    /// A change of the table, or of something in it.
+    /// Adds a change of the table or its contents.
     fn change(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
         let table = self.table.clone();
         self.message(SUBSYS | kind, flags, 0, |b| body(b.text(1, &table)));
@@ -201,18 +201,18 @@ impl Batch {
         self
     }
 
-    /// The table, made if missing.
+    /// Adds the table if missing.
     pub(crate) fn table(&mut self) -> &mut Self {
         self.change(NEWTABLE, CREATE, |_| {})
     }
 
-    /// The table goes away with all that is in it.
+    /// Deletes the table with its contents.
     pub(crate) fn del_table(&mut self) -> &mut Self {
         self.change(DELTABLE, 0, |_| {})
     }
 
-    /// A base chain at a hook, with the priority of that hook. It must be new: its rules are added
-    /// with it, once.
+    /// Adds a base chain at a hook, with a priority. It must be new, so that its rules are added
+    /// only once.
     pub(crate) fn base_chain(
         &mut self,
         name: &str,
@@ -223,7 +223,7 @@ impl Batch {
         self.new_base_chain(CREATE | EXCL, name, kind, hook, priority, None)
     }
 
-    /// A base chain that may be there.
+    /// Adds a base chain if missing.
     pub(crate) fn shared_base_chain(
         &mut self,
         name: &str,
@@ -234,7 +234,7 @@ impl Batch {
         self.new_base_chain(CREATE, name, kind, hook, priority, None)
     }
 
-    /// A base chain of filters at a hook of one link. It must be new.
+    /// Adds a filter base chain at a hook of one link. It must be new.
     pub(crate) fn device_chain(
         &mut self,
         name: &str,
@@ -266,36 +266,36 @@ impl Batch {
         })
     }
 
-    /// A chain that rules go to; it must be new.
+    /// Adds a chain without a hook. It must be new.
     pub(crate) fn chain(&mut self, name: &str) -> &mut Self {
         self.change(NEWCHAIN, CREATE | EXCL, |b| {
             b.text(3, name);
         })
     }
 
-    /// A chain that rules go to and that may be there.
+    /// Adds a chain without a hook if missing.
     pub(crate) fn shared_chain(&mut self, name: &str) -> &mut Self {
         self.change(NEWCHAIN, CREATE, |b| {
             b.text(3, name);
         })
     }
 
-    /// A chain without rules, made if missing.
+    /// Adds a chain if missing, and deletes its rules.
     pub(crate) fn empty_chain(&mut self, name: &str) -> &mut Self {
         self.shared_chain(name).flush_chain(name)
     }
 
-    /// A set.
+    /// Adds a set. It must be new.
     pub(crate) fn set(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(EXCL, name, key, None)
     }
 
-    /// A set that may be there.
+    /// Adds a set if missing.
     pub(crate) fn shared_set(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(0, name, key, None)
     }
 
-    /// A map from a key to a verdict.
+    /// Adds a map from keys to verdicts. It must be new.
     pub(crate) fn verdict_map(&mut self, name: &str, key: &[Part]) -> &mut Self {
         self.new_set(
             EXCL,
@@ -308,7 +308,7 @@ impl Batch {
         )
     }
 
-    /// A map from a key to a value.
+    /// Adds a map from keys to values. It must be new.
     pub(crate) fn value_map(&mut self, name: &str, key: &[Part], value: &[Part]) -> &mut Self {
         self.new_set(EXCL, name, key, Some(concatenated(value)))
     }
@@ -325,7 +325,7 @@ impl Batch {
             }
             b.number(10, id);
             if *key == [IFNAME] {
-                // Type 0 is the key's byte order, four bytes long, and 1 means the machine's
+                // Type 0 is the key's byte order, four bytes long. 1 means host byte order
                 // (libnftnl's udata).
                 let mut userdata = vec![0, 4];
                 userdata.extend(1u32.to_ne_bytes());
@@ -334,10 +334,10 @@ impl Batch {
         })
     }
 
-    /// An element that must be new, with a comment.
+    /// Adds an element with a comment. It must be new.
     ///
-    /// Without `EXCL` the kernel takes an element that is there for this one and keeps its comment,
-    /// which names the owner.
+    /// Without `EXCL`, the kernel accepts an existing element and keeps its comment, which names
+    /// the owner.
     pub(crate) fn add_element(
         &mut self,
         set: &str,
@@ -365,7 +365,8 @@ impl Batch {
         })
     }
 
-    /// User data of type 0, the comment: its length with the NUL, then itself (libnftnl's udata).
+    /// Writes user data of type 0, the comment: its length with the NUL, then the text (libnftnl's
+    /// udata).
     fn comment(&mut self, kind: u16, comment: &str) {
         let mut userdata = vec![0, u8::try_from(comment.len() + 1).unwrap_or(u8::MAX)];
         userdata.extend(comment.as_bytes());
@@ -373,7 +374,7 @@ impl Batch {
         self.put(kind, &userdata);
     }
 
-    /// An element that goes away; it must be there.
+    /// Deletes an element. It must exist.
     pub(crate) fn del_element(&mut self, set: &str, key: &[u8]) -> &mut Self {
         self.element(DELSETELEM, 0, set, key, |_| {})
     }
@@ -399,12 +400,12 @@ impl Batch {
         })
     }
 
-    /// A rule at the end of a chain.
+    /// Adds a rule at the end of a chain.
     pub(crate) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Self)) -> &mut Self {
         self.new_rule(chain, RulePosition::Last, None, expressions)
     }
 
-    /// A rule with a comment.
+    /// Adds a rule with a comment.
     pub(crate) fn commented_rule(
         &mut self,
         chain: &str,
@@ -439,21 +440,21 @@ impl Batch {
         })
     }
 
-    /// A rule that goes away, by its handle.
+    /// Deletes a rule by its handle.
     pub(crate) fn del_rule(&mut self, chain: &str, handle: u64) -> &mut Self {
         self.change(DELRULE, 0, |b| {
             b.text(2, chain).put(3, &handle.to_be_bytes());
         })
     }
 
-    /// All rules of a chain go away.
+    /// Deletes the rules of a chain.
     pub(crate) fn flush_chain(&mut self, chain: &str) -> &mut Self {
         self.change(DELRULE, 0, |b| {
             b.text(2, chain);
         })
     }
 
-    /// An empty chain goes away.
+    /// Deletes an empty chain.
     pub(crate) fn del_chain(&mut self, chain: &str) -> &mut Self {
         self.change(DELCHAIN, 0, |b| {
             b.text(3, chain);

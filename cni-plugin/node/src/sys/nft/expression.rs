@@ -1,11 +1,11 @@
-//! The few expressions of rules that braid uses.
+//! Rule expressions that braid uses.
 
 use super::batch::Batch;
 use super::ip::Ip;
 
-/// First 32-bit register; a 16-byte register 1 is the same place.
+/// First 32-bit register. The 16-byte register 1 has the same storage.
 pub(crate) const REG_1: u32 = 8;
-/// The 32-bit register behind 16 bytes from [`REG_1`].
+/// 32-bit register after the 16 bytes from [`REG_1`].
 pub(crate) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
 const CMP_EQ: u32 = 0;
@@ -20,18 +20,18 @@ const META_L4PROTO: u32 = 16;
 pub(crate) const LINK_HEADER: u32 = 0;
 const TRANSPORT_HEADER: u32 = 2;
 
-/// Jump or decision of a rule.
+/// Verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// It goes on to the chains of later priorities.
+    /// The packet continues in the chains with later priorities.
     Accept,
-    /// Back to the calling chain.
+    /// Returns to the calling chain.
     Return,
-    /// The packet ends here.
+    /// The packet is dropped.
     Drop,
-    /// To a chain, without coming back.
+    /// Continues in a chain without returning.
     Goto(&'a str),
-    /// To a chain, and back from its end.
+    /// Continues in a chain and returns at its end.
     Jump(&'a str),
 }
 
@@ -55,14 +55,14 @@ impl Batch {
         })
     }
 
-    /// Loads a property of the packet, for example its protocol family.
+    /// Loads a property of the packet, such as its protocol family.
     pub(crate) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
         self.expression("meta", |b| {
             b.number(1, to).number(2, key);
         })
     }
 
-    /// Loads a property of the packet's connection, for example its status.
+    /// Loads a property of the packet's connection, such as its status.
     fn connection(&mut self, key: u32, to: u32) -> &mut Self {
         self.expression("ct", |b| {
             b.number(1, to).number(2, key);
@@ -79,12 +79,12 @@ impl Batch {
         })
     }
 
-    /// Keeps only the bits of the mask.
+    /// Keeps only the bits in `mask`.
     pub(crate) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
         self.bitwise(register, mask, &vec![0; mask.len()])
     }
 
-    /// Keeps only the bits of the mask, then flips those of `flip`.
+    /// Keeps only the bits in `mask`, then flips the bits in `flip`.
     fn bitwise(&mut self, register: u32, mask: &[u8], flip: &[u8]) -> &mut Self {
         let len = u32::try_from(mask.len()).unwrap_or_default();
         self.expression("bitwise", |b| {
@@ -97,12 +97,12 @@ impl Batch {
         })
     }
 
-    /// Goes on only if the register has this value.
+    /// Continues the rule only if the register has this value.
     pub(crate) fn equals(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_EQ, value)
     }
 
-    /// Goes on only if the key is in the set, or with `inverted`, only if it is not.
+    /// Continues the rule only if the key is in the set, or, if `inverted`, is not in the set.
     pub(crate) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, set).number(2, register);
@@ -112,19 +112,19 @@ impl Batch {
         })
     }
 
-    /// Does what the map says for the key.
+    /// Applies the map's verdict for the key.
     pub(crate) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, REG_VERDICT);
         })
     }
 
-    /// Rewrites the source to the address of the link that the packet leaves through.
+    /// Rewrites the source to the address of the egress link.
     pub(crate) fn masquerade(&mut self) -> &mut Self {
         self.expression("masq", |_| {})
     }
 
-    /// Decides.
+    /// Applies a verdict.
     pub(crate) fn decide(&mut self, verdict: Verdict<'_>) -> &mut Self {
         self.expression("immediate", |b| {
             b.number(1, REG_VERDICT);
@@ -141,7 +141,7 @@ impl Batch {
         });
     }
 
-    /// Loads the protocol above IP, padded to four bytes.
+    /// Loads the transport protocol, padded to four bytes.
     pub(crate) fn l4proto(&mut self, to: u32) -> &mut Self {
         self.meta(META_L4PROTO, to)
     }
@@ -151,7 +151,7 @@ impl Batch {
         self.payload(TRANSPORT_HEADER, 2, 2, to)
     }
 
-    /// Goes on only if the destination is an address of this host.
+    /// Continues the rule only if the destination is an address of this host.
     pub(crate) fn for_this_host(&mut self, register: u32) -> &mut Self {
         const ADDRTYPE: u32 = 3;
         const DADDR: u32 = 1 << 1;
@@ -162,17 +162,17 @@ impl Batch {
         self.equals(register, &RTN_LOCAL.to_ne_bytes())
     }
 
-    /// Goes on only if the connection's destination was rewritten.
+    /// Continues the rule only if the connection's destination was rewritten.
     pub(crate) fn was_rewritten(&mut self, register: u32) -> &mut Self {
         self.has_status(register, DST_NAT)
     }
 
-    /// Goes on only if the connection's source or destination was rewritten.
+    /// Continues the rule only if the connection's source or destination was rewritten.
     pub(crate) fn is_translated(&mut self, register: u32) -> &mut Self {
         self.has_status(register, SRC_NAT | DST_NAT)
     }
 
-    /// Goes on only if one of these bits of the connection's status is set.
+    /// Continues the rule only if one of these status bits of the connection is set.
     fn has_status(&mut self, register: u32, bits: u32) -> &mut Self {
         const STATUS: u32 = 2;
         self.connection(STATUS, register)
@@ -180,12 +180,12 @@ impl Batch {
             .differs(register, &[0; 4])
     }
 
-    /// Goes on only if the register has another value.
+    /// Continues the rule only if the register has another value.
     pub(crate) fn differs(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_NEQ, value)
     }
 
-    /// Goes on only if the register's bytes are so to these.
+    /// Continues the rule only if the comparison of the register with `value` is true.
     pub(crate) fn compare(&mut self, register: u32, how: u32, value: &[u8]) -> &mut Self {
         self.expression("cmp", |b| {
             b.number(1, register).number(2, how);
@@ -195,8 +195,8 @@ impl Batch {
         })
     }
 
-    /// Goes on only if the packet is more than may pass: bytes per second, and how many may come at
-    /// once.
+    /// Continues the rule only if the packet exceeds the limit: bytes per second and burst in
+    /// bytes.
     pub(crate) fn limit(&mut self, (rate, burst): (u64, u32)) -> &mut Self {
         const BYTES: u32 = 1;
         const OVER: u32 = 1;
@@ -207,7 +207,7 @@ impl Batch {
         })
     }
 
-    /// Loads what the map says for the key; goes on only if it says something.
+    /// Loads the map's value for the key. Continues the rule only if there is one.
     pub(crate) fn lookup_value(&mut self, map: &str, register: u32, to: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, to);
@@ -225,7 +225,8 @@ impl Batch {
         })
     }
 
-    /// Goes on only if the packet belongs to a connection that was there before, or is about one.
+    /// Continues the rule only if the packet belongs to an established connection, or is related
+    /// to one.
     pub(crate) fn is_answer(&mut self, register: u32) -> &mut Self {
         const STATE: u32 = 0;
         const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
@@ -235,7 +236,7 @@ impl Batch {
             .differs(register, &[0; 4])
     }
 
-    /// Goes on only if the packet goes to who began its connection.
+    /// Continues the rule only if the packet is in reply direction.
     pub(crate) fn goes_back(&mut self, register: u32) -> &mut Self {
         const DIRECTION: u32 = 1;
         const REPLY: u8 = 1;
@@ -243,14 +244,14 @@ impl Batch {
             .equals(register, &[REPLY])
     }
 
-    /// Goes on only if all these bits of the packet's mark are set.
+    /// Continues the rule only if all these bits of the packet's mark are set.
     pub(crate) fn is_marked(&mut self, register: u32, bits: u32) -> &mut Self {
         self.meta(META_MARK, register)
             .mask(register, &bits.to_ne_bytes())
             .equals(register, &bits.to_ne_bytes())
     }
 
-    /// Keeps only `kept` of the packet's mark, and sets `set`.
+    /// Keeps the bits in `kept` of the packet's mark, and sets the bits in `set`.
     pub(crate) fn set_mark(&mut self, register: u32, kept: u32, set: u32) -> &mut Self {
         self.meta(META_MARK, register)
             .bitwise(register, &kept.to_ne_bytes(), &set.to_ne_bytes());
@@ -259,7 +260,7 @@ impl Batch {
         })
     }
 
-    /// Counts packets and bytes, as every rule of iptables does.
+    /// Counts packets and bytes, like iptables rules.
     pub(crate) fn count(&mut self) -> &mut Self {
         self.expression("counter", |_| {})
     }

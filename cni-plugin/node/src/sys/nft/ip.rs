@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 as keys and rules of nf_tables have them.
+//! IPv4 and IPv6 in keys and rules of nf_tables.
 
 use super::batch::{Batch, Part};
 use super::expression::REG_1;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 pub(crate) const NETWORK_HEADER: u32 = 1;
 
-/// A family of addresses, as nf_tables numbers it.
+/// Address family, by its number in nf_tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ip {
     V4 = 2,
@@ -22,7 +22,7 @@ impl Ip {
         if addr.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// Its own of a pair, of which IPv4's is the first.
+    /// Selects from a pair: IPv4's value is the first.
     pub(crate) fn one<T>(self, [v4, v6]: [T; 2]) -> T {
         match self {
             Self::V4 => v4,
@@ -30,35 +30,35 @@ impl Ip {
         }
     }
 
-    /// An address as a part of a key.
+    /// Returns the type of an address in a key.
     pub(crate) fn addr(self) -> Part {
         self.one([Part { kind: 7, len: 4 }, Part { kind: 8, len: 16 }])
     }
 
-    /// The register behind an address in [`REG_1`].
+    /// Returns the register after an address in [`REG_1`].
     pub(crate) fn behind(self) -> u32 {
         REG_1 + self.addr().len / 4
     }
 }
 
 impl Batch {
-    /// Goes on only if the packet is of this family.
+    /// Continues the rule only if the packet is of this family.
     pub(crate) fn only(&mut self, ip: Ip) -> &mut Self {
         const META_NFPROTO: u32 = 15;
         self.meta(META_NFPROTO, REG_1).equals(REG_1, &[ip as u8])
     }
 
-    /// Loads the source's address.
+    /// Loads the source address.
     pub(crate) fn source(&mut self, ip: Ip, to: u32) -> &mut Self {
         self.payload(NETWORK_HEADER, ip.one([12, 8]), ip.addr().len, to)
     }
 
-    /// Loads the destination's address.
+    /// Loads the destination address.
     pub(crate) fn destination(&mut self, ip: Ip, to: u32) -> &mut Self {
         self.payload(NETWORK_HEADER, ip.one([16, 24]), ip.addr().len, to)
     }
 
-    /// Goes on only if the address in the first register is of the subnet.
+    /// Continues the rule only if the address in the first register is in the subnet.
     pub(crate) fn within(&mut self, net: &IpNet) -> &mut Self {
         self.mask(REG_1, &bytes(net.netmask()))
             .equals(REG_1, &bytes(net.network()))

@@ -1,4 +1,4 @@
-//! Names and addresses as nf_tables has them.
+//! Names and addresses in nf_tables keys.
 
 use braid_core::name::IfName;
 use std::net::IpAddr;
@@ -9,20 +9,20 @@ pub(crate) const TABLE: &str = "braid";
 /// Length of a link's name in a key.
 pub(crate) const IFNAME_LEN: usize = 16;
 
-/// A link's name as the kernel compares it.
+/// Converts a link's name to the form that the kernel compares.
 pub(crate) fn name(link: &IfName) -> [u8; IFNAME_LEN] {
     let mut bytes = [0; IFNAME_LEN];
     bytes[..link.as_str().len()].copy_from_slice(link.as_str().as_bytes());
     bytes
 }
 
-/// The link's name that a key begins with.
+/// Parses the link's name at the start of a key.
 pub(crate) fn ifname(key: &[u8]) -> Option<IfName> {
     let name = std::str::from_utf8(key.get(..IFNAME_LEN)?).ok()?;
     IfName::parse(name.trim_end_matches('\0')).ok()
 }
 
-/// An address as the kernel has it in a packet.
+/// Converts an address to the bytes in a packet.
 pub(crate) fn bytes(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(addr) => addr.octets().to_vec(),
@@ -30,7 +30,7 @@ pub(crate) fn bytes(addr: IpAddr) -> Vec<u8> {
     }
 }
 
-/// An address from the kernel's bytes.
+/// Converts the kernel's bytes to an address.
 pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.first_chunk::<4>().copied().map(IpAddr::from),

@@ -1,8 +1,8 @@
-//! nf_tables over netlink: transactions, expressions of rules, and what the kernel shows.
+//! nf_tables over netlink: transactions, rule expressions, and parsing of the kernel's replies.
 //!
-//! An attachment is one element of a map or a set, so adding, removing and matching cost the same
-//! with one pod or a thousand. Tables, chains and rules are made once, when the first element finds
-//! them missing.
+//! An attachment is one element of a map or a set, so the cost of adding, removing and matching
+//! does not depend on the number of pods. Tables, chains and rules are created only once, when
+//! adding the first element fails without them.
 
 pub(crate) mod batch;
 pub(crate) mod expression;
@@ -16,26 +16,26 @@ pub(crate) use key::{IFNAME_LEN, TABLE, address, bytes, ifname, name};
 use nix::errno::Errno;
 use read::{element, elements};
 
-/// Sends the first batch; where the kernel misses what it names, the next, larger one.
+/// Sends the first batch. If the kernel lacks an object that it names, sends the next, larger one.
 ///
-/// Another process may make the same things meanwhile, so a larger batch that finds them made
-/// starts over.
+/// Another process may create the same objects meanwhile. A larger batch that finds them starts
+/// over.
 pub(crate) fn first_that_fits(
     socket: &mut Socket,
     batches: &[&dyn Fn() -> Batch],
 ) -> Result<(), KernelError> {
     const ROUNDS: usize = 8;
-    let mut at = 0;
+    let mut step = 0;
     let mut last = KernelError::from(Errno::ENOENT);
     for _ in 0..ROUNDS {
-        let Some(make) = batches.get(at) else { break };
+        let Some(make) = batches.get(step) else { break };
         match make().send(socket) {
             Err(err) if err.errno == Errno::ENOENT => {
-                at += 1;
+                step += 1;
                 last = err;
             }
-            Err(err) if err.errno == Errno::EEXIST && at > 0 => {
-                at = 0;
+            Err(err) if err.errno == Errno::EEXIST && step > 0 => {
+                step = 0;
                 last = err;
             }
             other => return other,
@@ -44,7 +44,7 @@ pub(crate) fn first_that_fits(
     Err(last)
 }
 
-/// A transaction in table `inet braid`.
+/// Builds a transaction in table `inet braid`.
 pub(crate) fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
     Batch::of(Family::Inet, TABLE, fill)
 }
@@ -56,12 +56,12 @@ pub(crate) struct ElementKey {
     pub(crate) key: Vec<u8>,
 }
 
-/// Takes elements away in one transaction; success where they are not there.
+/// Deletes elements in one transaction. Missing elements are a success.
 pub(crate) fn del_all(socket: &mut Socket, all: &[ElementKey]) -> Result<(), KernelError> {
     del_all_in(socket, Family::Inet, all)
 }
 
-/// The same in the table of another family.
+/// Does the same in the table of another family.
 pub(crate) fn del_all_in(
     socket: &mut Socket,
     family: Family,
@@ -76,7 +76,8 @@ pub(crate) fn del_all_in(
         }
     });
     match del.send(socket) {
-        // Somebody took one away meanwhile, and the kernel none: one by one.
+        // Another process deleted one meanwhile, so the kernel deleted none. Deletes them one by
+        // one.
         Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => all
             .chunks(1)
             .try_for_each(|one| del_all_in(socket, family, one)),
@@ -84,7 +85,7 @@ pub(crate) fn del_all_in(
     }
 }
 
-/// Owner of the element; `None` where it is not there.
+/// Returns the owner of the element; `None` if the element does not exist.
 pub(crate) fn owner_of(
     socket: &mut Socket,
     key: &ElementKey,
@@ -92,7 +93,7 @@ pub(crate) fn owner_of(
     Ok(element(socket, Family::Inet, key.set, &key.key)?.map(|element| element.comment))
 }
 
-/// Those of the elements that are there and whose owner `is_wanted`.
+/// Lists the existing elements with an owner that `is_wanted` accepts.
 pub(crate) fn those(
     socket: &mut Socket,
     all: impl IntoIterator<Item = ElementKey>,
@@ -107,7 +108,7 @@ pub(crate) fn those(
     Ok(found)
 }
 
-/// Takes away all that an owner has in these sets.
+/// Deletes an owner's elements from these sets.
 pub(crate) fn del_of(
     socket: &mut Socket,
     sets: &[&'static str],
@@ -126,7 +127,7 @@ pub(crate) fn del_of(
     del_all(socket, &own)
 }
 
-/// Owners of the elements of these sets, each once.
+/// Lists the owners of the elements in these sets, without duplicates.
 pub(crate) fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {
@@ -141,7 +142,7 @@ pub(crate) fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String
     Ok(owners)
 }
 
-/// Deleting what is not there is no failure.
+/// Treats deletion of a missing object as a success.
 pub(crate) fn gone_is_fine(result: Result<(), KernelError>) -> Result<(), KernelError> {
     match result {
         Err(err) if err.errno == Errno::ENOENT => Ok(()),

@@ -1,4 +1,4 @@
-//! Reading sets and rules back: requests by hand, answers attribute by attribute.
+//! Reading sets and rules: requests are encoded here, replies are parsed attribute by attribute.
 
 use super::batch::{Family, SUBSYS};
 use super::expression::Verdict;
@@ -11,42 +11,42 @@ use std::collections::BTreeSet;
 
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
-/// `struct nfgenmsg`: family, version, and in two bytes the generation of the rule set.
+/// Length of `struct nfgenmsg`: family, version, and two bytes with the generation of the rule set.
 const GENMSG_LEN: usize = 4;
 
-/// One element of a set or map as the kernel shows it.
+/// An element of a set or map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Element {
-    /// The key's bytes.
+    /// Bytes of the key.
     pub(crate) key: Vec<u8>,
-    /// Value that a map from keys to values has; empty otherwise.
+    /// Value in a map from keys to values, otherwise empty.
     pub(crate) data: Vec<u8>,
-    /// The comment.
+    /// Comment of the element.
     pub(crate) comment: String,
 }
 
-/// A rule as the kernel shows it, as far as others' rules have to be told apart.
+/// A rule, with the parts that tell rules of other programs apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Handle by which it is deleted.
+    /// Handle for its deletion.
     pub(crate) handle: u64,
-    /// The comment in nf_tables' own form.
+    /// Comment in nf_tables' own form.
     pub(crate) comment: String,
-    /// The chain that it jumps or goes to.
+    /// Target of its jump or goto.
     pub(crate) jumps_to: Option<String>,
-    /// Values that it compares with.
+    /// Values in its comparisons.
     pub(crate) compares: Vec<Vec<u8>>,
-    /// The code of its verdict.
+    /// Code of its verdict.
     decides: Option<i32>,
-    /// Limit that it puts on packets, as [`Batch::limit`](super::batch::Batch::limit) has it.
+    /// Rate and burst of its limit, like in [`Batch::limit`](super::batch::Batch::limit).
     pub(crate) limit: Option<(u64, u32)>,
-    /// Number of packets that its counter has seen.
+    /// Packets seen by its counter.
     pub(crate) counted: u64,
-    /// It has no condition.
+    /// True if it has no condition.
     pub(crate) is_for_all: bool,
 }
 
-/// A request about a table, and a set or a chain of it.
+/// Writes a request about a table, and about a set or chain in it.
 pub(crate) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
     out.extend([family as u8, 0, 0, 0]);
     for (kind, name) in (1..).zip(names) {
@@ -54,7 +54,7 @@ pub(crate) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
     }
 }
 
-/// One element of a set by its key; `None` where it, the table or the set does not exist.
+/// Reads an element by its key; `None` if the element, the table or the set does not exist.
 pub(crate) fn element(
     socket: &mut Socket,
     family: Family,
@@ -76,11 +76,11 @@ pub(crate) fn element(
     }
 }
 
-/// The elements of a set; none where the table or the set does not exist.
+/// Lists the elements of a set. Empty if the table or the set does not exist.
 ///
-/// A change between two datagrams makes the kernel leave elements out. It flags that in dumps of
-/// rules, never in those of sets (v6.12 `net/netfilter/nf_tables_api.c`, `nf_tables_dump_set()`);
-/// the generations tell.
+/// If a change happens between two datagrams, the kernel leaves elements out. It flags that in
+/// dumps of rules, but not in dumps of sets (v6.12 `net/netfilter/nf_tables_api.c`,
+/// `nf_tables_dump_set()`). So the generations are compared.
 pub(crate) fn elements(
     socket: &mut Socket,
     family: Family,
@@ -125,7 +125,7 @@ fn parse_elements(message: &Message) -> Vec<Element> {
         .collect()
 }
 
-/// The rules of a chain; none where the table or the chain does not exist.
+/// Lists the rules of a chain. Empty if the table or the chain does not exist.
 pub(crate) fn rules(
     socket: &mut Socket,
     family: Family,
@@ -144,7 +144,7 @@ pub(crate) fn rules(
 
 fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
     let body = message.body.get(GENMSG_LEN..)?;
-    // A kernel that does not filter the dump shows the rules of other chains too.
+    // A kernel that does not filter the dump also returns rules of other chains.
     if text(find(2, body)?) != chain {
         return None;
     }
@@ -170,10 +170,10 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
 }
 
 impl Rule {
-    /// Takes in one expression: its name and its data.
+    /// Adds an expression: its name and its data.
     fn note(&mut self, name: &str, data: &[u8]) {
         match name {
-            // A verdict: data, verdict, and of that the code and the chain.
+            // A verdict: data, then verdict, which has the code and the chain.
             "immediate" => {
                 let verdict = find(2, data)
                     .and_then(|data| find(2, data))
@@ -191,7 +191,7 @@ impl Rule {
                     find(3, data).and_then(|burst| Some(u32::from_be_bytes(*burst.first_chunk()?)));
                 self.limit = number(1, data).zip(burst);
             }
-            // Its data, then their value.
+            // Data, then the value.
             "cmp" => {
                 self.is_for_all = false;
                 self.compares.extend(
@@ -200,8 +200,8 @@ impl Rule {
                         .map(<[u8]>::to_vec),
                 );
             }
-            // An older iptables compares a mark by itself: name, revision, and in its own struct
-            // first the mark.
+            // An older iptables uses its own match for marks: name, revision, and a struct that
+            // starts with the mark.
             "match" if find(1, data).is_some_and(|name| text(name) == "mark") => {
                 self.is_for_all = false;
                 self.compares.extend(
@@ -215,13 +215,13 @@ impl Rule {
         }
     }
 
-    /// True if its verdict is this one, whatever its conditions.
+    /// True if it has this verdict, under any conditions.
     pub(crate) fn is(&self, verdict: Verdict<'_>) -> bool {
         self.decides == Some(verdict.code())
     }
 }
 
-/// The chains of braid's table that have a rule; none where it does not exist.
+/// Lists the chains of braid's table with at least one rule. Empty if the table does not exist.
 pub(crate) fn chains_with_rules(
     socket: &mut Socket,
     family: Family,
@@ -237,7 +237,7 @@ pub(crate) fn chains_with_rules(
     }
 }
 
-/// A number of 64 bits.
+/// Parses a 64-bit number.
 fn number(kind: u16, data: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*find(kind, data)?.first_chunk()?))
 }
@@ -248,7 +248,7 @@ fn text(bytes: &[u8]) -> String {
         .to_owned()
 }
 
-/// The comment in user data: type 0, then its length with the NUL (libnftnl's udata).
+/// Parses the comment in user data: type 0, then its length with the NUL (libnftnl's udata).
 fn comment_in(userdata: &[u8]) -> String {
     match userdata {
         [0, len, rest @ ..] => text(rest.get(..usize::from(*len)).unwrap_or_default()),
@@ -261,11 +261,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_between_two_datagrams_shows_in_their_generations() {
-        let of = |generation: u8| Message {
+    fn change_between_two_datagrams_is_detected_by_generation() {
+        let message = |generation: u8| Message {
             body: vec![1, 0, 0, generation, 8, 0],
         };
-        assert!(is_of_one_generation(&[]) && is_of_one_generation(&[of(7), of(7)]));
-        assert!(!is_of_one_generation(&[of(7), of(7), of(8)]));
+        assert!(is_of_one_generation(&[]) && is_of_one_generation(&[message(7), message(7)]));
+        assert!(!is_of_one_generation(&[message(7), message(7), message(8)]));
     }
 }

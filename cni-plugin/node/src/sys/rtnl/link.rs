@@ -1,4 +1,4 @@
-//! Links: requests to make, delete and show them.
+//! Requests to create, delete and read links.
 
 use super::{emit, u16_of};
 use braid_core::name::{IfName, LinkName, Mac};
@@ -10,10 +10,10 @@ use netlink_packet_route::link::{
 };
 use std::os::fd::RawFd;
 
-/// `IFLA_TARGET_NETNSID` of `include/uapi/linux/if_link.h`.
+/// `IFLA_TARGET_NETNSID` (`include/uapi/linux/if_link.h`).
 const TARGET_NETNSID: u16 = 46;
 
-/// Attributes in the common part of a new link, besides its kind.
+/// Attributes of a new link, apart from its kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewLink<'a> {
     /// Final name.
@@ -22,44 +22,44 @@ pub struct NewLink<'a> {
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// Set up at once.
+    /// True to create it with flag `up`.
     pub up: bool,
-    /// Index of the bridge it becomes a port of.
+    /// Index of its master.
     pub master: Option<u32>,
-    /// Namespace it appears in, if not the socket's.
+    /// Namespace of the new link, if not the socket's.
     pub netns: Option<RawFd>,
     /// Index of its parent.
     pub parent: Option<u32>,
     /// Length of the transmit queue in packets.
     pub tx_queue_len: Option<u32>,
-    /// One queue each way: a virtual link has no use for more, and each costs two RCU grace
-    /// periods at creation.
+    /// True for one queue in each direction. A virtual link has no use for more, and each costs two
+    /// RCU grace periods at creation.
     pub one_queue: bool,
 }
 
-/// Kind of a new link, with the indexes that it needs.
+/// Kind of a new link, with kind-specific attributes.
 #[derive(Debug)]
 pub enum NewKind<'a> {
-    /// A pair; the other end.
+    /// A veth pair, with the other end.
     Veth(NewLink<'a>),
-    /// A pair whose ends run programs; the end that is not the primary one.
+    /// A netkit pair, with the peer of the primary end.
     Netkit(NewLink<'a>, NetkitMode),
     /// A bridge.
     Bridge {
-        /// Ports are separated by VLAN.
+        /// True to filter by VLAN.
         vlan_filtering: bool,
     },
-    /// A macvlan.
+    /// A macvlan, with mode and length of the broadcast queue.
     Macvlan(MacVlanMode, Option<u32>),
     /// An ipvlan.
     Ipvlan(IpVlanMode),
-    /// A VLAN of this number.
+    /// A VLAN with this id.
     Vlan(u16),
     /// A dummy.
     Dummy,
     /// An ifb.
     Ifb,
-    /// A VRF of this table.
+    /// A VRF with this table.
     Vrf(u32),
 }
 
@@ -86,7 +86,7 @@ fn message(link: &NewLink<'_>) -> LinkMessage {
     message
 }
 
-/// Body of `RTM_NEWLINK` for a new link.
+/// Writes the body of `RTM_NEWLINK` for a new link.
 pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     let (kind, data) = match kind {
@@ -129,17 +129,15 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Body of `RTM_SETLINK` that gives the link with this index what a new one would have from the
-/// start.
+/// Writes the body of `RTM_SETLINK` that gives an existing link the attributes of a new one.
 pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     message.header.index = index;
     emit(&message, out);
 }
 
-/// Attributes that a netkit alone has. Without a program either end lets all pass. What it takes
-/// off a packet that goes to another namespace, and how much space it leaves before one, are the
-/// kernel's choice: it is the same as for a veth.
+/// Attributes of a netkit. Both ends accept all packets if no program is attached. Scrubbing of
+/// packets to another namespace and head room keep the kernel's defaults, which match veth.
 fn netkit(peer: &NewLink<'_>, mode: NetkitMode) -> Vec<InfoNetkit> {
     let pass = NetkitPolicy::Pass;
     let peer = InfoNetkit::Peer(message(peer));
@@ -151,8 +149,8 @@ fn netkit(peer: &NewLink<'_>, mode: NetkitMode) -> Vec<InfoNetkit> {
     ]
 }
 
-/// Body of `RTM_SETLINK` that gives the link with this index another name, and sets it up then if
-/// asked to.
+/// Writes the body of `RTM_SETLINK` that renames the link with this index, and then sets it up if
+/// `up`.
 pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
     complete(
         index,
@@ -165,9 +163,8 @@ pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
     );
 }
 
-/// Body of `RTM_SETLINK` that moves the link with this index to a namespace, or leaves it where it
-/// is, and gives it a name and an alias there. It is set up then if asked to: what is moved is
-/// down.
+/// Writes the body of `RTM_SETLINK` that moves the link with this index to `netns`, if given, and
+/// then sets name and alias. A moved link is down, and is set up then if `up`.
 pub fn moved(
     index: u32,
     netns: Option<RawFd>,
@@ -199,12 +196,12 @@ fn named(name: &IfName) -> LinkAttribute {
     LinkAttribute::IfName(name.to_string())
 }
 
-/// Body of `RTM_GETLINK` or `RTM_DELLINK` by index.
+/// Writes the body of `RTM_GETLINK` or `RTM_DELLINK` by index.
 pub fn by_index(index: u32, out: &mut Vec<u8>) {
     with(index, Vec::new(), out);
 }
 
-/// Body of `RTM_GETLINK` by name, without the counters, which are most of the answer.
+/// Writes the body of `RTM_GETLINK` by name, without the counters, which are most of the reply.
 pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
     with(
         0,
@@ -216,12 +213,12 @@ pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
     );
 }
 
-/// Body of `RTM_DELLINK` by name.
+/// Writes the body of `RTM_DELLINK` by name.
 pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     with(0, vec![named(name)], out);
 }
 
-/// Body of `RTM_GETLINK` by an alternative name, without the counters.
+/// Writes the body of `RTM_GETLINK` by an alternative name, without the counters.
 pub fn get_by_alt_name(name: &LinkName, out: &mut Vec<u8>) {
     let name = LinkAttribute::Other(DefaultNla::new(
         libc::IFLA_ALT_IFNAME,
@@ -237,7 +234,8 @@ pub fn get_by_alt_name(name: &LinkName, out: &mut Vec<u8>) {
     );
 }
 
-/// Body of `RTM_NEWLINKPROP` or `RTM_DELLINKPROP`: an alternative name of the link with this index.
+/// Writes the body of `RTM_NEWLINKPROP` or `RTM_DELLINKPROP`: an alternative name of the link with
+/// this index.
 pub fn alt_name(index: u32, name: &str, out: &mut Vec<u8>) {
     with(
         index,
@@ -248,32 +246,33 @@ pub fn alt_name(index: u32, name: &str, out: &mut Vec<u8>) {
     );
 }
 
-/// Body of `RTM_NEWLINK` that puts the link with this index under a master, or under none (0).
+/// Writes the body of `RTM_NEWLINK` that sets the master of the link with this index, or no master
+/// (0).
 pub fn set_master(index: u32, master: u32, out: &mut Vec<u8>) {
     with(index, vec![LinkAttribute::Controller(master)], out);
 }
 
-/// Body of `RTM_SETLINK` that puts a link into a group.
+/// Writes the body of `RTM_SETLINK` that puts a link into a group.
 pub fn into_group(name: &IfName, group: u32, out: &mut Vec<u8>) {
     with(0, vec![named(name), LinkAttribute::Group(group)], out);
 }
 
-/// The same by index.
+/// Does the same by index.
 pub fn into_group_by_index(index: u32, group: u32, out: &mut Vec<u8>) {
     with(index, vec![LinkAttribute::Group(group)], out);
 }
 
-/// Body of `RTM_DELLINK` for all links of a group.
+/// Writes the body of `RTM_DELLINK` for all links in a group.
 pub fn by_group(group: u32, out: &mut Vec<u8>) {
     with(0, vec![LinkAttribute::Group(group)], out);
 }
 
-/// Body of `RTM_GETLINK` for a dump of all links.
+/// Writes the body of `RTM_GETLINK` for a dump of all links.
 pub fn link_dump(out: &mut Vec<u8>) {
     emit(&LinkMessage::default(), out);
 }
 
-/// The same in the namespace that the socket's knows by this number (Linux 4.15).
+/// Does the same in the namespace with this id in the socket's namespace (Linux 4.15).
 pub fn link_dump_of(netns: i32, out: &mut Vec<u8>) {
     with(
         0,
@@ -285,7 +284,7 @@ pub fn link_dump_of(netns: i32, out: &mut Vec<u8>) {
     );
 }
 
-/// Reads `RTM_NEWLINK`: what the link's frames begin with, as `ARPHRD_*`.
+/// Parses `RTM_NEWLINK` and returns the link's hardware type (`ARPHRD_*`).
 pub fn hardware(body: &[u8]) -> Option<u16> {
     u16_of(body.get(2..4)?)
 }
@@ -296,7 +295,7 @@ mod tests {
     use crate::sys::netlink::find;
     use crate::sys::rtnl::{text_of, u32_of};
 
-    /// Numbers of `include/uapi/linux/if_link.h`.
+    /// Attribute types from `include/uapi/linux/if_link.h`.
     const ADDRESS: u16 = 1;
     const IFNAME: u16 = 3;
     const LINKINFO: u16 = 18;
@@ -313,7 +312,7 @@ mod tests {
     const HEAD: usize = 16;
 
     #[test]
-    fn a_netkit_is_asked_for_as_the_kernel_numbers_it() {
+    fn netkit_request_matches_the_kernels_attributes() {
         let [name, peer] = ["nk1", "eth0"].map(|text| IfName::parse(text).expect("a name"));
         let mac = |last| Some(Mac([2, 0, 0, 0, 0, last]));
         let new = NewLink {
@@ -330,15 +329,15 @@ mod tests {
         for (mode, number) in [(NetkitMode::L2, 0), (NetkitMode::L3, 1)] {
             let mut body = Vec::new();
             new_link(&new, &NewKind::Netkit(other, mode), &mut body);
-            let of = |kind| find(kind, &body[HEAD..]);
-            assert_eq!(of(IFNAME).map(text_of).as_deref(), Some("nk1"));
-            assert_eq!(of(ADDRESS), Some(&[2, 0, 0, 0, 0, 1][..]));
+            let attr = |kind| find(kind, &body[HEAD..]);
+            assert_eq!(attr(IFNAME).map(text_of).as_deref(), Some("nk1"));
+            assert_eq!(attr(ADDRESS), Some(&[2, 0, 0, 0, 0, 1][..]));
             assert_eq!(
-                of(NUM_TX_QUEUES),
+                attr(NUM_TX_QUEUES),
                 None,
                 "a netkit has one queue unless it is told"
             );
-            let info = of(LINKINFO).expect("a kind");
+            let info = attr(LINKINFO).expect("a kind");
             assert_eq!(find(KIND, info).map(text_of).as_deref(), Some("netkit"));
             let data = find(DATA, info).expect("what a netkit alone has");
             assert_eq!(find(MODE, data).and_then(u32_of), Some(number));

@@ -1,8 +1,7 @@
-//! Links and queues in rtnetlink's terms: requests are made typed, answers are read attribute by
+//! Links and qdiscs in rtnetlink's terms. Requests are typed, replies are parsed attribute by
 //! attribute.
 //!
-//! Answers are read by hand on purpose: an attribute or a device that this code does not know must
-//! not fail an ADD.
+//! Replies are parsed by hand on purpose: an unknown attribute or device must not fail an ADD.
 
 pub mod link;
 pub mod netconf;
@@ -11,7 +10,7 @@ pub mod tc;
 
 use netlink_packet_core::Emitable;
 
-/// Message types of rtnetlink (include/uapi/linux/rtnetlink.h).
+/// Creates a link (message types are from include/uapi/linux/rtnetlink.h).
 pub const NEWLINK: u16 = libc::RTM_NEWLINK;
 /// Takes a link away.
 pub const DELLINK: u16 = libc::RTM_DELLINK;
@@ -21,9 +20,9 @@ pub const GETLINK: u16 = libc::RTM_GETLINK;
 pub const SETLINK: u16 = libc::RTM_SETLINK;
 /// Gives a link more names.
 pub const NEWLINKPROP: u16 = 108;
-/// Takes names from a link.
+/// Deletes alternative names of a link.
 pub const DELLINKPROP: u16 = 109;
-/// Asks by which number a namespace knows another.
+/// Returns the id of another namespace in this one.
 pub const GETNSID: u16 = libc::RTM_GETNSID;
 /// Makes or announces an address.
 pub const NEWADDR: u16 = libc::RTM_NEWADDR;

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 settings of a namespace, as far as the kernel tells them in messages (Linux 3.8).
+//! IPv4 and IPv6 settings of a namespace, as far as netlink reports them (Linux 3.8).
 
 use super::u32_of;
 use crate::sys::netlink::{attr, attributes_of};
@@ -9,18 +9,18 @@ pub const AF_INET: u8 = 2;
 pub const AF_INET6: u8 = 10;
 const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_FORWARDING: u16 = 2;
-/// Index that stands for all links (`NETCONFA_IFINDEX_ALL`).
+/// Index for all links (`NETCONFA_IFINDEX_ALL`).
 const ALL: i32 = -1;
-/// Length of `struct netconfmsg`, with what aligns the attributes.
+/// Length of `struct netconfmsg`, with padding before the attributes.
 const INFO_LEN: usize = 4;
 
-/// Body of `RTM_GETNETCONF` for all links.
+/// Writes the body of `RTM_GETNETCONF` for all links.
 pub fn of_all(family: u8, out: &mut Vec<u8>) {
     out.extend([family, 0, 0, 0]);
     attr(NETCONFA_IFINDEX, &ALL.to_ne_bytes(), out);
 }
 
-/// Reads `RTM_NEWNETCONF`: whether packets are forwarded.
+/// Parses `RTM_NEWNETCONF`: true if packets are forwarded.
 pub fn forwards(body: &[u8]) -> bool {
     let attributes = body.get(INFO_LEN..).unwrap_or_default();
     attributes_of(attributes)

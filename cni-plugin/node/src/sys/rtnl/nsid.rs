@@ -1,4 +1,4 @@
-//! The numbers by which a network namespace knows others (`include/uapi/linux/net_namespace.h`).
+//! Ids of other network namespaces in a network namespace (`include/uapi/linux/net_namespace.h`).
 
 use super::u32_of;
 use crate::sys::netlink::{attr, attributes_of};
@@ -9,18 +9,18 @@ const HEAD_LEN: usize = 4;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 
-/// Body of `RTM_GETNSID` for the namespace of this file.
+/// Writes the body of `RTM_GETNSID` for the namespace of this file.
 pub fn get(of: &impl AsRawFd, out: &mut Vec<u8>) {
     out.extend([0; HEAD_LEN]);
     attr(NETNSA_FD, &of.as_raw_fd().to_ne_bytes(), out);
 }
 
-/// Body of `RTM_GETNSID` for a dump of all numbers.
+/// Writes the body of `RTM_GETNSID` for a dump of all ids.
 pub fn dump(out: &mut Vec<u8>) {
     out.extend([0; HEAD_LEN]);
 }
 
-/// Reads `RTM_NEWNSID`: the number; none where the namespace has none yet.
+/// Parses `RTM_NEWNSID`; `None` if the namespace has no id yet.
 pub fn parse(body: &[u8]) -> Option<i32> {
     let (_, number) =
         attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;

@@ -1,4 +1,4 @@
-//! Queueing disciplines and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
+//! Qdiscs, classes and filters (`include/uapi/linux/pkt_sched.h`, `pkt_cls.h`).
 
 pub mod hostport;
 
@@ -7,7 +7,7 @@ use crate::sys::netlink::{attr, attributes_of, find, nest};
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
-/// Makes a queueing discipline.
+/// Creates a qdisc.
 pub const NEWQDISC: u16 = libc::RTM_NEWQDISC;
 /// Takes one away with all below it.
 pub const DELQDISC: u16 = libc::RTM_DELQDISC;
@@ -33,24 +33,24 @@ const ID: u16 = 11;
 const HEAD_LEN: usize = 20;
 /// `TC_H_ROOT`.
 pub const ROOT: u32 = 0xffff_ffff;
-/// `TC_H_CLSACT`: beside the root.
+/// `TC_H_CLSACT`: parent of clsact and ingress.
 pub const CLSACT: u32 = 0xffff_fff1;
 /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`, the ingress side of clsact.
 pub const INGRESS: u32 = 0xffff_fff2;
 /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`, the egress side of clsact.
 const EGRESS: u32 = 0xffff_fff3;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
-/// Handle of the root that braid makes, `1:`.
+/// Handle of braid's root qdisc, `1:`.
 const HANDLE: u32 = 0x1_0000;
-/// Preference among several filters, of which the lowest is asked first; one that other programs
-/// choose as well.
+/// Preference among a link's filters; the lowest is called first. Other programs use this number as
+/// well.
 const PREFERENCE: u32 = 1;
-/// The number of braid's own among its equals; one that nobody else chooses.
+/// Handle of braid's filter among filters with the same preference. No other program uses it.
 const FILTER: u32 = 0xb1a1d;
 /// `ETH_P_ALL` in network byte order.
 pub const ALL_PROTOCOLS: u32 = 0x0300;
 
-/// The side of clsact where a program hangs.
+/// Parent of a program's filter in clsact.
 fn side(hook: Hook) -> u32 {
     match hook {
         Hook::Ingress => INGRESS,
@@ -61,28 +61,28 @@ fn side(hook: Hook) -> u32 {
 /// A class of `htb`.
 #[derive(Debug, Clone, Copy)]
 pub struct Class {
-    /// The class above it, 0 for the root.
+    /// Number of the parent class; 0 for the root.
     pub parent: u32,
-    /// Its number below `1:`.
+    /// Number of the class below `1:`.
     pub number: u32,
-    /// Rate that it has in any case, in bytes per second.
+    /// Guaranteed rate in bytes per second.
     pub rate: u64,
-    /// Rate that it may borrow up to, in bytes per second.
+    /// Rate up to which it may borrow, in bytes per second.
     pub ceil: u64,
-    /// Burst that it may send at once, in nanoseconds at its ceiling.
+    /// Burst, in nanoseconds at the ceiling.
     pub burst_ns: u64,
-    /// Order of borrowing: 0 before 7.
+    /// Order of borrowing: 0 comes first, 7 last.
     pub prio: u32,
 }
 
-/// Body of `RTM_NEWQDISC` for the place where filters hang.
+/// Writes the body of `RTM_NEWQDISC` for a clsact.
 pub fn clsact(index: u32, out: &mut Vec<u8>) {
     head(index, CLSACT_HANDLE, CLSACT, 0, out);
     attr(TCA_KIND, b"clsact\0", out);
 }
 
-/// Body of `RTM_NEWTFILTER`: a program that decides by itself; `class_id` is what it reads in each
-/// packet.
+/// Writes the body of `RTM_NEWTFILTER` for a program in direct action mode. The program reads
+/// `class_id` in each packet.
 pub fn program(
     index: u32,
     hook: Hook,
@@ -95,7 +95,7 @@ pub fn program(
     direct(program, name, class_id, out);
 }
 
-/// The options of a filter whose program decides by itself.
+/// Writes the options of a filter in direct action mode.
 fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
     const FD: u16 = 6;
     const NAME: u16 = 7;
@@ -109,7 +109,7 @@ fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_DELTFILTER` for a program that shapes.
+/// Writes the body of `RTM_DELTFILTER` for a program that shapes.
 pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
     filter_at(PREFERENCE, index, hook, out);
 }
@@ -125,8 +125,8 @@ pub(crate) fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u
     attr(TCA_KIND, b"bpf\0", out);
 }
 
-/// Body of `RTM_NEWQDISC` for a root that lets each packet leave at its time, up to `horizon_us`
-/// microseconds ahead, with room for so many `packets`.
+/// Writes the body of `RTM_NEWQDISC` for a root qdisc that sends each packet at its time, up to
+/// `horizon_us` microseconds ahead. It holds up to `packets` packets.
 pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     const LIMIT: u16 = 1;
     const FLOW_LIMIT: u16 = 2;
@@ -135,7 +135,8 @@ pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
     attr(TCA_KIND, b"fq\0", out);
     nest(TCA_OPTIONS, out, |out| {
-        // One flow may take half of it: fq's own 100 would come before the program's horizon.
+        // One flow may use half of the queue. The default of 100 packets would be reached before
+        // the program's horizon.
         attr(LIMIT, &packets.to_ne_bytes(), out);
         attr(FLOW_LIMIT, &(packets / 2).to_ne_bytes(), out);
         attr(ORPHAN_MASK, &16_383u32.to_ne_bytes(), out);
@@ -143,8 +144,8 @@ pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_NEWQDISC` for a root that lets so many bytes a second pass, `bucket` bytes at once,
-/// and `limit` bytes wait.
+/// Writes the body of `RTM_NEWQDISC` for a root qdisc that sends `rate` bytes per second, with
+/// bursts of `bucket` bytes. Up to `limit` bytes are queued.
 pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
     const PARMS: u16 = 1;
     const RATE64: u16 = 4;
@@ -162,19 +163,21 @@ pub fn tbf(index: u32, rate: u64, bucket: u64, limit: u64, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_NEWQDISC` for a queue behind `tbf` of three bands, the first of which goes first.
+/// Writes the body of `RTM_NEWQDISC` for a qdisc below `tbf` with three bands. The first band has
+/// priority.
 pub fn pfifo_fast(index: u32, out: &mut Vec<u8>) {
     head(index, 2 << 16, HANDLE | 1, 0, out);
     attr(TCA_KIND, b"pfifo_fast\0", out);
 }
 
-/// Body of `RTM_NEWQDISC` for a queue behind `tbf` that keeps flows apart and none waiting longer
-/// than `target_us`.
+/// Writes the body of `RTM_NEWQDISC` for a qdisc below `tbf` that separates flows and keeps their
+/// delay below `target_us` microseconds.
 pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
     const TARGET: u16 = 1;
     const INTERVAL: u16 = 3;
     const ECN: u16 = 4;
-    /// The interval is a round trip; the target is to be a twentieth of it (RFC 8289, section 4.4).
+    /// Intervals per target. The interval is a round trip, and the target should be a twentieth of
+    /// it (RFC 8289, section 4.4).
     const TARGETS: u32 = 20;
     head(index, 2 << 16, HANDLE | 1, 0, out);
     attr(TCA_KIND, b"fq_codel\0", out);
@@ -189,7 +192,8 @@ pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_NEWQDISC` for a root with classes; what names none goes to `default`.
+/// Writes the body of `RTM_NEWQDISC` for a root qdisc with classes. Packets without a class go to
+/// `default`.
 pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
     const INIT: u16 = 2;
     const VERSION: u32 = 3;
@@ -203,12 +207,12 @@ pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_NEWTCLASS`.
+/// Writes the body of `RTM_NEWTCLASS`.
 pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     const PARMS: u16 = 1;
     const RATE64: u16 = 6;
     const CEIL64: u16 = 7;
-    // Bytes that a class may send in its turn: two packets at least, or the kernel complains.
+    // Bytes that a class sends in one turn: at least two packets, or the kernel logs a warning.
     const QUANTA: std::ops::RangeInclusive<u64> = 3_028..=60_000;
     let parent = if class.parent == 0 {
         HANDLE
@@ -238,7 +242,7 @@ pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     });
 }
 
-/// Body of `RTM_NEWQDISC` for a queue of so many bytes below the class with this number.
+/// Writes the body of `RTM_NEWQDISC` for a queue of so many bytes below the class with this number.
 pub fn bfifo(index: u32, class: u32, bytes: u32, out: &mut Vec<u8>) {
     // Handle `20:` below class `1:20`.
     head(index, class << 16, HANDLE | class, 0, out);
@@ -246,54 +250,53 @@ pub fn bfifo(index: u32, class: u32, bytes: u32, out: &mut Vec<u8>) {
     attr(TCA_OPTIONS, &bytes.to_ne_bytes(), out);
 }
 
-/// Body of `RTM_DELQDISC` for the root that braid made.
+/// Writes the body of `RTM_DELQDISC` for braid's root qdisc.
 pub fn root(index: u32, out: &mut Vec<u8>) {
     head(index, HANDLE, ROOT, 0, out);
 }
 
-/// Body of `RTM_GETQDISC` for the root of a link.
+/// Writes the body of `RTM_GETQDISC` for the root qdisc of a link.
 pub fn get_root(index: u32, out: &mut Vec<u8>) {
     head(index, 0, ROOT, 0, out);
 }
 
-/// Body of `RTM_GETQDISC` for the place beside the root where filters hang, of kind `clsact` or
-/// `ingress`.
+/// Writes the body of `RTM_GETQDISC` for the `clsact` or `ingress` qdisc of a link.
 pub fn get_beside(index: u32, out: &mut Vec<u8>) {
     head(index, 0, CLSACT, 0, out);
 }
 
-/// Body of `RTM_GETQDISC` for a dump of all.
+/// Writes the body of `RTM_GETQDISC` for a dump of all qdiscs.
 pub fn dump_queues(out: &mut Vec<u8>) {
     head(0, 0, 0, 0, out);
 }
 
-/// Counters of a queue.
+/// Counters of a qdisc.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Passed {
-    /// Bytes let through.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Packets let through.
+    /// Packets sent.
     pub packets: u64,
-    /// Packets not let through.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Number of times that one had to wait.
+    /// Number of times that a packet was delayed.
     pub delayed: u64,
 }
 
-/// The root queue of a link.
+/// Root qdisc of a link.
 #[derive(Debug, Default)]
 pub struct Root {
-    /// Kind of the queue.
+    /// Kind of the qdisc.
     pub kind: String,
-    /// Somebody chose it: the one that the kernel gives each link has no handle.
+    /// True if it was configured. The kernel's default qdisc has no handle.
     pub is_chosen: bool,
-    /// Rate that it holds to, in bytes per second; none but of `tbf`.
+    /// Rate in bytes per second, only of `tbf`.
     pub rate: Option<u64>,
-    /// Counters of the queue.
+    /// Counters of the qdisc.
     pub passed: Passed,
 }
 
-/// Reads `RTM_NEWQDISC` of a root.
+/// Parses `RTM_NEWQDISC` of a root qdisc.
 pub fn parse_root(body: &[u8]) -> Root {
     const STATS2: u16 = 7;
     let handle = body.get(8..12).and_then(u32_of);
@@ -312,20 +315,20 @@ pub fn parse_root(body: &[u8]) -> Root {
     root
 }
 
-/// Reads `RTM_NEWQDISC`: what it is.
+/// Parses `RTM_NEWQDISC` and returns the kind.
 pub fn parse_kind(body: &[u8]) -> String {
     find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default())
         .map(text_of)
         .unwrap_or_default()
 }
 
-/// True if `RTM_NEWQDISC` shows an `ingress` queue of link `index`.
+/// True if `RTM_NEWQDISC` is about an `ingress` qdisc of link `index`.
 pub fn is_ingress(body: &[u8], index: u32) -> bool {
     let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
     (number(4), number(12)) == (Some(index), Some(CLSACT)) && parse_kind(body) == "ingress"
 }
 
-/// `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
+/// Parses `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
 fn passed(stats: &[u8]) -> Passed {
     const BASIC: u16 = 1;
     const QUEUE: u16 = 3;
@@ -346,8 +349,8 @@ fn passed(stats: &[u8]) -> Passed {
     passed
 }
 
-/// The rate in the options of `tbf` or of a class of `htb`, in bytes per second: in the first
-/// attribute, and in another where it needs 64 bits.
+/// Reads the rate in the options of `tbf` or of an `htb` class, in bytes per second. It is in the
+/// first attribute, and in another one if it needs 64 bits.
 fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
     let narrow = || {
         find(1, options)
@@ -357,12 +360,12 @@ fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
     find(wide, options).and_then(u64_of).or_else(narrow)
 }
 
-/// Body of `RTM_GETTCLASS` for a dump of a link's.
+/// Writes the body of `RTM_GETTCLASS` for a dump of a link's classes.
 pub fn dump_classes(index: u32, out: &mut Vec<u8>) {
     head(index, 0, 0, 0, out);
 }
 
-/// Reads `RTM_NEWTCLASS`: the rate of the class with this number, in bytes per second.
+/// Parses `RTM_NEWTCLASS` and returns the rate of the class with this number, in bytes per second.
 pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
     const RATE64: u16 = 6;
     let attrs = body
@@ -371,17 +374,18 @@ pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
     rate_in(find(TCA_OPTIONS, attrs)?, RATE64)
 }
 
-/// Body of `RTM_GETTFILTER` for a dump of one side of clsact.
+/// Writes the body of `RTM_GETTFILTER` for a dump of one side of clsact.
 pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
     head(index, 0, side(hook), 0, out);
 }
 
-/// The options of a filter of kind `bpf`; other kinds use the same numbers for something else.
+/// Returns the options of a `bpf` filter. Other kinds use the same attribute types differently.
 pub(crate) fn bpf_options(body: &[u8]) -> Option<&[u8]> {
     find(TCA_OPTIONS, body.get(HEAD_LEN..)?).filter(|_| parse_kind(body) == "bpf")
 }
 
-/// Reads `RTM_NEWTFILTER`: the program's id and its class id; none for what runs none.
+/// Parses `RTM_NEWTFILTER` and returns the program's id and the class id. `None` if the filter runs
+/// no program.
 pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
     let options = bpf_options(body)?;
     Some((
@@ -390,8 +394,8 @@ pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
     ))
 }
 
-/// `struct tc_ratespec`; the link layer is Ethernet, so the kernel asks for no table. A rate beyond
-/// 32 bits stands in an attribute of its own.
+/// Builds `struct tc_ratespec`. With link layer Ethernet, the kernel needs no rate table. A rate
+/// beyond 32 bits has a separate attribute.
 fn rate_spec(rate: u64) -> [u8; 12] {
     const ETHERNET: u8 = 1;
     let mut spec = [0; 12];
@@ -400,7 +404,7 @@ fn rate_spec(rate: u64) -> [u8; 12] {
     spec
 }
 
-/// Time in the packet schedulers' unit of 64 ns.
+/// Converts a time to the packet schedulers' unit of 64 ns.
 fn ticks(ns: u64) -> u32 {
     narrow(ns >> 6)
 }
@@ -409,7 +413,7 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// `struct tcmsg`.
+/// Writes `struct tcmsg`.
 fn head(index: u32, handle: u32, parent: u32, info: u32, out: &mut Vec<u8>) {
     numbers([0, index, handle, parent, info], out);
 }

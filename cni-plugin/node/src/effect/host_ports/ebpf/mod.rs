@@ -27,7 +27,7 @@ use programs::{EbpfPort, Maps, NAMES, PortValue, Programs, unpin_maps, unpin_pro
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Hardware types `ARPHRD_ETHER` and `ARPHRD_NONE`: they say how a link's frames begin.
+/// `ARPHRD_ETHER` and `ARPHRD_NONE`: hardware types, which determine the start of a link's frames.
 const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
 /// All requests of a send, and all their errors, have to fit into the socket's buffers.

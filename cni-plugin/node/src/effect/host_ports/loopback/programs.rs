@@ -2,8 +2,8 @@
 //! to the root of cgroup2 that rewrite the socket addresses.
 //!
 //! A program's pin holds its BPF link. The pin's name includes a hash of the programs, so another
-//! version of braid loads its own programs and keeps the maps. The map of the ports is the first pin
-//! to be created and the last to be deleted.
+//! version of braid loads its own programs and keeps the maps. The map of the ports is the first
+//! pin to be created and the last to be deleted.
 
 use super::super::ebpf::programs::{addr_of, address};
 use crate::sys::bpf::link;

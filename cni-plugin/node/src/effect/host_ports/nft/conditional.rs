@@ -64,7 +64,7 @@ pub(super) fn chain(at: &HostEndpoint, conditions: &Conditions) -> String {
     )
 }
 
-/// Adds the maps and the rules that look up in them.
+/// Adds the maps and the rules that use them.
 pub(super) fn add_base(batch: &mut Batch) {
     for ip in Ip::BOTH {
         let (exact, target) = (port_of(ip), target(ip));
@@ -132,7 +132,7 @@ fn add_rules(batch: &mut Batch, chain: &str, at: &HostEndpoint, conditions: &[Co
     }
 }
 
-/// Goes on with the rule only if the test is true, or false with `is_not`.
+/// Continues the rule only if the test is true, or false with `is_not`.
 fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
     let value = match test {
         Test::Source(net) => address(rule.source(ip, REG_1), net),

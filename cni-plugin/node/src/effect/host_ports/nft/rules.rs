@@ -116,7 +116,7 @@ fn add_martian(batch: &mut Batch) {
     });
 }
 
-/// Goes on with the rule only if the address in the first register is in `127.0.0.0/8` and the
+/// Continues the rule only if the address in the first register is in `127.0.0.0/8` and the
 /// packet did not come in through `lo`. The cheapest test that excludes most packets is first. With
 /// IPv6, it compares a part of the source.
 fn is_martian(rule: &mut Batch) -> &mut Batch {
@@ -126,15 +126,14 @@ fn is_martian(rule: &mut Batch) -> &mut Batch {
         .differs(REG_1, &LOOPBACK_IFINDEX.to_ne_bytes())
 }
 
-/// Adds the sets of container ports that host ports redirect to. `firewall` looks up in them as
-/// well.
+/// Adds the sets of container ports that host ports redirect to. `firewall` uses them as well.
 pub(crate) fn add_led(batch: &mut Batch) {
     for ip in Ip::BOTH {
         batch.shared_set(ip.one(LED), &port_of(ip));
     }
 }
 
-/// Goes on with the rule only if the packet's destination is in the set of redirected ports.
+/// Continues the rule only if the packet's destination is in the set of redirected ports.
 pub(crate) fn is_led(rule: &mut Batch, ip: Ip) -> &mut Batch {
     rule.load_exact(ip).lookup(ip.one(LED), REG_1, false)
 }

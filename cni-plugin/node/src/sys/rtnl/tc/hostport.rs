@@ -1,4 +1,4 @@
-//! The filters that run the programs of host ports: behind braid's shaping, on both sides of a
+//! Filters that run the programs of host ports: after braid's shaping, at ingress and egress of a
 //! link.
 
 use super::{FILTER, HEAD_LEN, direct, filter_at, parse_kind, parse_program};
@@ -6,11 +6,11 @@ use crate::sys::rtnl::u32_of;
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
-/// Preference among several filters: before the redirect, after which no other is asked. One that
-/// nobody else chooses, since filters of two kinds can't share it.
+/// Preference among a link's filters. It precedes the redirect, after which no filter is called. No
+/// other program uses the number, since filters of two kinds cannot share it.
 const PREFERENCE: u32 = 2842;
 
-/// Body of `RTM_NEWTFILTER`; `class_id` is what the program reads in each packet.
+/// Writes the body of `RTM_NEWTFILTER`. The program reads `class_id` in each packet.
 pub fn attach(
     index: u32,
     hook: Hook,
@@ -23,24 +23,25 @@ pub fn attach(
     direct(program, name, class_id, out);
 }
 
-/// Body of `RTM_DELTFILTER`.
+/// Writes the body of `RTM_DELTFILTER`.
 pub fn detach(index: u32, hook: Hook, out: &mut Vec<u8>) {
     filter_at(PREFERENCE, index, hook, out);
 }
 
-/// Reads `RTM_NEWQDISC`: the link's index, if the queue is the place where filters hang.
+/// Parses `RTM_NEWQDISC` and returns the link's index if the qdisc is a clsact.
 pub fn parse_clsact(body: &[u8]) -> Option<u32> {
     u32_of(body.get(4..8)?).filter(|_| parse_kind(body) == "clsact")
 }
 
-/// Reads `RTM_NEWTFILTER`: whether it is one, and not what the kernel shows before those of a kind.
+/// Parses `RTM_NEWTFILTER`: true for a filter, false for the header that precedes the filters of a
+/// kind.
 pub fn is_filter(body: &[u8]) -> bool {
     body.get(8..12)
         .and_then(u32_of)
         .is_some_and(|handle| handle != 0)
 }
 
-/// Reads `RTM_NEWTFILTER`: the number of the program, if it is one of these filters.
+/// Parses `RTM_NEWTFILTER` and returns the program's id if it is a filter for host ports.
 pub fn parse(body: &[u8]) -> Option<u32> {
     let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
     let is_it =
