@@ -9,7 +9,6 @@ pub mod facts;
 pub mod feature;
 pub mod order;
 pub mod queue_fallback;
-mod recorded;
 pub mod request;
 pub mod step;
 pub mod thing;

@@ -220,7 +220,6 @@ mod tests {
         Step::add(Shaping {
             owner: String::new(),
             shapers,
-            guard: None,
             subnets: None,
         })
     }
@@ -251,7 +250,6 @@ mod tests {
     fn sockets_are_guarded_before_a_link_exists() {
         let pod = LinkRef::pod(name("eth0"));
         let guard = XskGuard {
-            below: None,
             netns: 7,
             owner: String::new(),
         };

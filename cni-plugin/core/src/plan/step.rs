@@ -7,7 +7,6 @@
 //! A record omits unset fields, because its size adds to the time of every ADD.
 
 use super::facts::{Facts, Need};
-use super::recorded::Recorded;
 use super::thing::{LinkAttr, LinkRef, Moved, Thing, Verb};
 use crate::name::IfName;
 use crate::name::Ns;
@@ -17,7 +16,6 @@ use std::net::IpAddr;
 
 /// A change, or an event to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Recorded")]
 pub enum Step {
     /// Creates a thing of the attachment.
     Add(Thing),

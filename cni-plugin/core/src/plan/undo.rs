@@ -291,7 +291,6 @@ mod tests {
     #[test]
     fn sockets_are_guarded_until_the_links_are_deleted() {
         let guard = XskGuard {
-            below: None,
             netns: 7,
             owner: "net c eth0".to_owned(),
         };
@@ -319,7 +318,6 @@ mod tests {
             Step::add(Shaping {
                 owner: String::new(),
                 shapers,
-                guard: None,
                 subnets: None,
             }),
         ];
@@ -327,30 +325,6 @@ mod tests {
         assert_undone(&limits, &[unshape, "host ip link del ifb1"]);
         let all: Vec<Step> = [veth()].into_iter().chain(limits).collect();
         assert_undone(&all, &["host ip link del ifb1", "host ip link del veth1"]);
-    }
-
-    #[test]
-    fn a_record_of_an_earlier_version_is_undone() {
-        let shaper = |place: &str, toward: &str| {
-            format!(
-                r#"{{"at":{place},"toward":"{toward}","queue":"fq","rate":{{"bps":8000,"burst":8000}},"mtu":1500}}"#
-            )
-        };
-        let (veth, eth) = (
-            r#"{"ns":"host","name":"veth1"}"#,
-            r#"{"ns":"pod","name":"eth0"}"#,
-        );
-        let shapers = [shaper(veth, "pod"), shaper(eth, "network")].join(",");
-        let text =
-            format!(r#"{{"AddShaping":{{"shapers":[{shapers}],"guard":{veth},"subnets":null}}}}"#);
-        let step: Step = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
-        let undone: Vec<String> = undo(&[step]).iter().map(ToString::to_string).collect();
-        assert!(
-            undone
-                .concat()
-                .ends_with("host tc filter del dev veth1 ingress pref 1"),
-            "{undone:?}"
-        );
     }
 
     #[test]

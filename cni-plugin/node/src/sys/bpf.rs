@@ -9,7 +9,6 @@ pub(crate) mod made;
 pub(crate) mod object;
 pub(crate) mod owned;
 pub(crate) mod pins;
-pub(crate) mod tcx;
 
 use nix::errno::Errno;
 use std::os::fd::{FromRawFd, OwnedFd};

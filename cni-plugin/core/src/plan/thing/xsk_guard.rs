@@ -11,10 +11,6 @@ use std::fmt;
 /// Refuses links to the container's `AF_XDP` sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskGuard {
-    /// The parent of the container's link, on which an earlier version dropped their packets
-    /// instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub below: Option<LinkRef>,
     /// Cookie of the container's network namespace.
     pub netns: u64,
     /// Network, container id and interface.
@@ -39,9 +35,7 @@ impl State for XskGuard {
     }
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
-        // The filter of an earlier version on the parent is not checked.
-        let is_free = self.below.is_none() && self.hold(facts).is_none();
-        refuse_if(is_free, || {
+        refuse_if(self.hold(facts).is_none(), || {
             "nothing holds AF_XDP sockets of the container".to_owned()
         })
     }

@@ -160,7 +160,6 @@ impl Bandwidth {
         Shaping {
             owner: call.owner.short(),
             shapers: shapers.collect(),
-            guard: None,
             subnets: self.subnets.clone(),
         }
     }
@@ -237,7 +236,6 @@ fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         return Vec::new();
     };
     let guard = XskGuard {
-        below: None,
         netns,
         owner: call.owner.short(),
     };

@@ -145,11 +145,7 @@ fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
             tc::filter(index, Hook::Egress, out);
         })?;
     }
-    shaping.guard.iter().try_for_each(|at| {
-        detach(kernel, at, |index, out| {
-            tc::filter(index, Hook::Ingress, out);
-        })
-    })
+    Ok(())
 }
 
 /// Gives up an attachment if the container's namespace cannot be entered any more. If all of its

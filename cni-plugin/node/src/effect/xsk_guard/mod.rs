@@ -2,7 +2,6 @@
 //! with a map element for each attachment. The first attachment attaches it, the last one to be
 //! deleted detaches it.
 
-mod below;
 pub(crate) mod bind;
 mod holds;
 mod sockets;
@@ -23,8 +22,8 @@ impl Effect for XskGuard {
         add(self)
     }
 
-    fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
-        del(kernel, self)
+    fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
+        del(self)
     }
 
     fn is_several(&self) -> bool {
@@ -82,19 +81,9 @@ fn count(kernel: &Kernel) -> Result<u64, Cause> {
 }
 
 /// Deletes an attachment's guard.
-fn del(
-    kernel: &mut Kernel,
-    XskGuard {
-        below,
-        netns,
-        owner,
-    }: &XskGuard,
-) -> Result<(), Cause> {
+fn del(guard: &XskGuard) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
-    match below {
-        Some(at) => Ok(below::release(kernel.index(at)?, *netns, owner)?),
-        None => release(|holds| holds.release(*netns, owner)),
-    }
+    release(|holds| holds.release(guard.netns, &guard.owner))
 }
 
 /// Deletes an owner's guards, and the leftovers of a killed call.
@@ -151,48 +140,4 @@ pub(crate) fn read(facts: &mut Facts) -> Result<(), Error> {
 
 fn list() -> Result<Vec<XskBinding>, Errno> {
     bind::holds()?.map_or_else(|| Ok(Vec::new()), |holds| holds.list())
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::store::record::Record;
-    use braid_core::name::IfName;
-    use braid_core::plan::Facts;
-    use braid_core::plan::step::Step;
-    use braid_core::plan::thing::{LinkRef, Thing};
-    use braid_core::plan::undo::undo;
-
-    /// Record from the previous version, on a kernel without the BPF LSM.
-    const OF_BEFORE: &str = r#"{"layout":1,"key":{"network":"net","plugin":"braid","container_id":"a","ifname":"eth0"},
-        "netns":"/run/netns/a","netns_cookie":6882,"args":"","path":["/run/p"],"conf":{"cniVersion":"1.1.0",
-        "name":"net","type":"braid","plugins":[{"type":"macvlan","master":"lan","mode":"bridge",
-        "ipam":{"type":"host-local","subnet":"10.3.0.0/24"}},{"type":"bandwidth","capabilities":{"bandwidth":true}}],
-        "runtimeConfig":{"bandwidth":{"egressRate":500000,"egressBurst":160000}}},
-        "parts":[[{"AddLink":{"at":{"ns":"pod","name":"eth0"},"mac":[10,8,11,52,68,101],"up":false,
-        "kind":{"Macvlan":{"parent":{"ns":"host","name":"lan"},"mode":"bridge"}}}},{"SetLink":{"at":{"ns":"pod",
-        "name":"eth0"},"to":{"ArpNotify":true}}},{"AddAddr":{"at":{"ns":"pod","name":"eth0"},"net":"10.3.0.2/24"}},
-        {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"Up":true}}}],[{"AddShaping":{"shapers":[{"at":{"ns":"pod",
-        "name":"eth0"},"toward":"network","queue":"tbf+pfifo_fast","rate":{"bps":500000,"burst":160000},"mtu":1500}],
-        "subnets":null}},{"AddPacketGuard":{"at":{"ns":"pod","name":"eth0"},"limit":{"rate":68750,"burst":20000}}},
-        {"AddXskGuard":{"below":{"ns":"host","name":"lan"},"netns":6882,"owner":"net a eth0"}},
-        {"SetLink":{"at":{"ns":"pod","name":"eth0"},"to":{"GsoMaxSize":3000},"from":{"GsoMaxSize":65536}}}]]}"#;
-
-    #[test]
-    fn record_of_a_guard_on_the_parent_link_is_read_checked_and_undone() {
-        let record: Record = serde_json::from_str(OF_BEFORE).expect("a record");
-        let steps: Vec<Step> = record.steps().cloned().collect();
-        let guard = steps
-            .iter()
-            .find(|step| matches!(step, Step::Add(Thing::XskGuard(_))))
-            .expect("a guard");
-        guard
-            .holds(&Facts::default())
-            .expect("CHECK does not look for it");
-        let last = undo(&steps).pop();
-        assert_eq!(last, guard.inverse());
-        let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
-        assert!(
-            matches!(last, Some(Step::Del(Thing::XskGuard(guard))) if guard.below == Some(lan))
-        );
-    }
 }

@@ -10,6 +10,7 @@
 pub mod book;
 pub mod claimed;
 pub mod index;
+mod leases;
 pub mod peek;
 pub mod resolv;
 pub mod store;
@@ -24,6 +25,8 @@ pub use braid_core::ipam::host_local::Config;
 use braid_core::ipam::range::RangeSet;
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
+use leases::exhausted;
+pub use leases::read_leases;
 use peek::peek;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -245,12 +248,6 @@ pub fn free(
     Error::joined(&errors)
 }
 
-/// Reads every lease in the data directory at `path`, without the lock.
-pub fn read_leases(path: &Path) -> Result<Vec<LeaseFile>, Error> {
-    store::read_leases(path)
-        .map_err(|e| Error::io(format!("read leases of {}: {e}", path.display())))
-}
-
 /// State of a reservation.
 struct Reservation<'a> {
     book: &'a mut Book,
@@ -434,10 +431,6 @@ fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
             !is_identifier(id) || valid.contains(text) || uid_of_owner(id).is_some()
         }
     }
-}
-
-fn exhausted(set: &RangeSet) -> String {
-    format!("no IP addresses available in range set: {set}")
 }
 
 fn first_of(errors: Vec<Error>) -> Option<Error> {

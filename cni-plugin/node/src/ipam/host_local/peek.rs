@@ -1,7 +1,8 @@
 //! Preview of the next reservation, without the lock, the index or any change of the store.
 
+use super::leases::{exhausted, read_leases};
+use super::resolv;
 use super::store::{self, LeaseFile};
-use super::{exhausted, resolv};
 use crate::ipam::host::Host;
 use crate::ipam::liveness::death_of;
 use braid_core::cni::{Error, IpConfig};
@@ -14,7 +15,7 @@ use std::net::IpAddr;
 
 /// Returns the lease that a new owner would get now. Another call may take the address meanwhile.
 pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
-    let leases = super::read_leases(&config.path())?;
+    let leases = read_leases(&config.path())?;
     let dns = config
         .resolv_conf
         .as_deref()

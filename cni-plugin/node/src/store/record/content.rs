@@ -1,6 +1,5 @@
 //! Content of a record.
 
-use super::layout;
 use crate::ipam::host_local::claimed;
 use crate::sys::boot;
 use crate::{Context, Error as NodeError};
@@ -12,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
+
+/// The layout of records. A record of another layout is not read.
+const LAYOUT: u32 = 3;
 
 /// The call to which a record belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +27,6 @@ pub struct Key {
 
 /// A call and its attachments: the data needed to delete them without the runtime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "layout::Any")]
 pub struct Record {
     pub(super) layout: u32,
     /// The call.
@@ -34,7 +35,7 @@ pub struct Record {
     pub netns: Option<PathBuf>,
     /// Cookie of the namespace, to distinguish a later namespace at the same path; `None`
     /// before Linux 5.14.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
     /// `CNI_PATH`, for foreign plugins.
     pub path: Vec<PathBuf>,
@@ -112,7 +113,7 @@ impl Record {
     /// Creates a record without steps.
     pub fn new(key: Key, netns: Option<PathBuf>, attachments: Vec<Attached>) -> Self {
         Self {
-            layout: layout::NEWEST,
+            layout: LAYOUT,
             key,
             netns,
             netns_cookie: None,
@@ -122,6 +123,11 @@ impl Record {
             is_foreign: false,
             boot: None,
         }
+    }
+
+    /// True if this build supports the layout.
+    pub(super) fn is_known(&self) -> bool {
+        self.layout == LAYOUT
     }
 
     /// True if it is a [`foreign`] record. It has no steps, so a teardown plans from names alone.

@@ -8,7 +8,6 @@
 mod content;
 mod folder;
 pub mod foreign;
-mod layout;
 mod list;
 
 pub use content::{Attached, Key, Owed, Record};

@@ -193,16 +193,10 @@ impl Shaper {
 /// Shaping of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaping {
-    /// Network, container id and interface ([`crate::cni::Owner::short`]); empty in records of
-    /// earlier versions.
-    #[serde(default)]
+    /// Network, container id and interface ([`crate::cni::Owner::short`]).
     pub owner: String,
     /// A shaper for each shaped direction.
     pub shapers: Vec<Shaper>,
-    /// The host's end of the container's link. Attachments of earlier versions shape egress in the
-    /// container and check it here again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guard: Option<LinkRef>,
     /// Subnets that select the shaped packets; `None` shapes all.
     pub subnets: Option<Subnets>,
 }
@@ -233,10 +227,7 @@ impl Shaping {
 impl Shaping {
     /// Returns all links that the shaping changes.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
-        self.shapers
-            .iter()
-            .map(|shaper| &shaper.at)
-            .chain(&self.guard)
+        self.shapers.iter().map(|shaper| &shaper.at)
     }
 }
 
@@ -277,13 +268,7 @@ impl State for Shaping {
                 found(&shown, at, Hook::Egress, Limit { bps, burst_ns })?;
             }
         }
-        match (&self.guard, self.shaper(Toward::Network)) {
-            (Some(at), Some(shaper)) => {
-                let (bps, burst_ns) = (shaper.guard_bps(), shaper.guard_depth_ns());
-                found(&fact(at), at, Hook::Ingress, Limit { bps, burst_ns })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn goes_with(&self) -> Vec<&LinkRef> {

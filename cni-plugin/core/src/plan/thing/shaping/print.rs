@@ -25,7 +25,6 @@ pub(super) fn add(shaping: &Shaping) -> Vec<String> {
         };
         places.push(line);
     }
-    places.extend(shaping.guard.iter().map(|at| program(at, "ingress")));
     if let (Some(last), Some(subnets)) = (places.last_mut(), &shaping.subnets) {
         let nets = subnets
             .nets
@@ -85,11 +84,5 @@ pub(super) fn del(shaping: &Shaping) -> Vec<String> {
             },
         );
     }
-    lines.extend(
-        shaping
-            .guard
-            .iter()
-            .map(|at| format!("tc filter del dev {} ingress pref 1", at.name)),
-    );
     lines
 }
