@@ -2,6 +2,8 @@
 //! sentence on errors.
 
 mod descriptor;
+#[cfg(test)]
+pub(crate) mod fake;
 mod wire;
 
 pub use super::kernel_error::KernelError;
@@ -78,6 +80,13 @@ impl Socket {
             buffer: Vec::new(),
             is_lossy: false,
         }
+    }
+
+    /// A socket whose requests a script answers.
+    #[cfg(test)]
+    pub(crate) fn scripted(fake: fake::Fake) -> Self {
+        let fd = Descriptor::open(SockProtocol::NetlinkRoute).expect("a socket");
+        Self::on(fd.answered_by(fake))
     }
 
     /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.

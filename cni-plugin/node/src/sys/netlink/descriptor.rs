@@ -1,8 +1,10 @@
 //! The system calls of a netlink socket: the only place where messages leave the process and come
-//! in.
+//! in. In unit tests a script answers in place of the kernel.
 
 #![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
 
+#[cfg(test)]
+use super::fake::Fake;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
@@ -19,6 +21,9 @@ const RECEIVE_LEN: usize = 32 * 1024;
 #[derive(Debug)]
 pub(super) struct Descriptor {
     fd: OwnedFd,
+    /// Answers in place of the kernel.
+    #[cfg(test)]
+    fake: Option<Fake>,
 }
 
 impl Descriptor {
@@ -30,7 +35,18 @@ impl Descriptor {
             SockFlag::SOCK_CLOEXEC,
             protocol,
         )?;
-        Ok(Self { fd })
+        Ok(Self {
+            fd,
+            #[cfg(test)]
+            fake: None,
+        })
+    }
+
+    /// The same socket, with a script in place of the kernel.
+    #[cfg(test)]
+    pub(super) fn answered_by(self, fake: Fake) -> Self {
+        let fake = Some(fake);
+        Self { fake, ..self }
     }
 
     /// Sets a socket option of netlink.
@@ -61,6 +77,10 @@ impl Descriptor {
     /// Index of a link of the socket's namespace; `None` if there is no link of that name.
     pub(super) fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         const SO_BINDTOIFINDEX: libc::c_int = 62;
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return Ok(fake.index_of(link));
+        }
         let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
         match bind(link) {
             Err(Errno::ENODEV) => return Ok(None),
@@ -86,17 +106,30 @@ impl Descriptor {
 
     /// Sends one datagram.
     pub(super) fn send(&self, bytes: &[u8]) -> Result<(), Errno> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return fake.send(bytes);
+        }
         send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()).map(drop)
     }
 
     /// Sets the length of the send buffer in bytes, above the node's limit too.
     pub(super) fn set_send_buffer(&self, len: usize) -> Result<(), Errno> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return fake.set_send_buffer(len);
+        }
         setsockopt(&self.fd, sockopt::SndBufForce, &len)
     }
 
     /// Waits for one datagram and puts it into `buffer`, whose memory is not touched beyond it: in
     /// a process that lives for a millisecond, an untouched page costs nothing.
     pub(super) fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            *buffer = fake.receive()?;
+            return Ok(());
+        }
         buffer.clear();
         buffer.reserve(RECEIVE_LEN);
         // SAFETY: the descriptor is open for the life of `self`, and the pointer and length
@@ -118,6 +151,10 @@ impl Descriptor {
 
     /// Drops one datagram; `EAGAIN` if none is waiting.
     pub(super) fn skip(&self) -> Result<(), Errno> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return fake.skip();
+        }
         let mut buffer = [0u8; 512];
         recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT).map(drop)
     }
