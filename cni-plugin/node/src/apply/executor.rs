@@ -209,7 +209,9 @@ impl Run<'_> {
         count: usize,
         work: impl FnOnce(&mut Self) -> Result<(), Cause>,
     ) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return count;
+        }
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
             let result = match self.awaited(at) {
                 Some(failed) => Err(Cause::Refused(format!("not before `{failed}`"))),
@@ -257,11 +259,10 @@ impl Run<'_> {
             .last()
             .is_some_and(|last| self.steps[last.start].ns() != ns);
         // An unknown index is asked for on the same socket, so what is queued has to go first.
-        if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
-            self.flush();
-            if self.is_over() {
-                return 1;
-            }
+        let has_to_wait =
+            other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link));
+        if has_to_wait && !self.goes_on_after_queue() {
+            return 1;
         }
         let range = at..at + in_one_request(&self.steps[at..]);
         let queued =
@@ -306,9 +307,17 @@ impl Run<'_> {
         }
     }
 
+    /// Sends the queue; false if its failure has ended the run.
+    fn goes_on_after_queue(&mut self) -> bool {
+        self.flush();
+        !self.is_over()
+    }
+
     /// Takes the link at `at` away with those behind it in the same namespace; returns how many.
     fn del_links(&mut self, at: usize) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return 1;
+        }
         let ns = self.steps[at].ns();
         let links = deleted(&self.steps[at..]).map_while(|thing| {
             if let Thing::Link(link) = thing {
@@ -323,7 +332,9 @@ impl Run<'_> {
 
     /// Takes the elements of the step at `at` away with those behind it; returns how many steps.
     fn del_elements(&mut self, at: usize) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return 1;
+        }
         let things = deleted(&self.steps[at..]).take_while(|thing| is_only_elements(thing));
         let things: Vec<&Thing> = things.collect();
         self.together(at, |kernel| elements::del(kernel, &things))
@@ -347,7 +358,9 @@ impl Run<'_> {
     /// Writes the sysctls at `at` and behind it that one visit to the namespace can write; returns
     /// how many.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return 1;
+        }
         let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
         let written = self.timed(

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sys::netlink::fake::send;
+use braid_core::plan::thing::Masquerade;
 use nix::errno::Errno;
 
 const EEXIST: &str = "EEXIST (kernel: \"File exists\")";
@@ -94,6 +95,26 @@ fn nothing_is_sent_after_a_failed_send() {
     let expected =
         send(HOST, &["newaddr create excl ack: dev 7 10.1.0.2/24"]).refused(0, Errno::EPERM);
     assert_outcome(&apply(&steps, vec![expected]), &[], &[(0, EPERM)]);
+}
+
+#[test]
+fn no_step_of_another_kind_is_done_after_a_failed_send() {
+    let masquerade = Masquerade {
+        source: "10.1.0.2".parse().expect("an address"),
+        network: "10.1.0.0/24".parse().expect("a prefix"),
+        owner: "net c1 eth0".to_owned(),
+    };
+    let later = [
+        Step::add(dummy(host("d0"))),
+        Step::del(Link::any(net1())),
+        Step::del(masquerade),
+    ];
+    for step in later {
+        let steps = [Step::add(addr(lan(), "10.1.0.2/24")), step];
+        let expected =
+            send(HOST, &["newaddr create excl ack: dev 7 10.1.0.2/24"]).refused(0, Errno::EPERM);
+        assert_outcome(&apply(&steps, vec![expected]), &[], &[(0, EPERM)]);
+    }
 }
 
 #[test]

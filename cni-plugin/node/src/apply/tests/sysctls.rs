@@ -5,6 +5,7 @@ use crate::sys::netlink::fake::send;
 use crate::sys::sysctl::fake;
 use braid_core::name::Ns;
 use braid_core::plan::thing::Sysctl;
+use nix::errno::Errno;
 use std::fs;
 use tempfile::TempDir;
 
@@ -104,4 +105,16 @@ fn the_queue_is_sent_before_a_sysctl_is_written() {
     ]);
     let report = write(&sysctls(), &mut sandbox, &steps);
     assert_outcome(&report, &[0, 1, 2], &[]);
+}
+
+#[test]
+fn no_sysctl_is_written_after_a_failed_send() {
+    let folder = sysctls();
+    let steps = [Step::add(addr(lan(), "10.1.0.2/24")), sysctl("off", false)];
+    let expected =
+        send(HOST, &["newaddr create excl ack: dev 7 10.1.0.2/24"]).refused(0, Errno::EPERM);
+    let report = write(&folder, &mut Sandbox::new(vec![expected]), &steps);
+    assert_outcome(&report, &[], &[(0, EPERM)]);
+    let value = fs::read_to_string(folder.path().join("net/off")).expect("a file");
+    assert_eq!(value, "0\n");
 }
