@@ -1,15 +1,12 @@
-//! Deletions that share a request: links of the container, elements of nf_tables.
+//! Deletion of links of the container, in one request or one by one.
 
 use super::*;
-use crate::kernel::scripted::NFT;
+use crate::sys::netlink::attr;
 use crate::sys::netlink::fake::send;
-use crate::sys::netlink::{NESTED, attr, nest};
-use braid_core::plan::thing::Masquerade;
 use nix::errno::Errno;
 
 const NEWLINK: u16 = 16;
 const NEWNSID: u16 = 88;
-const NEWSETELEM: u16 = 0x0a0c;
 const GROUP: [&str; 3] = [
     "setlink: name eth0 group",
     "setlink: name net1 group",
@@ -118,53 +115,4 @@ fn a_pair_is_deleted_by_the_index_of_its_end_in_the_container() {
         ),
     ];
     assert_outcome(&clean_up(&steps, expected), &[0, 1], &[]);
-}
-
-fn masquerade(last: u8) -> Step {
-    Step::del(Masquerade {
-        source: [10, 1, 0, last].into(),
-        network: "10.1.0.0/24".parse().expect("a prefix"),
-        owner: "net c1 eth0".to_owned(),
-    })
-}
-
-/// Body of `NFT_MSG_NEWSETELEM` as the kernel shows an element.
-fn element_shown(last: u8, owner: &str) -> Vec<u8> {
-    const ELEMENTS: u16 = 3;
-    const USERDATA: u16 = 6;
-    // Type of a comment, then its length with the NUL.
-    let len = u8::try_from(owner.len() + 1).expect("a short owner");
-    let comment = [&[0, len], owner.as_bytes(), b"\0"].concat();
-    let mut body = vec![1, 0, 0, 0];
-    nest(NESTED | ELEMENTS, &mut body, |out| {
-        nest(NESTED | 1, out, |out| {
-            nest(NESTED | 1, out, |out| attr(1, &[10, 1, 0, last], out));
-            attr(USERDATA, &comment, out);
-        });
-    });
-    body
-}
-
-#[test]
-fn elements_of_nf_tables_are_deleted_in_one_transaction() {
-    let look_up = |last: u8| {
-        let request = format!("getsetelem ack: masquerade4 10.1.0.{last}");
-        send(NFT, &[&request])
-    };
-    let expected = vec![
-        look_up(2).shows(NEWSETELEM, element_shown(2, "net c1 eth0")),
-        look_up(3).shows(NEWSETELEM, element_shown(3, "another c2 eth0")),
-        look_up(4).shows(NEWSETELEM, element_shown(4, "net c1 eth0")),
-        send(
-            NFT,
-            &[
-                "batch begin",
-                "delsetelem: masquerade4 10.1.0.2",
-                "delsetelem ack: masquerade4 10.1.0.4",
-                "batch end",
-            ],
-        ),
-    ];
-    let steps = [2, 3, 4].map(masquerade);
-    assert_outcome(&clean_up(&steps, expected), &[0, 1, 2], &[]);
 }

@@ -2,9 +2,11 @@
 
 mod batches;
 mod cleaning;
+mod elements;
 mod failures;
 mod links;
 mod requests;
+mod several;
 mod sysctls;
 
 use super::executor::{OnError, Report, execute};

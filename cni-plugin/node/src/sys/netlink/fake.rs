@@ -13,6 +13,7 @@ use std::rc::Rc;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_ACK: u16 = 0x4;
+const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
@@ -34,6 +35,7 @@ pub(crate) struct Exchange {
     requests: Vec<String>,
     refusals: BTreeMap<usize, (Errno, Option<&'static str>)>,
     shown: Vec<(u16, Vec<u8>)>,
+    shown_flags: u16,
     receive_error: Option<Errno>,
     too_long: Option<Result<(), Errno>>,
 }
@@ -45,6 +47,7 @@ pub(crate) fn send(socket: &'static str, requests: &[&str]) -> Exchange {
         requests: requests.iter().copied().map(str::to_owned).collect(),
         refusals: BTreeMap::new(),
         shown: Vec::new(),
+        shown_flags: 0,
         receive_error: None,
         too_long: None,
     }
@@ -69,6 +72,12 @@ impl Exchange {
         self
     }
 
+    /// Marks the dump as interrupted by a change of its table.
+    pub(crate) fn interrupted(mut self) -> Self {
+        self.shown_flags = NLM_F_DUMP_INTR;
+        self
+    }
+
     /// Fails the first receive; the answers are still there after it.
     pub(crate) fn receive_fails(mut self, errno: Errno) -> Self {
         self.receive_error = Some(errno);
@@ -85,8 +94,9 @@ impl Exchange {
     fn answers(&self, requests: &[Request]) -> VecDeque<Result<Vec<u8>, Errno>> {
         let mut all = VecDeque::from_iter(self.receive_error.map(Err));
         for (at, request) in requests.iter().enumerate() {
-            let shown = self.shown.iter().filter(|_| at == 0);
-            all.extend(shown.map(|(kind, body)| Ok(message(*kind, 0, request.seq, body))));
+            for (kind, body) in self.shown.iter().filter(|_| at == 0) {
+                all.push_back(Ok(message(*kind, self.shown_flags, request.seq, body)));
+            }
             if let Some((errno, text)) = self.refusals.get(&at) {
                 all.push_back(Ok(refusal(request, *errno, *text)));
             } else if request.flags & NLM_F_DUMP == NLM_F_DUMP {
