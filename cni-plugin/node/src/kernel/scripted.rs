@@ -1,4 +1,4 @@
-//! A [`Kernel`] for unit tests, whose sockets follow a script.
+//! A [`Kernel`] for unit tests with scripted sockets.
 
 use super::{Kernel, Pod};
 use crate::log::Log;
@@ -15,7 +15,7 @@ pub(crate) const POD: &str = "pod";
 pub(crate) const NFT: &str = "nft";
 
 impl Kernel {
-    /// Opens no socket to the kernel; only the file of the container's namespace is this one's.
+    /// A kernel with scripted sockets. Its container has the namespace of this thread.
     pub(crate) fn scripted(script: &Script, log: Log) -> Self {
         let socket = |name| Socket::scripted(script.socket(name));
         let pod = Pod {

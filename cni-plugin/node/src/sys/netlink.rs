@@ -82,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// A socket whose requests a script answers.
+    /// A socket with a script in place of the kernel.
     #[cfg(test)]
     pub(crate) fn scripted(fake: fake::Fake) -> Self {
         let fd = Descriptor::open(SockProtocol::NetlinkRoute).expect("a socket");

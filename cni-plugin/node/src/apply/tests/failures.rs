@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sys::netlink::fake::send;
-use braid_core::plan::thing::Masquerade;
+use braid_core::plan::thing::{Masquerade, VrfMember};
 use nix::errno::Errno;
 
 const EEXIST: &str = "EEXIST (kernel: \"File exists\")";
@@ -104,10 +104,16 @@ fn no_step_of_another_kind_is_done_after_a_failed_send() {
         network: "10.1.0.0/24".parse().expect("a prefix"),
         owner: "net c1 eth0".to_owned(),
     };
+    let member = VrfMember {
+        at: eth0(),
+        vrf: pod("blue").name,
+        table: 100,
+    };
     let later = [
         Step::add(dummy(host("d0"))),
         Step::del(Link::any(net1())),
         Step::del(masquerade),
+        Step::del(member),
     ];
     for step in later {
         let steps = [Step::add(addr(lan(), "10.1.0.2/24")), step];

@@ -122,8 +122,8 @@ impl Descriptor {
         setsockopt(&self.fd, sockopt::SndBufForce, &len)
     }
 
-    /// Waits for one datagram and puts it into `buffer`, whose memory is not touched beyond it: in
-    /// a process that lives for a millisecond, an untouched page costs nothing.
+    /// Waits for one datagram and puts it into `buffer`. The memory behind it is not touched: in a
+    /// process that lives for a millisecond, an untouched page costs nothing.
     pub(super) fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {
