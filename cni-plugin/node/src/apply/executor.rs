@@ -208,7 +208,9 @@ impl Run<'_> {
         count: usize,
         work: impl FnOnce(&mut Self) -> Result<(), Cause>,
     ) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return count;
+        }
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
             let result = match self.awaited(at) {
                 Some(failed) => Err(Cause::Refused(format!("not before `{failed}`"))),
@@ -255,11 +257,10 @@ impl Run<'_> {
             .last()
             .is_some_and(|last| self.steps[last.start].ns() != ns);
         // An unknown index is looked up on the same socket, so the queue is sent first.
-        if other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link)) {
-            self.flush();
-            if self.is_over() {
-                return 1;
-            }
+        let has_to_wait =
+            other_socket || link_of(step).is_some_and(|link| !self.kernel.knows(link));
+        if has_to_wait && !self.goes_on_after_queue() {
+            return 1;
         }
         let range = at..at + in_one_request(&self.steps[at..]);
         let queued =
@@ -304,9 +305,17 @@ impl Run<'_> {
         }
     }
 
+    /// Sends the queue; false if its failure has ended the run.
+    fn goes_on_after_queue(&mut self) -> bool {
+        self.flush();
+        !self.is_over()
+    }
+
     /// Deletes the link at `at` and the following ones in the same namespace; returns their number.
     fn del_links(&mut self, at: usize) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return 1;
+        }
         let ns = self.steps[at].ns();
         let links = deleted(&self.steps[at..]).map_while(|thing| {
             if let Thing::Link(link) = thing {
@@ -321,7 +330,9 @@ impl Run<'_> {
 
     /// Deletes the elements of the step at `at` and of following ones; returns the number of steps.
     fn del_elements(&mut self, at: usize) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return 1;
+        }
         let things = deleted(&self.steps[at..]).take_while(|thing| is_only_elements(thing));
         let things: Vec<&Thing> = things.collect();
         self.together(at, |kernel| elements::del(kernel, &things))
@@ -345,7 +356,9 @@ impl Run<'_> {
     /// Writes the sysctls at `at` and after it that are in the same namespace, which is entered
     /// once; returns their number.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
-        self.flush();
+        if !self.goes_on_after_queue() {
+            return 1;
+        }
         let is_one = |step: &&Step| matches!(step, Step::Add(Thing::Sysctl(one)) | Step::Ensure(Thing::Sysctl(one)) if one.ns == ns);
         let all: Vec<&Step> = self.steps[at..].iter().take_while(is_one).collect();
         let written = self.timed(

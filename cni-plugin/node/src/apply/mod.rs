@@ -15,6 +15,8 @@ pub mod host;
 pub mod observe;
 pub mod probe;
 pub mod repair;
+#[cfg(test)]
+mod tests;
 pub mod transaction;
 pub(crate) mod wait;
 pub(crate) mod within;

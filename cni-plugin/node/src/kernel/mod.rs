@@ -2,6 +2,8 @@
 //! needed.
 
 pub mod link;
+#[cfg(test)]
+pub(crate) mod scripted;
 
 use crate::log::Log;
 use crate::store::holder;

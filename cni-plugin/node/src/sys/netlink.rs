@@ -1,19 +1,17 @@
 //! Blocking netlink sockets: many requests in one send, one acknowledgement, and the kernel's
 //! message on errors.
 
-#![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
-
+mod descriptor;
+#[cfg(test)]
+pub(crate) mod fake;
 mod wire;
 
 pub use super::kernel_error::KernelError;
+use descriptor::Descriptor;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
-    setsockopt, socket, sockopt,
-};
-use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use nix::sys::socket::SockProtocol;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 use wire::{Header, each_message, pad, refusal};
 pub use wire::{Message, NESTED, Outcome, attr, attributes_of, begin, end, find, nest, request};
@@ -23,9 +21,6 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// Length of a receive buffer. The kernel fills a dump datagram up to 32 KiB if the reader offers
-/// it (`net/netlink/af_netlink.c`).
-const RECEIVE_LEN: usize = 32 * 1024;
 /// Number of tries for a dump during which the table changed. Eight were too few for a hundred
 /// concurrent calls on two processors. `nft` and `ip` retry without limit.
 pub const DUMP_TRIES: usize = 100;
@@ -43,7 +38,7 @@ pub const ECHO: u16 = 0x8;
 /// thread that uses it.
 #[derive(Debug)]
 pub struct Socket {
-    fd: OwnedFd,
+    fd: Descriptor,
     last_seq: u32,
     queued: Vec<u8>,
     /// Sequence number of the first queued request, and the offset of the last one.
@@ -59,7 +54,7 @@ impl Socket {
     pub fn route() -> Result<Self, KernelError> {
         let socket = Self::open(SockProtocol::NetlinkRoute)?;
         // The kernel filters dumps (Linux 4.20).
-        socket.set(libc::NETLINK_GET_STRICT_CHK, 1)?;
+        socket.fd.set(libc::NETLINK_GET_STRICT_CHK, 1)?;
         Ok(socket)
     }
 
@@ -69,13 +64,15 @@ impl Socket {
     }
 
     fn open(protocol: SockProtocol) -> Result<Self, KernelError> {
-        let fd = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            protocol,
-        )?;
-        let socket = Self {
+        let socket = Self::on(Descriptor::open(protocol)?);
+        // The kernel's sentence comes with an error, and the request is not sent back with it.
+        socket.fd.set(libc::NETLINK_EXT_ACK, 1)?;
+        socket.fd.set(libc::NETLINK_CAP_ACK, 1)?;
+        Ok(socket)
+    }
+
+    fn on(fd: Descriptor) -> Self {
+        Self {
             fd,
             last_seq: 0,
             queued: Vec::new(),
@@ -83,36 +80,19 @@ impl Socket {
             last_start: 0,
             buffer: Vec::new(),
             is_lossy: false,
-        };
-        // Errors include the kernel's message, but not a copy of the request.
-        socket.set(libc::NETLINK_EXT_ACK, 1)?;
-        socket.set(libc::NETLINK_CAP_ACK, 1)?;
-        Ok(socket)
+        }
     }
 
-    fn set(&self, option: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
-        let len = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
-        // SAFETY: the descriptor is open for the life of `self`, and the pointer and length
-        // describe `value`, which lives until the call returns.
-        let result = unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_NETLINK,
-                option,
-                (&raw const value).cast(),
-                len,
-            )
-        };
-        Errno::result(result).map(drop)
+    /// A socket with a script in place of the kernel.
+    #[cfg(test)]
+    pub(crate) fn scripted(fake: fake::Fake) -> Self {
+        let fd = Descriptor::open(SockProtocol::NetlinkRoute).expect("a socket");
+        Self::on(fd.answered_by(fake))
     }
 
     /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.
     pub fn join(&self, group: u32) -> Result<(), KernelError> {
-        // A socket without its own port receives nothing, since the kernel takes it for the sender.
-        bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-        let group = libc::c_int::try_from(group).unwrap_or_default();
-        self.set(libc::NETLINK_ADD_MEMBERSHIP, group)
-            .map_err(KernelError::from)
+        self.fd.join(group).map_err(KernelError::from)
     }
 
     /// Returns the index of a link in the socket's namespace; `None` if there is no such link.
@@ -121,28 +101,7 @@ impl Socket {
     /// a link is created is immediate. `SIOCGIFINDEX` would work as well, but for a missing link it
     /// lets the kernel load a module of that name first (v6.12 `dev_load()`).
     pub fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
-        const SO_BINDTOIFINDEX: libc::c_int = 62;
-        let bind = |name: &str| setsockopt(&self.fd, sockopt::BindToDevice, &OsString::from(name));
-        match bind(link) {
-            Err(Errno::ENODEV) => return Ok(None),
-            bound => bound?,
-        }
-        let (mut index, mut len) = (0_u32, 4);
-        let place = (&raw mut index).cast();
-        // SAFETY: the descriptor is open, and the kernel writes no more than the four bytes in
-        // `len` (Linux 5.0).
-        let answer = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_BINDTOIFINDEX,
-                place,
-                &raw mut len,
-            )
-        };
-        // If unbinding fails, the socket can still send requests to the kernel.
-        let _ = bind("");
-        Errno::result(answer).map(|_| Some(index))
+        self.fd.index_of(link)
     }
 
     /// Queues a request. [`Socket::flush`] sends it with the others.
@@ -372,10 +331,10 @@ impl Socket {
     /// Sends all bytes in one call. The kernel accepts no more in one send than the socket's send
     /// buffer size (v6.12 `netlink_sendmsg()`), 208 KiB unless it is raised.
     fn send_whole(&self, bytes: &[u8]) -> Result<(), Errno> {
-        let send = || send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()).map(drop);
-        match send() {
+        match self.fd.send(bytes) {
             Err(Errno::EMSGSIZE) => {
-                setsockopt(&self.fd, sockopt::SndBufForce, &bytes.len()).and_then(|()| send())
+                self.fd.set_send_buffer(bytes.len())?;
+                self.fd.send(bytes)
             }
             sent => sent,
         }
@@ -385,7 +344,7 @@ impl Socket {
     fn receive(&mut self, see: impl FnMut(&Header, &[u8])) -> Result<(), KernelError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let received = loop {
-            match self.fill(&mut buffer) {
+            match self.fd.fill(&mut buffer) {
                 Err(Errno::EINTR) => {}
                 Err(Errno::ENOBUFS) if self.is_lossy => {}
                 other => break other,
@@ -400,34 +359,11 @@ impl Socket {
         result.map_err(unanswered)
     }
 
-    /// Reads one datagram into `buffer` without touching memory beyond it. In a process that runs
-    /// for a millisecond, an untouched page costs nothing.
-    fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
-        buffer.clear();
-        buffer.reserve(RECEIVE_LEN);
-        // SAFETY: the descriptor is open for the life of `self`. Pointer and length describe memory
-        // that `buffer` owns and that no other code reads meanwhile.
-        let received = unsafe {
-            libc::recv(
-                self.fd.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.capacity(),
-                0,
-            )
-        };
-        let len = usize::try_from(Errno::result(received)?).unwrap_or(0);
-        // SAFETY: the kernel has just written the first `len` bytes. Without MSG_TRUNC it returns
-        // no more than it wrote.
-        unsafe { buffer.set_len(len) };
-        Ok(())
-    }
-
     /// Discards unread messages, so that the next reply belongs to the next request.
     fn drain(&mut self) -> Result<(), KernelError> {
-        let mut buffer = [0u8; 512];
         loop {
-            match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(_) | Err(Errno::EINTR) => {}
+            match self.fd.skip() {
+                Ok(()) | Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(errno) => return Err(unanswered(errno)),
             }
@@ -450,7 +386,7 @@ impl AsFd for Socket {
 
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.fd.as_fd().as_raw_fd()
     }
 }
 

@@ -6,6 +6,10 @@ use std::io::Read;
 use std::path::PathBuf;
 
 fn path(key: &str) -> PathBuf {
+    #[cfg(test)]
+    if let Some(folder) = fake::folder() {
+        return folder.join(key);
+    }
     PathBuf::from("/proc/sys").join(key)
 }
 
@@ -45,5 +49,28 @@ pub fn write(key: &str, value: &str) -> io::Result<bool> {
         Ok(mut file) => io::Write::write_all(&mut file, value.as_bytes()).map(|()| true),
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(err) => Err(err),
+    }
+}
+
+/// A folder in place of `/proc/sys`, for unit tests.
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::cell::RefCell;
+    use std::path::{Path, PathBuf};
+
+    thread_local! {
+        static FOLDER: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn folder() -> Option<PathBuf> {
+        FOLDER.with_borrow(Option::clone)
+    }
+
+    /// Runs `work` with the sysctls of this thread in `folder`.
+    pub(crate) fn in_folder<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
+        FOLDER.set(Some(folder.to_owned()));
+        let result = work();
+        FOLDER.set(None);
+        result
     }
 }
