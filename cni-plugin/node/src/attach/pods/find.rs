@@ -68,13 +68,13 @@ impl<'a> Finder<'a> {
 
     /// The call for all networks of the pod that `request` is for, and what publishes them.
     pub(super) fn call(&mut self, request: &Request) -> Result<(Invocation, Publisher), Error> {
-        let face_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
+        let record_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
         let attachment = request
             .attachment
             .as_ref()
             .ok_or_else(|| Error::env("ADD needs a container"))?;
         let (key, path) = (
-            face_key(attachment),
+            record_key(attachment),
             self.settings.path(request.path.clone()),
         );
         let pod_ref = PodRef::of(&attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 pub fn gc(
     request: &Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
     let path = settings.path(request.path.clone());
@@ -33,7 +33,7 @@ pub fn gc(
         Err(err) => return Err(err),
     };
     let network = &request.conf.name;
-    let plugin = Chain::face_of(face, &request.conf);
+    let plugin = Chain::plugin_name_of(plugin_name, &request.conf);
     let records = orphans::records(machine)?;
     let mut folders = leases::folders(&records, machine.root());
     folders.extend(

@@ -84,11 +84,11 @@ pub fn call(
 pub fn del(
     request: Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
     let conf = request.conf.clone();
-    let (call, is_known) = leaving(request, settings, face, machine)?;
+    let (call, is_known) = leaving(request, settings, plugin_name, machine)?;
     if multus::detach(&call, settings, machine)? && !is_recorded(&call, machine)? {
         return Ok(());
     }
@@ -116,10 +116,10 @@ fn is_recorded(call: &DelRequest, machine: &dyn Machine) -> Result<bool, Error> 
 pub fn check(
     request: Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
-    let (call, _) = leaving(request, settings, face, machine)?;
+    let (call, _) = leaving(request, settings, plugin_name, machine)?;
     let folder = machine
         .folder(&call.key.owner.container_id)
         .map_err(Error::from)?;
@@ -147,7 +147,7 @@ pub fn check(
 fn leaving(
     request: Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(DelRequest, bool), Error> {
     let verb = request.command.as_str();
@@ -159,7 +159,7 @@ fn leaving(
         ..
     } = request;
     let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
-    let key = Chain::key_of(face, &conf, &attachment);
+    let key = Chain::key_of(plugin_name, &conf, &attachment);
     let prev = conf.json.get(recorded::PREV_RESULT).cloned();
     let known = Finder::new(settings, machine).default_conf(&conf, prev);
     let is_known = known.is_ok();
