@@ -210,11 +210,11 @@ impl Chain {
 
     /// Kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
-        let of = |item: &Item| match &item.work {
+        let features = |item: &Item| match &item.work {
             Runner::Native(plugin) => plugin.features(),
             Runner::Foreign | Runner::Ipam => Vec::new(),
         };
-        self.items.iter().flat_map(of).collect()
+        self.items.iter().flat_map(features).collect()
     }
 
     /// True if the list disables CHECK.

@@ -154,16 +154,16 @@ pub fn collect_networks<'c>(
         kept.push((NodeState::of(machine.root(), network, machine.log()), texts));
     }
     let is_lost = |text: &str| {
-        let mut of = kept.iter().filter(|(known, kept)| {
+        let mut networks = kept.iter().filter(|(known, kept)| {
             Owner::is_of_network(text, known.network()) && !kept.contains(text)
         });
         let owner = Owner::parse(text);
         if valid.is_list() {
-            of.next().is_some() && !owner.is_some_and(|owner| valid.has(&owner.container_id))
+            networks.next().is_some() && !owner.is_some_and(|owner| valid.has(&owner.container_id))
         } else {
             // libcni's cache is right about this owner, however old its entry is.
             owner.is_some_and(|owner| {
-                of.any(|(known, _)| known.netns_of(&owner, UNIX_EPOCH) == Netns::Gone)
+                networks.any(|(known, _)| known.netns_of(&owner, UNIX_EPOCH) == Netns::Gone)
             })
         }
     };

@@ -221,10 +221,10 @@ impl Wanted {
 
 /// Lists the positions of all plugins, in order.
 pub fn places(wanted: &[Wanted]) -> Vec<PluginIndex> {
-    let of = |(at, wanted): (usize, &Wanted)| {
+    let indices = |(at, wanted): (usize, &Wanted)| {
         (0..wanted.chain.items.len()).map(move |item| PluginIndex { wanted: at, item })
     };
-    wanted.iter().enumerate().flat_map(of).collect()
+    wanted.iter().enumerate().flat_map(indices).collect()
 }
 
 /// True if the plugin at this position is another program.

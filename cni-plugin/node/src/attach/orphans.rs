@@ -25,7 +25,8 @@ pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
         .collect()
 }
 
-/// Deletes the kernel objects whose owner has no record and matches `is_lost`. Returns all errors.
+/// Deletes the kernel objects of every owner that `is_lost` selects by its text. Returns all
+/// errors.
 pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
     let steps = match host.owned(is_lost) {
         Ok(steps) => steps,

@@ -76,12 +76,12 @@ pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> W
 
 /// Returns the chains of a record, as its ADD ran them.
 pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
-    let of = |attached| {
+    let with_chain = |attached| {
         chain(attached, attached.result.as_ref(), &record.path)
             .ok()
             .map(|chain| (attached, chain))
     };
-    record.attachments.iter().filter_map(of)
+    record.attachments.iter().filter_map(with_chain)
 }
 
 fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {

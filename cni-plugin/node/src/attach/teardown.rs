@@ -207,7 +207,7 @@ impl Teardown<'_> {
     /// Returns the record's parts of these neighbouring positions, for each attachment. A chain may
     /// have been longer at ADD, if the runtime passed other capabilities.
     fn parts(&self, places: &[PluginIndex]) -> Vec<(usize, Range<usize>)> {
-        let of = |places: &[PluginIndex]| {
+        let range = |places: &[PluginIndex]| {
             let PluginIndex {
                 wanted,
                 item: start,
@@ -225,7 +225,7 @@ impl Teardown<'_> {
         };
         places
             .chunk_by(|one, other| one.wanted == other.wanted)
-            .map(of)
+            .map(range)
             .collect()
     }
 
