@@ -483,7 +483,7 @@ impl Item {
         })
     }
 
-    /// Makes item `at` of a list, a plugin that is another program.
+    /// Creates the item for a foreign plugin at index `at` of a list.
     pub(super) fn foreign(conf: NetConf, at: usize) -> Self {
         Self {
             conf,

@@ -69,8 +69,8 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
 pub struct Valid {
     /// Attachments of any network.
     pub owners: Vec<Owner>,
-    /// Containers whose attachments are all kept. `None` if the call has no list: then only
-    /// terminated containers lose anything.
+    /// Containers whose attachments are all kept. `None` if the call has no list: then GC deletes
+    /// only the state of terminated containers.
     pub containers: Option<HashSet<String>>,
 }
 

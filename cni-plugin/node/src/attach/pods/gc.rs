@@ -28,7 +28,7 @@ pub fn gc(
     let mut finder = Finder::new(settings, machine);
     let default = match finder.default_conf(&request.conf, None) {
         Ok(conf) => Some(Chain::parse(BRAID, conf, "", &path)?),
-        // The records have its configuration, if any container is attached to it.
+        // The records have this configuration, if any container is attached to the network.
         Err(_) if finder.default_may_be_object() => None,
         Err(err) => return Err(err),
     };

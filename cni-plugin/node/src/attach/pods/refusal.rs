@@ -15,8 +15,8 @@ pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
     }
 }
 
-/// Converts the error. The code is 11 for temporary errors, also if the pod does not exist yet or
-/// no longer exists.
+/// Converts an error of the source. The code is 11 for temporary errors, also if the pod does not
+/// exist yet or no longer exists.
 pub(super) fn of_source(err: &SourceError) -> Error {
     let code = match err {
         SourceError::NotFound { .. } | SourceError::Passing { .. } => Kind::TryAgain,
