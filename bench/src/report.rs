@@ -235,7 +235,7 @@ impl Report {
         }
     }
 
-    /// Returns the ratio of a figure to that of another row.
+    /// Returns the ratio of a figure to the same figure of another row.
     pub(crate) fn ratio(&self, row: &Row, figure: &str, beside: Beside) -> Option<f64> {
         let other = self.beside(row, figure, beside)?.spread(figure)?;
         let own = row.spread(figure)?;

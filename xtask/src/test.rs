@@ -146,7 +146,8 @@ fn lanes(args: &Args) -> Vec<Lane> {
         behind.push(vec![stage(RELEASE, &[], 40, |_| {
             dist::unordered().map(drop)
         })]);
-        // The tests on this kernel record what to try. With `--all` it needs the whole machine.
+        // The tests on this kernel record which tests to run here. With `--all` the stage needs the
+        // whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
         behind.push(vec![Stage {
             after,

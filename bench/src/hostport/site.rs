@@ -1,4 +1,4 @@
-//! A node with ports forwarded to pods, one of which is measured from outside.
+//! A node with ports forwarded to pods. One port is measured from outside.
 
 use crate::attached::Attached;
 use crate::conflist::Conflist;

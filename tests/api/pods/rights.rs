@@ -1,4 +1,4 @@
-//! Rights of the shipped role, each of which the program uses.
+//! Rights of the shipped role. The program uses each of them.
 
 use super::devices::{claiming, taking};
 use super::{NETWORKS, Node, Value, json};

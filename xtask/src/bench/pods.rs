@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// Port of the distant API server.
 const FAR_PORT: u16 = PORT + 1;
-/// One-way delay to it.
+/// One-way delay to the distant API server.
 const WAY: Duration = Duration::from_millis(200);
 /// Runs with a pod that has networks besides the default one.
 const WITH_NETWORKS: [&str; 3] = ["thin", "thick", "braid"];

@@ -1,5 +1,5 @@
-//! The book: mdBook builds it, every link in the documentation has a target, and the files that it
-//! names exist.
+//! The book: mdBook builds it, every link in the documentation has a target, and all named files
+//! exist.
 
 use super::files;
 use anyhow::{Context, Result, bail, ensure};
@@ -23,7 +23,7 @@ const OTHER_PAGES: &[&str] = &[
     "ebpf/README.md",
     "tests/README.md",
 ];
-/// The page that says which files a change touches.
+/// Page on which files a change touches.
 const ADDING: &str = "docs/adding.md";
 /// The page with an entry for each line of `braid doctor`, and the file with the names of the
 /// features that doctor looks for.
@@ -51,12 +51,12 @@ pub(super) fn check() -> Result<String> {
 fn build() -> Result<()> {
     let mut mdbook = sh::cmd(mdbook()?, ["build", "--dest-dir"]);
     mdbook.arg(sh::root().join("target/book")).arg(BOOK);
-    // Its progress is of no interest; it reports errors beside it.
+    // The progress is not shown; errors are printed separately.
     sh::read(&mut mdbook).map(drop)
 }
 
-/// The path of mdBook, which is built once. As a library it would add 60 crates to every build of
-/// xtask.
+/// Returns the path of mdBook, which is built once. As a library it would add 60 crates to every
+/// build of xtask.
 fn mdbook() -> Result<PathBuf> {
     let root = sh::cache().join("tools").join(format!("mdbook-{MDBOOK}"));
     let program = root.join("bin/mdbook");
@@ -75,14 +75,14 @@ fn mdbook() -> Result<PathBuf> {
             "--root",
         ];
         let mut cargo = sh::cmd("cargo", install);
-        // Away from the checkout, and so from the flags that braid is built with.
+        // Outside the checkout, so that braid's build flags do not apply.
         cargo.arg(&root).arg("mdbook").current_dir(&root);
         sh::run(&mut cargo).context("install mdbook by cargo")?;
     }
     Ok(program)
 }
 
-/// Reads the pages of the book and those beside it.
+/// Reads the pages of the book and the pages outside it.
 fn read() -> Result<Pages> {
     let mut paths: Vec<PathBuf> = OTHER_PAGES.iter().map(PathBuf::from).collect();
     list(Path::new(BOOK), &mut paths)?;
@@ -94,7 +94,7 @@ fn read() -> Result<Pages> {
     paths.into_iter().map(read).collect()
 }
 
-/// The paths of all Rust files of the checkout.
+/// Returns the paths of all Rust files of the checkout.
 fn sources() -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for folder in ["bench", "cni-plugin", "ebpf", "tests", "xtask"] {
@@ -103,7 +103,7 @@ fn sources() -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// The Markdown files below a folder of the checkout.
+/// Returns the Markdown files below a folder of the checkout.
 fn list(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(sh::root().join(folder));
     for entry in entries.with_context(|| format!("list {}", folder.display()))? {
@@ -122,8 +122,8 @@ fn has_ending(path: impl AsRef<Path>, ext: &str) -> bool {
     path.as_ref().extension().is_some_and(|found| found == ext)
 }
 
-/// Links without a target, names of files that do not exist, and pages missing from the table of
-/// contents, as `file:line: fault`.
+/// Returns links without a target, names of files that do not exist, and pages missing from the
+/// table of contents, as `file:line: fault`.
 fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in pages {
@@ -134,7 +134,7 @@ fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
         }
         for (line, named) in paths(text) {
             let exists = match path.as_str() {
-                // It tells what was.
+                // It describes earlier versions.
                 "CHANGELOG.md" => true,
                 ADDING => root.join(&named).exists(),
                 _ => !has_ending(&named, "rs") || sources.iter().any(|file| is_end(file, &named)),
@@ -154,7 +154,7 @@ fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
     faults
 }
 
-/// The features of [`FEATURES`] without a heading on the page [`TROUBLES`].
+/// Returns the features of [`FEATURES`] without a heading on the page [`TROUBLES`].
 fn unexplained(pages: &Pages, sources: &[files::Source]) -> Vec<String> {
     let explained: BTreeSet<&str> = (pages.get(TROUBLES).into_iter())
         .flat_map(|text| text.lines())
@@ -169,7 +169,7 @@ fn unexplained(pages: &Pages, sources: &[files::Source]) -> Vec<String> {
         .collect()
 }
 
-/// True if `end` is the end of a path, from a name on.
+/// True if `end` is the end of a path and starts at a file or folder name.
 fn is_end(path: &str, end: &str) -> bool {
     let before = path.strip_suffix(end);
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
@@ -201,8 +201,8 @@ fn resolve(from: &str, target: &str, pages: &Pages, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The path that a link on the page `from` leads to, from the root of the checkout; `None` above
-/// the root.
+/// Resolves a link on the page `from` to a path from the root of the checkout; `None` above the
+/// root.
 fn beside(from: &str, link: &str) -> Option<String> {
     let mut path = Path::new(from).parent()?.to_owned();
     for part in Path::new(link).components() {
@@ -216,7 +216,7 @@ fn beside(from: &str, link: &str) -> Option<String> {
     Some(path.display().to_string())
 }
 
-/// The lines of a page outside of its code blocks, with their numbers.
+/// Returns the lines of a page outside its code blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<&str> = None;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -234,7 +234,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of the links on a page.
+/// Returns the targets of the links on a page.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -250,7 +250,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// The anchors of a page: its headings as mdBook and GitHub write them.
+/// Returns the anchors of a page: its headings as mdBook and GitHub write them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in prose(text) {
@@ -271,8 +271,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The paths between backticks on a page. A path with a placeholder counts up to the folder before
-/// it.
+/// Returns the paths between backticks on a page. A path with a placeholder is cut after the folder
+/// before it.
 fn paths(text: &str) -> Vec<(usize, String)> {
     let mut paths = Vec::new();
     for (number, line) in prose(text) {

@@ -5,18 +5,18 @@ use braid_testbed::sh;
 
 /// Only commits after this one are checked.
 const AFTER: &str = "96116af63b63";
-/// Most columns of a line.
+/// Maximum number of columns in a line.
 const MOST: usize = 72;
-/// The file for users. A line that a commit adds to it tells of a change of behaviour.
+/// Changelog for users. A commit that adds a line to it changes behaviour.
 const CHANGELOG: &str = "CHANGELOG.md";
 
-/// A commit, as far as it is checked.
+/// The checked parts of a commit.
 #[derive(Debug, Default)]
 struct Commit {
-    /// Its abbreviated hash.
+    /// Abbreviated hash.
     hash: String,
     body: String,
-    /// True if it adds a line to [`CHANGELOG`].
+    /// True if the commit adds a line to [`CHANGELOG`].
     changes_behaviour: bool,
 }
 

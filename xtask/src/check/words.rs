@@ -7,9 +7,10 @@ use std::fs;
 
 /// Words in place of a noun. Comments are clearer with the noun.
 const WORDS: &[&str] = &["what", "whoever", "whom", "whose", "nobody", "somebody"];
-/// Pairs of such words.
+/// Pairs of words in place of a noun.
 const PAIRS: &[(&str, &str)] = &[("of", "which"), ("those", "who")];
-/// Ceilings: a line for each folder, with the most matches per 1,000 words of its comments.
+/// Ceilings: a line for each folder, with the maximum number of matches per 1,000 words of its
+/// comments.
 const CEILINGS: &str = "xtask/src/check/words.txt";
 
 /// Matches and words of some comments.
@@ -19,8 +20,8 @@ struct Count {
     words: usize,
 }
 
-/// Compares each folder with its ceiling. A folder that is below it by one or more has to get a
-/// lower one.
+/// Compares each folder with its ceiling. Also fails if a folder is below its ceiling by one or
+/// more, so that the ceiling is lowered.
 pub(super) fn check() -> Result<String> {
     let list = fs::read_to_string(sh::root().join(CEILINGS))
         .with_context(|| format!("read {CEILINGS}"))?;
@@ -66,7 +67,7 @@ fn count_folder(folder: &str) -> Result<Count> {
     Ok(all)
 }
 
-/// Counts in the comments that have a line for themselves.
+/// Counts in comments on separate lines.
 fn count(text: &str) -> Count {
     let mut count = Count::default();
     // A pair may have a line break between its words.
@@ -98,7 +99,7 @@ impl Count {
         self.words += other.words;
     }
 
-    /// Rounded up.
+    /// Matches per 1,000 words, rounded up.
     fn per_thousand_words(self) -> usize {
         (1000 * self.matches).div_ceil(self.words.max(1))
     }

@@ -23,25 +23,26 @@ use braid_core::plan::step::Step;
 use braid_core::plan::thing::LinkRef;
 use std::path::Path;
 
-/// A successful ADD, for somebody who watches.
+/// Outcome of a successful ADD.
 #[derive(Debug)]
 pub struct Added {
     /// The result of each network.
     pub results: Vec<AddResult>,
-    /// Duration of each send, with the steps that it carried.
+    /// Duration of each send, with the steps in it.
     pub timings: Vec<(Vec<Step>, Timing)>,
-    /// The machine as the call opened it; none where it did not. Closing it takes time that a
-    /// process which ends saves.
+    /// The machine that the call opened; `None` if it opened none. The process exits without
+    /// closing it, which saves time.
     pub host: Option<Box<dyn Host>>,
 }
 
-/// Hands over the result of each network, none where foreign plugins gave none, and the machine as
-/// the call opened it; returns what could not be told to others. A call whose result nobody has is
-/// taken back.
+/// Delivers the result of each network, given the machine if the call opened one. A result is
+/// `None` if the foreign plugins returned none. Returns the status that could not be published. On
+/// an error the call is rolled back.
 pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + 'static)>) -> Result<Option<Owed>, Error>
     + 'd;
 
-/// Attaches the container to all networks and delivers the result, or leaves everything as it was.
+/// Attaches the container to all networks and delivers the result. Rolls everything back on an
+/// error.
 #[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
 pub fn add(
     call: &Invocation,
@@ -64,7 +65,8 @@ pub fn add(
         return reserve_alone(wanted, ipam, machine, deliver);
     }
     let mut host = open_host(call.first(), call.netns_override, machine)?;
-    // Others' troubles, and before this container is locked: its other interfaces may be in need.
+    // Before this container is locked: the rules of its other interfaces may have been flushed too.
+    // Errors concern other attachments, so they are only warnings.
     for err in host.restore(&call.features()) {
         host.log().warn(&err);
     }
@@ -105,7 +107,7 @@ pub fn add(
     }
 }
 
-/// ADD of an IPAM called by itself.
+/// Runs ADD of an IPAM that is called by itself.
 #[cold]
 fn reserve_alone(
     wanted: &Wanted,
@@ -135,7 +137,8 @@ fn reserve_alone(
     })
 }
 
-/// The machine with the container's namespace, which must not be the plugin's own.
+/// Opens the machine with the container's namespace. Refuses the plugin's own namespace unless
+/// `may_be_own`.
 pub fn open_host(
     attachment: &Attachment,
     may_be_own: bool,
@@ -150,7 +153,7 @@ pub fn open_host(
     Ok(host)
 }
 
-/// The first network's result as the runtime reads it.
+/// Returns the first network's result as text for the runtime.
 pub fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String, Error> {
     match results.first() {
         Some(Some(result)) => result.to_stdout(version),
@@ -158,9 +161,9 @@ pub fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String,
     }
 }
 
-/// The record to go on with: a new one, after what an interrupted ADD left is taken back; or, where
-/// the chain only changes an interface that others made, the one that an earlier call of the same
-/// chain began.
+/// Returns the record to continue with. It is a new one, once the leftovers of an interrupted ADD
+/// are rolled back. If the chain only changes an interface of other plugins, it is the record that
+/// an earlier call of the same chain began.
 fn start_record(
     call: &Invocation,
     folder: &Folder,
@@ -173,8 +176,8 @@ fn start_record(
         folder.load(&call.key).map_err(Error::from)?
     };
     let Some(earlier) = earlier else {
-        // What foreign programs kept across a reboot is given back, before they are asked for the
-        // same again.
+        // State that foreign programs kept across a reboot is released before they are called for
+        // the same again.
         let left = if record.is_foreign {
             folder.load_foreign(&call.key).map_err(Error::from)?
         } else {
@@ -185,7 +188,7 @@ fn start_record(
         }
         return Ok(record);
     };
-    // Of several networks nobody goes on: they may be others by now.
+    // A call for several networks never continues a record: the networks may have changed since.
     let is_anew = call.makes_interface() || call.wanted.len() > 1 || earlier.attachments.len() > 1;
     if !earlier.is_of(record.netns_cookie) {
         end_elsewhere(earlier, call, (folder, machine))?;
@@ -200,8 +203,8 @@ fn start_record(
     Ok(record)
 }
 
-/// Takes back what an earlier ADD of the container did in another namespace, unless it is attached
-/// there.
+/// Rolls back an earlier, interrupted ADD of this container in another network namespace. Refuses
+/// if it is still attached there.
 #[cold]
 fn end_elsewhere(
     earlier: Record,
@@ -222,7 +225,7 @@ fn end_elsewhere(
     del::take_back(earlier, &there, folder, &mut *host)
 }
 
-/// Refuses a container that has one of the interfaces already.
+/// Refuses a container that already has one of the interfaces.
 fn refuse_attached(
     call: &Invocation,
     netns: Option<&Path>,
@@ -241,18 +244,18 @@ fn refuse_attached(
     Ok(())
 }
 
-/// One ADD on its way through the chains.
+/// A running ADD.
 struct Run<'a> {
     planner: Planner<'a>,
     /// The plugins of all networks, in order.
     places: Vec<PluginIndex>,
-    /// Number of places, from the first, that may have something to give back after a failure.
+    /// Number of places, from the first, that may hold something to release after a failure.
     done: usize,
     transaction: Transaction<'a>,
 }
 
 impl Run<'_> {
-    /// Goes through all plugins.
+    /// Runs all plugins.
     fn all(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         self.begin()?;
         let wanted = self.planner.wanted;
@@ -273,8 +276,8 @@ impl Run<'_> {
         }
     }
 
-    /// Number of neighbouring native plugins from `at` on, up to one whose addresses come through
-    /// its link: that must be there before the others are planned.
+    /// Number of neighbouring native plugins from `at` on. The last one may have addresses that
+    /// come through its link: this link must exist before the next plugins are planned.
     fn natives(&self, at: usize) -> usize {
         let wanted = self.planner.wanted;
         let natives = self.places[at..]
@@ -288,9 +291,9 @@ impl Run<'_> {
         natives.count().min(before + 1)
     }
 
-    /// Writes the record, where DEL finds what the call is about to hold by nothing else: addresses
-    /// of networks that are not in its own configuration, and files; or before a foreign
-    /// program may hold something. Then writes what is known of devices, for plugins to read.
+    /// Writes the record early, before the call holds anything that DEL could not find without it:
+    /// addresses of networks outside its own configuration, files, and state of foreign programs.
+    /// Then writes the device information for plugins to read.
     fn begin(&mut self) -> Result<(), Error> {
         let wanted = self.planner.wanted;
         let is_elsewhere =
@@ -308,7 +311,7 @@ impl Run<'_> {
             .try_for_each(DeviceFile::write)
     }
 
-    /// Moves the pod's default routes behind a foreign plugin, where a network asks for them.
+    /// Moves the pod's default routes after a foreign plugin, if a network requests them.
     fn settle_routes(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         let Planner {
             wanted, results, ..
@@ -344,14 +347,14 @@ impl Run<'_> {
             result.as_ref(),
         )?;
         *result = own.or(result.take());
-        // A runtime keeps the first network's itself, but GC is not told it.
+        // A runtime caches the first network's result itself, but does not pass it to GC.
         self.transaction
             .note(&self.planner.results)
             .map_err(Error::from)
     }
 
-    /// Plans neighbouring native plugins one after the other, then applies all their steps at once.
-    /// Where the last one's addresses come through its link, that is what is applied first.
+    /// Plans neighbouring native plugins one after the other, then applies all their steps in one
+    /// transaction. If the last one's addresses come through its link, the link is applied first.
     fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
         let Self {
             planner,
@@ -382,7 +385,7 @@ impl Run<'_> {
                     &planner.results,
                 )
                 .map_err(Error::from)?;
-            // Whatever becomes of the question, who was asked may hold something.
+            // Even if the request fails, the IPAM may hold a lease.
             *done = at + count;
             let mut ask = |ask: &LeaseRequest<'_>| leases.reserve(&wanted[last.wanted], ask, || {});
             planned = planner.addresses(last, host, planned, &mut ask)?;
@@ -412,7 +415,7 @@ impl Run<'_> {
             .map_err(Error::from)
     }
 
-    /// Takes everything back and says what went wrong, and what could not be taken back.
+    /// Rolls everything back. Returns the error, with everything that could not be rolled back.
     #[cold]
     fn fail(self, error: Error, host: &mut dyn Host) -> Error {
         let Self {

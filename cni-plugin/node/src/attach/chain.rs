@@ -1,4 +1,4 @@
-//! The plugins of one call, in order: done here, run as foreign programs, or an IPAM called by
+//! The plugins of one call, in order: native plugins, foreign programs, or an IPAM called by
 //! itself.
 
 use super::flannel::Reader;
@@ -15,32 +15,32 @@ use braid_core::plugins::{self, Addresses, Plugin};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The program's own type: a whole list in one configuration.
+/// Type of a configuration that contains a whole list.
 pub const BRAID: &str = "braid";
 
-/// All plugins of a call.
+/// The plugins of a call.
 #[derive(Debug)]
 pub struct Chain {
-    /// The type that the call was for.
-    pub face: String,
+    /// Name that the plugin was called by: the type of the configuration.
+    pub plugin_name: String,
     /// The plugins, in order.
     pub items: Vec<Item>,
-    /// The list that they came from, where there is one.
+    /// The list of the plugins, if the configuration contains one.
     list: Option<NetConfList>,
-    /// Reason why no ADD can work now.
+    /// Reason why no ADD can succeed now.
     unready: Option<Error>,
     /// The call's configuration.
     pub conf: NetConf,
     path: Vec<PathBuf>,
 }
 
-/// One plugin of a chain.
+/// A plugin of a chain.
 #[derive(Debug)]
 pub struct Item {
-    /// Its configuration, without a `prevResult` where it comes from a list.
+    /// The plugin's configuration, without a `prevResult` if it is from a list.
     pub conf: NetConf,
-    /// Its place in the list, which has the configuration that it is called with; none where that
-    /// was made of another's.
+    /// Index in the list, which contains the plugin's configuration; `None` if the configuration
+    /// was generated from another plugin's.
     listed: Option<usize>,
     /// Program that does the work.
     pub work: Runner,
@@ -53,7 +53,7 @@ pub struct Item {
 pub enum Runner {
     /// This process.
     Native(Box<dyn Plugin>),
-    /// This process, which was called under an IPAM's name: its result is the lease.
+    /// This process, called under an IPAM's name: its result is the lease.
     Ipam,
     /// Another program.
     Foreign,
@@ -62,7 +62,7 @@ pub enum Runner {
 /// Source of a plugin's addresses.
 #[derive(Debug)]
 pub enum AddressSource {
-    /// Nobody.
+    /// No addresses.
     NoIpam,
     /// This process.
     Ours(Box<dyn Ipam>),
@@ -71,32 +71,38 @@ pub enum AddressSource {
 }
 
 impl Chain {
-    /// Reads the configuration of a call under the name `face`; `braid` itself does what `type`
-    /// says.
-    pub fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Self, Error> {
-        Self::read(face, conf, (args, path), Reading::Strict, None)
-    }
-
-    /// [`Chain::parse`] for DEL of what no longer parses: only what it takes to give back.
-    pub fn parse_for_release(
-        face: &str,
+    /// Parses the configuration of a call under the name `plugin_name`. If it is `braid`, `type`
+    /// decides.
+    pub fn parse(
+        plugin_name: &str,
         conf: NetConf,
         args: &str,
         path: &[PathBuf],
     ) -> Result<Self, Error> {
-        Self::read(face, conf, (args, path), Reading::ForRelease, None)
+        Self::read(plugin_name, conf, (args, path), Reading::Strict, None)
     }
 
-    /// Reads the configuration of an attachment that is there; files that were written with it tell
-    /// how it was made.
+    /// [`Chain::parse`] for DEL, if the configuration is no longer valid: reads only the part that
+    /// a release needs.
+    pub fn parse_for_release(
+        plugin_name: &str,
+        conf: NetConf,
+        args: &str,
+        path: &[PathBuf],
+    ) -> Result<Self, Error> {
+        Self::read(plugin_name, conf, (args, path), Reading::ForRelease, None)
+    }
+
+    /// Parses the configuration of an existing attachment. Files written by its ADD show how it was
+    /// made.
     pub fn parse_told(
-        face: &str,
+        plugin_name: &str,
         conf: NetConf,
         of: &Attachment,
         path: &[PathBuf],
     ) -> Result<Self, Error> {
         Self::read(
-            face,
+            plugin_name,
             conf,
             (&of.args, path),
             Reading::Strict,
@@ -104,35 +110,35 @@ impl Chain {
         )
     }
 
-    /// [`Chain::parse_told`] for DEL without a record: only what it takes to give back, where this
-    /// braid refuses it.
+    /// [`Chain::parse_told`] for DEL without a record. If this braid refuses the configuration,
+    /// reads only the part that a release needs.
     pub fn parse_left(
-        face: &str,
+        plugin_name: &str,
         conf: &NetConf,
         of: &Attachment,
         path: &[PathBuf],
     ) -> Result<Self, Error> {
         let for_release = || {
             Self::read(
-                face,
+                plugin_name,
                 conf.clone(),
                 (&of.args, path),
                 Reading::ForRelease,
                 Some(&of.container_id),
             )
         };
-        Self::parse_told(face, conf.clone(), of, path).or_else(|_| for_release())
+        Self::parse_told(plugin_name, conf.clone(), of, path).or_else(|_| for_release())
     }
 
     fn read(
-        face: &str,
+        plugin_name: &str,
         mut conf: NetConf,
         (args, path): (&str, &[PathBuf]),
         reading: Reading,
         container_id: Option<&str>,
     ) -> Result<Self, Error> {
-        let face = Self::face_of(face, &conf).to_owned();
-        let list = if face == BRAID {
+        let plugin_name = Self::plugin_name_of(plugin_name, &conf).to_owned();
+        let list = if plugin_name == BRAID {
             Some(list_of(&conf)?)
         } else {
             None
@@ -142,7 +148,7 @@ impl Chain {
                 .map(|at| list.plugin_conf(at, &injected(&conf, None)?))
                 .collect(),
             None => Ok(vec![NetConf {
-                plugin: face.clone(),
+                plugin: plugin_name.clone(),
                 ..conf.clone()
             }]),
         };
@@ -166,7 +172,7 @@ impl Chain {
             }
         }
         Ok(Self {
-            face,
+            plugin_name,
             items,
             list,
             unready,
@@ -175,7 +181,7 @@ impl Chain {
         })
     }
 
-    /// Says why no ADD can work now.
+    /// Fails if no ADD can succeed now.
     pub fn ready(&self) -> Result<(), Error> {
         self.unready.clone().map_or(Ok(()), Err)
     }
@@ -187,8 +193,8 @@ impl Chain {
             .map_or(&self.conf.name, |list| &list.name)
     }
 
-    /// The IPAM that the call is for, if it is for nothing else. It has no business in the
-    /// container's namespace, which need not even be there.
+    /// The IPAM, if the call is for an IPAM alone. Such a call ignores the container's namespace,
+    /// which need not exist.
     pub fn ipam_alone(&self) -> Option<&dyn Ipam> {
         match self.items.as_slice() {
             [
@@ -202,21 +208,21 @@ impl Chain {
         }
     }
 
-    /// Kernel features that its native plugins need.
+    /// Kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
-        let of = |item: &Item| match &item.work {
+        let features = |item: &Item| match &item.work {
             Runner::Native(plugin) => plugin.features(),
             Runner::Foreign | Runner::Ipam => Vec::new(),
         };
-        self.items.iter().flat_map(of).collect()
+        self.items.iter().flat_map(features).collect()
     }
 
-    /// True if the list asks to leave CHECK out.
+    /// True if the list disables CHECK.
     pub fn disable_check(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.disable_check)
     }
 
-    /// True if its plugins know GC, by their version.
+    /// True if the plugins support GC, by their version.
     pub fn knows_gc(&self) -> bool {
         self.list
             .as_ref()
@@ -224,56 +230,61 @@ impl Chain {
             >= Version::V1_1_0
     }
 
-    /// True if the list asks to leave GC out.
+    /// True if the list disables GC.
     pub fn disable_gc(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.disable_gc)
     }
 
-    /// [`Chain::key`] of a configuration that need not parse.
-    pub fn key_of(face: &str, conf: &NetConf, attachment: &Attachment) -> Key {
-        let face = Self::face_of(face, conf);
+    /// Returns [`Chain::key`] without parsing the configuration.
+    pub fn key_of(plugin_name: &str, conf: &NetConf, attachment: &Attachment) -> Key {
+        let plugin_name = Self::plugin_name_of(plugin_name, conf);
         let own = conf
             .json
             .get("network")
-            .filter(|_| face == BRAID)
+            .filter(|_| plugin_name == BRAID)
             .and_then(|network| network.get("name")?.as_str());
         Key {
             owner: attachment.owner(own.unwrap_or(&conf.name)),
-            plugin: face.to_owned(),
+            plugin: plugin_name.to_owned(),
         }
     }
 
-    /// The type that a call is for: `braid` itself does what the configuration says.
-    pub fn face_of<'a>(face: &'a str, conf: &'a NetConf) -> &'a str {
-        let face = if face == BRAID {
+    /// Returns the type that a call is for. For the name `braid` it is the `type` of the
+    /// configuration.
+    pub fn plugin_name_of<'a>(plugin_name: &'a str, conf: &'a NetConf) -> &'a str {
+        let plugin_name = if plugin_name == BRAID {
             conf.plugin.as_str()
         } else {
-            face
+            plugin_name
         };
-        if face.is_empty() { BRAID } else { face }
+        if plugin_name.is_empty() {
+            BRAID
+        } else {
+            plugin_name
+        }
     }
 
-    /// The owner of what the attachment has of this network.
+    /// Owner of the attachment's state in this network.
     pub fn owner(&self, attachment: &Attachment) -> Owner {
         attachment.owner(self.network())
     }
 
-    /// The key that the call is recorded under.
+    /// Key of the call's record.
     pub fn key(&self, attachment: &Attachment) -> Key {
         Key {
             owner: self.owner(attachment),
-            plugin: self.face.clone(),
+            plugin: self.plugin_name.clone(),
         }
     }
 
-    /// True if any plugin makes an interface of its own.
+    /// True if any plugin creates an interface.
     pub fn makes_interface(&self) -> bool {
         self.items
             .iter()
             .any(|item| matches!(&item.work, Runner::Native(plugin) if plugin.makes_interface()))
     }
 
-    /// The types of plugins and IPAMs that are other programs.
+    /// Types of the plugins and IPAMs that are other programs.
     fn foreign(&self) -> impl Iterator<Item = &str> {
         self.items
             .iter()
@@ -289,7 +300,7 @@ impl Chain {
         self.foreign().next().is_some()
     }
 
-    /// Refuses a foreign plugin or IPAM that is not there, or would start this program again,
+    /// Refuses a foreign plugin or IPAM that does not exist or would start this program again,
     /// before anything is changed.
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
@@ -298,12 +309,12 @@ impl Chain {
             .try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
     }
 
-    /// Says which foreign plugin or IPAM would only start this program again, for ever.
+    /// Returns an error if the foreign plugin or IPAM would start this program again, endlessly.
     pub fn circle(&self, plugin: &str, attachment: &Attachment, is_begun: bool) -> Option<Error> {
         delegate::circle(plugin, &self.path, &self.owner(attachment), is_begun)
     }
 
-    /// [`Chain::circle`] of any of them.
+    /// Refuses the chain if [`Chain::circle`] finds an error for any of its foreign programs.
     pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         self.foreign()
@@ -311,7 +322,7 @@ impl Chain {
             .map_or(Ok(()), Err)
     }
 
-    /// The configuration that item `at` is called with as a foreign program.
+    /// Returns the configuration for item `at`, called as a foreign program.
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
         let item = self
             .items
@@ -360,9 +371,19 @@ impl Chain {
     }
 }
 
-/// [`Chain::ipam_alone`] of a DEL: only what it takes to give back.
-pub fn ipam_alone_for_release(face: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
-    ipam::parse_for_release(if face == BRAID { &conf.plugin } else { face }, conf)
+/// [`Chain::ipam_alone`] for DEL: reads only the part that a release needs.
+pub fn ipam_alone_for_release(
+    plugin_name: &str,
+    conf: &NetConf,
+) -> Result<Option<Box<dyn Ipam>>, Error> {
+    ipam::parse_for_release(
+        if plugin_name == BRAID {
+            &conf.plugin
+        } else {
+            plugin_name
+        },
+        conf,
+    )
 }
 
 /// The list inside a `braid` configuration.
@@ -383,9 +404,9 @@ fn injected<'a>(conf: &'a NetConf, prev: Option<&'a AddResult>) -> Result<Inject
 /// Strictness in reading a configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// Anything that can't be read, or can't work, is an error.
+    /// Refuses a configuration that cannot be read or cannot work.
     Strict,
-    /// Only who has something to give back matters.
+    /// Reads only the part that a release needs.
     ForRelease,
 }
 
@@ -406,7 +427,8 @@ impl Reading {
 }
 
 impl Item {
-    /// True if its addresses come through the container's link: that is made first, and goes last.
+    /// True if the addresses come through the container's link: the link is created first and
+    /// deleted last.
     pub fn is_through_link(&self) -> bool {
         matches!(&self.addresses, AddressSource::Ours(ipam) if ipam.is_through_link())
     }
@@ -461,7 +483,7 @@ impl Item {
         })
     }
 
-    /// A plugin at `at` of a list that is another program.
+    /// Creates the item for a foreign plugin at index `at` of a list.
     pub(super) fn foreign(conf: NetConf, at: usize) -> Self {
         Self {
             conf,
@@ -471,7 +493,7 @@ impl Item {
         }
     }
 
-    /// The same with a configuration that no list has.
+    /// Marks the item's configuration as generated: it is not in the list.
     pub(super) fn made(self) -> Self {
         Self {
             listed: None,
@@ -480,12 +502,12 @@ impl Item {
     }
 }
 
-/// True if it is a type of braid's that gives no addresses.
+/// True for types of braid that are not an IPAM.
 fn is_no_ipam(kind: &str) -> bool {
     kind == BRAID || plugins::TYPES.contains(&kind)
 }
 
-/// Lease made of a foreign IPAM's result.
+/// Converts a foreign IPAM's result to a lease.
 pub fn lease_of(result: AddResult) -> Lease {
     Lease {
         ips: result.ips,

@@ -1,4 +1,4 @@
-//! CHECK: every recorded step still holds, and what the result says is there.
+//! CHECK: every recorded step still holds, and the container matches the result.
 
 use super::add::open_host;
 use super::chain::{AddressSource, Item, Runner};
@@ -16,7 +16,7 @@ use braid_core::plan::thing::{LinkRef, Thing};
 use braid_core::plan::{Facts, Need};
 use braid_core::plugins::interface;
 
-/// Says what differs from what ADD made.
+/// Reports the differences from the state after ADD.
 #[inline(never)]
 pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
     let Wanted {
@@ -41,7 +41,7 @@ pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
     check_all(&call, record.as_ref(), machine)
 }
 
-/// Says what differs in any network of a call.
+/// Reports the differences in all networks of a call.
 pub fn check_all(
     call: &Invocation,
     record: Option<&Record>,
@@ -64,7 +64,8 @@ pub fn check_all(
     Error::joined(&errors)
 }
 
-/// Compares the host with what the native plugins of a network made, and returns the differences.
+/// Compares the host with the state that a network's native plugins made, and returns the
+/// differences.
 fn check_natives(
     wanted: &Wanted,
     attached: Option<&Attached>,
@@ -113,7 +114,7 @@ fn check_natives(
     Ok(errors)
 }
 
-/// Runs CHECK of item `at` where another program or the IPAM does it.
+/// Runs CHECK of item `at` if another program or the IPAM does it.
 fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Result<(), Error> {
     let Wanted {
         attachment, chain, ..
@@ -149,7 +150,7 @@ fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
     needs
 }
 
-/// A later step of the same attachment gave the same thing another value.
+/// True if a later step of the same attachment changed the same thing.
 fn is_overwritten(step: &Step, later: &[Step]) -> bool {
     later
         .iter()
@@ -164,8 +165,8 @@ fn is_overwritten(step: &Step, later: &[Step]) -> bool {
         })
 }
 
-/// Compares the final result with the container: its interface, addresses and routes, wherever
-/// later plugins moved them.
+/// Compares the final result with the container: its interface, addresses and routes, also if later
+/// plugins moved them.
 fn check_result(
     wanted: &Wanted,
     prev: &AddResult,
@@ -182,7 +183,7 @@ fn check_result(
         }
     };
     let kind = chain.items.iter().filter_map(kind).next_back();
-    // A plugin that makes no interface checks what it did itself, if that is known.
+    // A plugin that creates no interface is checked by its recorded steps, if there is a record.
     let is_made = chain.makes_interface();
     if !is_made && is_recorded {
         return Ok(());
@@ -203,7 +204,7 @@ fn check_result(
     })?;
     let at = LinkRef::pod(attachment.ifname.clone());
     if is_made && kind.is_none() && own.mac.is_empty() && facts.link(&at).is_none() {
-        // A program drives the device, and the addresses are its own.
+        // A user-space program drives the device and configures its addresses.
         return Ok(());
     }
     let fact = facts

@@ -1,4 +1,5 @@
-//! DEL: the inverses of the record, newest first; from names alone where no record is left.
+//! DEL: the inverses of the recorded steps, newest first; planned from names alone without a
+//! record.
 
 use super::chain::{self, BRAID, Chain};
 use super::invocation::{DelRequest, Wanted, refuse_own};
@@ -15,12 +16,12 @@ use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
 use braid_core::plan::undo::undo;
 
-/// Detaches the container. What is not there is already detached.
+/// Detaches the container. Missing objects count as detached.
 ///
-/// The configuration is the one that the record remembers, which knows who gave the address;
-/// without a record the call's, as far as it can be read.
+/// The recorded configuration is used, because it names the IPAM that assigned the address. Without
+/// a record it is the call's, as far as it can be read.
 #[inline(never)]
-pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Error> {
+pub fn del(request: Request, plugin_name: &str, machine: &dyn Machine) -> Result<(), Error> {
     let Request {
         attachment,
         path,
@@ -29,13 +30,13 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
         ..
     } = request;
     let attachment = attachment.ok_or_else(|| Error::env("DEL needs a container"))?;
-    if let Some(ipam) = chain::ipam_alone_for_release(face, &conf)? {
+    if let Some(ipam) = chain::ipam_alone_for_release(plugin_name, &conf)? {
         let known = NodeState::of(machine.root(), &conf.name, machine.log());
         return ipam
             .release(&attachment.owner(&conf.name), known.host_of(&attachment))
             .map(drop);
     }
-    let key = Chain::key_of(face, &conf, &attachment);
+    let key = Chain::key_of(plugin_name, &conf, &attachment);
     detach(
         &DelRequest {
             key,
@@ -53,13 +54,13 @@ pub fn del(request: Request, face: &str, machine: &dyn Machine) -> Result<(), Er
 pub struct Unrecorded {
     /// The attachments.
     pub wanted: Vec<Wanted>,
-    /// A record of them, to be kept if taking them back fails.
+    /// A record of them, kept if the teardown fails.
     pub record: Option<Record>,
-    /// More of the container may be left, in any network.
+    /// True if the container may have more left, in any network.
     pub is_more: bool,
 }
 
-/// Detaches all networks of a call; that of its own configuration if it has no record.
+/// Detaches all networks of a call. Without a record, only the network of its own configuration.
 pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
@@ -71,7 +72,7 @@ pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     })
 }
 
-/// Detaches all networks of a call; `find` finds them if it has no record.
+/// Detaches all networks of a call. `find` finds them if there is no record.
 pub fn detach_or(
     call: &DelRequest,
     machine: &dyn Machine,
@@ -110,7 +111,8 @@ pub fn detach_or(
         None if is_own => return refuse_own(&*host),
         None => find(&folder, &mut *host)?,
     };
-    // ADD would have refused the own one: the container's is gone, and the path leads elsewhere.
+    // ADD would have refused braid's own namespace. So the container's is gone, and the path names
+    // another.
     if let Some(record) = &record
         && (is_own || is_others(record, &wanted, &mut *host))
     {
@@ -125,8 +127,7 @@ pub fn detach_or(
         is_reconstructible: true,
     };
     let mut errors = taking.run(&mut *host);
-    // A record that can't be read would have named more networks. It stays until all of them are
-    // left.
+    // An unreadable record may have named more networks. It stays until all of them are detached.
     if is_more {
         errors.extend(forget(&call.key, &folder, machine));
     }
@@ -138,8 +139,8 @@ pub fn detach_or(
     }
 }
 
-/// Detaches what the network has of the interface by other records: its configuration has become a
-/// list of type `braid` since, or is no such list any more. Then the plugin that makes the
+/// Detaches the interface in this network by other records. The configuration has become a list of
+/// type `braid` since, or no longer is one. In the second case, the plugin that creates the
 /// interface ends the record of the list.
 #[cold]
 pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
@@ -163,8 +164,7 @@ pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<
     Error::joined(&errors)
 }
 
-/// Takes back what a record describes, for an ADD that begins again in a namespace, perhaps with
-/// other chains.
+/// Rolls back a record, for an ADD that starts again in a namespace, perhaps with other chains.
 #[cold]
 pub fn take_back(
     record: Record,
@@ -191,8 +191,8 @@ pub fn take_back(
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
-/// True if the path leads to another namespace than the recorded one. Asked only where something
-/// would be done there: to enter it takes as long as to delete a veth.
+/// True if the path names another namespace than the recorded one. Checked only if a step would be
+/// undone there: to enter it takes as long as to delete a veth.
 fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || {
         undo(&record.steps().cloned().collect::<Vec<_>>())
@@ -205,8 +205,8 @@ fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
             || (has_foreign() || enters()) && !record.is_of(host.pod_cookie()))
 }
 
-/// The recorded namespace, where the runtime names none and the host is to get a link back from
-/// there, or may be.
+/// Returns the recorded namespace if the runtime names none and a link may have to be moved from
+/// there back to the host.
 fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
     let has_moved = || {
         record
@@ -220,7 +220,7 @@ fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
     NetNs::open(path).ok()
 }
 
-/// The container's namespace; `None` where it is gone.
+/// Opens the container's namespace; `None` if it is gone.
 pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
     match attachment.netns.as_deref().map(NetNs::open) {
         None | Some(Err(NetNsError::Gone(_))) => Ok(None),
@@ -229,7 +229,7 @@ pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> 
     }
 }
 
-/// DEL with what the record remembers of the call.
+/// Runs DEL with the recorded arguments of the call.
 pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
     let call = || {
         let lost = || Error::internal("a record of no attachment");

@@ -1,5 +1,5 @@
-//! The file by which an attachment's plugins are told of its device, and tell of it (device
-//! information, 1.1.0).
+//! The device information file of an attachment (device information, 1.1.0). Plugins read and write
+//! it.
 
 use crate::source::files;
 use braid_core::cni::{Error, Json};
@@ -9,18 +9,18 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The file of one attachment.
+/// Device information file of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFile {
-    /// Its path, which no other attachment has.
+    /// Path, unique to the attachment.
     pub path: PathBuf,
-    /// The device plugin's words on the device.
+    /// Device information from the device plugin.
     pub content: Option<Vec<u8>>,
 }
 
 impl DeviceFile {
-    /// Writes what the device plugin says; where it says nothing, takes away what an earlier
-    /// attempt may have left. A plugin that is to write it finds its folder.
+    /// Writes the device plugin's information. If there is none, deletes the file of an earlier
+    /// attempt. Creates the folder for plugins that write the file.
     pub fn write(&self) -> Result<(), Error> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
@@ -34,14 +34,14 @@ impl DeviceFile {
     }
 }
 
-/// Reads what the plugins say of the device, if they do; what is no device information is an error.
+/// Reads the device information, if the file exists. Fails if it is not valid.
 pub fn read(path: &Path) -> Result<Option<Json>, Error> {
     let parsed = files::read(path)
         .and_then(|files| files.first().map(|file| parse(&file.bytes)).transpose());
     parsed.map_err(|err| err.context(path.display()))
 }
 
-/// Removes the file; missing is success.
+/// Deletes the file; missing is success.
 pub fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, &err)),

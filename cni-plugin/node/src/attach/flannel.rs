@@ -1,8 +1,8 @@
-//! Plugins of type `flannel` in a chain: each is the plugin that it stands for, and behind it the
-//! file that tells so.
+//! Plugins of type `flannel` in a chain. Each is replaced by the plugin that flanneld's file
+//! describes, and by an item that saves this configuration to a file.
 //!
-//! The configuration made of flanneld's file stands in the call's configuration, and so in the
-//! record: DEL needs that file no more.
+//! The generated configuration becomes part of the call's configuration, and so of the record: DEL
+//! no longer needs flanneld's file.
 
 use super::chain::{Item, Reading};
 use braid_core::cni::{Error, Json, NetConf};
@@ -13,32 +13,33 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// The key of the configurations that were made, by the place of each plugin in its list.
+/// Key of the generated configurations, by each plugin's index in the list.
 const MADE: &str = "braid.flannel";
-/// The longest file that is read, in bytes.
+/// Maximum number of bytes read from a file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Items in place of one plugin.
+/// Items that replace one plugin.
 pub(super) struct Made {
     /// The items.
     pub(super) items: Vec<Item>,
-    /// Reason why no ADD can work now.
+    /// Reason why no ADD can succeed now.
     pub(super) unready: Option<Error>,
 }
 
-/// The configuration of a call, and who reads it.
+/// The configuration of a call, and how to read it.
 pub(super) struct Reader<'a> {
-    /// Gets what is made.
+    /// The call's configuration. Generated configurations are added to it.
     pub(super) whole: &'a mut NetConf,
     /// `CNI_ARGS`.
     pub(super) args: &'a str,
     /// Strictness.
     pub(super) reading: Reading,
-    /// The container whose attachment goes without a record: the file tells of it.
+    /// The container, if it is already attached: a file has its configuration.
     pub(super) container_id: Option<&'a str>,
 }
 
-/// Notes that this configuration is a record's: what it does not say was made by another program.
+/// Marks the configuration as recorded. A `flannel` plugin without a generated configuration in it
+/// was run as another program.
 pub(super) fn is_of_record(conf: &mut Json) {
     if !conf.has(MADE) {
         conf.set(MADE, Json::object_of([]));
@@ -46,7 +47,7 @@ pub(super) fn is_of_record(conf: &mut Json) {
 }
 
 impl Reader<'_> {
-    /// The items in place of the plugin at `at`; `None` where it is of another type.
+    /// Returns the items that replace the plugin at `at`; `None` if its type is not `flannel`.
     pub(super) fn items(&mut self, at: usize, conf: &NetConf) -> Result<Option<Made>, Error> {
         if conf.plugin != FLANNEL {
             return Ok(None);
@@ -67,7 +68,7 @@ impl Reader<'_> {
         let (made, unready) = match (made, delegate_for_release(conf)) {
             (Ok(made), _) => (made, None),
             (Err(err), Ok(known)) => (known, Some(err)),
-            // No ADD had a use for it.
+            // No ADD can have succeeded with it.
             (Err(_), Err(_)) if self.reading == Reading::ForRelease => {
                 return Ok(Some(Made {
                     items: Vec::new(),
@@ -92,7 +93,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// The file's configuration of the container whose attachment goes.
+    /// Reads the configuration that was saved when the container was attached.
     fn told(&self, conf: &NetConf) -> Option<Json> {
         let path = data_file(conf, self.container_id?).ok()?;
         let json = Json::parse(read(&path).ok()?.as_bytes(), &path).ok()?;
@@ -113,7 +114,7 @@ impl Reader<'_> {
     }
 }
 
-/// Makes the configuration of what flanneld says now.
+/// Generates the configuration from flanneld's current file.
 fn delegate_now(conf: &NetConf) -> Result<Json, Error> {
     let path = subnet_file(conf)?;
     let text = read(&path)
@@ -121,12 +122,12 @@ fn delegate_now(conf: &NetConf) -> Result<Json, Error> {
     delegate(conf, &path, &text)
 }
 
-/// flanneld writes the file when it starts.
+/// True if the error is temporary: flanneld writes the file when it starts.
 fn is_passing(err: &io::Error) -> bool {
     err.kind() == io::ErrorKind::NotFound
 }
 
-/// Whoever writes a configuration names it: it may be a pipe, or a device.
+/// Reads a regular file. The configuration names the path, so it may also be a pipe or a device.
 fn read(path: &str) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no regular file"));

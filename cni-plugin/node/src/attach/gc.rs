@@ -1,5 +1,5 @@
-//! GC: takes back what no valid attachment of the network owns: records, addresses, links and
-//! rules.
+//! GC: deletes everything of the network that no valid attachment owns: records, addresses, links
+//! and rules.
 
 use super::chain::{AddressSource, BRAID, Chain, Runner};
 use super::del::collect;
@@ -17,24 +17,30 @@ use braid_core::plan::Feature;
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
-/// Takes back everything of this network that the runtime does not list.
+/// Deletes everything of this network that the runtime does not list.
 ///
-/// A call without a list tells nothing of what is valid. It takes back only what is surely dead:
-/// whose namespace is gone, by braid's record or by libcni's cache, and leases of an earlier boot.
+/// A call without a list does not say which attachments are valid. It deletes only attachments that
+/// are certainly gone: their namespace does not exist, by braid's record or libcni's cache, or the
+/// lease is from an earlier boot.
 #[inline(never)]
 pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     if chain.disable_gc() {
         return Ok(());
     }
     let records = records(machine)?;
-    // A list inside the configuration may have a name of its own.
+    // A list inside the configuration may have a different name.
     let of_network = |of: &Owner| Owner::new(chain.network(), &of.container_id, &of.ifname);
     let listed = request
         .conf
         .valid_attachments
         .as_ref()
         .map(|all| all.iter().map(of_network).collect::<Vec<_>>());
-    let (kept, lost) = split(records, chain.network(), &chain.face, listed.as_deref());
+    let (kept, lost) = split(
+        records,
+        chain.network(),
+        &chain.plugin_name,
+        listed.as_deref(),
+    );
     let mut errors: Vec<Error> = lost
         .iter()
         .filter_map(|record| collect(record, machine).err())
@@ -42,7 +48,7 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     if let Some(listed) = &listed {
         errors.extend(forget_unlisted(
             chain.network(),
-            &chain.face,
+            &chain.plugin_name,
             listed,
             machine,
         ));
@@ -58,13 +64,13 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     Error::joined(&errors)
 }
 
-/// Owners of what GC keeps.
+/// Owners and containers that GC keeps.
 #[derive(Debug)]
 pub struct Valid {
     /// Attachments of any network.
     pub owners: Vec<Owner>,
-    /// Containers whose attachments are all kept; `None` if the call has no list: then only the
-    /// surely dead go.
+    /// Containers whose attachments are all kept. `None` if the call has no list: then GC deletes
+    /// only the state of terminated containers.
     pub containers: Option<HashSet<String>>,
 }
 
@@ -81,9 +87,9 @@ impl Valid {
     }
 }
 
-/// The records that are kept, of all networks, and those of calls of this network and plugin that
-/// are lost: not listed, or not alive where nothing is listed. A call of type `braid` may have
-/// plugins of the network behind it that were called by their own names.
+/// Splits the records into kept and lost ones. Records of other networks and plugins are kept. A
+/// record is lost if it is not listed or, without a list, if its container is terminated. A call of
+/// type `braid` also covers plugins of its network that were called by their own names.
 pub fn split(
     records: Vec<Record>,
     network: &str,
@@ -101,8 +107,8 @@ pub fn split(
         .partition(|record| !is_of(record) || is_valid(record))
 }
 
-/// Takes back what nobody valid has of some networks: addresses, what foreign plugins made, links
-/// and rules.
+/// Deletes everything in some networks that has no valid owner: addresses, state of foreign
+/// plugins, links and rules.
 pub fn collect_networks<'c>(
     chains: impl IntoIterator<Item = &'c Chain>,
     valid: &Valid,
@@ -148,16 +154,16 @@ pub fn collect_networks<'c>(
         kept.push((NodeState::of(machine.root(), network, machine.log()), texts));
     }
     let is_lost = |text: &str| {
-        let mut of = kept.iter().filter(|(known, kept)| {
+        let mut networks = kept.iter().filter(|(known, kept)| {
             Owner::is_of_network(text, known.network()) && !kept.contains(text)
         });
         let owner = Owner::parse(text);
         if valid.is_list() {
-            of.next().is_some() && !owner.is_some_and(|owner| valid.has(&owner.container_id))
+            networks.next().is_some() && !owner.is_some_and(|owner| valid.has(&owner.container_id))
         } else {
-            // Whatever libcni says of this owner is right, however old.
+            // libcni's cache is right about this owner, however old its entry is.
             owner.is_some_and(|owner| {
-                of.any(|(known, _)| known.netns_of(&owner, UNIX_EPOCH) == Netns::Gone)
+                networks.any(|(known, _)| known.netns_of(&owner, UNIX_EPOCH) == Netns::Gone)
             })
         }
     };
@@ -165,8 +171,9 @@ pub fn collect_networks<'c>(
     Error::joined(&errors)
 }
 
-/// Has the IPAMs and the foreign plugins of a network take back what they gave others than those
-/// kept; all errors. A foreign one without a list would take back all.
+/// Runs GC of a network's IPAMs and foreign plugins. They release everything except `kept`. Returns
+/// all errors. A foreign plugin is called only with a list: without one it would release
+/// everything.
 fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
@@ -194,7 +201,8 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Err
     errors
 }
 
-/// Puts back what was flushed, and opens what was shut; warns of what it could not.
+/// Restores flushed rules, and accepts forwarded packets again if other rules drop them. Failures
+/// are only warnings.
 pub fn mend(features: &[Feature], host: &mut dyn Host) {
     let mut errors = host.restore(features);
     errors.extend(host.open_gates(features));
@@ -203,7 +211,7 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
     }
 }
 
-/// The owners of a valid container's leases, though perhaps no record is left.
+/// Returns the owners of the leases of valid containers, also of those without a record.
 fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
     let leases = host_locals(chain)
         .flat_map(|(_, config)| host_local::read_leases(&config.path()).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A call of the runtime: a container, and the networks that it is to be attached to.
+//! A runtime's call: a container and the networks to attach it to.
 
 use super::chain::{Chain, Runner};
 use super::device_file::DeviceFile;
@@ -13,65 +13,65 @@ use braid_core::plugins::Call;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// A call and all that it is to attach: one plan, one record, one rollback. All have one container
-/// and one namespace.
+/// A call with all its attachments: one plan, one record, one rollback. All attachments are of one
+/// container and one namespace.
 #[derive(Debug)]
 pub struct Invocation {
-    /// The key of its record.
+    /// Key of the call's record.
     pub key: Key,
     /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
     pub netns_override: bool,
-    /// `CNI_PATH`, split.
+    /// `CNI_PATH`, split into folders.
     pub path: Vec<PathBuf>,
-    /// The attachments, in order; one at least. Their interfaces have different names.
+    /// The attachments, in order; at least one. Their interfaces have different names.
     pub wanted: Vec<Wanted>,
 }
 
-/// An attachment that is wanted.
+/// A requested attachment.
 #[derive(Debug)]
 pub struct Wanted {
     /// The container's interface.
     pub attachment: Attachment,
     /// The plugins of the network.
     pub chain: Chain,
-    /// Gateways of the pod's default routes; empty where the network's own are to be used, none
-    /// where it does not ask for them.
+    /// Gateways of the pod's default routes; empty for the network's own gateways. `None` if the
+    /// pod does not request default routes through this network.
     pub default_route: Option<Vec<IpAddr>>,
-    /// The claim that holds its addresses, where it is not the container.
+    /// The IPAMClaim that owns the addresses; `None` if the container owns them.
     pub claim: Option<Claim>,
-    /// The NetworkAttachmentDefinition that the network comes from.
+    /// The NetworkAttachmentDefinition of the network.
     pub object: Option<ObjectName>,
-    /// The file with its device information.
+    /// Device information file.
     pub device_file: Option<DeviceFile>,
 }
 
-/// A plugin's place in a call.
+/// Position of a plugin in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PluginIndex {
-    /// Of the attachment.
+    /// Index of the attachment.
     pub wanted: usize,
-    /// Of the plugin in its chain.
+    /// Index of the plugin in its chain.
     pub item: usize,
 }
 
-/// A call whose attachments go.
+/// A call that detaches its attachments.
 #[derive(Debug)]
 pub struct DelRequest {
-    /// The key of its record.
+    /// Key of the call's record.
     pub key: Key,
     /// The container's interface in the first network.
     pub attachment: Attachment,
-    /// The call's configuration, for what has no record.
+    /// The call's configuration, for a call without a record.
     pub conf: NetConf,
-    /// `CNI_PATH`, split.
+    /// `CNI_PATH`, split into folders.
     pub path: Vec<PathBuf>,
     /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
     pub netns_override: bool,
 }
 
 impl Invocation {
-    /// The call that a runtime makes of the plugin `face`: one attachment.
-    pub fn of(request: Request, face: &str) -> Result<Self, Error> {
+    /// Reads a runtime's call to the plugin `plugin_name`: one attachment.
+    pub fn of(request: Request, plugin_name: &str) -> Result<Self, Error> {
         let verb = request.command.as_str();
         let Request {
             command,
@@ -83,9 +83,9 @@ impl Invocation {
         let attachment =
             attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
         let chain = if command == Command::Add {
-            Chain::parse(face, conf, &attachment.args, &path)?
+            Chain::parse(plugin_name, conf, &attachment.args, &path)?
         } else {
-            Chain::parse_told(face, conf, &attachment, &path)?
+            Chain::parse_told(plugin_name, conf, &attachment, &path)?
         };
         Ok(Self {
             key: chain.key(&attachment),
@@ -95,7 +95,7 @@ impl Invocation {
         })
     }
 
-    /// The same with one more network.
+    /// Adds a network. Refuses a second network with the same interface name.
     pub fn push(&mut self, wanted: Wanted) -> Result<(), Error> {
         let ifname = &wanted.attachment.ifname;
         if self
@@ -112,7 +112,7 @@ impl Invocation {
         Ok(())
     }
 
-    /// The call that detaches all of it.
+    /// Returns the call that detaches all attachments.
     pub fn leaving(&self) -> DelRequest {
         let (attachment, conf) = (self.first().clone(), self.wanted[0].chain.conf.clone());
         let (key, path) = (self.key.clone(), self.path.clone());
@@ -130,7 +130,7 @@ impl Invocation {
         &self.wanted[0].attachment
     }
 
-    /// Features that its native plugins ask of the kernel.
+    /// Kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
         self.wanted
             .iter()
@@ -138,14 +138,14 @@ impl Invocation {
             .collect()
     }
 
-    /// True if any plugin makes an interface of its own.
+    /// True if any plugin creates an interface.
     pub fn makes_interface(&self) -> bool {
         self.wanted
             .iter()
             .any(|wanted| wanted.chain.makes_interface())
     }
 
-    /// A record of nothing yet.
+    /// Returns a record without steps.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
         let attached = |Wanted {
                             attachment,
@@ -157,7 +157,7 @@ impl Invocation {
                         }: &Wanted| {
             let new = Attached::new(
                 chain.network(),
-                &chain.face,
+                &chain.plugin_name,
                 attachment,
                 chain.conf.json.clone(),
             );
@@ -180,7 +180,7 @@ impl Invocation {
 }
 
 impl Wanted {
-    /// An attachment of which a pod asks nothing more.
+    /// Creates an attachment without further requests of a pod.
     pub fn new(attachment: Attachment, chain: Chain) -> Self {
         Self {
             attachment,
@@ -192,7 +192,7 @@ impl Wanted {
         }
     }
 
-    /// The owner of its addresses.
+    /// Owner of the addresses.
     pub fn lease_owner(&self) -> Owner {
         let of_claim = |claim: &Claim| claimed::owner(self.chain.network(), &claim.owner);
         self.claim
@@ -200,7 +200,7 @@ impl Wanted {
             .map_or_else(|| self.chain.owner(&self.attachment), of_claim)
     }
 
-    /// The network as errors name it.
+    /// Network name for errors.
     pub fn title(&self) -> String {
         let of_object = |object: &ObjectName| format!("network {object}");
         self.object
@@ -208,7 +208,7 @@ impl Wanted {
             .map_or_else(|| format!("network {:?}", self.chain.network()), of_object)
     }
 
-    /// The container's namespace as results name it.
+    /// Path of the container's namespace, as results name it.
     pub fn sandbox(&self) -> String {
         self.attachment
             .netns
@@ -219,15 +219,15 @@ impl Wanted {
     }
 }
 
-/// The places of all plugins, in order.
+/// Lists the positions of all plugins, in order.
 pub fn places(wanted: &[Wanted]) -> Vec<PluginIndex> {
-    let of = |(at, wanted): (usize, &Wanted)| {
+    let indices = |(at, wanted): (usize, &Wanted)| {
         (0..wanted.chain.items.len()).map(move |item| PluginIndex { wanted: at, item })
     };
-    wanted.iter().enumerate().flat_map(of).collect()
+    wanted.iter().enumerate().flat_map(indices).collect()
 }
 
-/// True if another program does the work of the plugin at this place.
+/// True if the plugin at this position is another program.
 pub fn is_foreign(wanted: &[Wanted], place: PluginIndex) -> bool {
     matches!(
         wanted[place.wanted].chain.items[place.item].work,
@@ -235,7 +235,7 @@ pub fn is_foreign(wanted: &[Wanted], place: PluginIndex) -> bool {
     )
 }
 
-/// Refuses to work on the plugin's own namespace as if it were a container's.
+/// Refuses the plugin's own namespace as a container's.
 pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
     if let Some(path) = host.own_netns().map_err(Error::from)? {
         let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
@@ -244,7 +244,7 @@ pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
     Ok(())
 }
 
-/// Inputs that a plan may depend on.
+/// Collects the inputs of a plan.
 pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
     let Wanted {
         chain, attachment, ..

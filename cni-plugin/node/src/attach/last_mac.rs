@@ -1,5 +1,5 @@
 //! The hardware address that a later plugin gives the interface. A DHCP server leases to a hardware
-//! address, so the link has the last one before its addresses are requested.
+//! address. So the link gets this address before its IP addresses are requested.
 
 use super::chain::Runner;
 use super::invocation::Wanted;
@@ -8,7 +8,7 @@ use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 use braid_core::plan::{Facts, Step};
 use braid_core::plugins::Planned;
 
-/// The address that the plugins behind `item` leave the interface with; `None` if none of them sets
+/// Returns the last hardware address that the plugins after `item` set; `None` if none of them sets
 /// one.
 pub(super) fn behind(wanted: &Wanted, item: usize) -> Option<Mac> {
     let mut behind = wanted.chain.items.iter().skip(item + 1).rev();
@@ -21,8 +21,8 @@ pub(super) fn behind(wanted: &Wanted, item: usize) -> Option<Mac> {
     })
 }
 
-/// Adds the step that sets the address to the plan of the link `at`, before the link comes up if it
-/// comes up by itself.
+/// Adds a step that sets the hardware address of the link `at`. It precedes the step that sets the
+/// link up, if the plan has one.
 pub(super) fn set(mac: Mac, at: &LinkRef, planned: &mut Planned, facts: &Facts) {
     let before = facts
         .clone()
@@ -48,7 +48,7 @@ pub(super) fn set(mac: Mac, at: &LinkRef, planned: &mut Planned, facts: &Facts) 
     planned.steps.insert(place, step);
 }
 
-/// Changes the steps and the result of the link `at` that name its address.
+/// Changes the hardware address of the link `at` in the planned steps and the result.
 pub(super) fn adopt(mac: Mac, at: &LinkRef, planned: &mut Planned) {
     for step in &mut planned.steps {
         if let Step::Add(Thing::Attr(Attr {

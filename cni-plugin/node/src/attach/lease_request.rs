@@ -1,4 +1,4 @@
-//! Addresses on a node that has no IPv6: the IPv4 half of what an IPAM would give.
+//! Address requests. On a node without IPv6 only the IPv4 part of a lease is requested.
 
 use super::chain::AddressSource;
 use super::invocation::PluginIndex;
@@ -6,20 +6,20 @@ use crate::ipam::Ipam;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::{Claim, Lease};
 
-/// Question for addresses.
+/// A request for addresses.
 #[derive(Debug)]
 pub struct LeaseRequest<'a> {
-    /// The plugin that wants them.
+    /// The requesting plugin.
     pub place: PluginIndex,
     /// The result so far.
     pub prev: Option<&'a AddResult>,
-    /// The reason why there is to be no IPv6 among them; `None` where there may be.
+    /// Reason why IPv6 addresses are not wanted; `None` if they are.
     pub no_ipv6: Option<String>,
 }
 
 impl LeaseRequest<'_> {
-    /// Gets a lease of the IPAM, without its IPv6 ranges where there is to be none: nothing of
-    /// these is reserved then.
+    /// Gets a lease from the IPAM. Its IPv6 ranges are left out if `no_ipv6` is set, so nothing in
+    /// them is reserved.
     pub fn lease(
         &self,
         ipam: &dyn Ipam,
@@ -31,7 +31,8 @@ impl LeaseRequest<'_> {
         }
     }
 
-    /// The part of a claim that is left: the node may lack IPv6 that another one had.
+    /// Returns the claim without its IPv6 addresses if `no_ipv6` is set: the claim may have been
+    /// filled on a node with IPv6.
     pub fn claim_of(&self, claim: &Claim) -> Claim {
         let mut claim = claim.clone();
         claim
@@ -40,8 +41,8 @@ impl LeaseRequest<'_> {
         claim
     }
 
-    /// Takes IPv6 out of a lease where there is to be none, since an IPAM that is another program
-    /// may have given it. Also returns a warning for the operator.
+    /// Removes IPv6 from a lease if `no_ipv6` is set, because an IPAM that is another program may
+    /// have assigned it. Also returns a warning for the operator.
     pub fn left_of(
         &self,
         from: &AddressSource,

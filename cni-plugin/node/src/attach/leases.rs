@@ -1,4 +1,4 @@
-//! Leases whose owners are surely gone, in every folder of leases that this node is known to have.
+//! Leases of terminated containers, in all lease folders that this node knows.
 
 use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of the default `dataDir`, and those that the records' configurations name; one is
-/// one network's.
+/// Returns the folders in the default `dataDir`, and the folders that recorded configurations name.
+/// A folder has the leases of one network.
 pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
     let default = fs::read_dir(root.at(DEFAULT_DATA_DIR))
         .into_iter()
@@ -29,7 +29,7 @@ pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
     folders
 }
 
-/// The network whose leases a folder holds.
+/// Returns the name of the network whose leases are in the folder.
 pub fn network_of(folder: &Path) -> String {
     folder
         .file_name()
@@ -38,12 +38,13 @@ pub fn network_of(folder: &Path) -> String {
         .into_owned()
 }
 
-/// The leases of the dead in a folder.
+/// Returns the leases of terminated containers in the folder.
 pub fn dead(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile, Death)>, Error> {
     surely_dead(folder, &node_state(folder, machine))
 }
 
-/// Frees the leases of the dead in a folder, and ends what the host's rules say of their addresses.
+/// Releases the leases of terminated containers in the folder, and deletes the host's rules for
+/// their addresses.
 pub fn take_back(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let node = node_state(folder, machine);
     let freed = reclaim(folder, node.host());

@@ -1,5 +1,4 @@
-//! State of a container's namespace, as this node knows it: braid's records first, then libcni's
-//! cache.
+//! State of container namespaces, from braid's records or else libcni's cache.
 
 use super::recorded;
 use crate::apply::executor::OnError;
@@ -23,7 +22,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Containers of a network that may still be alive.
+/// Containers of a network that may still be running.
 #[derive(Debug)]
 pub struct NodeState {
     /// Folder of the records.
@@ -31,8 +30,8 @@ pub struct NodeState {
     /// Folder of the lease index.
     index_at: PathBuf,
     cache: LibcniCache,
-    /// All of the node, read when somebody's death is first asked about: a full range asks about
-    /// each of its owners.
+    /// Records of all networks. Read at the first query: if a range is full, there is a query for
+    /// each owner.
     records: OnceCell<Vec<Record>>,
     log: Log,
     /// Leases that a reservation freed.
@@ -40,7 +39,7 @@ pub struct NodeState {
 }
 
 impl NodeState {
-    /// State for the containers of the network with this name.
+    /// Creates the state for the containers of a network.
     pub fn of(root: &Root, network: &str, log: &Log) -> Self {
         let cache = LibcniCache {
             dir: root.at(LIBCNI_CACHE_DIR),
@@ -57,14 +56,14 @@ impl NodeState {
         }
     }
 
-    /// Leases that the verbs of the IPAM freed, because their containers are gone.
+    /// Returns the leases that the IPAM released because their containers are gone.
     pub fn into_reclaimed(self) -> Reclaimed {
         let network = self.cache.network;
         let leases = self.reclaimed.into_inner();
         Reclaimed { network, leases }
     }
 
-    /// Host that is lent to the IPAM verbs.
+    /// Context for the IPAM's verbs.
     pub fn host(&self) -> ipam::Host<'_> {
         ipam::Host {
             state_dir: &self.index_at,
@@ -74,7 +73,7 @@ impl NodeState {
         }
     }
 
-    /// The same for a verb that is about one container.
+    /// Context for a verb of one container.
     pub fn host_of<'a>(&'a self, attachment: &'a Attachment) -> ipam::Host<'a> {
         ipam::Host {
             attachment: Some(attachment),
@@ -131,7 +130,7 @@ impl Liveness for NodeState {
     }
 }
 
-/// Leases of terminated containers that were freed for others.
+/// Leases of terminated containers that were released.
 #[derive(Debug, Default)]
 pub struct Reclaimed {
     network: String,
@@ -151,8 +150,8 @@ impl Reclaimed {
         self.end_rules(host);
     }
 
-    /// Deletes the host's rules for the addresses, so that the next container with one is not
-    /// reached by them. The rest of a terminated container is left to its DEL or GC, which may
+    /// Deletes the host's rules for the addresses, so that they do not affect the next container
+    /// with one of them. The rest of a terminated container is left to its DEL or GC, which may
     /// hold locks that this call needs.
     pub fn end_rules(&self, host: &mut dyn Host) {
         const KINDS: [OwnedKind; 3] = [

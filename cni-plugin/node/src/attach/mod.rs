@@ -1,12 +1,12 @@
-//! Each verb of CNI for all networks of a container, and all plugins of their chains, in one
+//! The CNI verbs, each for all networks of a container and all plugins of their chains, in one
 //! process.
 //!
 //! ```text
 //!  request ─► invocation: networks, each with its chain: items, native or foreign, each with its IPAM
 //!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
 //!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
-//!  del, gc ─► take_back: inverses of the record, newest first; from names alone where no record is left
-//!  check   ─► every step of the record holds, and what the result says is there
+//!  del, gc ─► teardown: inverses of the recorded steps, newest first; from names alone without a record
+//!  check   ─► every recorded step still holds, and the container matches the result
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
 //! ```
 
@@ -48,24 +48,25 @@ use chain::{BRAID, Chain};
 use invocation::Invocation;
 use std::path::PathBuf;
 
-/// Answers a request: the result of ADD is delivered, the other verbs say nothing on success.
+/// Answers a request. ADD delivers its result; the other verbs print nothing on success.
 pub fn answer(
     request: Request,
-    face: &str,
+    plugin_name: &str,
     log: Log,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
 ) -> Result<Option<Done>, Error> {
     let machine = This::new(log);
-    if Chain::face_of(face, &request.conf) == BRAID
+    if Chain::plugin_name_of(plugin_name, &request.conf) == BRAID
         && let Some(settings) = Settings::of(&request.conf)?
     {
-        return of_pods(request, face, &settings, &machine, deliver);
+        return of_pods(request, plugin_name, &settings, &machine, deliver);
     }
-    let chain = |request: &Request| Chain::parse(face, request.conf.clone(), "", &request.path);
+    let chain =
+        |request: &Request| Chain::parse(plugin_name, request.conf.clone(), "", &request.path);
     match request.command {
         Command::Add => {
             let version = request.conf.version;
-            let call = Invocation::of(request, face)?;
+            let call = Invocation::of(request, plugin_name)?;
             let added = add::add(&call, &machine, &mut |results, _| {
                 deliver(&add::stdout(results, version)?).map(|()| None)
             })?;
@@ -74,8 +75,8 @@ pub fn answer(
                 _added: added,
             }));
         }
-        Command::Del => del::del(request, face, &machine)?,
-        Command::Check => check::check(Invocation::of(request, face)?, &machine)?,
+        Command::Del => del::del(request, plugin_name, &machine)?,
+        Command::Check => check::check(Invocation::of(request, plugin_name)?, &machine)?,
         Command::Gc => gc::gc(&request, &chain(&request)?, &machine)?,
         Command::Status => status::status(&chain(&request)?, &machine)?,
         Command::Version => {}
@@ -83,11 +84,11 @@ pub fn answer(
     Ok(None)
 }
 
-/// Answers a request for a pod.
+/// Answers a request for a pod's networks.
 #[cold]
 fn of_pods(
     request: Request,
-    face: &str,
+    plugin_name: &str,
     settings: &Settings,
     machine: &dyn Machine,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -100,31 +101,32 @@ fn of_pods(
                 _added: added,
             }));
         }
-        Command::Del => pods::del(request, settings, face, machine)?,
-        Command::Check => pods::check(request, settings, face, machine)?,
-        Command::Gc => pods::gc(&request, settings, face, machine)?,
+        Command::Del => pods::del(request, settings, plugin_name, machine)?,
+        Command::Check => pods::check(request, settings, plugin_name, machine)?,
+        Command::Gc => pods::gc(&request, settings, plugin_name, machine)?,
         Command::Status => pods::status(&request, settings, machine)?,
         Command::Version => {}
     }
     Ok(None)
 }
 
-/// Values of an ADD that is done. A process that ends behind it saves time if it forgets them
-/// ([`std::mem::forget`]): nothing is then freed or closed one by one.
+/// Values of a finished ADD. A process that is about to exit saves time by forgetting them
+/// ([`std::mem::forget`]), instead of freeing and closing each.
 #[derive(Debug)]
 pub struct Done {
     _call: Option<Invocation>,
     _added: add::Added,
 }
 
-/// Answers VERSION. A name that leads to this program and is none of its types serves no other
-/// verb.
-pub fn version(face: &str, path: &[PathBuf]) -> Result<String, Error> {
-    let is_ours = face == BRAID || plugins::TYPES.contains(&face) || ipam::TYPES.contains(&face);
+/// Answers VERSION. An unknown name of this program supports no other verb.
+pub fn version(plugin_name: &str, path: &[PathBuf]) -> Result<String, Error> {
+    let is_ours = plugin_name == BRAID
+        || plugins::TYPES.contains(&plugin_name)
+        || ipam::TYPES.contains(&plugin_name);
     let circle = if is_ours {
         None
     } else {
-        delegate::circle(face, path, &Owner::default(), false)
+        delegate::circle(plugin_name, path, &Owner::default(), false)
     };
     circle.map_or_else(|| Ok(version_reply(&Version::ALL)), Err)
 }

@@ -1,4 +1,4 @@
-//! Records of all kinds, and objects of the kernel that no record names.
+//! Records of both kinds, and kernel objects without a record.
 
 use crate::apply::executor::OnError;
 use crate::apply::host::{Host, Machine};
@@ -6,7 +6,7 @@ use crate::store::record::{Record, foreign};
 use braid_core::cni::Error;
 use braid_core::plan::Facts;
 
-/// All readable records, and the foreign records of the calls that have no other.
+/// Returns all readable records. A foreign record is included if its call has no other record.
 pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
     let mut records = machine.records().map_err(Error::from)?;
     let mut foreign = foreign::all(machine.root()).map_err(Error::from)?;
@@ -15,7 +15,7 @@ pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
-/// Removes empty folders and temporary files of records that interrupted calls left; returns all
+/// Deletes empty folders and temporary files that interrupted calls left in the store. Returns all
 /// errors.
 pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
     [machine.sweep_empty(), foreign::sweep(machine.root())]
@@ -25,7 +25,8 @@ pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
         .collect()
 }
 
-/// Deletes the kernel's objects whose owner, as text, `is_lost` and has no record.
+/// Deletes the kernel objects of every owner that `is_lost` selects by its text. Returns all
+/// errors.
 pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
     let steps = match host.owned(is_lost) {
         Ok(steps) => steps,

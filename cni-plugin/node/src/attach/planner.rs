@@ -1,5 +1,4 @@
-//! Planning neighbouring native plugins of all networks of a call, for ADD and for the dry run
-//! alike.
+//! Plans of neighbouring native plugins of all networks of a call, for ADD and for the dry run.
 
 use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{PluginIndex, Wanted, call};
@@ -14,14 +13,14 @@ use braid_core::plan::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Thing};
 use braid_core::plan::{Facts, Need, Step};
 use braid_core::plugins::{Call, Planned, Plugin, ipv6};
 
-/// A call on its way through the chains of its networks.
+/// State of planning a call.
 #[derive(Debug)]
 pub struct Planner<'a> {
     /// The attachments, in order.
     pub wanted: &'a [Wanted],
-    /// The result of each so far.
+    /// The result of each attachment so far.
     pub results: Vec<Option<AddResult>>,
-    /// Warnings for the operator, which are no failures.
+    /// Warnings for the operator. They are not failures.
     pub warnings: Vec<String>,
     sandbox: String,
 }
@@ -31,16 +30,16 @@ pub struct Planner<'a> {
 pub struct Native {
     /// The steps of each plugin, in order.
     pub parts: Vec<Part>,
-    /// Facts that were read before deciding.
+    /// Facts read before the decisions.
     pub observed: Facts,
-    /// The facts as the steps so far will leave them.
+    /// The facts as they will be after the steps so far.
     ahead: Facts,
-    /// The result before the last plugin, where that has its link planned alone.
+    /// The result before the last plugin, if only its link is planned so far.
     prev: Option<AddResult>,
 }
 
 impl Native {
-    /// Takes over what was read.
+    /// Adds facts that were read.
     fn read(&mut self, facts: Facts) {
         self.observed.merge(facts);
         self.ahead = self
@@ -51,7 +50,7 @@ impl Native {
             });
     }
 
-    /// Has a plugin change the steps of the ones before it in its network.
+    /// Lets a plugin change the steps of the earlier plugins in its network.
     fn amend(&mut self, attachment: usize, amend: impl Fn(&Facts, &mut [Step]) -> bool) {
         let mut is_changed = false;
         for part in self
@@ -66,7 +65,7 @@ impl Native {
         }
     }
 
-    /// Takes over what a plugin will do, less what it shares with a network before.
+    /// Adds a plugin's steps, without shared steps that another network has already.
     fn push(&mut self, mut part: Part) {
         let before = || {
             self.parts
@@ -82,11 +81,11 @@ impl Native {
     }
 }
 
-/// Gives the plugin at a place its addresses.
+/// Reserves the addresses of a plugin.
 pub type Leases<'l> = dyn FnMut(&LeaseRequest<'_>) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
-    /// Starts from the results of earlier calls, where there are some.
+    /// Starts from the configurations' `prevResult`, if present.
     pub fn new(wanted: &'a [Wanted]) -> Self {
         let results = wanted
             .iter()
@@ -101,12 +100,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Plans the native plugins at neighbouring places, each on the facts as the earlier ones will
-    /// leave them.
+    /// Plans the native plugins at neighbouring positions, each on the facts that the earlier ones
+    /// will leave.
     ///
-    /// Refusals that need no addresses come before any are reserved: those of the first plugin of
-    /// each network. One that lacks a link which an earlier network may make is judged once
-    /// that is planned. Where addresses come through the link, what is planned is the link.
+    /// The first plugin of each network can refuse before any address is reserved. If it lacks a
+    /// link that an earlier network may create, it is checked again after that network is planned.
+    /// For a plugin whose addresses come through its link, only the link is planned.
     pub fn native(
         &mut self,
         places: &[PluginIndex],
@@ -139,8 +138,8 @@ impl<'a> Planner<'a> {
         Ok(native)
     }
 
-    /// Has the first plugin of each network refuse. Returns the places of those to be judged again,
-    /// since a link that they lack may be made by an earlier network.
+    /// Lets the first plugin of each network refuse. Returns the positions to check again, because
+    /// an earlier network may create the missing link.
     fn refuse_first(
         &self,
         places: &[PluginIndex],
@@ -174,8 +173,8 @@ impl<'a> Planner<'a> {
         Ok(waiting)
     }
 
-    /// Plans the last of these plugins again: its link is there now, and addresses come through it.
-    /// What is left to do goes on with its part.
+    /// Plans the last of these plugins again, with the addresses that come through its link, which
+    /// now exists. The remaining steps continue its part.
     pub fn addresses(
         &mut self,
         place: PluginIndex,
@@ -188,7 +187,7 @@ impl<'a> Planner<'a> {
             .pop()
             .map(|part| part.steps)
             .unwrap_or_default();
-        // The facts are those that the link was planned on, so the plan has the same steps for it.
+        // The same facts as for the link, so the plan has the same steps for it.
         linked.read(Facts::default());
         self.results[place.wanted] = linked.prev.take();
         let mut planned = self.plan(place, host, &mut linked, leases)?;
@@ -211,8 +210,8 @@ impl<'a> Planner<'a> {
         Ok(linked)
     }
 
-    /// Tells the link's other hosts of addresses that it was up before. An ipvlan has its parent's
-    /// hardware address, which it can't write.
+    /// Returns a step that announces the addresses to the link's other hosts, as the link was up
+    /// before them. `None` for an ipvlan: it has its parent's hardware address, and cannot set it.
     fn announce(&self, place: PluginIndex, done: &[Step], steps: &[Step]) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
         let is_ipvlan = |step: &Step| {
@@ -249,7 +248,7 @@ impl<'a> Planner<'a> {
         }))
     }
 
-    /// Takes over what a plugin will do.
+    /// Adds a plugin's plan.
     fn push(&mut self, place: PluginIndex, planned: Planned, native: &mut Native) {
         let network = self.wanted[place.wanted].chain.network();
         self.warnings.extend(
@@ -262,7 +261,7 @@ impl<'a> Planner<'a> {
         self.results[place.wanted] = Some(planned.result);
     }
 
-    /// Reads what the plugin needs, and refuses what can't work.
+    /// Reads the facts that the plugin needs, and lets it refuse.
     fn refuse(
         &self,
         place: PluginIndex,
@@ -306,7 +305,7 @@ impl<'a> Planner<'a> {
             read_more(host, needs, before)?;
         }
         let mut planned = plugin.plan(&call, &before.ahead, lease)?;
-        // On the same facts: what is amended is not a reason to plan otherwise.
+        // The facts are the same: changed steps are no reason to plan again.
         before.amend(place.wanted, |facts, steps| {
             plugin.amend(&call, facts, steps)
         });
@@ -330,8 +329,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Reason why the item's container can't have IPv6, where its IPAM may give it and the node has
-/// none.
+/// Returns the reason why the item's container cannot have IPv6. `None` if it can, or if its IPAM
+/// assigns none.
 fn no_ipv6(
     host: &mut dyn Host,
     item: &Item,
@@ -356,12 +355,12 @@ fn no_ipv6(
     Ok(ipv6::off(at.as_ref(), &before.ahead))
 }
 
-/// Reads what a plugin needs and no earlier one asked for; a link that an earlier one makes is not
-/// there to be read.
+/// Reads the facts that the plugin needs. Leaves out facts of links that earlier plugins will
+/// create.
 fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
         let ahead = |at: &LinkRef| before.ahead.link(at);
-        // Nobody shapes the bridge itself when its port can be.
+        // The shaping of a bridge does not matter if its port can be shaped.
         let is_shaped = |at: &LinkRef| {
             ahead(at).is_none_or(|link| link.kind != "bridge" && before.observed.link(at).is_some())
         };

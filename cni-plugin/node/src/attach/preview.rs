@@ -1,4 +1,4 @@
-//! The dry run: what an ADD would do, with addresses looked up and not reserved.
+//! The dry run: the plan of an ADD, with addresses looked up and not reserved.
 
 use super::chain::{AddressSource, Chain, Item, Runner};
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places};
@@ -15,18 +15,18 @@ use braid_core::ipam::Lease;
 use braid_core::plan::Step;
 use braid_core::plugins::Addresses;
 
-/// One line of a dry run.
+/// A line of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// A change.
     Step(Step),
-    /// Something that the node shares, and has already.
+    /// A shared object that the node has already.
     Held(Step),
-    /// Note that is no change of braid's own: an address found, a foreign program, a warning.
+    /// A note, not a change by braid: an available address, a foreign program, a warning.
     Note(String),
 }
 
-/// Changes that would be made, in order. Everything is looked at and stays as it is.
+/// Returns the changes that ADD would make, in order. Changes nothing.
 pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Error> {
     for Wanted {
         attachment, chain, ..
@@ -38,7 +38,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         && let Some(ipam) = chain.ipam_alone()
     {
         return Ok(addresses(
-            &chain.face,
+            &chain.plugin_name,
             chain,
             &ipam.peek(NodeState::of(host.root(), chain.network(), host.log()).host())?,
         ));
@@ -51,7 +51,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place))
     };
     let known = places.iter().take_while(is_known).count();
-    // What follows a link that addresses come through depends on them.
+    // The plugins after a link through which addresses come depend on these addresses.
     let through = places[..known]
         .iter()
         .position(|place| item(place).is_through_link());
@@ -114,7 +114,7 @@ fn natives(
     Ok(())
 }
 
-/// Lease that the item's IPAM would give, and notes about it.
+/// Looks up the lease that the item's IPAM would assign, and returns notes about it.
 fn look_up(
     chain: &Chain,
     item: &Item,
@@ -151,7 +151,7 @@ fn addresses(ipam: &str, chain: &Chain, lease: &Lease) -> Vec<Line> {
     lease.ips.iter().map(note).collect()
 }
 
-/// Reason why nothing is shown of an item.
+/// Returns the reason why an item's plan is not shown.
 fn not_planned(item: &Item) -> String {
     let plugin = &item.conf.plugin;
     match (&item.work, &item.addresses) {

@@ -1,9 +1,9 @@
-//! Steps of an attachment of which no record is left, as its configuration and its result tell
-//! them: for CHECK.
+//! Steps of an attachment without a record, reconstructed from its configuration and result, for
+//! CHECK.
 //!
-//! A reference plugin may have made it. So these are the steps that both make alike: links, the
-//! node's addresses and routes, sysctls. Rules and queues each makes in its own way, and the
-//! container's addresses and routes later plugins may have moved.
+//! A reference plugin may have made the attachment. So these are the steps that both braid and the
+//! reference make in the same way: links, the node's addresses and routes, sysctls. Their rules and
+//! queues differ. Later plugins may have moved the container's addresses and routes.
 
 use super::chain::{AddressSource, Runner};
 use super::invocation::{self, Wanted};
@@ -14,7 +14,7 @@ use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::step::{Event, Step};
 use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
 
-/// The steps of the native plugins.
+/// Returns the steps of the native plugins.
 pub(super) fn steps(
     wanted: &Wanted,
     prev: &AddResult,
@@ -47,7 +47,7 @@ pub(super) fn steps(
     Ok(steps)
 }
 
-/// Lease that the IPAM must have given.
+/// Returns the lease that the IPAM must have assigned.
 fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
     let is_own = |ip: &&IpConfig| {
         let at = ip.interface.and_then(|at| prev.interfaces.get(at));
@@ -81,7 +81,7 @@ fn is_alike(step: &Step) -> bool {
     )
 }
 
-/// The hardware addresses that the result names on the host's side.
+/// Returns steps for the host-side hardware addresses in the result.
 fn host_macs(prev: &AddResult) -> impl Iterator<Item = Step> {
     prev.interfaces
         .iter()

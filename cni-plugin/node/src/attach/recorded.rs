@@ -1,4 +1,4 @@
-//! Attachments that a record describes, read back from it.
+//! Attachments read back from a record.
 
 use super::chain::{AddressSource, Chain};
 use super::flannel;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
-/// The chains that ADD ran, which know who gave the addresses. The first gets the result that
-/// `call` brings along, if any; otherwise each gets the recorded one. Without a record it is the
-/// call's own chain: another configuration than ADD's would release an address at an IPAM that
-/// never gave it.
+/// Returns the chains that ADD ran: they name the IPAMs that assigned the addresses. The first one
+/// gets the call's `prevResult`, if present; otherwise each gets the recorded result. Without a
+/// record it is the call's own chain. A configuration other than ADD's could release an address at
+/// an IPAM that never assigned it.
 pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>, Error> {
     let DelRequest {
         key,
@@ -38,7 +38,7 @@ pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>,
     });
     let first = match first {
         Some(chain) => Ok(vec![Wanted::new(attachment.clone(), chain)]),
-        // No build wrote what can't be read.
+        // No version of braid wrote an unreadable configuration.
         None => own(),
     };
     first?
@@ -48,7 +48,8 @@ pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>,
         .collect()
 }
 
-/// The networks of a record behind the first, each told its result, in the namespace of `first`.
+/// Returns the record's networks after the first, each with its recorded result, in the namespace
+/// of `first`.
 pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Result<Wanted, Error>> {
     record.attachments.iter().skip(1).map(|attached| {
         let attachment = Attachment {
@@ -60,7 +61,7 @@ pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Resu
     })
 }
 
-/// An attachment as its ADD wanted it.
+/// Returns an attachment as its ADD requested it.
 pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> Wanted {
     let claim = attached.claim.clone().map(|owner| Claim {
         owner,
@@ -73,14 +74,14 @@ pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> W
     }
 }
 
-/// The chains of a record, as its ADD ran them.
+/// Returns the chains of a record, as its ADD ran them.
 pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
-    let of = |attached| {
+    let with_chain = |attached| {
         chain(attached, attached.result.as_ref(), &record.path)
             .ok()
             .map(|chain| (attached, chain))
     };
-    record.attachments.iter().filter_map(of)
+    record.attachments.iter().filter_map(with_chain)
 }
 
 fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {
@@ -89,19 +90,19 @@ fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<C
     flannel::is_of_record(&mut json);
     let mut conf = NetConf::from_json(json)?;
     if let Some(prev) = prev {
-        // The networks of a pod have versions of their own.
+        // The networks of a pod have different versions.
         conf.set_prev_result(prev)?;
     }
     parse(&attached.plugin, conf, &attached.args, path)
 }
 
-/// Reads a configuration; only what it takes to give back, where this braid refuses it.
-fn parse(face: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Chain, Error> {
-    Chain::parse(face, conf.clone(), args, path)
-        .or_else(|_| Chain::parse_for_release(face, conf, args, path))
+/// Parses a configuration. If this braid refuses it, reads only the part that a release needs.
+fn parse(plugin_name: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Chain, Error> {
+    Chain::parse(plugin_name, conf.clone(), args, path)
+        .or_else(|_| Chain::parse_for_release(plugin_name, conf, args, path))
 }
 
-/// The `host-local` configurations of a chain, each with its plugin's place.
+/// Returns the `host-local` configurations of a chain, each with the index of its plugin.
 pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::Config)> {
     chain
         .items
@@ -113,8 +114,8 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::C
         })
 }
 
-/// The addresses that attachments of the network have of the data directory at `path`, each with
-/// its owner.
+/// Returns the addresses that the network's attachments have from the data directory `path`, each
+/// with its owner.
 pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner)> {
     let mut leased = Vec::new();
     for (attached, chain) in chains(record).filter(|(attached, _)| attached.network == network) {

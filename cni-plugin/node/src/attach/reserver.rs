@@ -11,7 +11,8 @@ use crate::store::root::Root;
 use braid_core::cni::{Command, Error};
 use braid_core::ipam::Lease;
 
-/// Reserves addresses, and remembers leases of terminated containers that were freed for them.
+/// Reserves addresses, and collects the leases of terminated containers that were released for
+/// them.
 pub(super) struct Reserver {
     root: Root,
     log: Log,
@@ -27,7 +28,7 @@ impl Reserver {
         }
     }
 
-    /// Reserves addresses. `holds` is called once a failure has to release them.
+    /// Reserves addresses. Calls `holds` as soon as a failure requires a release.
     pub(super) fn reserve(
         &mut self,
         wanted: &Wanted,
@@ -51,7 +52,7 @@ impl Reserver {
         Ok(Some(lease))
     }
 
-    /// Reserves addresses of an IPAM of this process.
+    /// Reserves addresses of an IPAM in this process.
     fn ours(
         &mut self,
         wanted: &Wanted,

@@ -1,4 +1,4 @@
-//! The pod's default routes: of which network they are, where one of several asks for them.
+//! The pod's default routes: the choice of network if one of several requests them.
 
 use super::invocation::Wanted;
 use crate::apply::host::Host;
@@ -12,8 +12,8 @@ use braid_core::plan::thing::{LinkRef, Route, Thing};
 use braid_core::plan::{Need, Step};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Decides each network's default routes and puts them into the results; `None` where no network
-/// asks for them.
+/// Decides the default routes of each network, and writes them to the results. `None` if no network
+/// requests them.
 pub(super) fn decided(
     wanted: &[Wanted],
     results: &mut [Option<AddResult>],
@@ -38,7 +38,8 @@ pub(super) fn decided(
     Some(decided)
 }
 
-/// Leaves the routes that go out of the steps, and adds those through gateways.
+/// Removes the default routes that other networks replace from the steps, and adds routes through
+/// the requested gateways.
 pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut Vec<Part>) {
     for part in parts.iter_mut() {
         let families = decided[part.attachment].families();
@@ -59,8 +60,8 @@ pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut V
     }
 }
 
-/// The steps that delete default routes which the container has already, made by foreign plugins or
-/// before one ran.
+/// Returns steps that delete the container's existing default routes. Foreign plugins, or plugins
+/// before them, made these.
 pub(super) fn of_kernel(
     decided: &[DefaultRoutes],
     wanted: &[Wanted],
@@ -99,7 +100,7 @@ pub(super) fn of_kernel(
     Ok(parts)
 }
 
-/// True if the step makes a default route of one of these families in the container's main table.
+/// True if the step adds a default route of one of these families to the container's main table.
 pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
     matches!(step, Step::Add(Thing::Route(Route { at, dst, table: RT_TABLE_MAIN, .. }))
         if at.ns == Ns::Pod && dst.prefix_len() == 0 && families.has(&dst.addr()))

@@ -1,4 +1,4 @@
-//! STATUS: whether the node could serve an ADD now, and if not, why.
+//! STATUS: reports whether an ADD could succeed now, and if not, why.
 
 use super::chain::{AddressSource, Chain, Runner};
 use super::gc::mend;
@@ -12,7 +12,7 @@ use crate::store::root::Root;
 use crate::sys::release::release;
 use braid_core::cni::{Command, Error};
 
-/// Looks at the store, the kernel, what each plugin needs of the host, and the addresses.
+/// Checks the store, the kernel, each plugin's requirements on the host, and the addresses.
 #[inline(never)]
 pub fn status(chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     let mut errors: Vec<Error> = machine
@@ -42,7 +42,7 @@ pub(super) fn not_available(err: &crate::Error) -> Error {
     Error::not_available(err.to_string())
 }
 
-/// Features that the plugins need and this kernel lacks, each as an error.
+/// Returns an error for each feature that the plugins need and this kernel lacks.
 fn lacks(chain: &Chain, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     for item in &chain.items {
@@ -100,7 +100,7 @@ fn say(chain: &Chain, note: Option<String>, host: &mut dyn Host) {
     }
 }
 
-/// A sentence for each range set, of those that the attachments have addresses of, with none left.
+/// Returns a sentence for each range set of the attachments that has no free address.
 pub fn full(records: &[Record], root: &Root, log: &Log) -> Vec<String> {
     let mut seen = Vec::new();
     let mut sentences = Vec::new();

@@ -1,5 +1,5 @@
-//! Taking a call's attachments back, for DEL, GC and an ADD that failed: what fails is left in the
-//! record, to be tried again.
+//! Teardown of a call's attachments, for DEL, GC and the rollback of ADD. Failed steps stay in the
+//! record for the next attempt.
 
 use super::chain::{AddressSource, Runner};
 use super::device_file;
@@ -17,21 +17,21 @@ use braid_core::plan::thing::Thing;
 use braid_core::plan::undo::{in_turn, undo};
 use std::ops::Range;
 
-/// A call whose attachments are taken back.
+/// A call that is torn down.
 #[derive(Debug)]
 pub struct Teardown<'a> {
-    /// The attachments, as the record has them.
+    /// The attachments, from the record.
     pub wanted: &'a [Wanted],
-    /// The record of what was done; less and less of it. Names alone say what there is to undo
-    /// where there is none.
+    /// The record of the applied steps; undone steps are removed from it. Without a record the
+    /// teardown is planned from names alone.
     pub record: Option<Record>,
-    /// Foreign plugins are told the result of the ADD.
+    /// True if foreign plugins get ADD's result as `prevResult`.
     pub is_reconstructible: bool,
 }
 
 impl Teardown<'_> {
-    /// Goes through all plugins backwards; neighbouring native ones are undone together, whatever
-    /// network they are of. Goes on after each failure.
+    /// Tears down all plugins in reverse order. Neighbouring native plugins, also of different
+    /// networks, are undone together. Continues after a failure. Returns all errors.
     pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
         let all = places(self.wanted);
         let owed: Vec<PluginIndex> = all
@@ -59,7 +59,7 @@ impl Teardown<'_> {
                     .iter()
                     .position(|(given, _)| given == place)
                     .map(|at| early.swap_remove(at).1);
-                // An address is given back only when no link carries it any more.
+                // An address is released only after all links with it are deleted.
                 let is_carried = given.is_none() && self.has_link(*place, &failed);
                 let given = if is_carried {
                     None
@@ -99,8 +99,8 @@ impl Teardown<'_> {
         self.wanted[place.wanted].chain.items[place.item].is_through_link()
     }
 
-    /// Takes the addresses at a place from its link, which has to stay until they are given back
-    /// through it.
+    /// Deletes the addresses of the plugin at `place` from its link. The link is needed to release
+    /// the lease, and is deleted later.
     fn take_off(&self, place: PluginIndex, host: &mut dyn Host, errors: &mut Vec<Error>) {
         let part = self
             .attached(place.wanted)
@@ -119,8 +119,8 @@ impl Teardown<'_> {
         }
     }
 
-    /// True if the record has all steps that are in effect. Otherwise names alone say what there is
-    /// to undo. No step of an earlier boot is in effect.
+    /// True if the record has all steps in effect. Otherwise the teardown is planned from names
+    /// alone. No step of an earlier boot is in effect.
     fn knows_steps(&self) -> bool {
         self.record
             .as_ref()
@@ -141,7 +141,8 @@ impl Teardown<'_> {
         left.is_none_or(|left| left.contains(&place.item))
     }
 
-    /// The first of the native plugins that end at `end`, or the foreign one that does.
+    /// Returns the start of the native plugins that end at `end`, or the index of the foreign
+    /// plugin there.
     fn neighbours(&self, all: &[PluginIndex], end: usize) -> usize {
         let is_foreign = |at: usize| is_foreign(self.wanted, all[at]);
         let mut start = end - 1;
@@ -151,8 +152,8 @@ impl Teardown<'_> {
         start
     }
 
-    /// Undoes the plugins at some places, by the record or by what their names say; returns the
-    /// steps that failed.
+    /// Undoes the plugins at these positions, by the record or from names alone. Returns the steps
+    /// that failed.
     fn undo_natives(
         &mut self,
         places: &[PluginIndex],
@@ -166,7 +167,7 @@ impl Teardown<'_> {
                 .iter()
                 .flatten()
         };
-        // As they were carried out.
+        // Sorted in the order in which they were applied.
         let done = ordered(parts.iter().flat_map(part).cloned().collect());
         let steps = if self.knows_steps() {
             undo(&done)
@@ -203,10 +204,10 @@ impl Teardown<'_> {
         failed
     }
 
-    /// The record's parts that belong to some neighbouring places, for each attachment. The runtime
-    /// may have offered at ADD what made a chain longer.
+    /// Returns the record's parts of these neighbouring positions, for each attachment. A chain may
+    /// have been longer at ADD, if the runtime passed other capabilities.
     fn parts(&self, places: &[PluginIndex]) -> Vec<(usize, Range<usize>)> {
-        let of = |places: &[PluginIndex]| {
+        let range = |places: &[PluginIndex]| {
             let PluginIndex {
                 wanted,
                 item: start,
@@ -224,7 +225,7 @@ impl Teardown<'_> {
         };
         places
             .chunk_by(|one, other| one.wanted == other.wanted)
-            .map(of)
+            .map(range)
             .collect()
     }
 
@@ -249,7 +250,7 @@ impl Teardown<'_> {
             .filter(|_| self.is_reconstructible)
     }
 
-    /// True if a link of the plugin at a place could not be deleted or given back.
+    /// True if a link of the plugin at `place` could not be deleted or moved back.
     fn has_link(&self, place: PluginIndex, failed: &[Step]) -> bool {
         match self.attached(place.wanted).filter(|_| self.knows_steps()) {
             Some(attached) => {
@@ -263,9 +264,9 @@ impl Teardown<'_> {
         }
     }
 
-    /// Gives back what the plugin at a place got from others: its addresses, or all that a foreign
-    /// plugin made. One that would start this program again has made nothing, unless an ADD had
-    /// begun with it: it was another file then.
+    /// Releases the addresses of the plugin at `place`, or calls DEL of a foreign plugin. A program
+    /// that would start this program again has made nothing, unless ADD had run it: then it was
+    /// another file.
     fn give_back(&self, place: PluginIndex, host: &mut dyn Host) -> Result<(), Error> {
         let wanted = &self.wanted[place.wanted];
         let Wanted {
@@ -276,7 +277,7 @@ impl Teardown<'_> {
             (Runner::Foreign, _) => &item.conf.plugin,
             (_, AddressSource::Foreign(ipam)) => ipam,
             (_, AddressSource::NoIpam) => return Ok(()),
-            // They are the claim's.
+            // They belong to the claim.
             (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, AddressSource::Ours(ipam)) => {
                 let known = NodeState::of(host.root(), chain.network(), host.log());

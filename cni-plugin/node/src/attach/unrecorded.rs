@@ -1,8 +1,7 @@
-//! Containers of which a record can't be read: what they have in any network, found by names and
-//! owners.
+//! Containers with an unreadable record: their objects in any network, found by names and owners.
 //!
 //! The record would have named the networks. The kernel shows the owner of each link and rule, and
-//! a lease names its own.
+//! each lease names its owner.
 
 use super::leases::{folders, network_of};
 use super::liveness::NodeState;
@@ -13,8 +12,8 @@ use crate::ipam::liveness::owner_of;
 use crate::store::record::{self, Folder, Key, Record};
 use braid_core::cni::{Error, Owner};
 
-/// Takes back all that the container of a call has without a readable record, in each network; all
-/// errors.
+/// Deletes everything of the call's container that has no readable record, in all networks. Returns
+/// all errors.
 #[cold]
 pub(super) fn forget(key: &Key, folder: &Folder, machine: &dyn Machine) -> Vec<Error> {
     match folder.records() {
@@ -26,14 +25,14 @@ pub(super) fn forget(key: &Key, folder: &Folder, machine: &dyn Machine) -> Vec<E
     }
 }
 
-/// Objects of a container that no record has.
+/// Objects of a container that are in no record.
 pub(super) struct Unowned<'a> {
     container_id: &'a str,
     recorded: Vec<Owner>,
 }
 
 impl<'a> Unowned<'a> {
-    /// Of a container with these readable records.
+    /// Creates it for a container with these readable records.
     pub(super) fn of(container_id: &'a str, records: &[Record]) -> Self {
         Self {
             container_id,
@@ -49,7 +48,7 @@ impl<'a> Unowned<'a> {
         Owner::parse(text).is_some_and(|owner| self.has(&owner))
     }
 
-    /// True if the host has any of them: a link, a rule, a lease.
+    /// True if the host has any such object: a link, a rule, a lease.
     pub(super) fn is_any(&self, host: &mut dyn Host, machine: &dyn Machine) -> Result<bool, Error> {
         if !host
             .owned(&|text| self.has_text(text))
@@ -68,7 +67,7 @@ impl<'a> Unowned<'a> {
         }))
     }
 
-    /// Deletes and releases them all; all errors.
+    /// Deletes and releases all of them. Returns all errors.
     fn forget(&self, machine: &dyn Machine) -> Vec<Error> {
         let records = match orphans::records(machine) {
             Ok(records) => records,
@@ -78,7 +77,7 @@ impl<'a> Unowned<'a> {
             Ok(mut host) => sweep(&|text| self.has_text(text), &mut *host),
             Err(err) => vec![err.into()],
         };
-        // An address is free after its link is gone.
+        // An address is released after its link is deleted.
         for folder in folders(&records, machine.root()) {
             let network = network_of(&folder);
             let known = NodeState::of(machine.root(), &network, machine.log());
@@ -90,8 +89,8 @@ impl<'a> Unowned<'a> {
     }
 }
 
-/// Does so for each container that has an unreadable record of this network and plugin, and is not
-/// listed; all errors.
+/// Runs this teardown for each unlisted container that has an unreadable record of this network and
+/// plugin. Returns all errors.
 pub(super) fn forget_unlisted(
     network: &str,
     plugin: &str,
@@ -122,7 +121,7 @@ pub(super) fn forget_unlisted(
                 continue;
             }
         };
-        // Somebody may have attached it again meanwhile, or detached it.
+        // Another call may have attached or detached the container in the meantime.
         if !damaged.is_there() {
             continue;
         }

@@ -279,7 +279,8 @@ impl Daemon {
         lease.keep(&self.store);
     }
 
-    /// Ends a lease that was not acquired in time. Releases what one address family has acquired.
+    /// Ends a lease that was not acquired in time. If one address family has addresses, releases
+    /// them.
     fn give_up(&mut self, id: u64) {
         self.answer_all(id, &Err("no more tries".to_owned()));
         if let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {

@@ -97,7 +97,7 @@ pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dy
     Ok(Configuration::parse(kind, conf, cni_args)?.map(verbs))
 }
 
-/// [`parse`] for DEL: reads only what a release needs.
+/// [`parse`] for DEL: reads only the part that a release needs.
 pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
     Ok(Configuration::parse_for_release(kind, conf)?.map(verbs))
 }

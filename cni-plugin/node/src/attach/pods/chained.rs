@@ -1,5 +1,5 @@
-//! Plugins of a list on disk that lie in a folder beside it. Each runs once for an interface,
-//! whoever runs it.
+//! Plugins in a folder beside a list on disk. Each runs once for an interface, by braid or by the
+//! runtime.
 
 use crate::apply::host::Machine;
 use braid_core::cni::{Error, NetConf};
@@ -7,13 +7,14 @@ use braid_core::k8s::nad::Definition;
 use braid_core::k8s::on_disk::{DiskFile, OnDisk, is_run_by_runtime};
 use std::path::{Path, PathBuf};
 
-/// Folders whose plugins run for the default network's interface, behind it or by the runtime.
+/// Folders whose plugins run for the default network's interface, after its chain or by the
+/// runtime.
 #[derive(Debug, Default)]
 pub(super) struct Chained(Vec<PathBuf>);
 
 impl Chained {
-    /// The network of a file in `folder`, with the plugins beside it. `call` is the configuration
-    /// of a call for the interface that the runtime's own list is for; `None` for other
+    /// Returns the network of a file in `folder`, with the plugins beside it. `call` is the
+    /// configuration of the call for the interface of the runtime's own list; `None` for other
     /// interfaces.
     pub(super) fn definition(
         &mut self,
@@ -29,7 +30,8 @@ impl Chained {
         network.definition(&files)
     }
 
-    /// The plugins of a folder that nobody else runs for the default network's interface.
+    /// Returns the plugins of a folder, unless they already run for the default network's
+    /// interface, or the runtime runs them.
     pub(super) fn plugins(
         &mut self,
         folder: &Path,

@@ -1,5 +1,5 @@
-//! IPAMClaims: the addresses that a network of a pod has of one, what is written to it, and what is
-//! free when it is deleted.
+//! IPAMClaims: which addresses a network takes from its claim, what is written to the claim, and
+//! which leases are released when it is deleted.
 
 use super::refusal::of_source;
 use crate::apply::host::Machine;
@@ -22,7 +22,7 @@ use braid_core::k8s::{IpamClaim, ObjectName, Pod};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The claim that a network refers to, where its addresses are kept by us: other IPAMs look
+/// Returns the claim that a network refers to, if braid keeps its leases: other IPAMs read claims
 /// themselves.
 pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n ObjectName> {
     network
@@ -31,8 +31,8 @@ pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n O
         .filter(|_| host_locals(chain).next().is_some())
 }
 
-/// The claim as the IPAM is told of it. Refuses one that another network or container of this node
-/// uses: they would have the same addresses.
+/// Converts the claim for the IPAM. Refuses a claim that another network or container of this node
+/// uses: both would have the same addresses.
 pub(super) fn of_network(
     claim: &IpamClaim,
     network: &Network,
@@ -65,7 +65,7 @@ pub(super) fn of_network(
     };
     let records = machine.records().map_err(Error::from)?;
     match records.iter().find(uses) {
-        // It may be about to go.
+        // The other container may be about to be deleted.
         Some(Record { key, .. }) => {
             let sentence = format!(
                 "claim {}: container {} uses it",
@@ -77,7 +77,7 @@ pub(super) fn of_network(
     }
 }
 
-/// Refuses a claim of another pod that lives, on whichever node.
+/// Refuses a claim of another running pod, on any node.
 pub(super) fn refuse_second(
     claim: &IpamClaim,
     pod: &Pod,
@@ -97,8 +97,8 @@ pub(super) fn refuse_second(
     }
 }
 
-/// Writes to a claim that this pod has it, and the addresses of the result where it has none. Where
-/// that fails, nobody may use them: on another node the claim would get other ones.
+/// Writes this pod to the claim, and the result's addresses if the claim has none. If this fails,
+/// the addresses must not be used: on another node the claim would get different ones.
 pub(super) fn fill(
     claim: &IpamClaim,
     result: &AddResult,
@@ -111,8 +111,8 @@ pub(super) fn fill(
     source.fill_claim(&filled).map_err(|err| of_source(&err))
 }
 
-/// Frees what deleted claims hold of the addresses of some networks, and says whether that was any.
-/// The runtime may never call GC, and DEL does not ask the API.
+/// Releases the addresses that deleted claims hold in these networks; true if any were released.
+/// The runtime may never call GC, and DEL does not query the API.
 #[cold]
 pub(super) fn free_of(
     wanted: &[Wanted],
@@ -127,8 +127,8 @@ pub(super) fn free_of(
     )
 }
 
-/// Frees what deleted claims hold in folders of leases, and says whether that was any. Nothing is
-/// free where the API can't be asked.
+/// Releases the addresses that deleted claims hold in these lease folders; true if any were
+/// released. Releases none if the API is not reachable.
 pub(super) fn free(
     folders: &BTreeSet<PathBuf>,
     settings: &Settings,
@@ -136,14 +136,14 @@ pub(super) fn free(
 ) -> Result<bool, Error> {
     let mut held = Vec::new();
     for folder in folders {
-        // One that can't be read is told of by its own network's GC.
+        // The GC of its own network reports an unreadable folder.
         let owners = claimed::owners(folder).unwrap_or_default();
         held.extend((!owners.is_empty()).then_some((folder, owners)));
     }
     if held.is_empty() || settings.kubeconfig.is_none() {
         return Ok(false);
     }
-    // Asked after the leases were read: of these, who is not listed is deleted.
+    // Listed after the leases were read. So an owner that is not in the list is a deleted claim.
     let uids = machine
         .source(settings)?
         .claim_uids()

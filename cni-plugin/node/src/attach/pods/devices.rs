@@ -1,5 +1,5 @@
-//! Devices of a pod's networks: those that the kubelet gave the pod, and what their device plugins
-//! say of them.
+//! Devices of a pod's networks: which ones the kubelet assigned to the pod, and the information
+//! from their device plugins.
 
 use crate::apply::host::Machine;
 use crate::attach::device_file::DeviceFile;
@@ -10,12 +10,12 @@ use braid_core::k8s::device_info::{CNI, DP, assign, cni_file, dp_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::network::Network;
 
-/// Devices that a driver offers on a node.
+/// Returns the devices that a driver offers on a node.
 pub(super) type Offer<'o> = dyn FnMut(&str, &str) -> Result<Vec<Offered>, Error> + 'o;
 
-/// Gives each network its device, and the path of its file; returns it with the file. The kubelet
-/// is asked where a network takes a device and the pod does not name it itself, and the API where
-/// the device may be one of a resource claim.
+/// Assigns each network its device and the path of its device information file. Returns each with
+/// the file. The kubelet is queried if a network takes a device that the pod does not name, and the
+/// API if the device may be from a resource claim.
 pub(super) fn give(
     networks: Vec<Network>,
     pod: Option<&Pod>,
@@ -46,7 +46,8 @@ pub(super) fn give(
         .collect()
 }
 
-/// The devices of a pod, those of its resource claims included where they are needed.
+/// Returns the devices of a pod. The devices of its resource claims are included if a network needs
+/// them.
 fn of_pod(
     pod: &Pod,
     asked: &[Option<&str>],
@@ -61,7 +62,8 @@ fn of_pod(
     Ok(given)
 }
 
-/// The file of a network with this device; none where nobody has use for it.
+/// Returns the device information file of a network; `None` if no plugin of the network uses one
+/// and the device plugin wrote none.
 fn file(
     network: &mut Network,
     device: Option<&str>,
@@ -80,7 +82,7 @@ fn file(
     Ok((is_wanted || content.is_some()).then_some(DeviceFile { path, content }))
 }
 
-/// The file of a network in this container, whether it is there or not.
+/// Returns the path of a network's file in this container. The file need not exist.
 pub(super) fn file_of(
     network: &Network,
     container_id: &str,

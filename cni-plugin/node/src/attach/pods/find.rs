@@ -1,5 +1,5 @@
-//! Finding a pod's networks: the pod and NetworkAttachmentDefinitions by the source, other networks
-//! among the node's files.
+//! Search for a pod's networks: the pod and its NetworkAttachmentDefinitions from the API, other
+//! networks from the node's files.
 
 mod left;
 
@@ -26,14 +26,14 @@ use std::path::{Path, PathBuf};
 pub(super) struct Finder<'a> {
     settings: &'a Settings,
     machine: &'a dyn Machine,
-    /// Of objects; opened at the first question unless it is given.
+    /// Source of Kubernetes objects; opened at the first query if not given.
     source: Option<Box<dyn Source>>,
     /// Files of `confDir`, read once.
     files: Option<Vec<DiskFile>>,
     chained: Chained,
 }
 
-/// A pod with what it is to be attached to, and the definitions of that.
+/// A pod, its selected networks and their definitions.
 #[derive(Default)]
 struct OfPod {
     pod: Option<Pod>,
@@ -46,7 +46,7 @@ impl<'a> Finder<'a> {
         Self::of(settings, machine, None)
     }
 
-    /// The same, with a source of its own.
+    /// Creates a finder with the given source.
     pub(super) fn of(
         settings: &'a Settings,
         machine: &'a dyn Machine,
@@ -61,20 +61,20 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The source of objects, if it was asked.
+    /// The source of objects, if it was opened.
     pub(super) fn source(&mut self) -> Option<&mut (dyn Source + 'static)> {
         self.source.as_deref_mut()
     }
 
-    /// The call for all networks of the pod that `request` is for, and what publishes them.
+    /// Returns the call for all networks of the request's pod, and the publisher of its status.
     pub(super) fn call(&mut self, request: &Request) -> Result<(Invocation, Publisher), Error> {
-        let face_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
+        let record_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
         let attachment = request
             .attachment
             .as_ref()
             .ok_or_else(|| Error::env("ADD needs a container"))?;
         let (key, path) = (
-            face_key(attachment),
+            record_key(attachment),
             self.settings.path(request.path.clone()),
         );
         let pod_ref = PodRef::of(&attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
@@ -116,7 +116,7 @@ impl<'a> Finder<'a> {
         ))
     }
 
-    /// The networks that these choices mean, each with its interface.
+    /// Resolves the choices to networks, each with its interface.
     fn networks(
         &mut self,
         request: &Request,
@@ -125,8 +125,8 @@ impl<'a> Finder<'a> {
     ) -> Result<Vec<Network>, Error> {
         let mut found = Vec::new();
         for choice in choices {
-            let one = self.found(&choice, nads, &request.conf)?;
-            found.push((choice, one));
+            let network = self.found(&choice, nads, &request.conf)?;
+            found.push((choice, network));
         }
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;
@@ -144,7 +144,7 @@ impl<'a> Finder<'a> {
         )
     }
 
-    /// The attachments of these networks, with the pod's devices and claims.
+    /// Returns the attachments of these networks, with the pod's devices and claims.
     fn all_wanted(
         &mut self,
         networks: Vec<Network>,
@@ -173,7 +173,7 @@ impl<'a> Finder<'a> {
         Ok((wanted, all))
     }
 
-    /// A network as its attachment is wanted, behind `others`; and its claim.
+    /// Returns the attachment of a network after `others`, and its claim.
     fn wanted(
         &mut self,
         network: &Network,
@@ -216,7 +216,7 @@ impl<'a> Finder<'a> {
         ))
     }
 
-    /// The claim that a network has its addresses of, which no other pod uses.
+    /// Returns the claim for a network's addresses, if any. Refuses a claim that another pod uses.
     fn claim(
         &mut self,
         network: &Network,
@@ -228,7 +228,7 @@ impl<'a> Finder<'a> {
         };
         let claim = match (self.ask()?.claim(name), pod) {
             (Ok(claim), _) => claim,
-            // It may come yet, or never.
+            // The claim may be created later, or never.
             (Err(err @ SourceError::NotFound { .. }), Some(pod)) => {
                 return Err(self.refuse(pod, REFUSED, of_source(&err)));
             }
@@ -240,8 +240,8 @@ impl<'a> Finder<'a> {
         Ok(Some(claim))
     }
 
-    /// The pod and its networks, in one round trip where its annotation asks for nothing that the
-    /// settings do not name already.
+    /// Reads the pod and its networks. Takes one round trip if its annotation names no networks
+    /// besides those in the settings.
     fn of_pod(&mut self, pod_ref: &PodRef) -> Result<OfPod, Error> {
         let namespace = &pod_ref.name.namespace;
         let known = select::wanted(self.settings, namespace, None, Vec::new())?;
@@ -284,7 +284,7 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// The network that a choice means.
+    /// Resolves a choice to its network.
     fn found(&mut self, choice: &Choice, nads: &[Nad], call: &NetConf) -> Result<Found, Error> {
         let (object, call) = (
             choice.object(self.settings),
@@ -296,7 +296,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The network of this name among the files of `confDir`.
+    /// Returns the network with this name in the files of `confDir`.
     fn of_conf_dir(&mut self, name: &str, call: Option<&NetConf>) -> Result<Definition, Error> {
         let files = match self.files.take() {
             Some(files) => files,
@@ -310,7 +310,7 @@ impl<'a> Finder<'a> {
         )
     }
 
-    /// The network of a file, or the first one of a folder.
+    /// Returns the network in a file, or the first one in a folder.
     fn of_path(&mut self, name: &str, call: Option<&NetConf>) -> Result<Definition, Error> {
         let path = Path::new(name);
         let files = self.machine.files(path)?;
@@ -324,8 +324,8 @@ impl<'a> Finder<'a> {
             .definition(network, (folder, call), self.machine)
     }
 
-    /// A network that is no NetworkAttachmentDefinition. `call` is the call's configuration, for
-    /// the default network.
+    /// Returns a network that is not a NetworkAttachmentDefinition. `call` is the call's
+    /// configuration, for the default network.
     fn of_origin(&mut self, origin: &Origin, call: Option<&NetConf>) -> Result<Definition, Error> {
         match origin {
             Origin::Inline(json) => Definition::parse(json.clone(), ""),
@@ -338,8 +338,8 @@ impl<'a> Finder<'a> {
         .map_err(|err| err.context("default network"))
     }
 
-    /// The plugins that run behind all networks of each pod: those of a folder beside the default
-    /// network's file, unless they run behind the default network already.
+    /// Returns the plugins that run after all networks of each pod. They are in a folder beside the
+    /// default network's file. `None` if they already run after the default network.
     fn auxiliary(&mut self, conf: &NetConf) -> Result<Option<(Choice, Found)>, Error> {
         let (Some(name), Origin::Named(default)) = (
             &self.settings.auxiliary_chain,
@@ -363,7 +363,7 @@ impl<'a> Finder<'a> {
         }))
     }
 
-    /// The default network; an error where it is not known without the API.
+    /// Returns the default network's configuration. Fails if only the API has it.
     pub(super) fn default_conf(
         &mut self,
         call: &NetConf,
@@ -374,7 +374,7 @@ impl<'a> Finder<'a> {
         netconf(definition.conf(&Json::object_of([]))?, prev)
     }
 
-    /// True if the default network may be a NetworkAttachmentDefinition, which the API alone knows.
+    /// True if the default network may be a NetworkAttachmentDefinition, which only the API has.
     pub(super) fn default_may_be_object(&self) -> bool {
         let choice = Choice::of_all(self.settings.default_network.clone());
         self.settings.kubeconfig.is_some() && choice.object(self.settings).is_some()
@@ -388,14 +388,14 @@ impl<'a> Finder<'a> {
         Ok(&mut **self.source.insert(source))
     }
 
-    /// Writes an event that says why the pod's request is refused, and returns the error.
+    /// Writes an event with the reason why the pod's request is refused, and returns the error.
     #[cold]
     fn refuse(&mut self, pod: &Pod, reason: &'static str, err: Error) -> Error {
         self.tell(pod, &refusal(reason, &err));
         err
     }
 
-    /// Tells of the pod; who reads events does so at leisure, so a failure is only a warning.
+    /// Writes an event of the pod. Events are only informative, so a failure is logged.
     fn tell(&mut self, pod: &Pod, event: &Event) {
         let told = self
             .ask()
@@ -408,7 +408,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The first object that a pod asks for and that there is not. What the settings name may be a file
+/// Returns the first requested object that does not exist. A network in the settings may be a file
 /// instead.
 fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
     let is_there = |object: &ObjectName| nads.iter().any(|nad| nad.name == *object);

@@ -1,5 +1,5 @@
-//! GC of pods: all networks of a container that the runtime does not list, and what is owed of
-//! those it lists.
+//! GC of pods: detaches containers that the runtime does not list, and publishes the owed status of
+//! the others.
 
 use super::claims;
 use super::find::Finder;
@@ -16,24 +16,24 @@ use braid_core::cni::{Error, Owner, Request};
 use braid_core::k8s::settings::Settings;
 use std::collections::BTreeMap;
 
-/// Takes back all networks of the containers that the runtime does not list, and in each network
-/// what nobody has.
+/// Detaches all networks of the containers that the runtime does not list, and deletes everything
+/// in the networks that has no owner.
 pub fn gc(
     request: &Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
     let path = settings.path(request.path.clone());
     let mut finder = Finder::new(settings, machine);
     let default = match finder.default_conf(&request.conf, None) {
         Ok(conf) => Some(Chain::parse(BRAID, conf, "", &path)?),
-        // The records have it, as far as anybody is attached to it.
+        // The records have this configuration, if any container is attached to the network.
         Err(_) if finder.default_may_be_object() => None,
         Err(err) => return Err(err),
     };
     let network = &request.conf.name;
-    let plugin = Chain::face_of(face, &request.conf);
+    let plugin = Chain::plugin_name_of(plugin_name, &request.conf);
     let records = orphans::records(machine)?;
     let mut folders = leases::folders(&records, machine.root());
     folders.extend(
@@ -61,7 +61,7 @@ pub fn gc(
     }
     let owners: Vec<Owner> = kept.iter().flat_map(Record::owners).collect();
     if request.conf.valid_attachments.is_some() {
-        // The runtime knows of no network but the default one.
+        // The runtime lists attachments of the default network only.
         for (network, chain) in &mut chains {
             let own = owners
                 .iter()
@@ -96,7 +96,7 @@ pub fn gc(
     Error::joined(&errors)
 }
 
-/// Publishes what is owed of containers that live.
+/// Publishes the owed status of running containers.
 fn pay_all(kept: &[Record], settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     let mut owing = kept
         .iter()
@@ -110,7 +110,7 @@ fn pay_all(kept: &[Record], settings: &Settings, machine: &dyn Machine) -> Resul
         let folder = machine
             .folder(&record.key.owner.container_id)
             .map_err(Error::from)?;
-        // Somebody may have paid or detached meanwhile.
+        // Another call may have published it or detached the container in the meantime.
         let Some(mut record) = folder.load(&record.key).map_err(Error::from)? else {
             continue;
         };

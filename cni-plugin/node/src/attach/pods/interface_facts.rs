@@ -1,4 +1,4 @@
-//! The kernel's word on what results leave out: it is asked for no more than that.
+//! Interface properties read from the kernel, if the results omit them.
 
 use super::network::OfNetwork;
 use crate::apply::host::Host;
@@ -12,17 +12,17 @@ use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::Need;
 use braid_core::plan::thing::LinkRef;
 
-/// A pod's interfaces and routes, as far as nobody said.
+/// Properties of a pod's interfaces and routes that the results omit.
 #[derive(Debug, Default)]
 pub(super) struct InterfaceFacts {
     /// The MTU of each network's interface.
     mtus: Vec<Option<u32>>,
-    /// True if no network gave the pod a default route.
+    /// True if the pod has no default route.
     lacks_default_route: bool,
 }
 
 impl InterfaceFacts {
-    /// Looks at the container of these networks.
+    /// Reads them in the container.
     pub(super) fn of(
         networks: &[OfNetwork],
         results: &[Option<AddResult>],
@@ -40,12 +40,12 @@ impl InterfaceFacts {
         }
     }
 
-    /// The MTU of a network's interface, where its result has none.
+    /// MTU of a network's interface, if its result omits it.
     pub(super) fn mtu(&self, network: usize) -> Option<u32> {
         self.mtus.get(network).copied().flatten()
     }
 
-    /// An event for what somebody should know of it.
+    /// Returns a warning event if the pod has no default route.
     pub(super) fn event(&self) -> Option<Event> {
         let message = "the pod has no default route: none of its networks gives it one".to_owned();
         self.lacks_default_route.then_some(Event {
@@ -56,7 +56,7 @@ impl InterfaceFacts {
     }
 }
 
-/// The hardware address of a network's interface, where its result has none.
+/// Returns the hardware address of a network's interface, if its result omits it.
 pub(super) fn mac(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<Mac> {
     let ifname = match status::interface(result) {
         Some((_, interface)) if !interface.mac.is_empty() => return None,
@@ -86,7 +86,7 @@ fn lacks_default_route(results: &[Option<AddResult>], host: &mut dyn Host) -> bo
     {
         return false;
     }
-    // Plugins need not say which routes they make.
+    // A plugin's result need not contain its routes.
     let Ok(facts) = host.observe(&[Need::Routes(Ns::Pod)]) else {
         return false;
     };

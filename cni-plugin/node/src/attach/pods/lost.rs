@@ -1,7 +1,7 @@
-//! DEL of a pod without a record: the networks as the API shows them, else the default network and
-//! what the node shows.
+//! DEL of a pod without a record. The networks are taken from the API, or else from the default
+//! network and the node's objects.
 //!
-//! Runtimes repeat DEL. So the node is looked at first, and the API is asked only if anything of
+//! Runtimes repeat DEL. So the node is checked first, and the API is queried only if anything of
 //! the container is left.
 
 use super::find::Finder;
@@ -16,12 +16,12 @@ use braid_core::cni::{Error, NetConf};
 use braid_core::k8s::settings::Settings;
 use std::time::Duration;
 
-/// Longest time to ask the API, all requests together.
+/// Maximum time for all requests to the API together.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// DEL of a pod without a record.
 pub(super) struct Lost<'a> {
-    /// The call, with the default network's configuration if that is known.
+    /// The call, with the default network's configuration if it is known.
     pub(super) call: &'a DelRequest,
     /// The call's own configuration.
     pub(super) conf: &'a NetConf,
@@ -32,7 +32,7 @@ pub(super) struct Lost<'a> {
 }
 
 impl Lost<'_> {
-    /// Finds the attachments. That the API can't be asked is a warning.
+    /// Finds the attachments. If the API cannot be reached, only logs it.
     pub(super) fn find(&self, folder: &Folder, host: &mut dyn Host) -> Result<Unrecorded, Error> {
         let is_more = self.is_any_left(folder, host)?;
         let found = if is_more { self.ask() } else { Vec::new() };
@@ -71,7 +71,7 @@ impl Lost<'_> {
         })
     }
 
-    /// True if anything of the container is left: a damaged record, a link, a rule, a lease.
+    /// True if anything of the container is left: a damaged record, a link, a rule or a lease.
     fn is_any_left(&self, folder: &Folder, host: &mut dyn Host) -> Result<bool, Error> {
         let key = &self.call.key;
         if folder.has_file(key) || host.has_pod_links() {
@@ -81,7 +81,8 @@ impl Lost<'_> {
         Unowned::of(&key.owner.container_id, &records).is_any(host, self.machine)
     }
 
-    /// Asks the API for the pod's networks; none if it does not answer, or the call is for no pod.
+    /// Requests the pod's networks from the API. Empty if the API does not answer or the call is
+    /// not for a pod.
     fn ask(&self) -> Vec<Wanted> {
         let finder = Finder::within(self.settings, self.machine, LIMIT);
         let asked = finder.and_then(|mut finder| finder.left(self.call, self.conf));

@@ -1,11 +1,11 @@
-//! A pod's networks: what its annotation asks for is attached as one call, and what became of it is
+//! A pod's networks. Those in its annotation are attached in one call, and the results are
 //! published.
 //!
 //! ```text
-//!  settings, CNI_ARGS ─► Finder: pod and NADs by the source, networks by files ─► k8s::select ─► Invocation
-//!  attach::add ─► results ─► k8s::status ─► source: network-status ─► the runtime's answer
-//!  DEL, CHECK ask no API: the record has all networks of the pod; without one, `lost` asks it for 2 s at most
-//!  GC asks for claims that hold leases
+//!  settings, CNI_ARGS ─► Finder: pod and NADs from the API, networks from files ─► k8s::select ─► Invocation
+//!  attach::add ─► results ─► k8s::status ─► API: network-status ─► response to the runtime
+//!  DEL, CHECK need no API: the record has all networks of the pod; without one, `lost` queries it, 2 s at most
+//!  GC queries it for claims that hold leases
 //! ```
 
 mod chained;
@@ -69,8 +69,8 @@ pub fn add(
     }
 }
 
-/// The call that attaches the pod to its networks, and what publishes them; objects come from
-/// `source`.
+/// Returns the call that attaches the pod to its networks, and the publisher of its status. Objects
+/// are read from `source`.
 pub fn call(
     request: &Request,
     settings: &Settings,
@@ -80,29 +80,29 @@ pub fn call(
     Finder::of(settings, machine, Some(source)).call(request)
 }
 
-/// Detaches the pod from all networks that its record names. Without a record [`lost`] finds them.
+/// Detaches the pod from all networks in its record. Without a record, [`lost`] finds them.
 pub fn del(
     request: Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
     let conf = request.conf.clone();
-    let (call, is_known) = leaving(request, settings, face, machine)?;
+    let (call, is_known) = leaving(request, settings, plugin_name, machine)?;
     if multus::detach(&call, settings, machine)? && !is_recorded(&call, machine)? {
         return Ok(());
     }
-    let of = lost::Lost {
+    let lost = lost::Lost {
         call: &call,
         conf: &conf,
         is_known,
         settings,
         machine,
     };
-    detach_or(&call, machine, &|folder, host| of.find(folder, host))
+    detach_or(&call, machine, &|folder, host| lost.find(folder, host))
 }
 
-/// True if a record names the networks of the call's container, or a damaged one did.
+/// True if the container's call has a record, readable or not.
 fn is_recorded(call: &DelRequest, machine: &dyn Machine) -> Result<bool, Error> {
     let folder = machine
         .folder(&call.key.owner.container_id)
@@ -112,14 +112,14 @@ fn is_recorded(call: &DelRequest, machine: &dyn Machine) -> Result<bool, Error> 
     Ok(is_recorded)
 }
 
-/// Checks all networks of the pod's record; the default one alone where there is no record.
+/// Checks all networks in the pod's record; without a record only the default network.
 pub fn check(
     request: Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
-    let (call, _) = leaving(request, settings, face, machine)?;
+    let (call, _) = leaving(request, settings, plugin_name, machine)?;
     let folder = machine
         .folder(&call.key.owner.container_id)
         .map_err(Error::from)?;
@@ -143,11 +143,11 @@ pub fn check(
     )
 }
 
-/// The call with the default network's configuration, and whether that is known.
+/// Returns the call with the default network's configuration; true if this is known.
 fn leaving(
     request: Request,
     settings: &Settings,
-    face: &str,
+    plugin_name: &str,
     machine: &dyn Machine,
 ) -> Result<(DelRequest, bool), Error> {
     let verb = request.command.as_str();
@@ -159,7 +159,7 @@ fn leaving(
         ..
     } = request;
     let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
-    let key = Chain::key_of(face, &conf, &attachment);
+    let key = Chain::key_of(plugin_name, &conf, &attachment);
     let prev = conf.json.get(recorded::PREV_RESULT).cloned();
     let known = Finder::new(settings, machine).default_conf(&conf, prev);
     let is_known = known.is_ok();
@@ -176,14 +176,14 @@ fn leaving(
     ))
 }
 
-/// Says whether the default network is ready and could serve an ADD.
+/// Fails if the default network is not ready or could not serve an ADD.
 pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     ready::check(settings, machine)?;
     let mut finder = Finder::new(settings, machine);
     let conf = match finder.default_conf(&request.conf, None) {
         Ok(conf) => conf,
-        // The API knows more. STATUS does not ask it: a node must not become NotReady because of
-        // it.
+        // The API may have the network. STATUS does not query it: a failing API must not make the
+        // node NotReady.
         Err(_) if finder.default_may_be_object() => {
             return machine
                 .probe()

@@ -1,5 +1,5 @@
-//! Detaching pods that Multus attached, by its notes in `cniDir`: a node goes from Multus to braid
-//! while pods run.
+//! Detaching pods that Multus attached, from its files in `cniDir`: a node can move from Multus to
+//! braid while pods run.
 
 use super::network::{interface, netconf};
 use crate::apply::host::Machine;
@@ -23,23 +23,23 @@ use std::path::{Path, PathBuf};
 
 /// Folder of libcni's cache below `cniDir`.
 const RESULTS: &str = "results";
-/// The runtime's interface where no note names another.
+/// The runtime's interface if no file names another.
 const ETH0: &str = "eth0";
 
-/// Multus' notes.
+/// Multus' files on attached containers.
 struct Notes<'a> {
     dir: PathBuf,
     machine: &'a dyn Machine,
 }
 
-/// The networks of a container, and the files to remove once it is detached from them.
+/// The networks of a container, and the files to delete after they are detached.
 struct Noted {
     wanted: Vec<Wanted>,
     files: Vec<PathBuf>,
 }
 
-/// Detaches the container of a call from all networks that Multus attached it to; false if Multus
-/// has noted none that can be read. It costs a look for one file where Multus never ran.
+/// Detaches the call's container from all networks that Multus attached it to. False if Multus left
+/// no readable files about it. If Multus never ran, this costs one lookup of a file.
 pub fn detach(
     call: &DelRequest,
     settings: &Settings,
@@ -52,8 +52,8 @@ pub fn detach(
     notes.detach(call)
 }
 
-/// Detaches the containers that Multus attached and that are not valid; all errors. Where the
-/// runtime lists none, those whose network namespace is gone.
+/// Detaches the invalid containers that Multus attached. Returns all errors. If the runtime lists
+/// no containers, those with a deleted network namespace are invalid.
 pub(super) fn collect(
     request: &Request,
     settings: &Settings,
@@ -79,8 +79,8 @@ pub(super) fn collect(
     lost.iter().filter_map(detach).collect()
 }
 
-/// The calls that [`detach`] the containers that Multus attached and whose network namespace is
-/// gone.
+/// Returns the calls to [`detach`] the containers that Multus attached and that have no network
+/// namespace any more.
 pub fn gone(
     conf: &NetConf,
     path: &[PathBuf],
@@ -94,12 +94,12 @@ pub fn gone(
     )
 }
 
-/// A container of which Multus has notes.
+/// A container in Multus' files.
 struct NotedContainer {
     container_id: String,
-    /// The name of its first network, which has the runtime's interface.
+    /// Name of the first network, which has the runtime's interface.
     first: Option<String>,
-    /// The runtime's interface; `eth0` where no cache names it.
+    /// The runtime's interface; `eth0` if no cache entry names it.
     ifname: String,
     netns: Option<PathBuf>,
 }
@@ -128,7 +128,7 @@ impl<'a> Notes<'a> {
         fs::symlink_metadata(self.file(container_id)).is_ok_and(|meta| meta.is_file())
     }
 
-    /// All containers, by id.
+    /// Lists the containers by ID.
     fn containers(&self) -> BTreeMap<String, NotedContainer> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let ids: BTreeSet<String> = names
@@ -179,7 +179,7 @@ impl<'a> Notes<'a> {
         first.ok().map(|first| first.definition.name().to_owned())
     }
 
-    /// The calls that detach those of the containers who are lost.
+    /// Returns the calls that detach the containers for which `is_lost` is true.
     fn calls(
         &self,
         conf: &NetConf,
@@ -213,8 +213,8 @@ impl<'a> Notes<'a> {
             .collect()
     }
 
-    /// Detaches the container of a call, and removes its notes once nothing of it is left; false if
-    /// they name no network.
+    /// Detaches the call's container, and deletes its files once nothing is left. False if they
+    /// name no network.
     fn detach(&self, call: &DelRequest) -> Result<bool, Error> {
         let folder = self
             .machine
@@ -241,8 +241,8 @@ impl<'a> Notes<'a> {
         Error::joined(&errors).map(|()| !noted.wanted.is_empty())
     }
 
-    /// The networks of a container. One that can't be read is a warning: no later call could read
-    /// it either.
+    /// Reads the networks of a container. An unreadable one is only logged: no later call could
+    /// read it either.
     fn read(&self, call: &DelRequest) -> Noted {
         let file = self.file(&call.attachment.container_id);
         let mut noted = Noted {
@@ -270,12 +270,12 @@ impl<'a> Notes<'a> {
                 Err(err) => warn(&err),
             }
         }
-        // Last: while it is there, a next call finds the others.
+        // Deleted last, so that another call finds the remaining files.
         noted.files.push(file);
         noted
     }
 
-    /// The networks of a container by libcni's cache alone, in the order of their files' names.
+    /// Reads the networks of a container from libcni's cache alone, ordered by file name.
     fn of_results(&self, container_id: &str) -> Vec<Result<Delegate, Error>> {
         let mut files = self
             .machine
@@ -289,7 +289,7 @@ impl<'a> Notes<'a> {
             .collect()
     }
 
-    /// A network as its DEL wants it, with arguments and result of its ADD.
+    /// Returns the attachment for DEL, with the arguments and the result of its ADD.
     fn wanted(
         &self,
         delegate: &Delegate,
@@ -318,7 +318,7 @@ impl<'a> Notes<'a> {
         Ok(Wanted::new(attachment, chain))
     }
 
-    /// libcni's cache of the ADD; also notes its file.
+    /// Reads libcni's cache of the ADD, and adds its file to `files`.
     fn cached(
         &self,
         network: &str,

@@ -1,4 +1,4 @@
-//! A network's call, made of its definition and of the pod's.
+//! Call for a network, from its definition and the pod's call.
 
 use crate::attach::device_file::DeviceFile;
 use braid_core::cni::{Attachment, Error, Json, NetConf};
@@ -6,17 +6,17 @@ use braid_core::k8s::IpamClaim;
 use braid_core::k8s::network::Network;
 use braid_core::name::IfName;
 
-/// A network of a pod, with what else of the pod's is given to it.
+/// A network of a pod, with its claim and its device.
 #[derive(Debug)]
 pub(super) struct OfNetwork {
     pub(super) network: Network,
-    /// The claim whose addresses it has.
+    /// The claim that owns the addresses.
     pub(super) claim: Option<IpamClaim>,
-    /// The file with its device information.
+    /// Device information file.
     pub(super) file: Option<DeviceFile>,
 }
 
-/// The configuration `json` of a network, called with a result.
+/// Parses the configuration `json` of a network, with `prev` as its `prevResult`.
 pub(super) fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> {
     let mut conf = NetConf::from_json(json)?;
     if let Some(prev) = prev {
@@ -25,7 +25,7 @@ pub(super) fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> 
     Ok(conf)
 }
 
-/// The same container's interface of another name.
+/// Returns the same container's attachment with another interface name.
 pub(super) fn interface(attachment: &Attachment, ifname: &IfName) -> Attachment {
     Attachment {
         ifname: ifname.clone(),

@@ -1,4 +1,4 @@
-//! Publishing what a pod was attached to: its annotation `network-status`.
+//! Publishing a pod's attachments in its annotation `network-status`.
 
 use super::claims;
 use super::interface_facts::{self, InterfaceFacts};
@@ -15,7 +15,7 @@ use braid_core::k8s::{NETWORK_STATUS, Pod};
 /// The networks of a pod, for its status.
 #[derive(Debug)]
 pub struct Publisher {
-    /// None where there is no pod to tell: a container that is none, or no API.
+    /// The pod; `None` if the container does not belong to a pod, or without an API.
     pub(super) pod: Option<Pod>,
     pub(super) networks: Vec<OfNetwork>,
     pub(super) container_id: String,
@@ -23,7 +23,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// The networks that have a result, each with it.
+    /// Pairs each network with its result, if present.
     fn given<'r>(
         &self,
         results: &'r [Option<AddResult>],
@@ -34,8 +34,8 @@ impl Publisher {
             .filter_map(|(of, result)| Some((of, result.as_ref()?)))
     }
 
-    /// Fails, with an event of the pod, if a result lacks something that the pod requests. A
-    /// hardware address that a result leaves out is read from the kernel.
+    /// Fails, and writes an event of the pod, if a result lacks a property that the pod requests.
+    /// If a result omits a hardware address, it is read from the kernel.
     pub fn verify(
         &self,
         results: &[Option<AddResult>],
@@ -79,7 +79,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes to claims which pod has them, and the addresses to those that have none.
+    /// Writes the pod to its claims, and the addresses to claims that have none.
     pub(super) fn fill_claims(
         &self,
         results: &[Option<AddResult>],
@@ -94,7 +94,7 @@ impl Publisher {
         claimed.try_for_each(|(claim, result)| claims::fill(claim, result, pod, source))
     }
 
-    /// Publishes the results; what can't be published is owed, and the pod starts all the same.
+    /// Publishes the results. On a failure, returns the status as owed; the pod starts regardless.
     pub fn publish(
         &self,
         results: &[Option<AddResult>],
@@ -131,7 +131,7 @@ impl Publisher {
                 .log()
                 .line(format_args!("event of pod {}: {err}", pod.name));
         }
-        // A pod that is gone, or another one of its name, is owed nothing.
+        // A pod that is deleted, or replaced by another of the same name, is owed nothing.
         let err = told
             .err()
             .filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
@@ -148,8 +148,8 @@ impl Publisher {
         })
     }
 
-    /// Takes the entries of a call out again whose result nobody has, and puts back those that they
-    /// replaced.
+    /// Withdraws the entries of a call that failed to deliver its result, and restores the entries
+    /// that they replaced.
     #[cold]
     pub(super) fn withdraw(
         &self,
@@ -174,7 +174,7 @@ impl Publisher {
         }
     }
 
-    /// The entry of a network, with the kernel's `mtu`.
+    /// Returns the status entry of a network, with the kernel's `mtu`.
     fn entry(
         &self,
         of: &OfNetwork,
@@ -201,8 +201,8 @@ impl Publisher {
     }
 }
 
-/// Publishes what an earlier call owes. What other writers have added since that call read the pod
-/// stays.
+/// Publishes the status that an earlier call owes. Keeps entries that other writers have added
+/// since.
 pub(super) fn pay(owed: &Owed, source: &mut dyn Source) -> Result<(), Error> {
     let entries = status::list(Some(&owed.status));
     let value =

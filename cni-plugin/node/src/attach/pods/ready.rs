@@ -1,15 +1,15 @@
-//! Readiness of the default network: a file that its own daemon makes.
+//! Readiness of the default network: a file that its daemon creates.
 
 use crate::apply::host::Machine;
 use braid_core::cni::{Error, Kind};
 use braid_core::k8s::settings::Settings;
 use std::time::Duration;
 
-/// Longest wait of an ADD. The runtime calls again after code 11, and other pods must not wait
-/// behind this one for long.
+/// Maximum wait of an ADD. The runtime calls again after code 11, and other pods must not wait for
+/// long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits for the file; code 11 where it does not appear.
+/// Waits for the file. Fails with code 11 if it does not appear.
 pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     let Some(file) = &settings.readiness_file else {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Err
     Err(Error::new(Kind::TryAgain, sentence))
 }
 
-/// Code 50 where the file is not there.
+/// Fails with code 50 if the file does not exist.
 pub(super) fn check(settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     let Some(file) = settings
         .readiness_file

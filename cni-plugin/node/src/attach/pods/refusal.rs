@@ -1,12 +1,12 @@
-//! Answers to a pod whose networks can't be found or had.
+//! Errors and events for pods with networks that do not exist or are refused.
 
 use braid_core::cni::{Error, Kind};
 use braid_core::k8s::source::{Event, Severity, SourceError};
 
-/// Reason of the event of a pod whose request can't be served.
+/// Reason in the event of a pod whose request is refused.
 pub(super) const REFUSED: &str = "NetworkRefused";
 
-/// The event of a pod whose request is refused.
+/// Returns the event of a pod whose request is refused.
 pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
     Event {
         severity: Severity::Warning,
@@ -15,7 +15,8 @@ pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
     }
 }
 
-/// Code 11 for what passes, as for a pod that is not there yet or no more.
+/// Converts an error of the source. The code is 11 for temporary errors, also if the pod does not
+/// exist yet or no longer exists.
 pub(super) fn of_source(err: &SourceError) -> Error {
     let code = match err {
         SourceError::NotFound { .. } | SourceError::Passing { .. } => Kind::TryAgain,

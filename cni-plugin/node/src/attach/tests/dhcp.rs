@@ -1,5 +1,5 @@
-//! Addresses that come through the link: each step fails once, those of the link and those behind
-//! the lease.
+//! Addresses that come through the link. Each step fails once: the steps of the link and the steps
+//! after the lease.
 
 use super::{
     Model, assert_nothing_left, attach, collect, containers, detach, fail_each_step_of, machine,
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// The other end of the socket: it gives the one address that it has, to whoever asks.
+/// The DHCP daemon's end of the socket. It assigns its only address to each caller.
 struct Daemon {
     dir: TempDir,
     held: Arc<Mutex<BTreeSet<String>>>,
@@ -58,7 +58,7 @@ impl Daemon {
         );
     }
 
-    /// Containers with three networks, of which the last two have their addresses from here.
+    /// Containers with three networks. The last two get their addresses from this daemon.
     fn containers(&self) -> [Vec<String>; 3] {
         let ipam = format!(
             r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#,
@@ -93,7 +93,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Answers the calls of a connection; false for what is none, which ends the daemon.
+/// Answers the calls of a connection. Returns false on a message that is not a call, which ends the
+/// daemon.
 fn answer(mut stream: UnixStream, held: &Mutex<BTreeSet<String>>) -> bool {
     let address = IpConfig {
         address: "10.9.0.2/24".parse().expect("an address"),
@@ -131,7 +132,7 @@ fn answer(mut stream: UnixStream, held: &Mutex<BTreeSet<String>>) -> bool {
 }
 
 #[test]
-fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
+fn an_add_that_fails_at_any_step_releases_the_leases_and_leaves_nothing() {
     let daemon = Daemon::start();
     for networks in daemon.containers() {
         let mut failed = 0;
@@ -152,7 +153,7 @@ fn an_add_that_fails_at_any_step_gives_the_leases_back_and_leaves_nothing() {
     }
 }
 
-/// Has each step fail once; afterwards the daemon holds nothing.
+/// Lets each step fail once. Afterwards the daemon holds nothing.
 fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
     let daemon = Daemon::start();
     fail_each_step_of(&daemon.containers(), work, |when| {
@@ -161,12 +162,12 @@ fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), braid_core::
 }
 
 #[test]
-fn a_del_that_fails_at_any_step_is_finished_by_the_next() {
+fn a_del_that_fails_at_any_step_is_completed_by_the_next() {
     fail_each_step(detach);
 }
 
 #[test]
-fn a_gc_that_fails_at_any_step_is_finished_by_the_next() {
+fn a_gc_that_fails_at_any_step_is_completed_by_the_next() {
     fail_each_step(|machine, networks| collect(machine, networks, ""));
 }
 

@@ -1,5 +1,5 @@
-//! Containers with a foreign IPAM on the model: its record is written before it is started, and
-//! goes when all is given back.
+//! Containers with a foreign IPAM on the model. The record is written before the IPAM is started,
+//! and deleted after everything is released.
 
 use super::model::Model;
 use super::{assert_nothing_left, attachment, machine};
@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// An IPAM that keeps a file for each interface beside itself.
+/// An IPAM that writes a file for each interface next to itself.
 const THEIRS: &str = r#"#!/bin/sh
 cat >/dev/null
 held=$(dirname "$0")/held
@@ -46,7 +46,7 @@ impl Bed {
         }
     }
 
-    /// A native network, and one with the foreign IPAM.
+    /// Returns a call for a native network and one with the foreign IPAM.
     fn call(&self) -> Invocation {
         let mut wanted = Vec::new();
         for (at, plugin) in [
@@ -88,7 +88,7 @@ impl Bed {
         detach(&self.call().leaving(), &self.machine)
     }
 
-    /// GC of the first network; nothing is listed.
+    /// Runs GC of the first network with an empty list.
     fn collect(&self) -> Result<(), Error> {
         let mut conf = self.call().wanted.swap_remove(0).chain.conf;
         conf.valid_attachments = Some(Vec::new());
@@ -141,7 +141,7 @@ fn an_add_that_fails_at_any_step_leaves_no_foreign_record() {
 }
 
 #[test]
-fn an_add_whose_foreign_record_can_not_be_written_starts_no_foreign_program() {
+fn an_add_that_cannot_write_its_foreign_record_starts_no_foreign_program() {
     let bed = Bed::new();
     let folder = bed.machine.root().at(ROOT);
     fs::create_dir_all(folder.parent().expect("a folder above")).expect("a folder");
@@ -155,7 +155,7 @@ fn an_add_whose_foreign_record_can_not_be_written_starts_no_foreign_program() {
     bed.assert_nothing_left("");
 }
 
-/// Has each step of `work` on an attached container fail once, loses the record proper if
+/// Lets each step of `work` on an attached container fail once, deletes the main record if
 /// `is_lost`, and repeats the work.
 fn fail_each_step(is_lost: bool, work: fn(&Bed) -> Result<(), Error>) {
     let mut failed = 0;
@@ -183,19 +183,19 @@ fn fail_each_step(is_lost: bool, work: fn(&Bed) -> Result<(), Error>) {
 }
 
 #[test]
-fn a_del_that_fails_at_any_step_is_finished_by_the_next_by_either_record() {
+fn a_del_that_fails_at_any_step_is_completed_by_the_next_from_either_record() {
     fail_each_step(false, Bed::detach);
     fail_each_step(true, Bed::detach);
 }
 
 #[test]
-fn a_gc_that_fails_at_any_step_is_finished_by_the_next_by_either_record() {
+fn a_gc_that_fails_at_any_step_is_completed_by_the_next_from_either_record() {
     fail_each_step(false, Bed::collect);
     fail_each_step(true, Bed::collect);
 }
 
 #[test]
-fn a_del_whose_foreign_record_can_not_be_removed_is_finished_by_the_next() {
+fn a_del_that_cannot_delete_its_foreign_record_is_completed_by_the_next() {
     let bed = Bed::new();
     bed.attach().expect("attached");
     let folder = bed.machine.root().at(ROOT).join("c1");
@@ -223,7 +223,7 @@ fn a_del_whose_foreign_record_can_not_be_removed_is_finished_by_the_next() {
 }
 
 #[test]
-fn either_record_alone_takes_everything_back() {
+fn either_record_alone_suffices_for_a_complete_teardown() {
     for is_gc in [false, true] {
         for (run, var) in [(true, false), (false, true)] {
             let bed = Bed::new();

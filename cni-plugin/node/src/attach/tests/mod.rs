@@ -1,4 +1,4 @@
-//! All verbs on a model of a machine, with each step of each plan failing once.
+//! The verbs on a model of a machine. Each step of each plan fails once.
 
 mod dhcp;
 mod foreign;
@@ -32,7 +32,7 @@ fn ipam(subnet: u8) -> String {
     )
 }
 
-/// The plugins of the networks of one container each.
+/// Returns the plugins of the networks of several containers.
 fn containers() -> Vec<Vec<String>> {
     let behind = r#"{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,
         "egressBurst":800000},{"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall"},
@@ -175,7 +175,7 @@ fn attach(machine: &Model, networks: &[String]) -> Result<Added, Error> {
     add(&call(networks), machine, &mut |_, _| Ok(None))
 }
 
-/// DEL as a runtime calls it, which knows the first network alone.
+/// Runs DEL as a runtime does: with the first network only.
 fn detach(machine: &Model, networks: &[String]) -> Result<(), Error> {
     del::del(
         request(Command::Del, netconf(0, &networks[0], "")),
@@ -184,7 +184,7 @@ fn detach(machine: &Model, networks: &[String]) -> Result<(), Error> {
     )
 }
 
-/// GC of the first network, with a list of valid attachments.
+/// Runs GC of the first network with a list of valid attachments.
 fn collect(machine: &Model, networks: &[String], valid: &str) -> Result<(), Error> {
     let request = request(
         Command::Gc,
@@ -198,7 +198,7 @@ fn collect(machine: &Model, networks: &[String], valid: &str) -> Result<(), Erro
     gc::gc(&request, &chain, machine)
 }
 
-/// A machine with the link that a macvlan needs.
+/// Creates a machine with the parent link of a macvlan.
 fn machine() -> Model {
     let machine = Model::new();
     machine.lan();
@@ -237,7 +237,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 }
 
 #[test]
-fn a_result_that_nobody_gets_leaves_nothing() {
+fn an_add_that_cannot_deliver_its_result_leaves_nothing() {
     for networks in containers() {
         let machine = machine();
         add(&call(&networks), &machine, &mut |_, _| {
@@ -248,12 +248,12 @@ fn a_result_that_nobody_gets_leaves_nothing() {
     }
 }
 
-/// Has each step of `work` on an attached container fail once, and then repeats it.
+/// Lets each step of `work` on an attached container fail once, and then repeats the work.
 fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), Error>) {
     fail_each_step_of(&containers(), work, |_| {});
 }
 
-/// The same with these containers; `look` is called whenever all of one is gone.
+/// [`fail_each_step`] for these containers. Calls `look` each time a container has nothing left.
 fn fail_each_step_of(
     containers: &[Vec<String>],
     mut work: impl FnMut(&Model, &[String]) -> Result<(), Error>,
@@ -287,17 +287,17 @@ fn fail_each_step_of(
 }
 
 #[test]
-fn a_del_that_fails_at_any_step_is_finished_by_the_next() {
+fn a_del_that_fails_at_any_step_is_completed_by_the_next() {
     fail_each_step(detach);
 }
 
 #[test]
-fn a_gc_that_fails_at_any_step_is_finished_by_the_next() {
+fn a_gc_that_fails_at_any_step_is_completed_by_the_next() {
     fail_each_step(|machine, networks| collect(machine, networks, ""));
 }
 
 #[test]
-fn what_a_rollback_could_not_take_back_the_next_del_does() {
+fn a_failed_rollback_is_completed_by_the_next_del() {
     for networks in containers() {
         let machine = machine();
         attach(&machine, &networks).expect("attached");
@@ -315,7 +315,7 @@ fn what_a_rollback_could_not_take_back_the_next_del_does() {
 }
 
 #[test]
-fn an_add_takes_back_what_one_that_ended_early_left() {
+fn an_add_rolls_back_an_earlier_interrupted_add() {
     for networks in containers() {
         let machine = machine();
         attach(&machine, &networks).expect("attached");
@@ -375,7 +375,7 @@ fn all_networks_of_a_container_are_one_plan_one_record_and_one_deletion() {
 }
 
 #[test]
-fn a_container_with_three_networks_is_this_plan() {
+fn a_container_with_three_networks_has_the_golden_plan() {
     let networks = &containers()[6];
     let netns = NetNs::open(Path::new(NETNS)).expect("a namespace");
     let mut host = machine().open(Some(netns)).expect("a machine");
@@ -402,7 +402,7 @@ fn assert_golden(file: &str, text: &str) {
 }
 
 #[test]
-fn a_pair_and_links_of_the_container_go_in_one_deletion() {
+fn a_pair_and_other_links_of_the_container_are_deleted_in_one_request() {
     let containers = containers();
     let with_vlan = containers
         .iter()
@@ -424,7 +424,7 @@ fn a_pair_and_links_of_the_container_go_in_one_deletion() {
 }
 
 #[test]
-fn a_gc_takes_back_a_container_that_is_not_listed_and_keeps_one_that_is() {
+fn a_gc_deletes_an_unlisted_container_and_keeps_a_listed_one() {
     for networks in containers() {
         let machine = machine();
         attach(&machine, &networks).expect("attached");
@@ -447,7 +447,7 @@ fn a_gc_takes_back_a_container_that_is_not_listed_and_keeps_one_that_is() {
 }
 
 #[test]
-fn a_gc_keeps_what_another_call_attached_to_its_network() {
+fn a_gc_keeps_attachments_of_other_calls_to_its_network() {
     let networks = &containers()[7];
     let machine = machine();
     attach(&machine, networks).expect("attached");
@@ -459,7 +459,7 @@ fn a_gc_keeps_what_another_call_attached_to_its_network() {
 }
 
 #[test]
-fn a_gc_takes_away_what_the_kernel_shows_of_a_lost_record() {
+fn a_gc_deletes_kernel_objects_without_a_record() {
     let networks = &containers()[0];
     let machine = machine();
     attach(&machine, networks).expect("attached");

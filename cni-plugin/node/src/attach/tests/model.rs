@@ -1,4 +1,4 @@
-//! A model of a machine: it keeps what steps make as values, and fails where it is told to.
+//! Model of a machine. It keeps the steps' objects as values, and requested steps fail.
 
 use crate::apply::executor::{OnError, Report};
 use crate::apply::host::{Host, Machine};
@@ -26,22 +26,22 @@ use std::rc::Rc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// State of the machine, and counts of what was done to it.
+/// State of the machine, and counters.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Of attachments.
+    /// Objects of attachments.
     pub(super) own: Vec<Thing>,
-    /// Of the node.
+    /// Objects of the node.
     pub(super) shared: Vec<Thing>,
     /// Number of steps tried since [`Model::fail_at`].
     tried: usize,
-    /// Numbers of the steps that fail.
+    /// Numbers of the steps to fail.
     failing: Vec<usize>,
-    /// Number of applied plans that make something.
+    /// Number of applied plans that create something.
     pub(super) plans: usize,
     /// Number of requests that deleted links.
     pub(super) link_deletions: usize,
-    /// A feature that the kernel has not.
+    /// A feature that the kernel lacks.
     pub(super) lacks: Option<Feature>,
     /// Number of times that rules were restored.
     pub(super) restores: usize,
@@ -55,21 +55,21 @@ pub(super) struct Cluster {
     pub(super) pods: Vec<Pod>,
     pub(super) nads: Vec<Nad>,
     pub(super) claims: Vec<IpamClaim>,
-    /// What the kubelet gave the pod; asked so often.
+    /// The devices that the kubelet assigned to the pod.
     pub(super) devices: Given,
-    /// Devices of ResourceSlices, each with its driver.
+    /// Devices in ResourceSlices, each with its driver.
     pub(super) offered: Vec<(String, Offered)>,
     pub(super) devices_asked: usize,
     pub(super) files: Vec<(PathBuf, DiskFile)>,
-    /// Events told, as reason and message.
+    /// Written events: reason and message.
     pub(super) events: Vec<(&'static str, String)>,
-    /// Number of questions to the API.
+    /// Number of requests to the API.
     pub(super) asked: usize,
-    /// The API can't be reached from this question on.
+    /// Number of requests that succeed before all later ones fail.
     pub(super) fails_at: Option<usize>,
 }
 
-/// The cluster as a source.
+/// The cluster as a source of objects.
 #[derive(Debug)]
 struct Asked(Rc<RefCell<Cluster>>);
 
@@ -194,12 +194,12 @@ impl Source for Asked {
     }
 }
 
-/// The machine; its clones share one state.
+/// A machine. Its clones share one state.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) state: Rc<RefCell<State>>,
     pub(super) cluster: Rc<RefCell<Cluster>>,
-    /// Its `/`.
+    /// Root folder of the machine.
     root: Root,
     _folder: Rc<TempDir>,
     pub(super) devinfo: Rc<TempDir>,
@@ -226,7 +226,7 @@ impl Model {
         }
     }
 
-    /// Gives it a link of hardware, `lan`.
+    /// Adds a hardware link, `lan`.
     pub(super) fn lan(&self) {
         let lan = LinkRef::host(IfName::parse("lan").expect("a name"));
         let link = Link {
@@ -237,18 +237,18 @@ impl Model {
         self.state.borrow_mut().shared.push(link.into());
     }
 
-    /// Has the steps of these numbers fail, counted from 0 from here on.
+    /// Lets the steps with these numbers fail, counted from 0 from now on.
     pub(super) fn fail_at(&self, steps: &[usize]) {
         let mut state = self.state.borrow_mut();
         (state.tried, state.failing) = (0, steps.to_vec());
     }
 
-    /// Number of steps tried since then.
+    /// Number of steps tried since [`Model::fail_at`].
     pub(super) fn tried(&self) -> usize {
         self.state.borrow().tried
     }
 
-    /// Number of folders of records.
+    /// Number of folders with records.
     pub(super) fn folders(&self) -> usize {
         std::fs::read_dir(self.root.at(record::ROOT))
             .expect("a folder")
@@ -257,7 +257,7 @@ impl Model {
 }
 
 impl Model {
-    /// Removes all records.
+    /// Deletes all records.
     pub(super) fn lose_records(&self) {
         for folder in std::fs::read_dir(self.root.at(record::ROOT))
             .expect("a folder")
@@ -366,7 +366,7 @@ impl State {
             return Err(Errno::EIO);
         }
         match step {
-            // It goes with its link or namespace.
+            // A setting disappears with its link or namespace.
             Step::Add(thing) if thing.is_setting() => {}
             Step::Add(thing) if self.own.contains(thing) => return Err(Errno::EEXIST),
             Step::Add(thing) => self.own.push(thing.clone()),
@@ -377,10 +377,10 @@ impl State {
             Step::Del(Thing::Link(link)) => return Ok(self.take_link(link)),
             Step::Del(thing) => {
                 let before = self.own.len();
-                // Limits of which a link took a part along are not as they were.
+                // Shapings differ if a part was already deleted with a link.
                 let is_it = |there: &Thing| match (there, thing) {
                     (Thing::Shaping(there), Thing::Shaping(_)) => !there.shapers.is_empty(),
-                    // The record may have learned its index.
+                    // The record may have a newer index.
                     (Thing::Moved(there), Thing::Moved(moved)) => {
                         (&there.to, &there.from) == (&moved.to, &moved.from)
                     }
@@ -398,7 +398,8 @@ impl State {
         Ok(true)
     }
 
-    /// Takes a link away with all that goes with it; whether it was there.
+    /// Deletes a link and everything that the kernel deletes with it. Returns false if it did not
+    /// exist.
     fn take_link(&mut self, link: &Link) -> bool {
         let is_it = |thing: &Thing| matches!(thing, Thing::Link(there) if there.is_same(link));
         let Some(place) = self.own.iter().position(is_it) else {

@@ -1,4 +1,4 @@
-//! A pod's networks on the model: annotation in, status out, and nothing left of what fails.
+//! A pod's networks on the model: from the annotation to the status. A failure leaves nothing.
 
 mod claims;
 mod devices;
@@ -15,7 +15,7 @@ use braid_core::plan::Step;
 use braid_core::plan::thing::{Route, Thing};
 use std::collections::BTreeMap;
 
-/// Keys of a configuration whose default network is a file.
+/// Keys of a configuration with a file as the default network.
 const SETTINGS: &str = r#""kubeconfig":"/k","clusterNetwork":"/etc/cni/default.conflist""#;
 
 fn object(name: &str) -> ObjectName {
@@ -38,8 +38,8 @@ fn pod(name: &str, annotations: BTreeMap<String, String>) -> Pod {
     }
 }
 
-/// A cluster of one pod with this annotation, a default network by a bridge, and the networks
-/// `blue`, `red` and `far`.
+/// Creates a cluster of one pod with this annotation, a bridge as its default network, and the
+/// networks `blue`, `red` and `far`.
 fn cluster(annotation: Option<&str>) -> Model {
     let machine = machine();
     let nad = |name: &str, config: String| Nad {
@@ -116,7 +116,7 @@ fn request(command: Command, more: &str) -> (Request, Settings) {
     )
 }
 
-/// ADD; what the runtime reads.
+/// Runs ADD. Returns its output.
 fn add(machine: &Model, more: &str) -> Result<String, Error> {
     let (request, settings) = request(Command::Add, more);
     let mut said = String::new();
@@ -133,7 +133,7 @@ fn del(machine: &Model) -> Result<(), Error> {
     pods::del(request, &settings, "braid", machine)
 }
 
-/// The published entries as `name interface default`.
+/// Returns the published entries as `name interface default`.
 fn status(machine: &Model) -> Vec<String> {
     let cluster = machine.cluster.borrow();
     let Some(text) = cluster.pods[0].annotations.get(NETWORK_STATUS) else {
@@ -180,8 +180,9 @@ fn default_routes(machine: &Model) -> Vec<String> {
         .collect()
 }
 
+// Conformance: C1, T6
 #[test]
-fn c1_t6_a_pod_without_annotation_costs_one_look_and_has_one_entry() {
+fn a_pod_without_annotation_costs_one_read_and_has_one_status_entry() {
     let machine = cluster(None);
     let said = add(&machine, "").expect("attached");
     assert!(
@@ -195,8 +196,9 @@ fn c1_t6_a_pod_without_annotation_costs_one_look_and_has_one_entry() {
     assert_nothing_left(&machine, "");
 }
 
+// Conformance: S1, S2, R2, T8
 #[test]
-fn s1_s2_r2_t8_all_networks_are_one_plan_and_one_status() {
+fn all_networks_are_one_plan_and_one_status() {
     let machine = cluster(Some("blue, red@lan0"));
     let said = add(&machine, "").expect("attached");
     assert!(
@@ -220,8 +222,9 @@ fn s1_s2_r2_t8_all_networks_are_one_plan_and_one_status() {
     assert_nothing_left(&machine, "");
 }
 
+// Conformance: R2, R3
 #[test]
-fn r2_r3_whatever_fails_leaves_nothing_and_no_status() {
+fn any_failure_leaves_nothing_and_no_status() {
     for (annotation, word) in [
         ("blue,none", "ns/none"),
         ("blue,far", "nowhere"),
@@ -247,7 +250,7 @@ fn r2_r3_whatever_fails_leaves_nothing_and_no_status() {
 }
 
 #[test]
-fn without_the_api_add_is_tried_again_and_leaves_nothing() {
+fn without_the_api_add_asks_for_a_retry_and_leaves_nothing() {
     for at in [0, 1] {
         let machine = cluster(Some("blue"));
         machine.cluster.borrow_mut().fails_at = Some(at);
@@ -258,7 +261,7 @@ fn without_the_api_add_is_tried_again_and_leaves_nothing() {
 }
 
 #[test]
-fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
+fn an_unpublished_status_is_owed_and_published_by_gc() {
     let machine = cluster(Some("blue"));
     machine.cluster.borrow_mut().fails_at = Some(2);
     add(&machine, "").expect("the pod starts");
@@ -284,8 +287,9 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
     assert_nothing_left(&machine, "GC takes all networks of the pod along");
 }
 
+// Conformance: S8
 #[test]
-fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
+fn an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
     let bad = r#"[{"name":"blue"},{"name":"red","mac":"00:11"}]"#;
     let machine = cluster(Some(bad));
     let err = add(&machine, "").expect_err("invalid");
@@ -304,7 +308,7 @@ fn s8_an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
 }
 
 #[test]
-fn a_result_that_nobody_gets_leaves_no_status() {
+fn an_add_that_cannot_deliver_its_result_leaves_no_status() {
     let machine = cluster(Some("blue"));
     let (request, settings) = request(Command::Add, "");
     let added = pods::add(&request, &settings, &machine, &mut |_| {
@@ -322,7 +326,7 @@ fn a_result_that_nobody_gets_leaves_no_status() {
 }
 
 #[test]
-fn an_event_that_can_not_be_told_is_a_warning() {
+fn an_event_that_cannot_be_written_is_a_warning() {
     let machine = cluster(Some("blue@"));
     machine.cluster.borrow_mut().fails_at = Some(1);
     let err = add(&machine, "").expect_err("invalid");
@@ -346,8 +350,9 @@ fn gc_restores_rules_once_for_all_networks() {
     assert_eq!(machine.state.borrow().restores, 1);
 }
 
+// Conformance: S26, S28, S29
 #[test]
-fn s26_s28_s29_the_default_route_is_of_the_network_that_asks() {
+fn the_default_route_belongs_to_the_network_that_requests_it() {
     for (annotation, routes) in [
         ("blue", vec!["eth0 via 10.1.0.1"]),
         (
@@ -378,8 +383,9 @@ fn s26_s28_s29_the_default_route_is_of_the_network_that_asks() {
     }
 }
 
+// Conformance: R8
 #[test]
-fn r8_the_runtimes_ports_are_the_default_networks_alone() {
+fn host_ports_from_the_runtime_apply_to_the_default_network_only() {
     let machine = cluster(Some("blue"));
     let ports = r#","runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
     add(&machine, ports).expect("attached");
@@ -392,8 +398,9 @@ fn r8_the_runtimes_ports_are_the_default_networks_alone() {
     assert_eq!(ports, 1);
 }
 
+// Conformance: C5
 #[test]
-fn c5_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
+fn add_waits_for_the_default_network_and_status_reports_it_missing() {
     let machine = cluster(None);
     let ready = r#","readinessindicatorfile":"/run/ready""#;
     assert_eq!(
@@ -421,7 +428,7 @@ fn c5_add_waits_for_the_default_network_and_status_says_that_it_is_not_there() {
 }
 
 #[test]
-fn a_del_without_a_record_goes_by_the_default_network() {
+fn a_del_without_a_record_uses_the_default_network() {
     let machine = cluster(Some("blue"));
     del(&machine).expect("detached");
     machine.cluster.borrow_mut().files.clear();
@@ -430,7 +437,7 @@ fn a_del_without_a_record_goes_by_the_default_network() {
 }
 
 #[test]
-fn a_default_network_that_only_the_api_knows_fails_neither_status_nor_gc() {
+fn a_default_network_that_only_the_api_has_fails_neither_status_nor_gc() {
     let machine = cluster(Some("blue"));
     let (name, of_file) = {
         let mut cluster = machine.cluster.borrow_mut();

@@ -150,7 +150,8 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
         }
         if let Some(way) = own.way() {
             match ebpf::add(kernel, &own, way, Some(leaving)) {
-                // That attachment is about to be deleted as well, and its links no longer exist.
+                // The other attachment is about to be deleted as well, and its links no longer
+                // exist.
                 Err(err) if err.is(&[Errno::ENODEV]) => {}
                 other => other?,
             }

@@ -294,7 +294,7 @@ fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause
     Ok(shown)
 }
 
-/// Builds the classes: all of the rate, of which half is guaranteed to sparse flows. Bulk flows get
+/// Builds the classes: all of the rate, with half of it guaranteed to sparse flows. Bulk flows get
 /// the rest. Their class has a minimal rate and no limit, or else the kernel's timer would fire for
 /// it and for its parent, a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {

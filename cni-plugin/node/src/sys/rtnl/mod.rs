@@ -36,7 +36,7 @@ pub const NEWROUTE: u16 = libc::RTM_NEWROUTE;
 pub const DELROUTE: u16 = libc::RTM_DELROUTE;
 /// Shows routes.
 pub const GETROUTE: u16 = libc::RTM_GETROUTE;
-/// Shows what a family is set to.
+/// Shows the settings of an address family.
 pub const GETNETCONF: u16 = libc::RTM_GETNETCONF;
 /// Multicast group of link changes.
 pub const GROUP_LINK: u32 = 1;

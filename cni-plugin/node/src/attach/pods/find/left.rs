@@ -1,5 +1,5 @@
-//! The networks that a pod was attached to, for a DEL whose record is lost: as ADD finds them, but
-//! an error of one network stops no other, and no event is written.
+//! Networks that a pod was attached to, for a DEL without a record. Found as by ADD, but an error
+//! concerns only its network, and no events are written.
 
 use super::{Finder, claims, interface, netconf, of_source};
 use crate::apply::host::Machine;
@@ -18,7 +18,7 @@ use braid_core::k8s::{Nad, ObjectName};
 use std::time::Duration;
 
 impl<'a> Finder<'a> {
-    /// A finder that asks the API for so long at most, all requests together.
+    /// Creates a finder with a time limit for all its requests to the API together.
     pub(in super::super) fn within(
         settings: &'a Settings,
         machine: &'a dyn Machine,
@@ -32,8 +32,8 @@ impl<'a> Finder<'a> {
         Ok(Self::of(settings, machine, source))
     }
 
-    /// The networks of the call's pod, the default one first; none if the call is for no pod.
-    /// `conf` is the call's own.
+    /// Returns the attachments of the call's pod, the default network first. Empty if the call is
+    /// not for a pod. `conf` is the call's own configuration.
     pub(in super::super) fn left(
         &mut self,
         call: &DelRequest,
@@ -47,8 +47,8 @@ impl<'a> Finder<'a> {
         let (choices, nads) = self.choices(&pod_ref)?;
         let mut found = Vec::new();
         for choice in choices {
-            let one = self.found(&choice, &nads, conf);
-            found.push((choice, one));
+            let network = self.found(&choice, &nads, conf);
+            found.push((choice, network));
         }
         found.extend(self.auxiliary(conf)?.map(|(choice, one)| (choice, Ok(one))));
         let (namespace, ifname) = (&pod_ref.name.namespace, &call.attachment.ifname);
@@ -74,7 +74,7 @@ impl<'a> Finder<'a> {
         Ok(left)
     }
 
-    /// The choices of a pod, and the definitions that are there.
+    /// Returns the pod's selected networks, and the existing definitions.
     fn choices(&mut self, pod_ref: &PodRef) -> Result<(Vec<Choice>, Vec<Nad>), Error> {
         let namespace = &pod_ref.name.namespace;
         let objects = |choices: &[Choice]| -> Vec<ObjectName> {
@@ -104,7 +104,7 @@ impl<'a> Finder<'a> {
         Ok((choices, nads))
     }
 
-    /// A network as its attachment is taken back. The runtime knows the default network's result.
+    /// Returns the attachment for DEL. The runtime passes the default network's result.
     fn as_left(
         &self,
         network: &Network,
@@ -121,7 +121,7 @@ impl<'a> Finder<'a> {
             prev.filter(|_| network.is_default).cloned(),
         )?;
         let chain = Chain::parse_left(BRAID, &conf, &attachment, &call.path)?;
-        // The addresses of a claim stay. Which claim it was, makes no difference.
+        // A claim keeps its addresses, so its identity does not matter.
         let claim = claims::reference(network, &chain).map(|_| Claim {
             owner: String::new(),
             addresses: Vec::new(),

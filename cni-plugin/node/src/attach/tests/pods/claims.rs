@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 const ANNOTATION: &str = r#"[{"name":"vm","ipam-claim-reference":"vm-a.vm"}]"#;
 
-/// A cluster with a network `vm` of this node's addresses, and the claim `vm-a.vm`.
+/// A cluster with a network `vm` with `host-local` addresses, and the claim `vm-a.vm`.
 struct Bed {
     machine: Model,
     data: PathBuf,
@@ -27,7 +27,7 @@ impl Bed {
         bed.fill(ips)
     }
 
-    /// The same with leases in the machine's default folder.
+    /// Creates the cluster with leases in the machine's default folder.
     fn in_default_folder(annotation: &str) -> Self {
         let machine = cluster(Some(annotation));
         let data = machine
@@ -72,7 +72,7 @@ impl Bed {
         self.data.join("vm")
     }
 
-    /// The addresses that are leased, each with its file's content.
+    /// Lists the leases, each with its file's content.
     fn leased(&self) -> Vec<String> {
         let names = fs::read_dir(self.leases())
             .into_iter()
@@ -102,8 +102,9 @@ impl Bed {
     }
 }
 
+// Conformance: S33, I1, I3
 #[test]
-fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_deleted() {
+fn a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_deleted() {
     let bed = Bed::new(ANNOTATION, &[]);
     add(&bed.machine, "").expect("attached");
     assert_eq!(
@@ -127,7 +128,7 @@ fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_dele
     assert_nothing_left(&bed.machine, "but the lease");
     bed.gc("").expect("collected");
     assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
-    // The next pod that uses the claim.
+    // Another pod that uses the claim later.
     add(&bed.machine, "").expect("attached");
     assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
     bed.machine.cluster.borrow_mut().claims.clear();
@@ -136,7 +137,7 @@ fn s33_i1_i3_a_claim_without_addresses_gets_some_and_keeps_them_until_it_is_dele
     assert_eq!(bed.leased(), [""; 0]);
 }
 
-/// Damages the one record of a machine.
+/// Damages the only record of a machine.
 fn damage(machine: &Model) {
     let folder = machine.root().at(crate::store::record::ROOT).join("c1");
     let record = fs::read_dir(folder)
@@ -165,13 +166,14 @@ fn after_a_damaged_record_del_or_gc_leaves_no_lease_of_any_network() {
             del(&bed.machine).expect("detached");
         }
         assert_eq!(bed.leased(), [""; 0], "by GC: {is_gc}");
-        // Whose a link is the kernel shows, and the model does not.
+        // The model does not show the owner of a link, unlike the kernel.
         assert_eq!(bed.machine.folders(), 0, "by GC: {is_gc}");
     }
 }
 
+// Conformance: I1
 #[test]
-fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
+fn a_full_range_reuses_the_addresses_of_deleted_claims_without_gc() {
     let bed = Bed::new(ANNOTATION, &[]);
     for nad in &mut bed.machine.cluster.borrow_mut().nads {
         nad.config = nad.config.replace("10.9.0.0/24", "10.9.0.0/30");
@@ -188,8 +190,9 @@ fn i1_a_full_range_has_the_addresses_of_deleted_claims_without_gc() {
     assert_eq!(bed.leased(), ["10.9.0.2 c1\r\nnet1"]);
 }
 
+// Conformance: S33
 #[test]
-fn s33_the_network_has_the_addresses_of_the_claim() {
+fn the_network_gets_the_addresses_of_the_claim() {
     let bed = Bed::new(ANNOTATION, &["10.9.0.77/24"]);
     add(&bed.machine, "").expect("attached");
     assert_eq!(bed.leased(), ["10.9.0.77 ipamclaim-u7"]);
@@ -206,8 +209,9 @@ fn s33_the_network_has_the_addresses_of_the_claim() {
     );
 }
 
+// Conformance: I7
 #[test]
-fn i7_a_claim_that_another_pod_has_is_refused_while_that_pod_lives() {
+fn a_claim_of_another_pod_is_refused_while_that_pod_runs() {
     let bed = Bed::new(ANNOTATION, &["10.9.0.77/24"]);
     bed.machine.cluster.borrow_mut().claims[0].owner_pod = Some("old".to_owned());
     bed.machine
@@ -233,8 +237,9 @@ fn i7_a_claim_that_another_pod_has_is_refused_while_that_pod_lives() {
     );
 }
 
+// Conformance: I1
 #[test]
-fn i1_without_the_api_nothing_is_freed() {
+fn without_the_api_no_lease_is_released() {
     let bed = Bed::new(ANNOTATION, &[]);
     add(&bed.machine, "").expect("attached");
     let asked = bed.machine.cluster.borrow().asked;
@@ -244,8 +249,9 @@ fn i1_without_the_api_nothing_is_freed() {
     assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
 }
 
+// Conformance: I3
 #[test]
-fn i3_a_claim_that_can_not_be_read_or_written_fails_the_pod_and_its_address_stays() {
+fn a_claim_that_cannot_be_read_or_written_fails_the_pod_and_keeps_its_address() {
     for (at, leased) in [(2, 0), (3, 1)] {
         let bed = Bed::new(ANNOTATION, &[]);
         bed.machine.cluster.borrow_mut().fails_at = Some(at);
@@ -266,34 +272,39 @@ fn i3_a_claim_that_can_not_be_read_or_written_fails_the_pod_and_its_address_stay
     }
 }
 
+// Conformance: I2, I5, I7, S32
 #[test]
-fn i2_i5_i7_s32_a_claim_is_for_one_network_of_one_container() {
+fn a_claim_is_for_one_network_of_one_container() {
     let twice = format!("{},{}", ANNOTATION.trim_end_matches(']'), &ANNOTATION[1..]);
     let [with_ips, other, none] = [
         r#"vm","ips":["10.9.0.5/24"],"ipam-"#,
         r#"blue","x.y/z":1,"ipam-"#,
         "vm\",\"ipam-",
     ];
-    let of = |keys: &str, claim: &str| format!(r#"[{{"name":"{keys}claim-reference":"{claim}"}}]"#);
+    let annotation =
+        |keys: &str, claim: &str| format!(r#"[{{"name":"{keys}claim-reference":"{claim}"}}]"#);
     for (annotation, word) in [
         (twice, "two networks"),
-        (of(with_ips, "vm-a.vm"), "exclude each other"),
-        (of(none, "vm-b.vm"), "IPAMClaim ns/vm-b.vm does not exist"),
+        (annotation(with_ips, "vm-a.vm"), "exclude each other"),
+        (
+            annotation(none, "vm-b.vm"),
+            "IPAMClaim ns/vm-b.vm does not exist",
+        ),
     ] {
         let bed = Bed::new(&annotation, &[]);
         let err = add(&bed.machine, "").expect_err(&annotation);
         assert!(err.to_string().contains(word), "{annotation}: {err}");
         assert_nothing_left(&bed.machine, &annotation);
     }
-    // An IPAM that keeps no leases has nothing to do with claims.
-    let bed = Bed::new(&of(other, "vm-b.vm"), &[]);
+    // An IPAM without leases ignores claims.
+    let bed = Bed::new(&annotation(other, "vm-b.vm"), &[]);
     add(&bed.machine, "").expect("attached");
     assert_eq!(bed.machine.cluster.borrow().asked, 3);
-    // Another container, while the first one lives.
+    // Another container, while the first one is running.
     let bed = Bed::new(ANNOTATION, &[]);
     add(&bed.machine, "").expect("attached");
     let mut record = Machine::records(&bed.machine).expect("records").remove(0);
-    // The model's number is not that of the namespace at the path.
+    // The model's cookie differs from the one of the namespace at the path.
     record.netns_cookie = None;
     Machine::folder(&bed.machine, "c1")
         .expect("a folder")

@@ -7,11 +7,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
 
-/// What a device plugin says, with a key that nobody knows.
+/// Information from a device plugin, with an unknown key.
 const INFO: &str =
     r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.1"},"x.y/z":1e+400}"#;
 
-/// A cluster whose network `vf` takes a device of `a/vf`, which the kubelet gave the pod two of.
+/// Creates a cluster with a network `vf` that takes a device of `a/vf`. The kubelet assigned two of
+/// them to the pod.
 fn with_devices(annotation: &str, capability: &str) -> Model {
     let machine = cluster(Some(annotation));
     let config = format!(
@@ -34,7 +35,7 @@ fn with_devices(annotation: &str, capability: &str) -> Model {
     machine
 }
 
-/// The files of attachments, each with its content.
+/// Lists the attachments' files, each with its content.
 fn files(machine: &Model) -> Vec<String> {
     let entries = fs::read_dir(machine.devinfo.path().join("cni"))
         .into_iter()
@@ -52,8 +53,9 @@ fn published(machine: &Model) -> String {
     machine.cluster.borrow().pods[0].annotations[NETWORK_STATUS].replace([' ', '\n'], "")
 }
 
+// Conformance: D7, D8, D9, D10, D11, D14
 #[test]
-fn d7_d8_d9_d10_d11_d14_a_device_is_told_to_the_plugins_and_in_the_status() {
+fn a_device_is_passed_to_the_plugins_and_published_in_the_status() {
     let machine = with_devices("vf,blue,vf", "");
     add(&machine, "").expect("attached");
     assert_eq!(machine.cluster.borrow().devices_asked, 1);
@@ -91,8 +93,9 @@ fn d7_d8_d9_d10_d11_d14_a_device_is_told_to_the_plugins_and_in_the_status() {
     del(&machine).expect("again");
 }
 
+// Conformance: D9
 #[test]
-fn d9_fewer_devices_than_networks_fail_the_pod_and_nobody_is_asked_where_none_is_taken() {
+fn too_few_devices_fail_the_pod_and_the_kubelet_is_queried_only_if_needed() {
     let machine = with_devices("vf,vf,vf", "");
     let err = add(&machine, "").expect_err("two are too few");
     assert!(
@@ -108,8 +111,9 @@ fn d9_fewer_devices_than_networks_fail_the_pod_and_nobody_is_asked_where_none_is
     }
 }
 
+// Conformance: D9
 #[test]
-fn d9_a_device_of_a_resource_claim_is_found_in_its_drivers_slices() {
+fn a_device_of_a_resource_claim_is_found_in_its_drivers_slices() {
     let machine = with_devices("vf", "");
     {
         let mut cluster = machine.cluster.borrow_mut();
@@ -148,8 +152,9 @@ fn d9_a_device_of_a_resource_claim_is_found_in_its_drivers_slices() {
     );
 }
 
+// Conformance: D11, D15
 #[test]
-fn d11_d15_a_failed_add_leaves_no_file_and_no_stale_one_is_read() {
+fn a_failed_add_leaves_no_file_and_no_stale_one_is_read() {
     let capability = r#""capabilities":{"CNIDeviceInfoFile":true,"deviceID":true},"#;
     let machine = with_devices("vf,vf,far", capability);
     add(&machine, "").expect_err("far has no master");
@@ -179,7 +184,7 @@ fn d11_d15_a_failed_add_leaves_no_file_and_no_stale_one_is_read() {
     );
 }
 
-/// A program that tells of a device in the file that it is given.
+/// Writes a program that adds device information to the file that it is given.
 fn teller(folder: &TempDir, says: &str) {
     let script = format!(
         r#"#!/bin/sh
@@ -197,8 +202,9 @@ echo '{{"cniVersion":"1.0.0"}}'
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
 }
 
+// Conformance: D1, D12, D13, D14
 #[test]
-fn d1_d12_d13_d14_a_plugin_tells_of_a_device_in_the_file_that_it_is_given() {
+fn device_information_from_a_plugin_is_published() {
     let memif =
         r#"{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/m","mode":"ip"}}"#;
     for (says, is_reconstructible) in [
