@@ -27,6 +27,7 @@ mod install;
 mod interop;
 mod ipvlan;
 mod legacy;
+mod library;
 mod lists;
 mod locks;
 mod loopback;
