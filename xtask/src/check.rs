@@ -38,18 +38,41 @@ const CHECKS: &[(&str, Check)] = &[
 const BORDERS: &[(&str, &[&str])] = &[
     (
         "cni-plugin/core/src/cni",
-        &["crate::ipam", "crate::k8s", "crate::plan", "crate::plugins"],
+        &[
+            "crate::ipam",
+            "crate::k8s",
+            "crate::lint",
+            "crate::plan",
+            "crate::plugins",
+        ],
     ),
     (
         "cni-plugin/core/src/ipam",
-        &["crate::k8s", "crate::plan", "crate::plugins"],
+        &["crate::k8s", "crate::lint", "crate::plan", "crate::plugins"],
     ),
-    ("cni-plugin/core/src/k8s", &["crate::plan"]),
+    (
+        "cni-plugin/core/src/k8s",
+        &[
+            "crate::ipam",
+            "crate::lint",
+            "crate::plan",
+            "crate::plugins",
+        ],
+    ),
     (
         "cni-plugin/core/src/plan",
-        &["crate::cni", "crate::ipam", "crate::k8s", "crate::plugins"],
+        &[
+            "crate::cni",
+            "crate::ipam",
+            "crate::k8s",
+            "crate::lint",
+            "crate::plugins",
+        ],
     ),
-    ("cni-plugin/core/src/plugins", &["crate::k8s"]),
+    (
+        "cni-plugin/core/src/plugins",
+        &["crate::k8s", "crate::lint"],
+    ),
     (
         "cni-plugin/node/src/sys",
         &[

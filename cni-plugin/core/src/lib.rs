@@ -12,6 +12,7 @@ pub mod cni;
 pub mod ipam;
 pub mod k8s;
 pub mod kernel_numbers;
+pub mod lint;
 pub mod name;
 pub mod plan;
 pub mod plugins;

@@ -6,7 +6,8 @@ use braid_core::cni::Json;
 use braid_core::k8s::nad::Definition;
 use braid_core::k8s::on_disk::{DiskFile, of_disk};
 use braid_core::k8s::settings::PodRef;
-use braid_core::k8s::{annotation, device_info, lint, multus_cache, status};
+use braid_core::k8s::{annotation, device_info, multus_cache, status};
+use braid_core::lint;
 use libfuzzer_sys::fuzz_target;
 
 fn is_plain(name: &str) -> bool {

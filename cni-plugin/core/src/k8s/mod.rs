@@ -12,7 +12,6 @@ pub mod default_route;
 pub mod device_info;
 pub mod dynamic;
 pub mod ipam_claim;
-pub mod lint;
 pub mod multus_cache;
 pub mod nad;
 pub mod names;

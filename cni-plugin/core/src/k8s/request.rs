@@ -15,8 +15,6 @@
 use super::nad::Definition;
 use super::selection::Selection;
 use crate::cni::{Error, Json};
-use crate::ipam::configuration;
-use crate::plugins;
 
 /// Types that apply `runtimeConfig.mac` to the interface that they create or change.
 const TAKE_MAC: [&str; 6] = ["bridge", "macvlan", "netkit", "tap", "tuning", "flannel"];
@@ -26,6 +24,37 @@ const TUNABLE: [&str; 5] = ["ptp", "veth", "vlan", "dummy", "host-device"];
 const TAKE_IPS: [&str; 2] = ["static", "host-local"];
 /// Keys of a limit in a network's own configuration, which override the runtime's.
 const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+
+/// Types that braid implements. All others are external programs.
+#[derive(Debug, Clone, Copy)]
+pub struct BuiltIn<'a> {
+    /// Types of plugins.
+    pub plugins: &'a [&'a str],
+    /// Types of IPAMs.
+    pub ipams: &'a [&'a str],
+}
+
+/// Rules by which a network serves a pod's requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// True if each request needs a plugin with the capability, as the specification says.
+    pub is_strict: bool,
+    /// Types that braid implements.
+    pub built_in: BuiltIn<'a>,
+}
+
+impl BuiltIn<'_> {
+    fn is_plugin(self, plugin: &Json) -> bool {
+        self.plugins.contains(&kind(plugin))
+    }
+
+    /// True if a plugin or an IPAM of the list is an external program.
+    fn lacks_any_of(self, definition: &Definition) -> bool {
+        definition.plugins().iter().any(|plugin| {
+            !self.is_plugin(plugin) || ipam(plugin).is_some_and(|kind| !self.ipams.contains(&kind))
+        })
+    }
+}
 
 /// Handling of a request without a capability.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,18 +70,21 @@ pub enum Handling {
 }
 
 /// Passes a pod's requests to the plugins of its network. Returns the pairs that external plugins
-/// get in `CNI_ARGS`. If `is_strict`, a request without a capability fails, as the specification
-/// says.
+/// get in `CNI_ARGS`.
 pub fn serve(
     selection: &Selection,
     definition: &mut Definition,
-    is_strict: bool,
+    rules: Rules<'_>,
 ) -> Result<Vec<(&'static str, String)>, Error> {
+    let Rules {
+        is_strict,
+        built_in,
+    } = rules;
     for Missing {
         key,
         capability,
         handling,
-    } in missing(selection, definition)
+    } in missing(selection, definition, built_in)
     {
         match handling {
             Handling::Refuse => return Err(refused(key, capability)),
@@ -63,7 +95,7 @@ pub fn serve(
         }
     }
     let mut args = Vec::new();
-    if is_strict || !has_foreign(definition) {
+    if is_strict || !built_in.lacks_any_of(definition) {
         return Ok(args);
     }
     args.extend(selection.mac.map(|mac| ("MAC", mac.to_string())));
@@ -85,7 +117,11 @@ pub struct Missing {
 }
 
 /// Returns the requests of a selection for which no plugin has the capability.
-pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
+pub fn missing(
+    selection: &Selection,
+    definition: &Definition,
+    built_in: BuiltIn<'_>,
+) -> Vec<Missing> {
     let asked = selection
         .runtime_config()
         .into_iter()
@@ -93,7 +129,7 @@ pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
     let to_missing = |(capability, key)| Missing {
         key,
         capability,
-        handling: handling(capability, definition),
+        handling: handling(capability, definition, built_in),
     };
     asked
         .filter(|(capability, _)| !definition.has(capability))
@@ -101,10 +137,10 @@ pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
         .collect()
 }
 
-fn handling(capability: &str, definition: &Definition) -> Handling {
+fn handling(capability: &str, definition: &Definition, built_in: BuiltIn<'_>) -> Handling {
     let of_type = |kinds: &[&str]| places(definition, |plugin| kinds.contains(&kind(plugin)));
     let or_args = || {
-        if has_foreign(definition) {
+        if built_in.lacks_any_of(definition) {
             Handling::Args
         } else {
             Handling::Refuse
@@ -114,7 +150,8 @@ fn handling(capability: &str, definition: &Definition) -> Handling {
         "ips" => {
             let takes = |plugin: &Json| {
                 kind(plugin) == "flannel"
-                    || is_ours(plugin) && ipam(plugin).is_some_and(|ipam| TAKE_IPS.contains(&ipam))
+                    || built_in.is_plugin(plugin)
+                        && ipam(plugin).is_some_and(|ipam| TAKE_IPS.contains(&ipam))
             };
             grant(places(definition, takes)).unwrap_or_else(or_args)
         }
@@ -164,19 +201,6 @@ fn ipam(plugin: &Json) -> Option<&str> {
         .filter(|kind| !kind.is_empty())
 }
 
-fn is_ours(plugin: &Json) -> bool {
-    plugins::TYPES.contains(&kind(plugin))
-}
-
-/// True if a plugin or an IPAM of the list is an external program.
-fn has_foreign(definition: &Definition) -> bool {
-    let is_foreign_ipam = |kind: &str| !configuration::TYPES.contains(&kind);
-    definition
-        .plugins()
-        .iter()
-        .any(|plugin| !is_ours(plugin) || ipam(plugin).is_some_and(is_foreign_ipam))
-}
-
 /// True if the network's own configuration has the limit of the plugin at `at`. A pod can't change
 /// it.
 fn has_limit(definition: &Definition, at: usize) -> bool {
@@ -218,7 +242,21 @@ pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::configuration;
     use crate::k8s::selection::Item;
+    use crate::plugins;
+
+    const BUILT_IN: BuiltIn<'_> = BuiltIn {
+        plugins: plugins::TYPES,
+        ipams: configuration::TYPES,
+    };
+
+    fn rules(is_strict: bool) -> Rules<'static> {
+        Rules {
+            is_strict,
+            built_in: BUILT_IN,
+        }
+    }
 
     fn json(text: &str) -> Json {
         Json::parse(text.as_bytes(), "test").unwrap()
@@ -338,20 +376,20 @@ mod tests {
                 Handling::Refuse,
             ),
         ] {
-            let ways: Vec<Handling> = missing(&selection(keys), &list(&plugins))
+            let ways: Vec<Handling> = missing(&selection(keys), &list(&plugins), BUILT_IN)
                 .into_iter()
                 .map(|one| one.handling)
                 .collect();
             assert_eq!(ways, std::slice::from_ref(&way), "{keys} {plugins}");
             let (mut served, mut strict) = (list(&plugins), list(&plugins));
             assert_eq!(
-                serve(&selection(keys), &mut served, false).is_ok(),
+                serve(&selection(keys), &mut served, rules(false)).is_ok(),
                 way != Handling::Refuse,
                 "{keys} {plugins}"
             );
-            assert!(serve(&selection(keys), &mut strict, true).is_err());
+            assert!(serve(&selection(keys), &mut strict, rules(true)).is_err());
             if matches!(way, Handling::Grant(_) | Handling::Append(_)) {
-                assert_eq!(missing(&selection(keys), &served), []);
+                assert_eq!(missing(&selection(keys), &served, BUILT_IN), []);
             }
         }
     }
@@ -363,7 +401,12 @@ mod tests {
             "n",
         )
         .unwrap();
-        serve(&selection(&format!("{MAC},{RATE}")), &mut single, false).unwrap();
+        serve(
+            &selection(&format!("{MAC},{RATE}")),
+            &mut single,
+            rules(false),
+        )
+        .unwrap();
         assert_eq!(
             single.types().collect::<Vec<_>>(),
             ["vlan", "tuning", "bandwidth"]
@@ -395,7 +438,7 @@ mod tests {
             ),
             (r#"{"type":"bridge","ipam":{"type":"static"}}"#, false, &[]),
         ] {
-            let args = serve(&both, &mut list(plugins), is_strict).unwrap();
+            let args = serve(&both, &mut list(plugins), rules(is_strict)).unwrap();
             let args: Vec<(&str, &str)> = args
                 .iter()
                 .map(|(key, value)| (*key, value.as_str()))

@@ -3,9 +3,10 @@
 
 use super::nad::Found;
 use super::network::Network;
+use super::request::{self, Rules};
 use super::selection::Selection;
 use super::settings::{Origin, Settings};
-use super::{ObjectName, names, request};
+use super::{ObjectName, names};
 use crate::cni::{Error, Json};
 use crate::name::IfName;
 use std::collections::BTreeSet;
@@ -106,14 +107,13 @@ pub fn wanted(
 }
 
 /// Returns the networks of a pod of this namespace with the default interface `ifname`. Only the
-/// default network gets the runtime's `runtime_config`. If `is_strict`, each request needs a plugin
-/// with the capability. Refuses impossible requests before any plugin runs.
+/// default network gets the runtime's `runtime_config`. Refuses impossible requests before any plugin runs.
 pub fn networks(
     found: Vec<(Choice, Found)>,
     namespace: &str,
     ifname: &IfName,
     runtime_config: Option<&Json>,
-    is_strict: bool,
+    rules: Rules<'_>,
 ) -> Result<Vec<Network>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     refuse_two_routes(&wanted)?;
@@ -121,7 +121,7 @@ pub fn networks(
         .into_iter()
         .map(|(wanted, found)| (wanted, Ok(found)))
         .collect();
-    attached(found, namespace, ifname, runtime_config, is_strict)?
+    attached(found, namespace, ifname, runtime_config, rules)?
         .into_iter()
         .collect()
 }
@@ -133,7 +133,7 @@ pub fn attached(
     namespace: &str,
     ifname: &IfName,
     runtime_config: Option<&Json>,
-    is_strict: bool,
+    rules: Rules<'_>,
 ) -> Result<Vec<Result<Network, Error>>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     let ifnames = interfaces(ifname, &wanted)?;
@@ -142,7 +142,7 @@ pub fn attached(
         let context = wanted.name();
         let runtime = runtime_config.filter(|_| wanted.is_default);
         found
-            .and_then(|found| network(wanted, found, namespace, ifname, (runtime, is_strict)))
+            .and_then(|found| network(wanted, found, namespace, ifname, (runtime, rules)))
             .map_err(|error| error.context(context))
     });
     Ok(of_each.collect())
@@ -157,7 +157,7 @@ fn network(
     }: Found,
     namespace: &str,
     ifname: IfName,
-    (runtime, is_strict): (Option<&Json>, bool),
+    (runtime, rules): (Option<&Json>, Rules<'_>),
 ) -> Result<Network, Error> {
     let is_default = wanted.is_default;
     let mut runtime_config = runtime.cloned().unwrap_or_else(|| Json::object_of([]));
@@ -165,7 +165,7 @@ fn network(
     let (mut default_route, mut ipam_claim, mut device) = (None, None, None);
     if let Some(selection) = wanted.selection {
         refuse_two_sources(&selection, is_default)?;
-        cni_args = request::serve(&selection, &mut definition, is_strict)?;
+        cni_args = request::serve(&selection, &mut definition, rules)?;
         for (capability, _, value) in selection.runtime_config() {
             runtime_config.set(capability, value);
             asked.push(capability);

@@ -1,8 +1,19 @@
 use super::*;
 use crate::cni::{AddResult, NetConf, Version};
+use crate::ipam::configuration;
 use crate::k8s::annotation;
 use crate::k8s::nad::Definition;
+use crate::k8s::request::BuiltIn;
 use crate::name::Mac;
+use crate::plugins;
+
+const RULES: Rules<'_> = Rules {
+    is_strict: true,
+    built_in: BuiltIn {
+        plugins: plugins::TYPES,
+        ipams: configuration::TYPES,
+    },
+};
 
 const ALL: &str = r#""capabilities":{"ips":true,"mac":true,"portMappings":true,"bandwidth":true,"infinibandGUID":true,
     "CNIDeviceInfoFile":true}"#;
@@ -48,7 +59,7 @@ fn with_config(
         )
     };
     let all = wanted.into_iter().map(found).collect();
-    networks(all, "pods", &IfName::parse("eth0").unwrap(), runtime, true)
+    networks(all, "pods", &IfName::parse("eth0").unwrap(), runtime, RULES)
 }
 
 fn of(networks: &str) -> Result<Vec<Network>, Error> {

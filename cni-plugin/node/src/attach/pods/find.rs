@@ -12,14 +12,17 @@ use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
 use braid_core::cni::{Attachment, Error, Json, Kind, NetConf, Request};
+use braid_core::ipam::configuration;
 use braid_core::k8s::nad::{Definition, Found};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::on_disk::{self, DiskFile};
+use braid_core::k8s::request::{BuiltIn, Rules};
 use braid_core::k8s::requested_networks::RequestedNetworks;
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{Origin, PodRef, Settings};
 use braid_core::k8s::source::{Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use braid_core::plugins;
 use std::path::{Path, PathBuf};
 
 /// Finder of the networks of one pod.
@@ -134,13 +137,12 @@ impl<'a> Finder<'a> {
             .attachment
             .as_ref()
             .ok_or_else(|| Error::env("ADD needs a container"))?;
-        let is_strict = self.settings.require_capabilities;
         select::networks(
             found,
             namespace,
             &attachment.ifname,
             runtime_config,
-            is_strict,
+            rules(self.settings.require_capabilities),
         )
     }
 
@@ -405,6 +407,17 @@ impl<'a> Finder<'a> {
                 .log()
                 .line(format_args!("event of pod {}: {err}", pod.name));
         }
+    }
+}
+
+/// Returns the rules by which networks serve requests.
+fn rules(is_strict: bool) -> Rules<'static> {
+    Rules {
+        is_strict,
+        built_in: BuiltIn {
+            plugins: plugins::TYPES,
+            ipams: configuration::TYPES,
+        },
     }
 }
 

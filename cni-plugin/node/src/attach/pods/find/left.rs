@@ -1,7 +1,7 @@
 //! Networks that a pod was attached to, for a DEL without a record. Found as by ADD, but an error
 //! concerns only its network, and no events are written.
 
-use super::{Finder, claims, interface, netconf, of_source};
+use super::{Finder, claims, interface, netconf, of_source, rules};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::DelRequest;
@@ -57,7 +57,7 @@ impl<'a> Finder<'a> {
             namespace,
             ifname,
             conf.json.object("runtimeConfig")?,
-            false,
+            rules(false),
         )?;
         let mut left = Vec::new();
         for network in networks {

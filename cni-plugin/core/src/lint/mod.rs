@@ -2,14 +2,14 @@
 
 mod place;
 
-use super::annotation::{self, Invalid};
-use super::nad::{Definition, is_on_disk};
-use super::request::{Handling, missing};
-use super::selection::Selection;
-use super::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
 use crate::ipam::configuration::{self, Configuration};
+use crate::k8s::annotation::{self, Invalid};
+use crate::k8s::nad::{Definition, is_on_disk};
+use crate::k8s::request::{BuiltIn, Handling, missing};
+use crate::k8s::selection::Selection;
+use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::plugins::{self, Addresses};
 use place::{Step, line_of, named};
 use std::fmt;
@@ -34,6 +34,12 @@ const IDLE: [(&str, &str, &[&str]); 2] = [
     ("portmap", "portMappings", &[]),
     ("bandwidth", "bandwidth", &["ingressRate", "egressRate"]),
 ];
+
+/// Types that braid implements.
+const BUILT_IN: BuiltIn<'_> = BuiltIn {
+    plugins: plugins::TYPES,
+    ipams: configuration::TYPES,
+};
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -471,7 +477,7 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
         json: &json,
         findings: Vec::new(),
     };
-    for one in missing(selection, definition) {
+    for one in missing(selection, definition, BUILT_IN) {
         let path = [Step::Index(selection.item.saturating_sub(1)), key(one.key)];
         let lacks = format!(
             "no plugin of network {} has the capability {:?}",
