@@ -3,6 +3,7 @@
 pub use super::fact::addr::AddrFact;
 use super::fact::advertised::Advertised;
 use super::fact::device::{Device, DeviceFact};
+use super::fact::fdb::Fdb;
 use super::fact::firewall::Firewall;
 use super::fact::host_port::{EbpfCounts, HostEndpoint, HostPortFact};
 pub use super::fact::link::LinkFact;
@@ -41,6 +42,8 @@ pub enum Need {
     Rules(Ns),
     /// The permanent neighbours of a link.
     Neighs(LinkRef),
+    /// The permanent entries with a remote end in the forwarding database of a link.
+    Fdb(LinkRef),
     /// The tables of the container's VRFs.
     Vrfs,
     /// A sysctl, by its path below `/proc/sys`.
@@ -107,6 +110,8 @@ pub struct Facts {
     pub rules: BTreeMap<Ns, Vec<Rule>>,
     /// Permanent neighbours by link.
     pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
+    /// Permanent entries of forwarding databases by link.
+    pub fdb: BTreeMap<LinkRef, Vec<Fdb>>,
     /// Tables by VRF of the container.
     pub vrfs: BTreeMap<IfName, u32>,
     /// Routes that the plan adds, with those that the kernel adds for its addresses.
@@ -292,6 +297,7 @@ impl Facts {
             routes,
             rules,
             neighs,
+            fdb,
             vrfs,
             planned_routes,
             sysctls,
@@ -324,6 +330,7 @@ impl Facts {
         self.routes.extend(routes);
         self.rules.extend(rules);
         self.neighs.extend(neighs);
+        self.fdb.extend(fdb);
         self.vrfs.extend(vrfs);
         self.planned_routes.extend(planned_routes);
         self.sysctls.extend(sysctls);

@@ -1,4 +1,5 @@
-//! Effect of each kind of thing on the kernel: creation, deletion, and the requests for them.
+//! Effect of each kind of thing on the kernel: creation, deletion, the requests for them, and the
+//! facts that judge it.
 //!
 //! A new kind is a file here. Its line is in the table of things in braid-core.
 
@@ -6,6 +7,7 @@ pub mod addr;
 pub(crate) mod attr;
 mod claim;
 pub(crate) mod elements;
+mod fdb;
 pub mod firewall;
 pub mod host_ports;
 pub mod link;
@@ -35,11 +37,14 @@ pub mod xsk_guard;
 use verbs::Head;
 pub(crate) use verbs::{Effect, Transport, found};
 
-use crate::Cause;
 use crate::kernel::Kernel;
+use crate::{Cause, Context, Error};
 use braid_core::for_each_thing;
+use braid_core::plan::facts::{Facts, Need};
 use braid_core::plan::step::{Legacy, OwnedKind};
-use braid_core::plan::thing::Thing;
+use braid_core::plan::thing::{LinkRef, Thing};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Returns the effect of a thing.
 macro_rules! effects {
@@ -54,6 +59,80 @@ macro_rules! effects {
 }
 
 for_each_thing!(effects);
+
+/// Reads the facts for a need.
+pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
+    match need {
+        Need::Link(at) => link::read(kernel, at, facts),
+        Need::NamedLink(ns, name) => link::read_named(kernel, *ns, name, facts),
+        Need::DefaultLink(ns) => route::read_default_link(kernel, *ns, facts),
+        Need::Addrs(at) => addr::read(kernel, at, facts),
+        Need::Routes(ns) => route::read(kernel, *ns, facts),
+        Need::Neighs(at) => neigh::read(kernel, at, facts),
+        Need::Fdb(at) => fdb::read(kernel, at, facts),
+        Need::Rules(ns) => rule::read(kernel, *ns, facts),
+        Need::Vrfs => vrf_member::read(kernel, facts),
+        Need::Sysctl(ns, key) => sysctl::read(kernel, *ns, key, facts),
+        Need::Ipv6Forwarding => sysctl::read_ipv6_forwarding(kernel, facts),
+        Need::File(path) => read_file(path, facts),
+        Need::BootIdWithout(link) => read_boot_id_without(kernel, link, facts),
+        Need::Vlans => vlan::read(kernel, facts),
+        Need::Masquerades => masquerade::read(kernel, facts),
+        Need::HostPort(at) => host_ports::read(kernel, at, facts),
+        Need::Firewalld => firewall::read_firewalld(facts),
+        Need::Firewall(what) => firewall::read(kernel, what, facts),
+        Need::EbpfPort(at) => host_ports::ebpf::read(kernel, at, facts),
+        Need::EbpfCounts => host_ports::read_ebpf_counts(facts),
+        Need::HostPortHook(at) => host_ports::ebpf::read_hook(kernel, at, facts),
+        Need::LoopbackPort(at) => host_ports::loopback::read(kernel, at, facts),
+        Need::LoopbackPrograms => host_ports::loopback::read_programs(facts),
+        Need::Shaped(at) => shaping::read(kernel, at, facts),
+        Need::PacketGuard(at) => packet_guard::read(kernel, at, facts),
+        Need::XskGuards => xsk_guard::read(facts),
+        Need::Peer(at) => shaping::read_peer(kernel, at, facts),
+        Need::Netns => {
+            facts.netns = kernel.pod_cookie();
+            Ok(())
+        }
+        // Found by use (`apply::features`).
+        Need::Features(_) => Ok(()),
+        Need::Device(device) => moved::device::read(kernel, device, facts),
+        Need::MacChecks => mac_check::read(kernel, facts),
+    }
+}
+
+fn read_boot_id_without(
+    kernel: &mut Kernel,
+    link: &LinkRef,
+    facts: &mut Facts,
+) -> Result<(), Error> {
+    link::read(kernel, link, facts)?;
+    if facts.link(link).is_none_or(|fact| fact.mac.is_none()) {
+        read_boot_id(facts)
+    } else {
+        Ok(())
+    }
+}
+
+/// Reads a text file; a missing file has no entry.
+#[cold]
+fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
+    match std::fs::read_to_string(path) {
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
+        read => drop(
+            facts
+                .files
+                .insert(path.to_owned(), read.doing(format_args!("read {path}"))?),
+        ),
+    }
+    Ok(())
+}
+
+fn read_boot_id(facts: &mut Facts) -> Result<(), Error> {
+    let found = std::fs::read_to_string(BOOT_ID).doing(format_args!("read {BOOT_ID}"))?;
+    found.trim().clone_into(&mut facts.boot_id);
+    Ok(())
+}
 
 /// Deletes every object of this kind that belongs to `owner`.
 pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Result<(), Cause> {

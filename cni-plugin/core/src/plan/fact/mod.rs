@@ -3,6 +3,7 @@
 pub mod addr;
 pub mod advertised;
 pub mod device;
+pub mod fdb;
 pub mod firewall;
 pub mod host_port;
 pub mod link;
