@@ -168,7 +168,7 @@ fn an_invalid_tap_is_refused_before_any_change() {
     call.clone()
         .with("bridge", "taken")
         .add()
-        .refused(999, &["\"taken\" in the container is no bridge"]);
+        .refused(999, &["\"taken\" in the container is not a bridge"]);
     call.clone()
         .with("mac", "nonsense")
         .add()

@@ -436,11 +436,11 @@ impl Item {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
                     if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
-                        let asks = format!(
-                            "{ipam:?} asks servers through the link of {}: {why}",
+                        let needs = format!(
+                            "{ipam:?} needs a DHCP server behind the link of {}: {why}",
                             conf.plugin
                         );
-                        return Err(Error::config(format!("\"ipam\": type {asks}")));
+                        return Err(Error::config(format!("\"ipam\": type {needs}")));
                     }
                     AddressSource::Ours(ours)
                 }
