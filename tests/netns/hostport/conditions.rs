@@ -266,7 +266,7 @@ fn check_reports_and_the_next_call_restores_a_port_with_conditions() {
             "nft delete element inet braid {set} {{ tcp . 8080 }}"
         ));
         call.check(&result)
-            .refused(999, &["0.0.0.0:8080/tcp leads nowhere"]);
+            .refused(999, &["0.0.0.0:8080/tcp is not forwarded"]);
         host.run("nft flush ruleset");
         call.status().ok();
         call.check(&result).ok();

@@ -41,8 +41,14 @@ impl XskGuard {
 
 impl State for XskGuard {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let may = verb.word("have no link (braid_xsk_bind)", "send again");
-        write!(f, "# let AF_XDP sockets of {:?} {may}", self.owner)
+        let owner = &self.owner;
+        match verb {
+            Verb::Add => write!(
+                f,
+                "# refuse links to AF_XDP sockets of {owner:?} (braid_xsk_bind)"
+            ),
+            Verb::Del => write!(f, "# remove the AF_XDP guard of {owner:?}"),
+        }
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -53,7 +59,7 @@ impl State for XskGuard {
         // The filter of an earlier version on the parent is not checked.
         let is_free = self.below.is_none() && self.hold(facts).is_none();
         refuse_if(is_free, || {
-            "nothing holds AF_XDP sockets of the container".to_owned()
+            "AF_XDP sockets of the container are not guarded".to_owned()
         })
     }
 
@@ -80,7 +86,7 @@ impl State for XskLink {
             Verb::Add => {
                 write!(
                     f,
-                    "# let AF_XDP sockets of {:?} have links other than {}",
+                    "# allow AF_XDP sockets of {:?} on links other than {}",
                     self.guard.owner, self.at.name
                 )
             }
@@ -96,7 +102,7 @@ impl State for XskLink {
         let link = found(&self.at, facts)?.index;
         let is_its = self.guard.hold(facts).is_some_and(|hold| hold.link == link);
         refuse_if(!is_its, || {
-            format!("AF_XDP sockets of the container can have link {}", self.at)
+            format!("AF_XDP sockets of the container may bind link {}", self.at)
         })
     }
 

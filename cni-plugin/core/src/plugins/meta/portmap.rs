@@ -650,7 +650,8 @@ mod tests {
         );
         let words = key(r#""conditionsV4":["-s","10.0.0.0/8","-j"],"#);
         assert!(
-            words.starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": unknown iptables option "-j""#),
+            words
+                .starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": unknown iptables option "-j""#),
             "{words}"
         );
         for fine in [
