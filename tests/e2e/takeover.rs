@@ -293,7 +293,7 @@ fn a_list_that_cannot_work_is_refused_and_nothing_changes() {
     let _host = node(&[("00-multus.conf", "thick-multus.conf")]);
     refused("there is no /etc/cni/net.d/10-flannel.conflist on the node");
     put("00-multus.conf", "thick-multus-after-braid.conf");
-    refused("braid again");
+    refused("braid itself");
     put(
         "00-multus.conf",
         r#"{"cniVersion":"0.3.1","name":"n","type":"calico","ipam":{"type":"calico-ipam"}}"#,

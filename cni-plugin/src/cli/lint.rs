@@ -233,7 +233,7 @@ spec:
            {"name": "red"}]
 "#;
         let expected = r#"f:7: error: mtu: "big": "mtu": expected a number, got "big"
-f:17: warning: mac: "02:00:00:00:00:01": no plugin of network default/blue has the capability "mac"; braid serves it, other runtimes may not
+f:17: warning: mac: "02:00:00:00:00:01": no plugin of network default/blue has the capability "mac"; braid supports it anyway, other implementations may not
 f:18: warning: network default/red is in none of these files
 "#;
         assert_eq!(found(text), expected);

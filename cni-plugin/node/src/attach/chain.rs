@@ -447,7 +447,7 @@ impl Item {
                 None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::NoIpam,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!(
-                        "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
+                        "\"ipam\": type {ipam:?} is a network plugin, not an IPAM plugin"
                     )));
                 }
                 None => AddressSource::Foreign(ipam.to_owned()),

@@ -138,7 +138,7 @@ fn impossible_configuration_is_refused_for_every_version() {
             ),
             (
                 r#""clusterNetwork":"/etc/cni/net.d/00-braid.conflist""#,
-                "braid again",
+                "braid itself",
             ),
             (
                 r#""delegates":[{"type":"calico"}]"#,

@@ -277,7 +277,7 @@ fn i2_i5_i7_s32_a_claim_is_for_one_network_of_one_container() {
     let of = |keys: &str, claim: &str| format!(r#"[{{"name":"{keys}claim-reference":"{claim}"}}]"#);
     for (annotation, word) in [
         (twice, "two networks"),
-        (of(with_ips, "vm-a.vm"), "exclude each other"),
+        (of(with_ips, "vm-a.vm"), "can't both be set"),
         (of(none, "vm-b.vm"), "IPAMClaim ns/vm-b.vm does not exist"),
     ] {
         let bed = Bed::new(&annotation, &[]);

@@ -97,7 +97,7 @@ fn d9_fewer_devices_than_networks_fail_the_pod_and_nobody_is_asked_where_none_is
     let err = add(&machine, "").expect_err("two are too few");
     assert!(
         err.msg
-            .contains("3 networks take a device of it, the pod was given 2"),
+            .contains("3 networks need a device of it, but the pod has 2"),
         "{err}"
     );
     assert_nothing_left(&machine, "");
