@@ -276,7 +276,9 @@ fn gc_skips_a_configuration_that_is_not_a_regular_file() {
     let mut lines: Vec<&str> = stderr.lines().collect();
     lines.sort_unstable();
     let expected = ["10-pipe", "20-zero"].map(|name| {
-        format!("/etc/cni/net.d/{name}.conf: left aside: it is no file of 1048576 bytes at most")
+        format!(
+            "/etc/cni/net.d/{name}.conf: left aside: not a regular file of at most 1048576 bytes"
+        )
     });
     assert_eq!(lines, expected);
 }

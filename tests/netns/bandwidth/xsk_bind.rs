@@ -198,8 +198,10 @@ fn more_limited_links_than_a_namespace_supports_are_refused() {
     for call in others {
         call.add().result();
     }
-    last.add()
-        .refused(999, &["no more attachments of one network namespace"]);
+    last.add().refused(
+        999,
+        &["no guard is free for another attachment of this network namespace"],
+    );
     for call in others {
         call.del().ok();
     }

@@ -296,7 +296,7 @@ fn with_conditions_nf_tables_replaces_ebpf() {
     let answer = call.add();
     let result = answer.result();
     assert!(
-        answer.stderr.contains("nf_tables leads"),
+        answer.stderr.contains("nf_tables forwards"),
         "{}",
         answer.stderr
     );

@@ -99,7 +99,7 @@ fn cgroup2() -> Check {
         Ok(_) => (State::Ok, String::new()),
         Err(_) => (State::Missing, "it is mounted nowhere".to_owned()),
     };
-    let without_it = "the node's own clients reach no pod by [::1]";
+    let without_it = "clients on the node can't reach pods through [::1]";
     Check {
         needed_by: "portmap at [::1]",
         without_it,

@@ -265,7 +265,7 @@ fn a_status_that_can_not_be_published_is_owed_and_paid_by_gc() {
     assert_eq!(status(&machine), [""; 0]);
     let told = machine.state.borrow().warnings.concat();
     assert!(
-        told.contains("pod ns/web: its network-status is owed: no connection"),
+        told.contains("pod ns/web: its network-status is not written yet: no connection"),
         "{told}"
     );
     machine.cluster.borrow_mut().fails_at = None;

@@ -345,7 +345,8 @@ fn path_that_is_not_a_file_is_refused_as_the_first_and_skipped_later() {
     }
     std::os::unix::fs::symlink("/dev/zero", node.at("/etc/cni/net.d/30.conf")).expect("a link");
     let planned = node.plan().expect("planned");
-    let expected = "/etc/cni/net.d/20.conf: left aside: it is no file of 1048576 bytes at most";
+    let expected =
+        "/etc/cni/net.d/20.conf: left aside: not a regular file of at most 1048576 bytes";
     assert_eq!(planned.remarks, [expected]);
     assert!(
         planned
