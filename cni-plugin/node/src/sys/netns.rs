@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "what shows a socket's namespace has no safe wrapper"
+    reason = "the ioctl for a socket's namespace has no safe wrapper"
 )]
 
 use nix::errno::Errno;
