@@ -150,7 +150,7 @@ fn an_echoed_token_does_not_appear_in_an_error() {
         "{told:?}"
     );
     assert!(
-        told[3].ends_with("the answer can't be read: line 1 column 1"),
+        told[3].ends_with("can't parse the response: line 1 column 1"),
         "{told:?}"
     );
     assert!(!told.concat().contains(&world.server.token), "{told:?}");

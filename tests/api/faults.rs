@@ -139,7 +139,7 @@ fn a_silent_server_is_a_temporary_error_within_the_budgets() {
     let (why, took) = pod();
     assert!(
         why.starts_with("get pod silent/web: 127.0.0.1:")
-            && why.contains(" does not answer within "),
+            && why.contains(" did not respond within "),
         "{why}"
     );
     assert!(took < SHORT.call + LATE, "{took:?}");
@@ -150,7 +150,7 @@ fn a_silent_server_is_a_temporary_error_within_the_budgets() {
     );
     let (why, took) = pod();
     assert!(
-        why.starts_with("not asked: the API server has taken "),
+        why.starts_with("request not sent: the API server has already used "),
         "{why}"
     );
     assert!(took < LATE, "{took:?}");

@@ -291,9 +291,9 @@ fn a_mesh_plugin_that_its_installer_inserted_survives_a_rewrite() {
 fn a_list_that_cannot_work_is_refused_and_nothing_changes() {
     needs_programs!("unshare", "setpriv");
     let _host = node(&[("00-multus.conf", "thick-multus.conf")]);
-    refused("there is no /etc/cni/net.d/10-flannel.conflist on the node");
+    refused("clusterNetwork: /etc/cni/net.d/10-flannel.conflist does not exist on the node");
     put("00-multus.conf", "thick-multus-after-braid.conf");
-    refused("braid again");
+    refused("braid itself");
     put(
         "00-multus.conf",
         r#"{"cniVersion":"0.3.1","name":"n","type":"calico","ipam":{"type":"calico-ipam"}}"#,
@@ -303,7 +303,7 @@ fn a_list_that_cannot_work_is_refused_and_nothing_changes() {
     put("00-multus.conf", "thick-multus.conf");
     install();
     fs::remove_file(format!("{NETWORKS}/10-flannel.conflist")).expect("removed");
-    refused("there is no /etc/cni/net.d/10-flannel.conflist on the node");
+    refused("clusterNetwork: /etc/cni/net.d/10-flannel.conflist does not exist on the node");
 }
 
 #[test]

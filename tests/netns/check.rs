@@ -44,7 +44,11 @@ const DAMAGES: &[(At, &str, &str)] = &[
     ),
     (At::Pod, "ip link del eth0", "eth0"),
     (At::Pod, "ip link set eth0 name other", "eth0"),
-    (At::Host, "ip link set PORT nomaster", "is no port of br0"),
+    (
+        At::Host,
+        "ip link set PORT nomaster",
+        "is not a port of br0",
+    ),
     (At::Host, "ip link set PORT down", "PORT"),
     (
         At::Host,
@@ -284,7 +288,7 @@ const RECORDLESS_DAMAGES: &[(&str, At, &str, &str)] = &[
         "bridge",
         At::Host,
         "ip link set PORT nomaster",
-        "is no port of br0",
+        "is not a port of br0",
     ),
     (
         "bridge",

@@ -182,7 +182,7 @@ fn try_shows_the_attachment_and_leaves_nothing() {
         "10.1.0.1",
         "br0",
         "ip link add name br0",
-        "taken back in",
+        "detached in",
     ] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }
@@ -205,14 +205,11 @@ fn a_kept_sandbox_is_attached_until_it_is_detached() {
         (&status[0]["container_id"], &status[0]["addresses"][0]),
         (&json!(id), &json!("10.1.0.2/24"))
     );
-    assert!(said(&format!("detach {id}")).contains("taken back"));
+    assert!(said(&format!("detach {id}")).contains("detached"));
     assert_eq!(fs::read_dir("/run/netns").unwrap().count(), 0);
     host.assert_nothing_left();
     let (code, _, stderr) = braid(&format!("detach {id}"), &Value::Null);
-    assert!(
-        code == 1 && stderr.contains("nothing is attached"),
-        "{stderr}"
-    );
+    assert!(code == 1 && stderr.contains("no attachment"), "{stderr}");
 }
 
 #[test]
@@ -240,11 +237,11 @@ fn status_lists_attachments_and_gc_deletes_those_of_terminated_containers() {
     let table = said("status");
     assert_eq!(table.lines().count(), 3, "{table}");
 
-    assert!(said("gc --dry-run").contains("would be taken back"));
+    assert!(said("gc --dry-run").contains("would be deleted"));
     assert_eq!(of(&said_json("status -o json")), [dead, alive.clone()]);
     let done = said("gc");
     assert!(
-        done.contains("taken back") && !done.contains("would"),
+        done.contains("deleted") && !done.contains("would"),
         "{done}"
     );
     assert_eq!(of(&said_json("status -o json")), [alive]);
@@ -262,7 +259,7 @@ fn status_lists_attachments_and_gc_deletes_those_of_terminated_containers() {
         1
     );
     assert!(pods[1].can_ping("10.1.0.1"));
-    assert_eq!(said("gc"), "nothing to take back\n");
+    assert_eq!(said("gc"), "nothing to delete\n");
 }
 
 #[test]
@@ -272,11 +269,11 @@ fn gc_skips_a_configuration_that_is_not_a_regular_file() {
     host.run("mkfifo /etc/cni/net.d/10-pipe.conf");
     std::os::unix::fs::symlink("/dev/zero", "/etc/cni/net.d/20-zero.conf").unwrap();
     let (code, stdout, stderr) = braid("gc", &Value::Null);
-    assert_eq!((code, stdout.as_str()), (0, "nothing to take back\n"));
+    assert_eq!((code, stdout.as_str()), (0, "nothing to delete\n"));
     let mut lines: Vec<&str> = stderr.lines().collect();
     lines.sort_unstable();
     let expected = ["10-pipe", "20-zero"].map(|name| {
-        format!("/etc/cni/net.d/{name}.conf: left aside: it is no file of 1048576 bytes at most")
+        format!("/etc/cni/net.d/{name}.conf: skipped: not a regular file of at most 1048576 bytes")
     });
     assert_eq!(lines, expected);
 }
@@ -285,7 +282,10 @@ fn gc_skips_a_configuration_that_is_not_a_regular_file() {
 fn top_shows_the_traffic_of_a_shaped_interface() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    assert_eq!(said("top -n 1 -d 0.1"), "nothing is shaped on this node\n");
+    assert_eq!(
+        said("top -n 1 -d 0.1"),
+        "no shaped interfaces on this node\n"
+    );
     let rate = 100_000_000;
     let limits = json!({"ingressRate": rate, "ingressBurst": rate / 10, "egressRate": rate, "egressBurst": rate / 10});
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "network": conf::bridge(),

@@ -151,7 +151,7 @@ fn check_reports_missing_rules_and_the_next_add_restores_them() {
     let damages = [
         (
             "nft delete element inet braid firewall4 { 10.1.0.2 }",
-            "10.1.0.2 is not let through",
+            "10.1.0.2 is not accepted",
         ),
         (
             "iptables -F FORWARD",

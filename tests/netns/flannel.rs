@@ -192,7 +192,7 @@ fn a_failed_add_leaves_no_file() {
     // A folder cannot be created below a file either.
     call.with("dataDir", format!("{SUBNET_FILE}/x"))
         .add()
-        .refused(999, &["make folder"]);
+        .refused(999, &["create folder"]);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     host.assert_nothing_left();
 }

@@ -161,7 +161,7 @@ fn a_path_without_a_program_is_refused_before_any_change() {
     let host = Sandbox::new();
     fs::create_dir_all("/run/bin/with blank").unwrap();
     fs::write("/run/bin/bridge", "a plugin").unwrap();
-    let (before, elsewhere) = (host.state(), "the node would not find");
+    let (before, elsewhere) = (host.state(), "the node does not have");
     refused(
         &["--bin-dir", BIN, "--program", "/opt/cni/bin/braid"],
         elsewhere,
@@ -172,12 +172,12 @@ fn a_path_without_a_program_is_refused_before_any_change() {
     );
     refused(
         &["--bin-dir", BIN, "--program", "braid"],
-        "absolute path of 253 bytes",
+        "absolute path of at most 253 bytes",
     );
     refused(&["--bin-dir", BIN, "--root", "/etc"], elsewhere);
     refused(
         &["--bin-dir", "/run/bin/../bin"],
-        "the names would start /run/bin/../bin/braid: give the path without",
+        "the names would start /run/bin/../bin/braid: use a path without",
     );
     for more in [&[][..], &["--remove"]] {
         refused(
@@ -262,7 +262,7 @@ fn folders_of_the_runtime_are_found_and_lost_names_are_reported() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     for line in [
-        "plugins in /run/bin: CRI-O says so in /etc/crio/crio.conf",
+        "plugins in /run/bin: configured by CRI-O in /etc/crio/crio.conf",
         "configurations in /run/networks: CRI-O",
     ] {
         assert!(said.contains(line), "{said}");

@@ -106,7 +106,7 @@ fn check_reports_a_missing_legacy_rule_and_the_next_add_restores_it() {
     host.run("iptables-legacy -w -F FORWARD");
     call.check(&result).refused(
         999,
-        &["iptables-legacy -t filter FORWARD drops what braid marks"],
+        &["iptables-legacy -t filter FORWARD drops packets with braid's mark"],
     );
     call.del().ok();
     call.add().result();

@@ -79,7 +79,7 @@ fn ipv4_alone(host: &Sandbox, pod: &Ns, call: &Call, why: &str) {
 fn the_ipv4_half_works_and_no_ipv6_address_is_reserved() {
     let (by_default, by_kernel) = (
         "net.ipv6.conf.default.disable_ipv6 is 1",
-        "its kernel has none",
+        "the kernel does not support it",
     );
     for plugin in ["bridge", "ptp"] {
         for (switch_off, why) in [

@@ -86,14 +86,14 @@ fn every_example_of_the_cookbook_works() {
         assert!(plan.lines().count() > 5, "{plan}");
         let tried = said("try -f /run/pod.yaml");
         assert!(
-            tried.contains("k8s.v1.cni.cncf.io/network-status") && tried.contains("taken back"),
+            tried.contains("k8s.v1.cni.cncf.io/network-status") && tried.contains("detached in"),
             "{tried}"
         );
         for conf in blocks("json") {
             fs::write("/run/conf", conf).unwrap();
             let tried = said("try -f /run/pod.yaml /run/conf");
             assert!(
-                tried.contains("10.244.1.") && tried.contains("taken back"),
+                tried.contains("10.244.1.") && tried.contains("detached in"),
                 "{tried}"
             );
         }

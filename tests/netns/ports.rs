@@ -66,7 +66,8 @@ fn check_reports_missing_macspoofchk_rules() {
     let (.., call, result) = attach_two(&host);
     host.run("nft flush set bridge braid allowed");
     let port = result["interfaces"][1]["name"].as_str().unwrap_or_default();
-    call.check(&result).refused(999, &[port, "is not held to"]);
+    call.check(&result)
+        .refused(999, &[port, "is not restricted to"]);
 }
 
 fn vlans(ns: &Ns, port: &str) -> Vec<(u64, Vec<String>)> {

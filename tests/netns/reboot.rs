@@ -179,7 +179,7 @@ fn braid_gc_deletes_only_leases_of_terminated_containers() {
             "{done}"
         );
         assert_eq!(leases(), ["10.1.0.4", "10.1.0.5", "10.1.0.6"]);
-        assert_eq!(gc(&[]), "nothing to take back\n");
+        assert_eq!(gc(&[]), "nothing to delete\n");
     }
 }
 

@@ -148,7 +148,7 @@ fn a_tap_becomes_a_port_of_a_bridge_in_the_container() {
     assert!(pod.can_ping("10.4.0.1"));
     call.check(&result).ok();
     pod.run("ip link set eth0 nomaster");
-    call.check(&result).refused(999, &["is no port of br0"]);
+    call.check(&result).refused(999, &["is not a port of br0"]);
     call.prev(&result).del().ok();
     assert_eq!(pod.link_names(), ["br0"]);
     host.assert_nothing_left();
@@ -168,7 +168,7 @@ fn an_invalid_tap_is_refused_before_any_change() {
     call.clone()
         .with("bridge", "taken")
         .add()
-        .refused(999, &["\"taken\" in the container is no bridge"]);
+        .refused(999, &["\"taken\" in the container is not a bridge"]);
     call.clone()
         .with("mac", "nonsense")
         .add()

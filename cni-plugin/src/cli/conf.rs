@@ -30,7 +30,7 @@ pub(super) fn of_node() -> Vec<NetConf> {
         files::bytes(&path)
             .inspect_err(|err| {
                 if err.kind() == ErrorKind::InvalidInput {
-                    output::tell(format_args!("{}: left aside: {err}", path.display()));
+                    output::tell(format_args!("{}: skipped: {err}", path.display()));
                 }
             })
             .ok()
@@ -141,8 +141,7 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
         .next()
         .ok_or_else(|| Error::config("no network configuration"))?;
     if NetConfList::from_braid(&conf)?.is_none() && Settings::of(&conf)?.is_some() {
-        let sentence =
-            "it attaches pods to the networks of their annotations; name the pod's manifest by -f";
+        let sentence = "it attaches pods to the networks of their annotations; pass the pod's manifest with -f";
         return Err(Error::config(format!(
             "network {:?}: {sentence}",
             conf.name
@@ -188,7 +187,7 @@ pub(super) fn attachment(
 ) -> Result<Attachment, Error> {
     if !braid_core::cni::netconf::is_identifier(container_id) {
         return Err(Error::env(format!(
-            "{container_id:?} is no container id: letters, digits, \"_\", \".\" and \"-\""
+            "{container_id:?} is not a container id: letters, digits, \"_\", \".\" and \"-\""
         )));
     }
     let ifname = IfName::parse(ifname).map_err(|err| Error::env(format!("{ifname:?}: {err}")))?;
@@ -238,7 +237,7 @@ mod tests {
         let refused = call_of(vec![conf.expect("a configuration")], &attachment)
             .expect_err("there is no pod");
         assert!(
-            refused.msg.ends_with("name the pod's manifest by -f"),
+            refused.msg.ends_with("pass the pod's manifest with -f"),
             "{refused}"
         );
     }

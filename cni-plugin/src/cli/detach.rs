@@ -25,12 +25,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         .collect();
     let sandbox = trial::sandbox_of(&arguments.container).filter(|path| path.exists());
     if records.is_empty() && sandbox.is_none() {
-        return Err(format!("container {:?}: nothing is attached", arguments.container).into());
+        return Err(format!("container {:?}: no attachment", arguments.container).into());
     }
     let code = gc::take_back(
         &records,
         |record| &record.key,
-        |record| collect(record, &This::new(output::log())).map(|()| "taken back"),
+        |record| collect(record, &This::new(output::log())).map(|()| "detached"),
     );
     if let Some(path) = sandbox {
         trial::remove(&arguments.container, &path)?;

@@ -23,7 +23,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    called_so(&arguments.words).unwrap_or_else(|| Err(format!("dhcp: only as: {USAGE}").into()))
+    called_so(&arguments.words).unwrap_or_else(|| Err(format!("dhcp: usage: {USAGE}").into()))
 }
 
 /// Runs the daemon if the first word is `daemon`.
@@ -53,7 +53,7 @@ fn settings(words: &[String]) -> Result<Settings, String> {
             .or(word.strip_prefix('-'))
             .filter(|flag| !flag.is_empty());
         let flag =
-            flag.ok_or_else(|| format!("dhcp daemon: unexpected {word:?}; only: {USAGE}"))?;
+            flag.ok_or_else(|| format!("dhcp daemon: unexpected {word:?}; usage: {USAGE}"))?;
         let (name, value) = flag
             .split_once('=')
             .map_or((flag, None), |(name, value)| (name, Some(value.to_owned())));
@@ -81,7 +81,7 @@ fn settings(words: &[String]) -> Result<Settings, String> {
             "resendtimeout" => settings.limits.give_up = duration(name, &value()?)?,
             _ => {
                 return Err(format!(
-                    "flag provided but not defined: -{name}; only: {USAGE}"
+                    "flag provided but not defined: -{name}; usage: {USAGE}"
                 ));
             }
         }
@@ -107,7 +107,8 @@ fn truth(text: &str) -> Result<bool, String> {
 
 /// Parses a duration in Go's format: numbers with units, as in `1m2.5s`.
 fn duration(name: &str, text: &str) -> Result<Duration, String> {
-    let wrong = || format!("invalid value {text:?} for flag -{name}: no duration as 10s or 1m2s");
+    let wrong =
+        || format!("invalid value {text:?} for flag -{name}: not a duration such as 10s or 1m2s");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     let mut total = Duration::ZERO;
     if rest == "0" {

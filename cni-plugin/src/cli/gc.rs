@@ -40,9 +40,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         .collect();
     dead.extend(noted_by_multus(confs, &machine));
     let outcome = |dead: &Dead| match dead {
-        _ if arguments.dry_run => Ok("would be taken back"),
-        Dead::Recorded(record) => collect(record, &machine).map(|()| "taken back"),
-        Dead::Noted(noted) => multus::detach(&noted.0, &noted.1, &machine).map(|_| "taken back"),
+        _ if arguments.dry_run => Ok("would be deleted"),
+        Dead::Recorded(record) => collect(record, &machine).map(|()| "deleted"),
+        Dead::Noted(noted) => multus::detach(&noted.0, &noted.1, &machine).map(|_| "deleted"),
     };
     let mut code = take_back(&dead, Dead::key, outcome);
     let mut rows = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         }
     }
     if dead.is_empty() && rows.is_empty() {
-        output::print("nothing to take back\n");
+        output::print("nothing to delete\n");
     }
     if !rows.is_empty() {
         output::print(&output::table(
@@ -124,9 +124,9 @@ fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
 fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Vec<String> {
     let owner = owner_of(lease, network).unwrap_or_default();
     let done = if is_dry_run {
-        "would be taken back"
+        "would be deleted"
     } else {
-        "taken back"
+        "deleted"
     };
     vec![
         network.to_owned(),

@@ -180,7 +180,7 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
 /// the files is reported only if the files contain networks.
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
-        let what = format!("network {} is in none of these files", selection.object);
+        let what = format!("network {} is not in these files", selection.object);
         let finding = lint::of_item(text, selection, Level::Warning, what);
         return if nads.is_empty() {
             Vec::new()
@@ -233,8 +233,8 @@ spec:
            {"name": "red"}]
 "#;
         let expected = r#"f:7: error: mtu: "big": "mtu": expected a number, got "big"
-f:17: warning: mac: "02:00:00:00:00:01": no plugin of network default/blue has the capability "mac"; braid serves it, other runtimes may not
-f:18: warning: network default/red is in none of these files
+f:17: warning: mac: "02:00:00:00:00:01": no plugin of network default/blue has the capability "mac"; braid supports it anyway, other implementations may not
+f:18: warning: network default/red is not in these files
 "#;
         assert_eq!(found(text), expected);
     }

@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 fn text(line: &Line) -> String {
     match line {
         Line::Step(step) => format!("{step}\n"),
-        Line::Held(step) => format!("# {step} (there already)\n"),
+        Line::Held(step) => format!("# {step} (exists already)\n"),
         Line::Note(note) => format!("# {note}\n"),
     }
 }

@@ -53,13 +53,13 @@ impl Networks {
             [file] => conf::read(file)?,
             [_, ..] => {
                 return Err(Error::config(
-                    "with -f there is one configuration: the default network's",
+                    "with -f, at most one configuration is allowed, for the default network",
                 ));
             }
         };
         let conf = NetConf::from_json(of_pods(&default))?;
         let settings = Settings::of(&conf)?
-            .ok_or_else(|| Error::internal("a configuration of pods is none"))?;
+            .ok_or_else(|| Error::internal("the generated configuration does not attach pods"))?;
         let ObjectName { namespace, name } = &pod.name;
         let more = if attachment.args.is_empty() {
             String::new()
@@ -99,13 +99,13 @@ impl Networks {
         };
         match found.as_slice() {
             [pod] => Ok(pod),
-            [] if pods.is_empty() => Err(Error::config("no pod is in these files")),
+            [] if pods.is_empty() => Err(Error::config("no pod in these files")),
             [] => Err(Error::config(format!(
-                "no such pod; there are {}",
+                "no such pod; the files have {}",
                 names(&pods.iter().collect::<Vec<_>>())
             ))),
             several => Err(Error::config(format!(
-                "--pod is needed: there are {}",
+                "--pod is required: the files have {}",
                 names(several)
             ))),
         }

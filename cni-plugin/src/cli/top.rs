@@ -122,7 +122,7 @@ fn frame(before: &Look, now: &Look) -> String {
         rows.push((bits, row));
     }
     if rows.is_empty() {
-        return "nothing is shaped on this node\n".to_owned();
+        return "no shaped interfaces on this node\n".to_owned();
     }
     rows.sort_by_key(|(bits, _)| std::cmp::Reverse(*bits));
     let header = [
@@ -205,7 +205,7 @@ mod tests {
         };
         assert_eq!(
             frame(&empty(), &empty()),
-            "nothing is shaped on this node\n"
+            "no shaped interfaces on this node\n"
         );
     }
 

@@ -3,7 +3,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "descriptors that nobody may own yet, and the arguments of a C program"
+    reason = "descriptors without an owner yet, and the arguments of a C program"
 )]
 
 use nix::sys::signal::{SigHandler, Signal, signal};

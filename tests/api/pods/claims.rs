@@ -260,7 +260,7 @@ fn a_claim_belongs_to_one_secondary_network_that_keeps_leases() {
     default
         .call
         .add()
-        .refused(7, &["the default network takes no claim"]);
+        .refused(7, &["the default network does not support claims"]);
     for (name, networks, code, words) in [
         (
             "of-others",

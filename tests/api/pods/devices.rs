@@ -180,7 +180,7 @@ fn devices_reach_plugins_and_status() {
     assert!(
         added
             .stderr
-            .contains("web:net6-device.json: device information: \"type\": \"usb\" is none of"),
+            .contains("web:net6-device.json: device information: \"type\": \"usb\" is not one of"),
         "{}",
         added.stderr
     );
@@ -250,7 +250,7 @@ fn too_few_devices_a_busy_kubelet_and_stale_files_are_handled() {
         (
             "two",
             "vf,vf",
-            "resource \"a.example/vf\": 2 networks take a device of it, the pod was given 1",
+            "resource \"a.example/vf\": 2 networks need a device of it, but the pod has 1",
         ),
         ("failing", "vf,bad", "spy was told to fail"),
     ] {
@@ -331,7 +331,7 @@ fn a_resource_claims_device_comes_from_its_drivers_slice() {
     let pod = claiming(&node, "two", "vf,vf");
     pod.call
         .add()
-        .refused(7, &["2 networks take a device of it, the pod was given 1"]);
+        .refused(7, &["2 networks need a device of it, but the pod has 1"]);
     assert_eq!(cni_files(), []);
     node.assert_nothing_left(&pod);
 }

@@ -187,7 +187,10 @@ fn an_unpublished_status_is_owed_and_published_by_gc() {
     let added = pod.call.add();
     added.result();
     assert!(
-        added.stderr.contains("its network-status is owed") && added.stderr.contains("403"),
+        added
+            .stderr
+            .contains("its network-status is not written yet")
+            && added.stderr.contains("403"),
         "{}",
         added.stderr
     );

@@ -165,7 +165,7 @@ fn a_missing_network_fails_the_pod_before_anything_runs() {
         (
             "b",
             "spied,empty",
-            "network nowhere/empty: no configuration has the name \"empty\"",
+            "network nowhere/empty: no configuration is named \"empty\"",
         ),
     ] {
         let pod = node.pod(pod, networks);

@@ -207,7 +207,7 @@ fn isolation_holds_for_both_annotations() {
         let call = pod.call.clone().with("namespaceIsolation", true);
         call.add().refused(
             7,
-            &["network isolated-2/lan: namespaceIsolation lets pods of isolated use"],
+            &["network isolated-2/lan: namespaceIsolation allows pods in isolated only"],
         );
         assert_eq!(calls(), [""; 0]);
         node.assert_nothing_left(&pod);

@@ -104,7 +104,11 @@ fn with_multus_role_a_status_update_changes_nothing_else_of_the_pod() {
     let mut expected = node.world.get("pod", "web");
     let added = pod.call.add();
     added.result();
-    assert!(!added.stderr.contains("owed"), "{}", added.stderr);
+    assert!(
+        !added.stderr.contains("not written yet"),
+        "{}",
+        added.stderr
+    );
     assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false"]);
     let now = node.world.get("pod", "web");
     expected["metadata"]["annotations"][super::NETWORK_STATUS] =

@@ -128,7 +128,7 @@ fn a_pod_without_any_default_route_gets_a_warning() {
     };
     assert_eq!(warned("without"), "NoDefaultRoute");
     let event =
-        "Warning NoDefaultRoute: the pod has no default route: none of its networks gives it one";
+        "Warning NoDefaultRoute: the pod has no default route: none of its networks provides one";
     assert_eq!(node.events(), [event]);
     pod.call.del().ok();
     // A plugin need not report the routes that it adds.

@@ -498,19 +498,19 @@ fn foreign_plugins_get_requests_in_cni_args_and_must_honour_them() {
         ("ipam", None),
         (
             "other-ip",
-            Some("ips 10.9.0.7/24 was asked for, and the plugins gave 10.9.0.8/24"),
+            Some("ips 10.9.0.7/24 was requested, but the plugins returned 10.9.0.8/24"),
         ),
         (
             "other-mac",
-            Some("mac 02:00:00:00:00:07 was asked for, and the plugins gave 02:00:00:00:00:08"),
+            Some("mac 02:00:00:00:00:07 was requested, but the plugins returned 02:00:00:00:00:08"),
         ),
         (
             "silent-other",
-            Some("mac 02:00:00:00:00:07 was asked for, and the plugins gave 02:00:00:00:00:08"),
+            Some("mac 02:00:00:00:00:07 was requested, but the plugins returned 02:00:00:00:00:08"),
         ),
         (
             "nothing",
-            Some("ips 10.9.0.7/24 was asked for, and the plugins gave none"),
+            Some("ips 10.9.0.7/24 was requested, but the plugins returned none"),
         ),
     ] {
         calls();

@@ -224,7 +224,7 @@ fn command_line_gc_detaches_terminated_pods_of_multus() {
     };
     let told = gc(&["--dry-run"]);
     assert!(
-        told.contains("dead") && told.contains("would be taken back") && !told.contains("lives"),
+        told.contains("dead") && told.contains("would be deleted") && !told.contains("lives"),
         "{told}"
     );
     assert_eq!(calls(), [""; 0]);
@@ -236,7 +236,7 @@ fn command_line_gc_detaches_terminated_pods_of_multus() {
         noted(CNI_DIR)
     );
     assert_eq!(lives.ns.link_names().len(), 3);
-    assert!(gc(&[]).contains("nothing to take back"));
+    assert!(gc(&[]).contains("nothing to delete"));
     lives.call.del().ok();
     node.assert_nothing_left(&lives);
     end_bridges(&node);

@@ -113,10 +113,10 @@ fn check_reports_a_missing_program_and_a_missing_queue() {
         (format!("tc filter del dev {veth} egress"), "no program"),
         (
             format!("tc filter del dev {veth} ingress"),
-            "does not leave through",
+            "are not redirected to",
         ),
         (format!("tc filter del dev {ifb} egress"), "no program"),
-        (format!("tc qdisc del dev {ifb} root"), "queued by"),
+        (format!("tc qdisc del dev {ifb} root"), "has root qdisc"),
         (format!("ip link set {ifb} down"), &ifb),
         (format!("ip link del {ifb}"), &ifb),
     ];

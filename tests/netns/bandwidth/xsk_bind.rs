@@ -198,8 +198,10 @@ fn more_limited_links_than_a_namespace_supports_are_refused() {
     for call in others {
         call.add().result();
     }
-    last.add()
-        .refused(999, &["no more attachments of one network namespace"]);
+    last.add().refused(
+        999,
+        &["no guard is free for another attachment of this network namespace"],
+    );
     for call in others {
         call.del().ok();
     }
@@ -286,8 +288,7 @@ fn without_bpf_lsm_add_warns_and_succeeds() {
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let answer = call.add();
     let result = answer.result();
-    let warning =
-        "sockets of AF_XDP (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks bpf_lsm";
+    let warning = "sockets of AF_XDP (CAP_NET_RAW) are not limited by \"egressRate\": the kernel lacks bpf_lsm";
     assert!(answer.stderr.contains(warning), "{}", answer.stderr);
     assert!(pins().is_empty());
     call.check(&result).ok();

@@ -66,7 +66,7 @@ fn one_daemon_acquires_and_renews_a_thousand_leases() {
             .filter(|count| *count > prolonged)
         });
     }
-    assert!(!said().contains("is lost"), "{}", said());
+    assert!(!said().contains("lost the lease"), "{}", said());
     let process = format!("/proc/{}", daemon.0.id());
     until("an idle lease holds no thread and no descriptor", || {
         let count = |of: &str| {

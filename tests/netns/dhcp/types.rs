@@ -164,22 +164,22 @@ fn types_without_a_path_to_a_server_are_refused() {
     let pod = host.pod("a");
     let before = host.state();
     let refused: &[(&str, Value, &str)] = &[
-        ("ptp", json!({}), "it leads to this node alone"),
+        ("ptp", json!({}), "it connects only to this node"),
         (
             "ptp",
             json!({"routed": true}),
-            "it leads to this node alone",
+            "it connects only to this node",
         ),
         (
             "netkit",
             json!({"mode": "l2"}),
-            "it leads to this node alone",
+            "it connects only to this node",
         ),
-        ("dummy", json!({}), "it leads nowhere"),
+        ("dummy", json!({}), "it drops all packets"),
         (
             "tap",
             json!({}),
-            "it leads to a program, which has not opened it yet",
+            "the program that serves it has not opened it yet",
         ),
         (
             "ipvlan",
@@ -199,7 +199,7 @@ fn types_without_a_path_to_a_server_are_refused() {
     ];
     for (kind, keys, why) in refused {
         let sentence =
-            format!("\"ipam\": type \"dhcp\" asks servers through the link of {kind}: {why}");
+            format!("\"ipam\": type \"dhcp\" needs a DHCP server behind the link of {kind}: {why}");
         let call = host.call(kind, &pod, dhcp(kind, keys));
         call.add().refused(7, &[&sentence]);
         call.del().ok();

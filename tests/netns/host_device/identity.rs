@@ -172,7 +172,7 @@ fn del_fails_while_a_device_is_in_a_nested_namespace() {
         }
         for _ in 0..2 {
             call.del()
-                .refused(11, &["nic0", "moved it on to another network namespace"]);
+                .refused(11, &["nic0", "moved it to another network namespace"]);
         }
         let (process, thread) = (std::process::id(), nix::unistd::gettid());
         nested.run(&format!(

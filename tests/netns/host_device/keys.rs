@@ -156,11 +156,11 @@ fn an_invalid_device_is_refused_before_any_change() {
     for id in ["../../class", "..", "0000:03:00.1/net"] {
         none("pciBusID", id)
             .add()
-            .refused(7, &["\"pciBusID\"", "is no device of a bus"]);
+            .refused(7, &["\"pciBusID\"", "is not a device name on a bus"]);
         let by_runtime = attach(&host, &pod).with("runtimeConfig", json!({"deviceID": id}));
         by_runtime
             .add()
-            .refused(7, &["\"deviceID\"", "is no device of a bus"]);
+            .refused(7, &["\"deviceID\"", "is not a device name on a bus"]);
     }
     none("pciBusID", "0000:03:00.1")
         .add()

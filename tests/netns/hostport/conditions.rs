@@ -266,7 +266,7 @@ fn check_reports_and_the_next_call_restores_a_port_with_conditions() {
             "nft delete element inet braid {set} {{ tcp . 8080 }}"
         ));
         call.check(&result)
-            .refused(999, &["0.0.0.0:8080/tcp leads nowhere"]);
+            .refused(999, &["0.0.0.0:8080/tcp is not forwarded"]);
         host.run("nft flush ruleset");
         call.status().ok();
         call.check(&result).ok();
@@ -296,7 +296,7 @@ fn with_conditions_nf_tables_replaces_ebpf() {
     let answer = call.add();
     let result = answer.result();
     assert!(
-        answer.stderr.contains("nf_tables leads"),
+        answer.stderr.contains("nf_tables forwards"),
         "{}",
         answer.stderr
     );

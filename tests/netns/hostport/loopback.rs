@@ -253,8 +253,8 @@ fn check_reports_a_missing_program_element_or_pin() {
     let pod = host.pod("a");
     let call = mapped(&host, &pod, network_by("bridge", "nftables"), &tcp());
     let mut result = call.add().result();
-    let not_there = "is not at the root of cgroup2";
-    let nowhere = "[::]:8080/tcp leads nowhere ([::1])";
+    let not_there = "is not attached to the root of cgroup2";
+    let nowhere = "[::]:8080/tcp is not forwarded ([::1])";
     let mut damages: Vec<_> = PLACES
         .map(|place| {
             (

@@ -157,7 +157,7 @@ fn check_reports_a_missing_port() {
         call.check(&result).ok();
         host.run(damage);
         call.check(&result)
-            .refused(999, &["0.0.0.0:8080/tcp", "leads nowhere"]);
+            .refused(999, &["0.0.0.0:8080/tcp", "is not forwarded"]);
         call.clone().prev(&result).del().ok();
         result = call.add().result();
     }
@@ -191,12 +191,12 @@ fn check_reports_a_missing_ebpf_port_filter_or_pin() {
         ),
         (
             format!("find {PINS} -name host_ports -delete"),
-            "0.0.0.0:8080/tcp leads nowhere (eBPF)",
+            "0.0.0.0:8080/tcp is not forwarded (eBPF)",
         ),
-        (pins, "0.0.0.0:8080/tcp leads nowhere (eBPF)"),
+        (pins, "0.0.0.0:8080/tcp is not forwarded (eBPF)"),
         (
             "nft delete element inet braid hostport4-any { tcp . 8080 }".to_owned(),
-            "leads nowhere",
+            "is not forwarded",
         ),
     ] {
         call.check(&result).ok();

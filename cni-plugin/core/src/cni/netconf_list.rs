@@ -55,7 +55,7 @@ impl NetConfList {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
                 return Err(Error::config(
-                    "\"plugins\" and \"network\" exclude each other",
+                    "\"plugins\" and \"network\" can't both be set",
                 ));
             }
             (Some(_), None) => Self::read(json, conf.name.clone(), conf.version),
@@ -100,7 +100,7 @@ impl NetConfList {
             .flatten();
         if let Some(index) = self.position(BANDWIDTH) {
             let sentence =
-                || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type exclude each other");
+                || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type can't both be set");
             return if own.is_some() {
                 Err(Error::config(sentence()))
             } else {

@@ -233,7 +233,7 @@ fn attachment(
     }
     let ifname = IfName::parse(&ifname).map_err(ifname_error)?;
     if verb == Command::Add && ifname.as_str().contains('%') {
-        let details = "the kernel would take it for a pattern and choose a number";
+        let details = "the kernel would treat it as a pattern and choose a number";
         return Err(Error::env("interface name contains %").with_details(details));
     }
     if !missing.is_empty() {

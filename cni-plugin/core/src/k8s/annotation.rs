@@ -63,7 +63,7 @@ pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> 
                 second.default_route.as_deref().unwrap_or_default()
             )),
             why: format!(
-                "item {} has it already, and one network at most can",
+                "item {} has it already; at most one network can have it",
                 first.item
             ),
         }),
@@ -81,10 +81,10 @@ pub fn default_network(text: &str, namespace: &str) -> Result<Option<Selection>,
         (None, _) => Err(whole(
             DEFAULT_NETWORK,
             text,
-            "no network, and a pod has one default network",
+            "no network; exactly one is required",
         )),
         (Some(_), more) => {
-            let why = format!("{} networks, and a pod has one default network", more + 1);
+            let why = format!("{} networks; exactly one is required", more + 1);
             Err(whole(DEFAULT_NETWORK, text, why))
         }
     }

@@ -47,7 +47,7 @@ fn check(json: &Json) -> Result<(), Error> {
     let Some((kind, required)) = TYPES.iter().find(|(name, _)| *name == kind) else {
         let known = TYPES.map(|(name, _)| name).join(", ");
         return Err(Error::decode(format!(
-            "\"type\": {:?} is none of {known}",
+            "\"type\": {:?} is not one of {known}",
             shortened(kind)
         )));
     };
@@ -74,7 +74,7 @@ fn check(json: &Json) -> Result<(), Error> {
         let value = object.str_or(key, "")?;
         if !known.contains(&value) {
             return Err(Error::decode(format!(
-                "{kind}: {key:?}: {:?} is none of {}",
+                "{kind}: {key:?}: {:?} is not one of {}",
                 shortened(value),
                 known.join(", ")
             )));
@@ -133,7 +133,7 @@ pub fn cni_file(container_id: &str, ifname: &str) -> Result<String, Error> {
 fn file_name(name: String) -> Result<String, Error> {
     if name.contains(['/', '\0']) || name.len() > MAX_NAME_BYTES {
         return Err(Error::config(format!(
-            "{:?} can't name a file",
+            "{:?} is not a valid file name",
             shortened(&name)
         )));
     }
@@ -165,9 +165,9 @@ pub fn assign(
                 .filter(|other| **other == Some(resource.as_str()))
                 .count();
             let (resource, has) = (shortened(resource), ids.len());
-            let sentence = "the pod's containers must ask for one each";
+            let sentence = "the pod's containers must request one for each network";
             return Err(Error::config(format!(
-                "resource {resource:?}: {wanted} networks take a device of it, the pod was given {has}; {sentence}"
+                "resource {resource:?}: {wanted} networks need a device of it, but the pod has {has}; {sentence}"
             )));
         };
         *next += 1;
@@ -206,11 +206,11 @@ mod tests {
             ("[]", "expected an object, got []"),
             (
                 "{}",
-                r#""type": "" is none of pci, vdpa, vhost-user, memif"#,
+                r#""type": "" is not one of pci, vdpa, vhost-user, memif"#,
             ),
             (
                 r#"{"type":"usb","version":"1.1.0"}"#,
-                r#""type": "usb" is none of"#,
+                r#""type": "usb" is not one of"#,
             ),
             (r#"{"type":1}"#, r#""type": expected a string, got 1"#),
             (r#"{"type":"pci"}"#, r#""version": "" is not like 1.1.0"#),
@@ -333,14 +333,14 @@ mod tests {
             " 0000:02.1 x 0000:02.2 "
         );
         let sentence = concat!(
-            r#"resource "b/vf": 2 networks take a device of it, the pod was given 1; "#,
-            "the pod's containers must ask for one each"
+            r#"resource "b/vf": 2 networks need a device of it, but the pod has 1; "#,
+            "the pod's containers must request one for each network"
         );
         assert_eq!(assign(&["b/vf", "a/vf", "b/vf"]).unwrap_err(), sentence);
         assert!(
             assign(&["c/none"])
                 .unwrap_err()
-                .contains("1 networks take a device of it, the pod was given 0")
+                .contains("1 networks need a device of it, but the pod has 0")
         );
     }
 }

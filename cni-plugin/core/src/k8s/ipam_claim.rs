@@ -43,7 +43,7 @@ fn refuse_other_network(claim: &IpamClaim, network: &Network) -> Result<(), Erro
     }
     let (own, asked) = (network.definition.name(), shortened(asked));
     Err(Error::config(format!(
-        "claim {}: it is for network {asked:?}, and {} is {own:?}",
+        "claim {}: it is for network {asked:?}, but {} is network {own:?}",
         claim.name,
         network.name()
     )))
@@ -92,7 +92,7 @@ fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
         ("reason", reason.into()),
         (
             "message",
-            "the network's IPAM keeps them for the claim".into(),
+            "the network's IPAM reserves them for the claim".into(),
         ),
         ("lastTransitionTime", now.into()),
     ]));
@@ -130,7 +130,7 @@ pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if !is_uid {
         return Err(Error::config(format!(
-            "claim {}: its uid {:?} is none",
+            "claim {}: invalid uid {:?}",
             claim.name,
             shortened(&claim.uid)
         )));
@@ -267,7 +267,7 @@ mod tests {
         let error = addresses(&claim("blue", &[]), &network()).unwrap_err();
         assert_eq!(
             error.msg,
-            r#"claim pods/vm.a: it is for network "blue", and pods/red is "tenantred""#
+            r#"claim pods/vm.a: it is for network "blue", but pods/red is network "tenantred""#
         );
     }
 
@@ -287,7 +287,7 @@ mod tests {
         );
         let allocated = concat!(
             r#"{"type":"IPsAllocated","status":"True","reason":"SuccessfulAllocation","#,
-            r#""message":"the network's IPAM keeps them for the claim","lastTransitionTime":"t1"}"#
+            r#""message":"the network's IPAM reserves them for the claim","lastTransitionTime":"t1"}"#
         );
         let told: Vec<String> = after.conditions.iter().map(ToString::to_string).collect();
         assert_eq!(told, [r#"{"type":"Other","status":"False"}"#, allocated]);

@@ -238,7 +238,7 @@ impl Definition {
 fn of_braid(json: Json) -> Result<NetConfList, Error> {
     if let Some(key) = key_of_pods(&json) {
         return Err(Error::config(format!(
-            "{key:?}: a network of a pod can't attach pods to networks"
+            "{key:?}: a pod network must not attach pods to networks"
         )));
     }
     let list = NetConfList::from_braid(&NetConf::from_json(json)?)?;

@@ -90,7 +90,7 @@ impl Network {
     pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(
-                "network {}: {key} {asked} was asked for, and the plugins gave {got}",
+                "network {}: {key} {asked} was requested, but the plugins returned {got}",
                 self.name()
             )))
         };

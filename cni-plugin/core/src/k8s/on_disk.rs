@@ -87,7 +87,7 @@ pub fn of_disk<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, E
         format!("; not read: {}", listed(unreadable))
     };
     Err(Error::config(format!(
-        "no configuration has the name {:?}, of {} files{but}",
+        "no configuration is named {:?}, in {} files{but}",
         shortened(name),
         files.len()
     )))
@@ -98,7 +98,7 @@ pub fn first_of_folder<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDis
     let known = files.iter().filter(|file| rank(&file.name).is_some());
     let first = known.min_by(|a, b| a.name.cmp(&b.name)).ok_or_else(|| {
         Error::config(format!(
-            "{}: no .conf, .conflist or .json there",
+            "{}: no .conf, .conflist or .json file",
             shortened(name)
         ))
     })?;
@@ -173,7 +173,7 @@ fn plugins_of(files: &[DiskFile]) -> Result<Vec<Json>, Error> {
             Ok(json)
         } else {
             Err(Error::config(format!(
-                "{}: no plugin: it has no \"type\"",
+                "{}: not a plugin: \"type\" is missing",
                 file.name
             )))
         }

@@ -212,7 +212,7 @@ fn has_limit(definition: &Definition, at: usize) -> bool {
 
 fn refused(key: &str, capability: &str) -> Error {
     Error::config(format!(
-        "{key:?}: none of its plugins has the capability {capability:?}"
+        "{key:?}: no plugin of the network has the capability {capability:?}"
     ))
 }
 

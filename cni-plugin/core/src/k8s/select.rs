@@ -200,12 +200,12 @@ fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Err
     }
     if is_default {
         return Err(Error::config(format!(
-            "{CLAIM:?}: the default network takes no claim"
+            "{CLAIM:?}: the default network does not support claims"
         )));
     }
     if !selection.ips.is_empty() {
         return Err(Error::config(format!(
-            "\"ips\" and {CLAIM:?} exclude each other"
+            "\"ips\" and {CLAIM:?} can't both be set"
         )));
     }
     Ok(())
@@ -242,9 +242,8 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
             .and_then(|selection| selection.interface.as_ref());
         let name = match asked {
             Some(asked) if one.is_default && asked != ifname => {
-                let sentence = format!(
-                    "interface {asked} is asked for, and the runtime takes it to be {ifname}"
-                );
+                let sentence =
+                    format!("interface {asked} is requested, but the runtime expects {ifname}");
                 return Err(Error::config(sentence).context(one.name()));
             }
             _ if one.is_default => Some(ifname),
@@ -253,9 +252,10 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
         if let Some(name) = name
             && !taken.insert(name.as_str())
         {
-            return Err(
-                Error::config(format!("interface {name} is taken already")).context(one.name())
-            );
+            return Err(Error::config(format!(
+                "interface {name} is already used by another network"
+            ))
+            .context(one.name()));
         }
         names.push(name.cloned());
     }

@@ -309,12 +309,15 @@ impl<'a> Item<'a> {
             return Err(self.wrong("name", "missing"));
         }
         if name.contains('/') {
-            return Err(self.wrong("name", "the namespace has a key of its own, \"namespace\""));
+            return Err(self.wrong(
+                "name",
+                "use the separate key \"namespace\" for the namespace",
+            ));
         }
         if !names::is_object(name) {
             return Err(self.wrong(
                 "name",
-                "not the name of an object: small letters, digits, - and .",
+                "not the name of an object: lower case letters, digits, - and .",
             ));
         }
         let namespace = self
@@ -324,7 +327,7 @@ impl<'a> Item<'a> {
         if !names::is_namespace(namespace) {
             return Err(self.wrong(
                 "namespace",
-                "not the name of a namespace: small letters, digits and -",
+                "not the name of a namespace: lower case letters, digits and -",
             ));
         }
         Ok(ObjectName {
@@ -352,15 +355,16 @@ impl<'a> Item<'a> {
             return Ok(Vec::new());
         };
         if texts.is_empty() {
-            return Err(self.wrong("ips", "no address in the list"));
+            return Err(self.wrong("ips", "the list is empty"));
         }
         match texts
             .iter()
             .find(|text| parse_ip(text).is_err() && parse_cidr(text).is_err())
         {
-            Some(text) => {
-                Err(self.wrong("ips", format_args!("{:?} is no address", shortened(text))))
-            }
+            Some(text) => Err(self.wrong(
+                "ips",
+                format_args!("{:?} is not an address", shortened(text)),
+            )),
             None => Ok(texts.into_iter().map(str::to_owned).collect()),
         }
     }
@@ -379,7 +383,7 @@ impl<'a> Item<'a> {
             return Ok(Vec::new());
         };
         if items.is_empty() {
-            return Err(self.wrong(KEY, "no mapping in the list"));
+            return Err(self.wrong(KEY, "the list is empty"));
         }
         let numbered = items.iter().enumerate();
         numbered
@@ -403,7 +407,7 @@ impl<'a> Item<'a> {
         let egress =
             limit(json, "egressRate", "egressBurst").map_err(|why| self.wrong(KEY, why))?;
         if ingress.is_none() && egress.is_none() {
-            return Err(self.wrong(KEY, "no rate in it"));
+            return Err(self.wrong(KEY, "no rate given"));
         }
         Ok(Some(Bandwidth { ingress, egress }))
     }
@@ -420,7 +424,7 @@ impl<'a> Item<'a> {
             gateway.ok_or_else(|| {
                 self.wrong(
                     KEY,
-                    format_args!("{:?} is no address of a gateway", shortened(text)),
+                    format_args!("{:?} is not a gateway address", shortened(text)),
                 )
             })
         };

@@ -139,7 +139,7 @@ impl Settings {
         }
         let all: Vec<String> = allowed.map(shortened).collect();
         Err(Error::config(format!(
-            "network {object}: namespaceIsolation lets pods of {namespace} use networks of {} only",
+            "network {object}: namespaceIsolation allows pods in {namespace} only networks in {}",
             all.join(", ")
         )))
     }
@@ -173,12 +173,12 @@ fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
         json.each_object("delegates", |delegate| Ok(Origin::Inline(delegate.clone())))?;
     match json.str_or("clusterNetwork", "")? {
         "" if own && !delegates.is_empty() => Err(Error::config(
-            "\"delegates\" and braid's own \"plugins\" or \"network\" exclude each other",
+            "\"delegates\" can't be combined with braid's own \"plugins\" or \"network\"",
         )),
         "" if own => Ok((Origin::Inline(own_network(json)), Vec::new())),
         "" => {
             let mut delegates = delegates.into_iter();
-            let sentence = "no default network: one of clusterNetwork, delegates, plugins and network is needed";
+            let sentence = "no default network: one of clusterNetwork, delegates, plugins and network is required";
             Ok((
                 delegates.next().ok_or_else(|| Error::config(sentence))?,
                 delegates.collect(),
@@ -323,7 +323,7 @@ impl PodRef {
         ] {
             if !is_valid {
                 return Err(Error::env(format!(
-                    "ARGS: {key} {:?} is no name of Kubernetes",
+                    "ARGS: {key} {:?} is not a valid Kubernetes name",
                     shortened(text)
                 )));
             }
@@ -347,7 +347,7 @@ impl PodRef {
             Some(uid) if *uid != pod.uid && !pod.is_static() => {
                 let (asked, found) = (shortened(uid), shortened(&pod.uid));
                 Err(Error::config(format!(
-                    "pod {}: the call is for uid {asked}, and the API has uid {found}",
+                    "pod {}: the call is for uid {asked}, but the API has uid {found}",
                     self.name
                 )))
             }
@@ -551,7 +551,7 @@ mod tests {
             .allow("pods", &object("a/n"), false)
             .unwrap_err();
         let sentence =
-            "network a/n: namespaceIsolation lets pods of pods use networks of pods, default only";
+            "network a/n: namespaceIsolation allows pods in pods only networks in pods, default";
         assert_eq!(
             (error.msg.as_str(), error.kind),
             (sentence, Kind::InvalidConfig)
@@ -620,7 +620,7 @@ mod tests {
                 "{uid} {source}"
             );
         }
-        let sentence = "pod ns/p: the call is for uid u2, and the API has uid u1";
+        let sentence = "pod ns/p: the call is for uid u2, but the API has uid u1";
         assert_eq!(
             args("u2").refuse_other(&pod("api")).unwrap_err().msg,
             sentence

@@ -294,7 +294,7 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
         (None, _) => {
             let file = &known.first.path;
             let sentence =
-                "its default network is braid again, and the folder has no other configuration";
+                "its default network is braid itself, and the folder has no other configuration";
             return Err(Error::config(format!("{file}: {sentence}")));
         }
     }

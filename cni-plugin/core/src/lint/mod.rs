@@ -164,7 +164,7 @@ pub fn nad(nad: &Nad) -> Vec<Finding> {
     let mut findings = of_metadata(nad);
     if is_on_disk(nad) {
         let what = format!(
-            "no configuration: each node needs a file of a network {:?}",
+            "no configuration: each node needs a file with network {:?}",
             shortened(&nad.name.name)
         );
         findings.push(of_whole(Level::Warning, CONFIG, what));
@@ -204,7 +204,7 @@ fn of_metadata(nad: &Nad) -> Vec<Finding> {
             Level::Error,
             "metadata.name",
             name,
-            "not the name of an object: small letters, digits, - and .",
+            "not the name of an object: lower case letters, digits, - and .",
         );
     }
     if let Some(resource) = nad.annotations.get(RESOURCE_NAME)
@@ -232,7 +232,7 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
         judge.note(
             Level::Warning,
             &[key("name")],
-            format!("the object is {name:?}; one name for both is easier to follow"),
+            format!("the object is named {name:?}; use one name for both"),
         );
     }
     if ["cniVersion", "cniVersions"]
@@ -242,7 +242,7 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
         judge.note(
             Level::Warning,
             &[],
-            "no cniVersion, which means 0.1.0: plugins are not asked to CHECK",
+            "no cniVersion, which means 0.1.0: plugins are not called for CHECK",
         );
     }
     let is_list = json.get("plugins").is_some();
@@ -276,7 +276,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
         return judge.note(
             Level::Error,
             &path_to(&["type"]),
-            "it gives addresses, and is no plugin of a network",
+            "an IPAM plugin, not a network plugin",
         );
     }
     match plugins::parse(&conf, "") {
@@ -285,7 +285,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
             judge.note(
                 Level::Warning,
                 &path_to(&["type"]),
-                "no type of braid's: each node needs a program of that name",
+                "not a built-in type: each node needs a program with this name",
             );
         }
         Ok(Some(known)) => match (known.addresses(), conf.ipam.as_str()) {
@@ -293,7 +293,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
             (Addresses::Required, "") => judge.note(
                 Level::Error,
                 &path_to(&["type"]),
-                "it needs an \"ipam\" with a type",
+                "it requires an \"ipam\" with a type",
             ),
             (Addresses::Optional | Addresses::Required, ipam) => {
                 of_ipam(judge, &path_to(&["ipam", "type"]), path, ipam, &conf);
@@ -325,13 +325,11 @@ fn of_capabilities(judge: &mut Judge<'_>, path: &[Step], plugin: &Json) {
             let meant = CAPABILITIES
                 .iter()
                 .find(|known| known.eq_ignore_ascii_case(name));
-            let hint = meant.map_or(String::new(), |known| {
-                format!("; {known:?} is meant, maybe")
-            });
+            let hint = meant.map_or(String::new(), |known| format!("; did you mean {known:?}?"));
             judge.note(
                 Level::Warning,
                 &path,
-                format!("nobody offers this capability{hint}"),
+                format!("no runtime provides this capability{hint}"),
             );
         }
     }
@@ -341,12 +339,12 @@ fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: 
     match Configuration::parse(kind, conf, "") {
         Ok(Some(_)) => {}
         Ok(None) if plugins::TYPES.contains(&kind) => {
-            judge.note(Level::Error, at, "it is a plugin that gives no addresses");
+            judge.note(Level::Error, at, "a network plugin, not an IPAM plugin");
         }
         Ok(None) => judge.note(
             Level::Warning,
             at,
-            "no type of braid's: each node needs a program of that name",
+            "not a built-in type: each node needs a program with this name",
         ),
         Err(error) => judge.note_error(path, &conf.json, &error),
     }
@@ -431,7 +429,7 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
         judge.note(
             Level::Warning,
             &path_to(name),
-            "no key of a network; keys of one's own have a dot, as in example.com/key",
+            "unknown key; custom keys contain a dot, as in example.com/key",
         );
     }
     let item = judge
@@ -442,21 +440,21 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
         judge.note(
             Level::Warning,
             &path_to("interfaceRequest"),
-            "an old name of \"interface\"",
+            "deprecated name of \"interface\"",
         );
     }
     if selection.mac.is_some_and(|mac| mac.0[0] & 1 == 1) {
         judge.note(
             Level::Error,
             &path_to("mac"),
-            "the address of a group: no interface can have it",
+            "a multicast address, which no interface can have",
         );
     }
     if selection.ipam_claim.is_some() && !selection.ips.is_empty() {
         judge.note(
             Level::Error,
             &path_to("ips"),
-            "\"ips\" and \"ipam-claim-reference\" exclude each other",
+            "\"ips\" and \"ipam-claim-reference\" can't both be set",
         );
     }
 }
@@ -485,9 +483,10 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
         );
         let (level, how) = match one.handling {
             Handling::Refuse => (Level::Error, ""),
-            Handling::Grant(_) | Handling::Append(_) => {
-                (Level::Warning, "; braid serves it, other runtimes may not")
-            }
+            Handling::Grant(_) | Handling::Append(_) => (
+                Level::Warning,
+                "; braid supports it anyway, other implementations may not",
+            ),
             Handling::Args => (
                 Level::Warning,
                 "; it is passed in CNI_ARGS, which not every plugin reads",

@@ -56,23 +56,23 @@ fn each_fault_of_a_network_has_line_key_and_value() {
         (r#""x":1"#, "line 1: error: no plugin name provided"),
         (
             r#""type":"ovn-k8s""#,
-            r#"line 2: warning: type: "ovn-k8s": no type of braid's"#,
+            r#"line 2: warning: type: "ovn-k8s": not a built-in type"#,
         ),
         (
             r#""type":"ptp""#,
-            r#"line 2: error: type: "ptp": it needs an "ipam" with a type"#,
+            r#"line 2: error: type: "ptp": it requires an "ipam" with a type"#,
         ),
         (
             r#""type":"host-local""#,
-            r#"line 2: error: type: "host-local": it gives addresses"#,
+            r#"line 2: error: type: "host-local": an IPAM plugin, not a network plugin"#,
         ),
         (
             r#""type":"bridge","ipam":{"type":"whereabouts"}"#,
-            r#"line 2: warning: type: "whereabouts": no type of braid's"#,
+            r#"line 2: warning: type: "whereabouts": not a built-in type"#,
         ),
         (
             r#""type":"bridge","ipam":{"type":"ptp"}"#,
-            r#"line 2: error: type: "ptp": it is a plugin that gives no addresses"#,
+            r#"line 2: error: type: "ptp": a network plugin, not an IPAM plugin"#,
         ),
         (
             "\"type\":\"bridge\",\"ipam\":{\"type\":\"host-local\",\n\"subnet\":\"x\"}",
@@ -88,7 +88,7 @@ fn each_fault_of_a_network_has_line_key_and_value() {
         ),
         (
             r#""type":"macvlan","capabilities":{"portmappings":true}"#,
-            r#"line 2: warning: portmappings: true: nobody offers this capability; "portMappings" is meant, maybe"#,
+            r#"line 2: warning: portmappings: true: no runtime provides this capability; did you mean "portMappings"?"#,
         ),
         (
             r#""type":"braid","kubeconfig":"/k""#,
@@ -107,8 +107,8 @@ fn each_fault_of_a_network_has_line_key_and_value() {
 fn faults_of_a_whole_network_are_found() {
     let mut named = nad_of("{\"type\":\"macvlan\",\n\"name\":\"b\"}");
     let expected = [
-        r#"line 2: warning: name: "b": the object is "a"; one name for both is easier to follow"#,
-        "line 1: warning: no cniVersion, which means 0.1.0: plugins are not asked to CHECK",
+        r#"line 2: warning: name: "b": the object is named "a"; use one name for both"#,
+        "line 1: warning: no cniVersion, which means 0.1.0: plugins are not called for CHECK",
     ];
     assert_eq!(shown(&nad(&named)), expected);
     named.name.name = "Net_A".to_owned();
@@ -152,19 +152,19 @@ fn faults_of_an_annotation_have_the_line_of_their_item() {
         ("[\n{\"name\":\"a\",\n}]", "line 3: error: "),
         (
             "[{\"name\":\"a\",\n\"x\":1}]",
-            "line 2: warning: x: 1: no key of a network",
+            "line 2: warning: x: 1: unknown key",
         ),
         (
             "[{\"name\":\"a\",\"interfaceRequest\":\"x\"}]",
-            r#"line 1: warning: interfaceRequest: "x": an old name"#,
+            r#"line 1: warning: interfaceRequest: "x": deprecated name"#,
         ),
         (
             "[{\"name\":\"a\",\"mac\":\"01:00:5e:00:00:01\"}]",
-            r#"line 1: error: mac: "01:00:5e:00:00:01": the address of a group"#,
+            r#"line 1: error: mac: "01:00:5e:00:00:01": a multicast address"#,
         ),
         (
             "[{\"name\":\"a\",\"ips\":[\"10.0.0.1\"],\"ipam-claim-reference\":\"c\"}]",
-            r#"line 1: error: ips: ["10.0.0.1"]: "ips" and "ipam-claim-reference" exclude"#,
+            r#"line 1: error: ips: ["10.0.0.1"]: "ips" and "ipam-claim-reference" can't both be set"#,
         ),
     ] {
         let found = shown(&networks(text, "pods"));
@@ -197,7 +197,7 @@ fn request_that_no_plugin_can_serve_is_found_for_each_key() {
         (
             r#"{"type":"macvlan","ipam":{"type":"static"}}"#,
             "warning",
-            "; braid serves it, other runtimes may not",
+            "; braid supports it anyway, other implementations may not",
         ),
     ] {
         let lacks = "no plugin of network pods/a has the capability";

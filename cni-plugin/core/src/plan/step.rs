@@ -250,46 +250,45 @@ fn print_forget(kind: OwnedKind, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt
             f,
             "# nft delete every forwarded address of inet braid with comment {owner:?}"
         ),
-        OwnedKind::XskGuards => write!(f, "# let AF_XDP sockets of {owner:?} send again"),
+        OwnedKind::XskGuards => write!(f, "# remove the AF_XDP guard of {owner:?}"),
     }
 }
 
 fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("# ")?;
-    let made = "delete what the reference plugin made to";
+    let theirs = "delete the reference plugin's";
     match legacy {
         Legacy::Masquerade {
             container_id,
             ifname,
             ..
-        } => write!(f, "{made} masquerade {container_id} {ifname}"),
+        } => write!(f, "{theirs} masquerade rules of {container_id} {ifname}"),
         Legacy::MacCheck {
             container_id,
             ifname,
         } => {
-            write!(
-                f,
-                "{made} check hardware addresses of {container_id} {ifname}"
-            )
+            write!(f, "{theirs} MAC spoof check of {container_id} {ifname}")
         }
         Legacy::HostPorts { container_id, .. } => {
-            write!(f, "{made} lead host ports to {container_id}")
+            write!(f, "{theirs} host ports of {container_id}")
         }
         Legacy::Firewall { addrs, .. } => {
             let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
-            write!(f, "{made} forward {}", addrs.join(" and "))
+            write!(f, "{theirs} forwarding rules for {}", addrs.join(" and "))
         }
         Legacy::Rules { at, addrs, table } => {
             let mut about: Vec<String> = addrs.iter().map(ToString::to_string).collect();
             about.push(at.name.to_string());
-            let table = table.map_or(String::new(), |table| format!(" for table {table}"));
+            let table = table.map_or(String::new(), |table| format!(" to table {table}"));
             write!(
                 f,
-                "delete every rule{table} about {} and its addresses",
+                "delete every rule{table} for {} and its addresses",
                 about.join(", ")
             )
         }
-        Legacy::Tuning { at, file } => write!(f, "give {} back what {file} notes", at.name),
+        Legacy::Tuning { at, file } => {
+            write!(f, "restore the attributes of {} from {file}", at.name)
+        }
     }
 }
 

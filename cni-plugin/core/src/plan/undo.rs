@@ -295,7 +295,7 @@ mod tests {
             owner: "net c eth0".to_owned(),
         };
         let steps = [veth(), Step::add(guard)];
-        let free = "host # let AF_XDP sockets of \"net c eth0\" send again";
+        let free = "host # remove the AF_XDP guard of \"net c eth0\"";
         assert_undone(&steps, &["host ip link del veth1", free]);
     }
 

@@ -368,7 +368,7 @@ pub fn ip_masq(json: &Json) -> Result<bool, Error> {
 /// Reads a hardware address.
 pub fn mac(key: &str, text: &str) -> Result<Mac, Error> {
     Mac::parse(text)
-        .ok_or_else(|| Error::config(format!("{key:?}: {text:?} is no hardware address")))
+        .ok_or_else(|| Error::config(format!("{key:?}: {text:?} is not a hardware address")))
 }
 
 /// Reads the hardware address in `CNI_ARGS`; unknown keys are refused.

@@ -25,7 +25,7 @@ pub fn off(at: Option<&LinkRef>, facts: &Facts) -> Option<String> {
         facts.sysctls.get(&(Ns::Host, DEFAULT.to_owned())),
     ) {
         (Some(false), Some(at), _) => Some(is_one(at.name.as_str())),
-        (None, _, None) => Some("its kernel has none".to_owned()),
+        (None, _, None) => Some("the kernel does not support it".to_owned()),
         (None, Some(_), Some(value)) if value != "0" => Some(is_one("default")),
         _ => None,
     }
@@ -89,7 +89,7 @@ mod tests {
         for at in [at, None] {
             assert_eq!(
                 judge(at, Some(None), None).as_deref(),
-                Some("its kernel has none")
+                Some("the kernel does not support it")
             );
         }
         assert_eq!(

@@ -72,7 +72,7 @@ pub trait Plugin: Debug {
 
     /// Returns the reason why no DHCP server can answer through the new link; `None` if one may.
     fn dhcp_unsupported(&self) -> Option<&'static str> {
-        Some("it leads to this node alone")
+        Some("it connects only to this node")
     }
 
     /// Plans without addresses, for an IPAM that acquires them through the new link.

@@ -82,7 +82,7 @@ fn look_up(plugin: &str, path: &[PathBuf]) -> Result<(PathBuf, Metadata), Error>
 fn is_itself(plugin: &str, file: &Path, meta: &Metadata) -> Option<Error> {
     let sentence = || {
         format!(
-            "type {plugin:?}: {} is braid itself, which has no plugin of this type",
+            "type {plugin:?}: {} is braid itself, which does not implement this type",
             file.display()
         )
     };
@@ -98,7 +98,7 @@ fn is_under_way(plugin: &str, file: &Path, owner: &Owner) -> Option<Error> {
     let of = format!("network {network:?} container {container_id:?} interface {ifname:?}");
     let file = file.display();
     let sentence =
-        || format!("type {plugin:?}: {file} has called braid, which would run it again for {of}");
+        || format!("type {plugin:?}: {file} called braid, which would run it again for {of}");
     within::runs(plugin, owner).then(|| Error::internal(sentence()))
 }
 

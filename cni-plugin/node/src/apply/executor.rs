@@ -213,7 +213,9 @@ impl Run<'_> {
         }
         if self.report.failed.is_empty() || !is_making(&self.steps[at]) {
             let result = match self.awaited(at) {
-                Some(failed) => Err(Cause::Refused(format!("not before `{failed}`"))),
+                Some(failed) => Err(Cause::Refused(format!(
+                    "skipped, because `{failed}` failed"
+                ))),
                 None => self.timed(at, |_| count, work),
             };
             self.account(at..at + count, result);

@@ -58,7 +58,7 @@ fn ask(known: &mut KnownFeatures, wanted: &[Feature], log: &Log) {
         .collect();
     match find(&unasked) {
         Ok(found) => note(known, &found, log),
-        Err(err) => log.line(format_args!("ask the kernel for its features: {err}")),
+        Err(err) => log.line(format_args!("probe the features of the kernel: {err}")),
     }
 }
 

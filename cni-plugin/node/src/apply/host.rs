@@ -272,7 +272,7 @@ impl Host for Kernel {
     }
 
     fn sweep(&mut self) -> Result<(), Error> {
-        xsk_guard::sweep().doing("end idle holds on AF_XDP sockets")
+        xsk_guard::sweep().doing("delete unused AF_XDP guards")
     }
 
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {

@@ -106,7 +106,7 @@ const fn probe(
     }
 }
 
-const NO_INGRESS: &str = "no limit on what a pod sends, or what one without a veth receives";
+const NO_INGRESS: &str = "no limit on egress of pods, or on ingress of pods without a veth";
 
 /// All probes, in the order in which the results are printed.
 pub const PROBES: &[Probe] = &[
@@ -192,7 +192,7 @@ pub const PROBES: &[Probe] = &[
         Feature::NetkitL2,
         "6.10",
         "netkit: mode l2; bridge: device",
-        "a netkit is no port of a bridge",
+        "a netkit can't be a bridge port",
         How::Netkit(NetkitMode::L2),
     ),
     probe(
@@ -206,28 +206,28 @@ pub const PROBES: &[Probe] = &[
         Feature::NfTables,
         "3.13",
         "ipMasq, portmap, firewall, macspoofchk",
-        "none of those",
+        "none of them works",
         How::Nft(nf_tables),
     ),
     probe(
         Feature::Masquerade,
         "5.2",
         "ipMasq",
-        "pods keep their address when they leave the node",
+        "packets of pods leave the node with the pod's address",
         How::Nft(masqueraded),
     ),
     probe(
         Feature::HostPorts,
         "5.2",
         "portmap",
-        "no port of the node leads to a pod",
+        "no host port is forwarded to a pod",
         How::Nft(led),
     ),
     probe(
         Feature::Forwarding,
         "4.1",
         "firewall",
-        "pods stay behind the node's firewall",
+        "the node's firewall drops forwarded packets of pods",
         How::Nft(let_through),
     ),
     probe(
@@ -284,7 +284,7 @@ pub const PROBES: &[Probe] = &[
         Feature::FqCodel,
         "3.5",
         "bandwidth without eBPF",
-        "all flows of a pod wait for each other",
+        "all flows of a pod share one queue",
         How::Qdisc("fq_codel", ROOT),
     ),
     probe(Feature::Mirred, "", "bandwidth", NO_INGRESS, How::Redirect),
@@ -299,21 +299,21 @@ pub const PROBES: &[Probe] = &[
         Feature::CgroupBpf,
         "5.14",
         "portmap at [::1]",
-        "the node's own clients reach no pod by [::1]",
+        "clients on the node can't reach pods through [::1]",
         How::Bpf(|| Ok(loopback::programs::probe()?)),
     ),
     probe(
         Feature::PacketGuard,
         "5.16",
         "bandwidth on macvlan, ipvlan",
-        "who has CAP_NET_RAW in such a pod sends past its limit",
+        "processes with CAP_NET_RAW in such a pod can exceed its limit",
         How::Nft(packets_held),
     ),
     probe(
         Feature::XskBind,
         "5.14",
         "bandwidth on macvlan, ipvlan",
-        "who has CAP_NET_RAW in such a pod sends past its limit by AF_XDP",
+        "processes with CAP_NET_RAW in such a pod can exceed its limit through AF_XDP",
         How::Bpf(bind::probe),
     ),
 ];
@@ -412,7 +412,7 @@ impl Bench {
 
     fn parent(&self) -> Result<u32, Cause> {
         self.parent
-            .ok_or_else(|| Cause::Refused("no link to try it on".to_owned()))
+            .ok_or_else(|| Cause::Refused("no link for the probe".to_owned()))
     }
 
     fn link(&mut self, name: &str) -> Result<LinkFact, KernelError> {

@@ -43,7 +43,7 @@ fn rebuild(
 ) -> Vec<Error> {
     let mut errors = Vec::new();
     let all = Lock::Repair.hold().and_then(|_held| {
-        const DOING: &str = "put back what somebody flushed";
+        const DOING: &str = "restore flushed rules";
         // Another call may have been faster.
         let lost = lost(kernel, features).doing(DOING)?;
         for (table, state) in &lost {
@@ -94,7 +94,7 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
         });
         errors.extend(
             made.err()
-                .map(|cause| Error::new("put back", Error::of_steps([step], cause))),
+                .map(|cause| Error::new("restore", Error::of_steps([step], cause))),
         );
     }
     errors
@@ -136,7 +136,7 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
         let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
         errors.extend(
             open(kernel, addr, &admin)
-                .doing("open what drops forwarded packets")
+                .doing("accept forwarded packets")
                 .err(),
         );
     }

@@ -458,18 +458,18 @@ impl Item {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
                     if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
-                        let asks = format!(
-                            "{ipam:?} asks servers through the link of {}: {why}",
+                        let needs = format!(
+                            "{ipam:?} needs a DHCP server behind the link of {}: {why}",
                             conf.plugin
                         );
-                        return Err(Error::config(format!("\"ipam\": type {asks}")));
+                        return Err(Error::config(format!("\"ipam\": type {needs}")));
                     }
                     AddressSource::Ours(ours)
                 }
                 None if reading == Reading::ForRelease && is_no_ipam(ipam) => AddressSource::NoIpam,
                 None if is_no_ipam(ipam) => {
                     return Err(Error::config(format!(
-                        "\"ipam\": type {ipam:?} is a plugin that gives no addresses"
+                        "\"ipam\": type {ipam:?} is a network plugin, not an IPAM plugin"
                     )));
                 }
                 None => AddressSource::Foreign(ipam.to_owned()),

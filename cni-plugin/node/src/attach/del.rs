@@ -232,7 +232,7 @@ pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> 
 /// Runs DEL with the recorded arguments of the call.
 pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
     let call = || {
-        let lost = || Error::internal("a record of no attachment");
+        let lost = || Error::internal("the record has no attachment");
         let first: &Attached = record.attachments.first().ok_or_else(lost)?;
         let conf = NetConf::from_json(Json::clone(&first.conf))?;
         let (key, path) = (record.key.clone(), record.path.clone());

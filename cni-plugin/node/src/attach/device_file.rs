@@ -24,7 +24,7 @@ impl DeviceFile {
     pub fn write(&self) -> Result<(), Error> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(|err| failed("make the folder of", &self.path, &err))?;
+        made.map_err(|err| failed("create the folder of", &self.path, &err))?;
         match &self.content {
             Some(content) => {
                 fs::write(&self.path, content).map_err(|err| failed("write", &self.path, &err))

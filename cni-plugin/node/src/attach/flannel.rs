@@ -130,7 +130,7 @@ fn is_passing(err: &io::Error) -> bool {
 /// Reads a regular file. The configuration names the path, so it may also be a pipe or a device.
 fn read(path: &str) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut text = String::new();
     File::open(path)?

@@ -104,7 +104,7 @@ impl Invocation {
             .any(|other| other.attachment.ifname == *ifname)
         {
             return Err(Error::config(format!(
-                "two networks want interface {:?}",
+                "two networks request interface {:?}",
                 ifname.as_str()
             )));
         }

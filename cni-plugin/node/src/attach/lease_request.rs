@@ -58,15 +58,14 @@ impl LeaseRequest<'_> {
             return Err(nothing_left(why));
         }
         let is_less = matches!(from, AddressSource::Ours(_)) || lease.ips.len() < given;
-        let warning = || {
-            format!("this node has no IPv6 ({why}): the container gets its IPv4 addresses alone")
-        };
+        let warning =
+            || format!("this node has no IPv6 ({why}): the container gets only IPv4 addresses");
         Ok((lease, is_less.then(warning)))
     }
 }
 
 fn nothing_left(why: &str) -> Error {
     Error::internal(format!(
-        "all addresses are IPv6, and this node has none ({why})"
+        "all addresses are IPv6, but this node has no IPv6 ({why})"
     ))
 }

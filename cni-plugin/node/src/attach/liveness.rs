@@ -144,7 +144,7 @@ impl Reclaimed {
         for (LeaseFile { ip, .. }, why) in &self.leases {
             let network = &self.network;
             host.log().line(format_args!(
-                "network {network:?}: address {ip} was free again: {why}"
+                "network {network:?}: released the lease of address {ip}: {why}"
             ));
         }
         self.end_rules(host);

@@ -62,7 +62,7 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         let item = item(&places[at]);
         let (ipam, plugin) = (&item.conf.ipam, &item.conf.plugin);
         lines.push(Line::Note(format!(
-            "{ipam}: asked for the addresses of {plugin} here, through the link; not shown"
+            "{ipam}: requests the addresses of {plugin} here, through the link; not shown"
         )));
     }
     lines.extend(
@@ -133,7 +133,7 @@ fn look_up(
         AddressSource::Foreign(ipam) => {
             let plugin = &item.conf.plugin;
             let note = format!(
-                "{ipam}: another program gives the addresses of {plugin}; they are not shown"
+                "{ipam}: another program, which assigns the addresses of {plugin}; not shown"
             );
             Ok((None, vec![Line::Note(note)]))
         }
@@ -157,8 +157,8 @@ fn not_planned(item: &Item) -> String {
     match (&item.work, &item.addresses) {
         (Runner::Foreign, _) => format!("{plugin}: another program, called here"),
         (_, AddressSource::Foreign(ipam)) => {
-            format!("{plugin}: depends on the addresses that {ipam} gives, another program")
+            format!("{plugin}: depends on the addresses from {ipam}, another program")
         }
-        _ => format!("{plugin}: depends on what the programs before it do"),
+        _ => format!("{plugin}: depends on the programs before it"),
     }
 }

@@ -291,7 +291,7 @@ impl Teardown<'_> {
             .is_some_and(|attached| place.item < attached.parts.len());
         if let Some(circle) = chain.circle(foreign, attachment, is_begun) {
             host.log().line(format_args!(
-                "network {:?}: nothing to take back: {circle}",
+                "network {:?}: nothing to delete: {circle}",
                 chain.network()
             ));
             return Ok(());

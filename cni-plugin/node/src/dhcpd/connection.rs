@@ -37,7 +37,7 @@ impl Connection {
                     calls.extend(more);
                     self.stream
                         .write_all(&out)
-                        .map_err(|err| format!("answer: {err}"))?;
+                        .map_err(|err| format!("write the response: {err}"))?;
                 }
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(calls),
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}

@@ -162,7 +162,7 @@ impl ServedLease {
     pub(super) fn keep(&mut self, store: &Store) {
         self.stored.held = self.session.held();
         if let Err(err) = store.put(&self.stored) {
-            self.report(format_args!("keep the lease in a file: {err}"));
+            self.report(format_args!("write the lease file: {err}"));
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn run(settings: Settings) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder);
-    made.map_err(fail(format!("make folder {}", folder.display())))?;
+    made.map_err(fail(format!("create folder {}", folder.display())))?;
     // The holder is the only daemon. Calls that release a lease without a daemon hold it for a
     // moment.
     let lock = store.lock().map_err(fail(format!(
@@ -185,7 +185,10 @@ impl Daemon {
             });
             match opened {
                 Ok(()) => drop(self.connections.insert(self.last, Connection::new(stream))),
-                Err(err) => self.settings.log.line(format_args!("accept a call: {err}")),
+                Err(err) => self
+                    .settings
+                    .log
+                    .line(format_args!("accept a connection: {err}")),
             }
         }
     }
@@ -205,7 +208,7 @@ impl Daemon {
                 }
             }
             Err(err) => {
-                self.settings.log.line(format_args!("a call: {err}"));
+                self.settings.log.line(format_args!("connection: {err}"));
                 self.connections.remove(&id);
             }
         }
@@ -225,13 +228,13 @@ impl Daemon {
                 }
                 (session, _) => {
                     let why = if session.is_none() {
-                        "its configuration has become unusable"
+                        "its configuration is no longer valid"
                     } else {
                         "its link is gone"
                     };
-                    self.settings.log.line(format_args!(
-                        "{whole}: the lease is not gone on with: {why}"
-                    ));
+                    self.settings
+                        .log
+                        .line(format_args!("{whole}: can't resume the lease: {why}"));
                     let _ = self.store.remove(&stored.owner);
                 }
             }
@@ -240,7 +243,7 @@ impl Daemon {
             let count = self.leases.len();
             self.settings
                 .log
-                .line(format_args!("{count} leases are gone on with"));
+                .line(format_args!("resumed {count} leases"));
         }
     }
 }

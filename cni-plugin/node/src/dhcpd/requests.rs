@@ -253,7 +253,7 @@ impl Daemon {
         lease.keep(&self.store);
         if lease.session.is_bound() && lease.is_lost {
             lease.is_lost = false;
-            lease.report(format_args!("there is a lease again"));
+            lease.report(format_args!("acquired a new lease"));
             if let Some(Ok(place)) = lease.stored.place() {
                 lease.arrive(&place);
             }
@@ -269,7 +269,7 @@ impl Daemon {
         let address = ip
             .map(|ip| ip.address.addr().to_string())
             .unwrap_or_default();
-        lease.report(format_args!("the lease of {address} is lost: {why}"));
+        lease.report(format_args!("lost the lease of {address}: {why}"));
         if lease.is_told {
             lease.is_lost = true;
             if let (Some(Ok(place)), Some(ip)) = (lease.stored.place(), ip) {

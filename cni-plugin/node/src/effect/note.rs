@@ -15,7 +15,7 @@ impl Effect for Note {
         let path = Path::new(&self.path);
         let folder = path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.doing(format_args!("make folder {}", folder.display()))?;
+        made.doing(format_args!("create folder {}", folder.display()))?;
         let open = || {
             File::options()
                 .write(true)

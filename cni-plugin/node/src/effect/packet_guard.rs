@@ -109,9 +109,7 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
     let found = kernel
         .nft_of(at.ns)
         .and_then(|socket| Ok(find(socket, &at.name)?));
-    let found = found.doing(format_args!(
-        "look what packet sockets may send through {at}"
-    ))?;
+    let found = found.doing(format_args!("read the limit of packet sockets on {at}"))?;
     facts
         .packet_guards
         .extend(found.map(|fact| (at.clone(), fact)));

@@ -52,9 +52,9 @@ pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(
                 .route(at.ns)?
                 .call(rtnl::NEWLINK, 0, |out| set_attrs(index, [&attr], out));
             if let Err(err) = set {
-                kernel.log().line(format_args!(
-                    "give {at} back {attr:?}, noted in {file}: {err}"
-                ));
+                kernel
+                    .log()
+                    .line(format_args!("restore {attr:?} of {at} from {file}: {err}"));
             }
         }
     }

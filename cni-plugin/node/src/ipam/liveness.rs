@@ -53,7 +53,7 @@ impl fmt::Display for Death {
         f.write_str(match self {
             Self::Broken => "its file names no owner",
             Self::NetnsGone => "its owner's network namespace is gone",
-            Self::EarlierBoot => "it is older than this boot",
+            Self::EarlierBoot => "it was written before this boot",
         })
     }
 }

@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let meta = fs::metadata(path)?;
     if !meta.is_file() || meta.len() > MAX_BYTES {
-        let sentence = format!("it is no file of {MAX_BYTES} bytes at most");
+        let sentence = format!("not a regular file of at most {MAX_BYTES} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
     }
     fs::read(path)

@@ -34,6 +34,6 @@ fn api_with(settings: &Settings, limits: Limits) -> Result<Box<dyn Source>, Erro
     let kubeconfig = settings
         .kubeconfig
         .clone()
-        .ok_or_else(|| Error::config("\"kubeconfig\" is needed to ask the API"))?;
+        .ok_or_else(|| Error::config("\"kubeconfig\" is required to access the API"))?;
     Ok(Box::new(Api::new(Access::Kubeconfig(kubeconfig), limits)))
 }

@@ -45,7 +45,7 @@ pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
     std::thread::Builder::new().spawn(work).map_err(refused)?;
     let found = told
         .await
-        .unwrap_or_else(|_| Err(io::Error::other("the look-up ended without an answer")));
+        .unwrap_or_else(|_| Err(io::Error::other("the lookup ended without a result")));
     found.map_err(|err| io::Error::new(err.kind(), format!("look up {host}: {err}")))
 }
 

@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "what shows a socket's namespace has no safe wrapper"
+    reason = "the ioctl for a socket's namespace has no safe wrapper"
 )]
 
 use nix::errno::Errno;
@@ -114,8 +114,8 @@ impl NetNs {
             source,
         };
         std::fs::create_dir_all(path.parent().unwrap_or(path))
-            .map_err(|err| fail("make a folder for", err))?;
-        File::create_new(path).map_err(|err| fail("make a mount point for", err))?;
+            .map_err(|err| fail("create a folder for", err))?;
+        File::create_new(path).map_err(|err| fail("create a mount point for", err))?;
         let mounted = born_inside(|| {
             let mounted = mount(
                 Some(OWN),

@@ -1,7 +1,7 @@
 //! Taps. rtnetlink cannot create them. `/dev/net/tun` does, in the namespace of the thread that
 //! opens it.
 
-#![expect(unsafe_code, reason = "the driver is asked by ioctl")]
+#![expect(unsafe_code, reason = "the driver takes ioctls")]
 
 use braid_core::name::IfName;
 use nix::errno::Errno;

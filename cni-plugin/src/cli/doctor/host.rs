@@ -35,7 +35,7 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
             "bpffs",
             statfs::BPF_FS_MAGIC,
             "pinned maps",
-            "no map is shared between calls",
+            "maps are not shared between calls",
         ),
         cgroup2(),
         writable("records", record::ROOT),
@@ -63,7 +63,9 @@ fn check(name: &str, state: State, detail: String) -> Check {
 
 fn forwarding(name: &str, key: &str) -> Check {
     let detail = match sysctl::read(key) {
-        Ok(Some(value)) if value == "0" => "0; gateways of bridge and ptp set it to 1".to_owned(),
+        Ok(Some(value)) if value == "0" => {
+            "0; ptp, and bridge with a gateway, set it to 1".to_owned()
+        }
         Ok(Some(value)) => value,
         Ok(None) => "the kernel has no such sysctl".to_owned(),
         Err(err) => err.to_string(),
@@ -97,9 +99,9 @@ fn mounted(
 fn cgroup2() -> Check {
     let (state, detail) = match cgroup::root() {
         Ok(_) => (State::Ok, String::new()),
-        Err(_) => (State::Missing, "it is mounted nowhere".to_owned()),
+        Err(_) => (State::Missing, "it is not mounted".to_owned()),
     };
-    let without_it = "the node's own clients reach no pod by [::1]";
+    let without_it = "clients on the node can't reach pods through [::1]";
     Check {
         needed_by: "portmap at [::1]",
         without_it,
@@ -139,7 +141,7 @@ fn folder(what: &str, path: &Path, why: &str) -> Check {
     let name = format!("{what} in {}", path.display());
     Check {
         needed_by: "runtimes",
-        without_it: "not made yet",
+        without_it: "not created yet",
         ..check(&name, state, why.to_owned())
     }
 }
@@ -181,7 +183,7 @@ fn lost() -> Check {
         Ok(Some(sentence)) => (State::Missing, sentence),
         Err(err) => (State::Unknown, err.to_string()),
     };
-    let without_it = "that plugin attaches pods again";
+    let without_it = "the other plugin attaches pods again";
     Check {
         needed_by: "runtimes",
         without_it,
@@ -212,7 +214,7 @@ fn set_aside(folder: &Path) -> Check {
             names.join(" ")
         )
     };
-    let without_it = "Cilium attaches pods alone";
+    let without_it = "only Cilium attaches pods";
     Check {
         needed_by: "runtimes",
         without_it,

@@ -105,7 +105,7 @@ fn kernel() -> Vec<Check> {
             name: "network namespaces".to_owned(),
             state: State::Missing,
             essential: true,
-            without_it: "no attachment, and nothing else can be tried",
+            without_it: "no attachment, and no other feature can be probed",
             detail: err.to_string(),
             ..none
         }),
@@ -118,7 +118,7 @@ fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
     let queue = Queue::best(has);
     let why = |queue: Queue| {
         bandwidth::shortcoming(queue, has)
-            .map(|why| format!(", since {why}"))
+            .map(|why| format!(", because {why}"))
             .unwrap_or_default()
     };
     Check {

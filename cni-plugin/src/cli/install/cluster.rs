@@ -107,7 +107,7 @@ impl Files {
             token.filter(|token| Root::new(&self.root).presence(token) == Presence::Missing)
         {
             planned.remarks.push(format!(
-                "{} is not there yet; pods start once it is",
+                "{} does not exist yet; pods start once it does",
                 token.display()
             ));
         }
@@ -211,7 +211,7 @@ impl Files {
                 if content.is_some_and(|bytes| {
                     Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))
                 }) {
-                    let sentence = "remove that file first, or name it by --conflist, with --kubeconfig, if install wrote it";
+                    let sentence = "remove that file first, or pass it with --conflist and --kubeconfig if install wrote it";
                     return Err(format!(
                         "{} has a plugin of type {BRAID:?}: {sentence}",
                         path.display()
@@ -317,7 +317,7 @@ fn lost_entries(list: &Path) -> Option<String> {
         .iter()
         .filter_map(|plugin| plugin.get("type")?.as_str());
     let others: Vec<&str> = kinds.filter(|kind| *kind != BRAID).collect();
-    let sentence = "go with it; their installers must add them to the configuration that follows";
+    let sentence = "are removed with it; their installers must add them to the next configuration";
     (!others.is_empty()).then(|| format!("{}: {} {sentence}", list.display(), others.join(" ")))
 }
 

@@ -106,11 +106,11 @@ pub(in crate::cli) fn folders(root: &Root) -> Folders {
         let is_of_version = plugins.starts_with("/var/lib/rancher/k3s/data")
             && plugins != Path::new(RUNTIMES[0].plugins);
         let but = if is_of_version {
-            "; this folder goes with the next upgrade"
+            "; the next upgrade deletes this folder"
         } else {
             ""
         };
-        let why = format!("{} says so in {file}{but}", runtime.name);
+        let why = format!("configured by {} in {file}{but}", runtime.name);
         return Folders {
             plugins,
             networks: or(found.networks, runtime.networks),
@@ -152,7 +152,7 @@ pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
             .unwrap_or_else(|| runtime.networks.to_owned());
         (
             PathBuf::from(folder),
-            format!("{} says so in {file}", runtime.name),
+            format!("configured by {} in {file}", runtime.name),
         )
     };
     configured(root).into_iter().map(folder).collect()
@@ -339,7 +339,7 @@ mod tests {
         let expected = [
             "/p",
             "/n",
-            "containerd says so in /etc/containerd/config.toml",
+            "configured by containerd in /etc/containerd/config.toml",
         ];
         for text in [
             "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"/p\"\n  conf_dir = \"/n\"\n",
@@ -367,7 +367,7 @@ mod tests {
         let main =
             "[crio]\n[crio.network]\nnetwork_dir = \"/n\"\nplugin_dirs = [\n  \"/old\",\n]\n";
         let part = "[crio.network]\nplugin_dirs = [\"/p\", \"/opt/cni/bin\"]\n";
-        let expected = ["/p", "/n", "CRI-O says so in /etc/crio/crio.conf"];
+        let expected = ["/p", "/n", "configured by CRI-O in /etc/crio/crio.conf"];
         assert_folders(
             &[(CRIO, main), ("/etc/crio/crio.conf.d/10.conf", part)],
             expected,
@@ -377,7 +377,7 @@ mod tests {
             [
                 "/p",
                 "/etc/cni/net.d",
-                "CRI-O says so in /etc/crio/crio.conf.d",
+                "configured by CRI-O in /etc/crio/crio.conf.d",
             ],
         );
     }
@@ -390,11 +390,11 @@ mod tests {
             "/var/lib/rancher/k3s/data/cni",
             "/var/lib/rancher/k3s/agent/etc/cni/net.d",
         ];
-        let by_file = format!("k3s says so in {K3S}");
+        let by_file = format!("configured by k3s in {K3S}");
         let docker = (CONTAINERD, "disabled_plugins = [\"cri\"]\n");
         assert_folders(&[docker, (K3S, k3s)], [folders[0], folders[1], &by_file]);
         let version = "[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/var/lib/rancher/k3s/data/4a/bin\"\n";
-        let goes = format!("{by_file}; this folder goes with the next upgrade");
+        let goes = format!("{by_file}; the next upgrade deletes this folder");
         assert_folders(
             &[(K3S, version)],
             ["/var/lib/rancher/k3s/data/4a/bin", folders[1], &goes],
@@ -404,7 +404,7 @@ mod tests {
             [folders[0], folders[1], "k3s has this folder"],
         );
         let rke2 = "/var/lib/rancher/rke2/agent/etc/containerd/config.toml";
-        let by_file = format!("RKE2 says so in {rke2}");
+        let by_file = format!("configured by RKE2 in {rke2}");
         assert_folders(
             &[(rke2, "version = 2\n")],
             ["/opt/cni/bin", "/etc/cni/net.d", &by_file],
@@ -415,13 +415,13 @@ mod tests {
             "/var/snap/microk8s/current/opt/cni/bin",
             "/var/snap/microk8s/current/args/cni-network",
         ];
-        let by_file = format!("MicroK8s says so in {template}");
+        let by_file = format!("configured by MicroK8s in {template}");
         assert_folders(&[(template, text)], [snap[0], snap[1], &by_file]);
         let talos = [(
             "/etc/cri/containerd.toml",
             "version = 3\nimports = ['/etc/cri/conf.d/*.toml']\n",
         )];
-        let by_file = "Talos says so in /etc/cri/containerd.toml";
+        let by_file = "configured by Talos in /etc/cri/containerd.toml";
         assert_folders(&talos, ["/opt/cni/bin", "/etc/cni/net.d", by_file]);
     }
 
@@ -429,7 +429,7 @@ mod tests {
     fn running_runtime_is_chosen_and_without_one_the_default_folders() {
         let part = "[crio.network]\nplugin_dirs = [\"/p\"]\n";
         let both = [(CRIO, part), (CONTAINERD, "version = 2\n")];
-        let by = |name: &str, file: &str| format!("{name} says so in {file}");
+        let by = |name: &str, file: &str| format!("configured by {name} in {file}");
         assert_folders(&both, ["/p", "/etc/cni/net.d", &by("CRI-O", CRIO)]);
         let running = [both[0], both[1], ("/run/containerd/containerd.sock", "")];
         assert_folders(

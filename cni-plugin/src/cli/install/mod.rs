@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         .find(|name| !known.contains(&name.as_str()))
     {
         return Err(format!(
-            "--names: braid can't take the place of {unknown:?}; it knows {}",
+            "--names: braid can't replace {unknown:?}; supported: {}",
             known.join(", ")
         )
         .into());
@@ -96,7 +96,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     };
     if let Some(name) = plan::obstacle(&folder, &names).filter(|_| !arguments.remove) {
         return Err(format!(
-            "{} is a directory: remove it, or name others by --names",
+            "{} is a directory: remove it, or select other names with --names",
             bin.at(&name).display()
         )
         .into());
@@ -176,7 +176,7 @@ pub(super) fn lost_names() -> std::io::Result<Option<String>> {
     let lost = Bin::of_node(&folder).lost(&drop_in_names().collect::<Vec<_>>())?;
     let sentence = || {
         format!(
-            "{}: {} no longer start braid; braid install takes them again",
+            "{}: {} no longer start braid; run braid install again",
             folder.display(),
             lost.join(" ")
         )
@@ -238,7 +238,7 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
         .any(|part| part == Component::ParentDir)
     {
         return Err(format!(
-            "the names would start {program}: give the path without \"..\""
+            "the names would start {program}: use a path without \"..\""
         ));
     }
     let identity = |path: &Path| {
@@ -253,9 +253,9 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
         Presence::Missing | Presence::Unseen => seen == bin.dir,
     };
     if name != PROGRAM || !is_there {
-        let hint = "--root says where the node's / is, --program where the node has the program";
+        let hint = "set --root to the node's /, and --program to the program's path on the node";
         return Err(format!(
-            "the node would not find {dir}/{PROGRAM} at {program}: {hint}"
+            "the node does not have {dir}/{PROGRAM} at {program}: {hint}"
         ));
     }
     Ok(())
@@ -281,7 +281,7 @@ fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
         mount.source.display(),
         bin.program.display(),
     );
-    let hint = "give --root and mount the folder at the node's path below it, or give --program";
+    let hint = "set --root and mount the folder at the node's path below it, or set --program";
     Err(format!(
         "{dir} is {source} on the node, and the names would start {program}: {hint}"
     ))

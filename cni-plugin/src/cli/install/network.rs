@@ -81,7 +81,7 @@ impl Site<'_> {
         let Some(path) = paths.next() else {
             let why = elsewhere.map_or_else(String::new, |why| format!("; {why}"));
             return Ok(Err(format!(
-                "{}: no configuration of a default network yet{why}",
+                "{}: no configuration for the default network yet{why}",
                 folder.display()
             )));
         };
@@ -99,7 +99,7 @@ impl Site<'_> {
         for path in paths {
             match self.conf(&path) {
                 Ok(conf) => others.extend(conf.ok()),
-                Err(err) => remarks.push(format!("{}: left aside: {err}", path.display())),
+                Err(err) => remarks.push(format!("{}: skipped: {err}", path.display())),
             }
         }
         let daemon = self.read(&folder.join(DAEMON)).ok();
@@ -152,7 +152,7 @@ impl Site<'_> {
         let usual = detect::folders(root).networks;
         let has_networks = self.names_of(&usual).is_ok_and(|names| !names.is_empty());
         (is_empty && has_networks && !is_same(&usual))
-            .then(|| format!("{} has some", usual.display()))
+            .then(|| format!("{} has configurations", usual.display()))
     }
 
     /// Returns the names of the folder's other configurations, in the order in which runtimes
@@ -275,8 +275,7 @@ impl Site<'_> {
             .iter()
             .filter_map(|plugin| plugin.get("type")?.as_str());
         for kind in chained.filter(|kind| types.contains(*kind)) {
-            let sentence =
-                "is in the default network and chained to braid too, so that it runs twice";
+            let sentence = "is in the default network and chained to braid, so it runs twice";
             remarks.push(format!("{}: {kind:?} {sentence}", self.conflist.display()));
         }
         Ok(waits)
@@ -310,7 +309,12 @@ impl Site<'_> {
         let waits = settings
             .readiness_file
             .filter(|file| self.bin.root.presence(file) == Presence::Missing);
-        Ok(waits.map(|file| format!("readinessindicatorfile {} is not there yet", file.display())))
+        Ok(waits.map(|file| {
+            format!(
+                "readinessindicatorfile {} does not exist yet",
+                file.display()
+            )
+        }))
     }
 
     /// Returns the network; `None` if it is only in the API, or in a folder that is not mounted
@@ -329,7 +333,7 @@ impl Site<'_> {
                 match self.bin.root.presence(path) {
                     Presence::Unseen => return Ok(None),
                     Presence::Missing => {
-                        return Err(format!("clusterNetwork: there is no {name} on the node"));
+                        return Err(format!("clusterNetwork: {name} does not exist on the node"));
                     }
                     Presence::Here if path == self.conflist => {
                         return Err(format!(
@@ -424,7 +428,7 @@ impl Site<'_> {
                 && self.bin.root.presence(Path::new(&file)) == Presence::Missing
             {
                 remarks.push(format!(
-                    "flannel: {file} is not there yet; pods start once flanneld has written it"
+                    "flannel: {file} does not exist yet; pods start once flanneld has written it"
                 ));
             }
         }

@@ -15,13 +15,11 @@ pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
             .components()
             .any(|part| part == Component::ParentDir)
     {
-        return failed("it must be an absolute path of the node, without \"..\"");
+        return failed("it must be an absolute path on the node, without \"..\"");
     }
     match conflist.file_name().and_then(|name| name.to_str()) {
         Some(name) if name.ends_with(END) => Ok(()),
-        Some(_) | None => {
-            failed("runtimes read a list only from a file whose name ends with .conflist")
-        }
+        Some(_) | None => failed("runtimes read lists only from .conflist files"),
     }
 }
 
@@ -36,12 +34,12 @@ pub(super) fn check_order(conflist: &Path, first: Option<&str>) -> Result<(), St
         return Ok(());
     }
     let hint = if NAME < first {
-        format!(", as {NAME} does")
+        format!(", such as {NAME}")
     } else {
         String::new()
     };
     let sentence =
-        format!("runtimes take {first}, which comes first; the name must come before it{hint}");
+        format!("runtimes use {first}, which sorts first; the name must sort before it{hint}");
     Err(format!("--conflist {}: {sentence}", conflist.display()))
 }
 
@@ -59,11 +57,20 @@ mod tests {
                 "/etc/cni/net.d/../00-braid.conflist",
                 Some("without \"..\""),
             ),
-            ("/etc/cni/net.d/00-braid.conf", Some("ends with .conflist")),
-            ("/etc/cni/net.d/00-braid.json", Some("ends with .conflist")),
-            ("/etc/cni/net.d/00-braid.txt", Some("ends with .conflist")),
-            ("/etc/cni/net.d", Some("ends with .conflist")),
-            ("/", Some("ends with .conflist")),
+            (
+                "/etc/cni/net.d/00-braid.conf",
+                Some("only from .conflist files"),
+            ),
+            (
+                "/etc/cni/net.d/00-braid.json",
+                Some("only from .conflist files"),
+            ),
+            (
+                "/etc/cni/net.d/00-braid.txt",
+                Some("only from .conflist files"),
+            ),
+            ("/etc/cni/net.d", Some("only from .conflist files")),
+            ("/", Some("only from .conflist files")),
         ] {
             let checked = check_path(Path::new(path));
             match word {
@@ -81,13 +88,13 @@ mod tests {
         let check = |name: &str, first| check_order(&Path::new("/n").join(name), first);
         assert_eq!(check(NAME, None), Ok(()));
         assert_eq!(check(NAME, Some("00-multus.conf")), Ok(()));
-        let expected = "--conflist /n/99-braid.conflist: runtimes take 10-flannel.conflist, which comes first; the name must \
-                        come before it, as 00-braid.conflist does";
+        let expected = "--conflist /n/99-braid.conflist: runtimes use 10-flannel.conflist, which sorts first; the name must \
+                        sort before it, such as 00-braid.conflist";
         assert_eq!(
             check("99-braid.conflist", Some("10-flannel.conflist")),
             Err(expected.to_owned())
         );
-        let expected = "--conflist /n/00-braid.conflist: runtimes take 00-a.conf, which comes first; the name must come before it";
+        let expected = "--conflist /n/00-braid.conflist: runtimes use 00-a.conf, which sorts first; the name must sort before it";
         assert_eq!(check(NAME, Some("00-a.conf")), Err(expected.to_owned()));
     }
 }

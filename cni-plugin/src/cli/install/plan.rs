@@ -58,7 +58,7 @@ pub(super) enum Action {
     Copy,
     /// Keep the plugin of this name under another name, in place of an earlier kept one.
     Keep(String),
-    /// Replace the name by a script that starts the program.
+    /// Replace the name with a script that starts the program.
     Script(String),
     /// Restore the kept plugin to this name.
     PutBack(String),
@@ -75,11 +75,11 @@ impl fmt::Display for Action {
         match self {
             Self::Copy => write!(f, "copy this program to {PROGRAM}"),
             Self::Keep(name) => write!(f, "keep {name} as {}", backup_of(name)),
-            Self::Script(name) => write!(f, "make {name} a script that starts {PROGRAM}"),
-            Self::PutBack(name) => write!(f, "put {} back as {name}", backup_of(name)),
+            Self::Script(name) => write!(f, "replace {name} with a script that starts {PROGRAM}"),
+            Self::PutBack(name) => write!(f, "restore {} as {name}", backup_of(name)),
             Self::Link(name, to) => write!(f, "link {name} to {to}"),
             Self::Remove(name) => write!(f, "remove {name}"),
-            Self::List(names) => write!(f, "list {} names in {LIST}", names.len()),
+            Self::List(names) => write!(f, "write {} names to {LIST}", names.len()),
         }
     }
 }
@@ -224,12 +224,12 @@ mod tests {
     fn an_empty_folder_gets_the_program_before_its_names() {
         let actions = install(&Folder::default(), &["bridge", "ptp"]);
         let scripts =
-            ["bridge", "ptp"].map(|name| format!("make {name} a script that starts braid"));
+            ["bridge", "ptp"].map(|name| format!("replace {name} with a script that starts braid"));
         let expected = [
             "copy this program to braid",
             &scripts[0],
             &scripts[1],
-            "list 2 names in .braid.names",
+            "write 2 names to .braid.names",
         ];
         assert_eq!(texts(&actions), expected);
     }
@@ -242,7 +242,7 @@ mod tests {
             ("ptp", Entry::Other),
         ];
         let actions = texts(&install(&folder(&kept), &["bridge", "ptp"]));
-        let script = |name: &str| format!("make {name} a script that starts braid");
+        let script = |name: &str| format!("replace {name} with a script that starts braid");
         let expected = ["bridge", "ptp"]
             .map(|name| [format!("keep {name} as {name}.before-braid"), script(name)]);
         assert_eq!(actions, expected.concat());
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(
             actions,
             [
-                "make bridge a script that starts braid",
-                "make tap a script that starts braid"
+                "replace bridge with a script that starts braid",
+                "replace tap with a script that starts braid"
             ]
         );
     }
@@ -269,7 +269,7 @@ mod tests {
     fn stale_name_is_restored_to_its_previous_plugin() {
         let mut folder = folder(&[("bridge", Entry::Ours), ("sbr.before-braid", Entry::Other)]);
         folder.stale = ["sbr", "vlan"].map(str::to_owned).to_vec();
-        let freed = ["put sbr.before-braid back as sbr", "remove vlan"];
+        let freed = ["restore sbr.before-braid as sbr", "remove vlan"];
         assert_eq!(texts(&install(&folder, &["bridge"])), freed);
         let removed = [
             "remove bridge",
@@ -289,8 +289,8 @@ mod tests {
             ("ptp", Entry::Former),
         ]);
         let one = [
-            "put bridge.before-braid back as bridge",
-            "list 1 names in .braid.names",
+            "restore bridge.before-braid as bridge",
+            "write 1 names to .braid.names",
         ];
         assert_eq!(texts(&remove(&two, &["bridge"])), one);
         let all = texts(&remove(&two, &["bridge", "ptp"]));

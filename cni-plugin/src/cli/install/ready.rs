@@ -31,7 +31,7 @@ pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
         }
         Err(err) => err.to_string(),
     };
-    (!said.is_empty()).then(|| format!("pods may have to wait, STATUS says: {said}"))
+    (!said.is_empty()).then(|| format!("pods may have to wait, STATUS reports: {said}"))
 }
 
 fn status(bin: &Bin, conf: &Json) -> io::Result<std::process::Output> {

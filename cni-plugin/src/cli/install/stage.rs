@@ -76,7 +76,7 @@ impl Drop for Stage {
 
 /// Reason why a path can't be in a script's first line.
 pub(super) const UNREADABLE: &str =
-    "a script can only start an absolute path of 253 bytes at most, without blanks";
+    "a script needs an absolute path of at most 253 bytes, without blanks";
 
 /// Starts a plugin and checks that it answers VERSION and prints its name.
 fn answers(path: &Path, name: &str) -> Result<(), String> {
@@ -99,7 +99,7 @@ fn answers(path: &Path, name: &str) -> Result<(), String> {
     let is_answer = Json::parse(&answer.stdout, "VERSION")
         .is_ok_and(|json| json.get("supportedVersions").is_some());
     if !answer.status.success() || !is_answer {
-        return Err(format!("VERSION answers {:?}", said()));
+        return Err(format!("VERSION returned {:?}", said()));
     }
     let about = start(None)?;
     let about = String::from_utf8_lossy(&about.stderr);
@@ -107,7 +107,7 @@ fn answers(path: &Path, name: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "it is called by another name: {:?}",
+            "it reports another name: {:?}",
             about.lines().next().unwrap_or_default()
         ))
     }
@@ -135,9 +135,9 @@ mod tests {
             ),
             (
                 format!("#!/bin/sh\n{version}\necho CNI braid plugin x >&2\n"),
-                Some("called by another name"),
+                Some("reports another name"),
             ),
-            ("#!/bin/sh\nexit 3\n".to_owned(), Some("VERSION answers")),
+            ("#!/bin/sh\nexit 3\n".to_owned(), Some("VERSION returned")),
             (
                 "#!/no/such/braid\n".to_owned(),
                 Some("start it: No such file"),

@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let attached = attach(&call, cluster.as_mut(), &path);
     if let (Ok(text), true, None) = (&attached, arguments.keep, signal::noted()) {
         let keep = format!(
-            "look inside: nsenter --net={} ip address\ntake it back: braid detach {id}\n",
+            "inspect: nsenter --net={} ip address\ndetach: braid detach {id}\n",
             path.display()
         );
         return Ok(output::print(&format!("{text}\n{keep}")));
@@ -73,10 +73,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         output::print(text);
     }
     match detached {
-        Ok(took) => output::print(&format!("taken back in {}\n", show::milliseconds(took))),
+        Ok(took) => output::print(&format!("detached in {}\n", show::milliseconds(took))),
         Err(err) => {
             return Err(attached
-                .map_or_else(|first| first, |_| err.context("take back the sandbox"))
+                .map_or_else(|first| first, |_| err.context("detach the sandbox"))
                 .into());
         }
     };
@@ -107,7 +107,7 @@ fn attach(
     let Added {
         results, timings, ..
     } = added;
-    let fail = |err: &dyn std::fmt::Display| Error::internal(format!("look at the sandbox: {err}"));
+    let fail = |err: &dyn std::fmt::Display| Error::internal(format!("inspect the sandbox: {err}"));
     let netns = NetNs::open(path).map_err(|err| fail(&err))?;
     let mut kernel = Kernel::open(Some(netns), output::log()).map_err(|err| fail(&err))?;
     let seen = look::look(&mut kernel, &results, &timings).map_err(|err| fail(&err))?;

@@ -97,7 +97,7 @@ fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>
         rest,
         "# reading the host, deciding, reserving addresses, recording, other programs".to_owned(),
     ]);
-    rows.push(vec![milliseconds(took), "# in all".to_owned()]);
+    rows.push(vec![milliseconds(took), "# total".to_owned()]);
     rows
 }
 

@@ -198,7 +198,7 @@ impl<P: Protocol> Client<P> {
             return;
         };
         if terms.expire <= now {
-            events.extend(self.lose("it has expired", now, rng));
+            events.extend(self.lose("it expired", now, rng));
         } else if terms.rebind <= now && self.state.phase != Phase::Rebinding {
             self.turn(Phase::Rebinding, now, rng);
         } else if terms.renew <= now && self.state.phase == Phase::Bound {
@@ -266,7 +266,7 @@ impl<P: Protocol> Client<P> {
 
     /// Handles a refused lease: it is void, and the client starts over immediately.
     pub fn refuse_lease(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
-        let lost = self.lose("the server refused it", now, rng);
+        let lost = self.lose("the server refused the lease", now, rng);
         self.state.wish = None;
         lost.into_iter().chain(self.tick(now, rng)).collect()
     }
@@ -281,7 +281,7 @@ impl<P: Protocol> Client<P> {
         (self.state.phase, self.state.wish) = (Phase::Bound, Some(lease.address()));
         (self.until, self.sent, self.next) = (None, 0, lease.terms().renew);
         self.state.lease = Some(lease);
-        let lost = other.map(|lease| Event::Lost(lease, "the server gave another address"));
+        let lost = other.map(|lease| Event::Lost(lease, "the server assigned another address"));
         lost.into_iter().chain([Event::Bound]).collect()
     }
 

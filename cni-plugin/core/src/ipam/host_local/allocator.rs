@@ -9,7 +9,7 @@ use std::net::IpAddr;
 pub struct Span {
     /// First address.
     pub first: u128,
-    /// Last address, not before `first`.
+    /// Last address, skipped, because `first` failed.
     pub last: u128,
 }
 

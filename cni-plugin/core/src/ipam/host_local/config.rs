@@ -37,7 +37,7 @@ impl Config {
         if conf.name.len() > MAX_NAME_BYTES {
             let len = conf.name.len();
             return Err(Error::config(format!(
-                "network name of {len} bytes can't name a directory: {MAX_NAME_BYTES} is most"
+                "network name has {len} bytes, but a directory name has at most {MAX_NAME_BYTES}"
             )));
         }
         let ipam = ipam_of(conf)?;
@@ -55,7 +55,7 @@ impl Config {
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         if matches!(conf.name.as_str(), "" | "." | "..") || conf.name.contains(['/', '\0']) {
             return Err(Error::config(format!(
-                "network name {:?} can't name a directory",
+                "network name {:?} is not a valid directory name",
                 conf.name
             )));
         }

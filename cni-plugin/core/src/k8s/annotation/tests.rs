@@ -172,7 +172,7 @@ fn ips_are_addresses_with_or_without_prefix() {
         ],
     );
     let invalid = item(r#""ips":["10.0.0.1","1.2.3.300"]"#).unwrap_err();
-    let text = r#"k8s.v1.cni.cncf.io/networks: item 1: ips ["10.0.0.1","1.2.3.300"]: "1.2.3.300" is no address"#;
+    let text = r#"k8s.v1.cni.cncf.io/networks: item 1: ips ["10.0.0.1","1.2.3.300"]: "1.2.3.300" is not an address"#;
     assert_eq!(invalid.to_string(), text);
 }
 
@@ -383,7 +383,7 @@ fn at_most_one_network_has_the_default_route() {
     assert_eq!((invalid.item, invalid.key.as_str()), (3, "default-route"));
     assert_eq!(
         invalid.why,
-        "item 2 has it already, and one network at most can"
+        "item 2 has it already; at most one network can have it"
     );
     all_refused(
         "default-route",
@@ -460,8 +460,8 @@ fn default_network_annotation_names_exactly_one_network() {
     );
     assert_eq!(network(" "), Ok(None));
     for (text, why) in [
-        ("a,b", "2 networks, "),
-        ("[]", "no network, "),
+        ("a,b", "2 networks; "),
+        ("[]", "no network; "),
         ("[{}]", "missing"),
     ] {
         let invalid = network(text).unwrap_err();

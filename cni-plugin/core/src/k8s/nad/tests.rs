@@ -80,7 +80,7 @@ fn network_is_found_in_its_object_then_in_a_list_then_in_a_file() {
     .unwrap_err();
     assert_eq!(
         error.msg,
-        r#"network pods/x: no configuration has the name "x", of 1 files"#
+        r#"network pods/x: no configuration is named "x", in 1 files"#
     );
 }
 
@@ -102,7 +102,7 @@ fn broken_file_of_another_network_is_ignored() {
     assert!(
         error
             .msg
-            .contains("of 3 files; not read: 00-broken.conflist: invalid JSON"),
+            .contains("in 3 files; not read: 00-broken.conflist: invalid JSON"),
         "{error}"
     );
     let error = of_disk("y", &files(&broken))

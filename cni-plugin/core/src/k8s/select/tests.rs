@@ -107,7 +107,7 @@ fn the_annotation_replaces_the_default_network() {
     let other = wanted_by("", r#"[{"name":"net","interface":"eth1"}]"#, "").unwrap();
     let error = with_config(config, other, None).unwrap_err();
     let sentence =
-        "network kube-system/net: interface eth1 is asked for, and the runtime takes it to be eth0";
+        "network kube-system/net: interface eth1 is requested, but the runtime expects eth0";
     assert_eq!(error.msg, sentence);
 }
 
@@ -209,7 +209,10 @@ fn taken_interface_name_fails_the_later_network() {
                 .starts_with(&format!("network {item}: interface ")),
             "{networks}: {error}"
         );
-        assert!(error.msg.ends_with("is taken already"), "{error}");
+        assert!(
+            error.msg.ends_with("is already used by another network"),
+            "{error}"
+        );
     }
 }
 
@@ -243,7 +246,7 @@ fn request_without_a_capability_is_refused() {
             let list = format!(r#"{{"plugins":[{{"type":"t"}},{{"type":"u"{capabilities}}}]}}"#);
             let made = with_config(&list, wanted_by("", "", &networks).unwrap(), None);
             let sentence = format!(
-                r#"network pods/a (item 1): "{key}": none of its plugins has the capability "{capability}""#
+                r#"network pods/a (item 1): "{key}": no plugin of the network has the capability "{capability}""#
             );
             assert_eq!(
                 made.map(|_| ()).map_err(|error| error.msg),
@@ -339,7 +342,7 @@ fn addresses_come_from_the_pod_or_from_a_claim() {
         of(r#"[{"name":"a","ipam-claim-reference":"vm.a","ips":["10.0.0.1"]}]"#).unwrap_err();
     assert_eq!(
         error.msg,
-        r#"network pods/a (item 1): "ips" and "ipam-claim-reference" exclude each other"#
+        r#"network pods/a (item 1): "ips" and "ipam-claim-reference" can't both be set"#
     );
     let default = wanted_by("", r#"[{"name":"d","ipam-claim-reference":"vm.a"}]"#, "").unwrap();
     assert!(with_config(r#"{"type":"t"}"#, default, None).is_err());
@@ -401,17 +404,17 @@ fn ignored_request_is_detected_in_the_result() {
         (
             r#"{"address":"::5/64"}"#,
             "",
-            Some("ips 10.0.0.5/16 was asked for, and the plugins gave ::5/64"),
+            Some("ips 10.0.0.5/16 was requested, but the plugins returned ::5/64"),
         ),
         (
             "",
             "",
-            Some("ips 10.0.0.5/16 was asked for, and the plugins gave none"),
+            Some("ips 10.0.0.5/16 was requested, but the plugins returned none"),
         ),
         (
             both,
             "02:00:00:00:00:02",
-            Some("mac 02:00:00:00:00:01 was asked for, and the plugins gave 02:00:00:00:00:02"),
+            Some("mac 02:00:00:00:00:01 was requested, but the plugins returned 02:00:00:00:00:02"),
         ),
     ] {
         let verified = networks[1]
@@ -425,7 +428,7 @@ fn ignored_request_is_detected_in_the_result() {
     let seen = Mac::parse("02:00:00:00:00:03");
     let wrong = networks[1].verify(&result(both, ""), seen).unwrap_err().msg;
     assert!(
-        wrong.ends_with("the plugins gave 02:00:00:00:00:03"),
+        wrong.ends_with("the plugins returned 02:00:00:00:00:03"),
         "{wrong}"
     );
     assert_eq!(

@@ -185,7 +185,7 @@ fn without_another_network_the_inline_one_is_used_or_the_node_is_refused() {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("/c/00-multus.conf: its default network is braid again"),
+            error.contains("/c/00-multus.conf: its default network is braid itself"),
             "{error}"
         );
     }

@@ -133,6 +133,6 @@ impl HostPortFact {
         let is_free = self.holder == Holder::Nobody
             || self.is_of(owner)
             || self.is_siblings(container_id, owner);
-        (!is_free).then(|| format!("host port {at} is taken by {:?}", self.owner))
+        (!is_free).then(|| format!("host port {at} is already used by {:?}", self.owner))
     }
 }

@@ -98,7 +98,7 @@ impl State for Attr {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match verb {
             Verb::Add => self.to.print(&self.at, f),
-            Verb::Del => write!(f, "# leave {} as it is", self.at.name),
+            Verb::Del => write!(f, "# keep {} as it is", self.at.name),
         }
     }
 

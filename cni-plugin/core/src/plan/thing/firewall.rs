@@ -72,7 +72,7 @@ fn commands(all: &Firewall, verb: Verb) -> Vec<String> {
         lines.push(match verb {
             Verb::Add => format!("nft add element inet braid isolated '{{ {bridge} }}'  # and the pairs"),
             Verb::Del => {
-                format!("# unless somebody else wants it: nft delete element inet braid isolated '{{ {bridge} }}'")
+                format!("# unless another container needs it: nft delete element inet braid isolated '{{ {bridge} }}'")
             }
         });
     }
@@ -87,12 +87,12 @@ fn commands(all: &Firewall, verb: Verb) -> Vec<String> {
         }
         Gate::Chains { admin } if verb == Verb::Add => {
             lines.push(format!(
-                "# chains that drop what is forwarded let braid's mark through, behind {admin}"
+                "# chains that drop forwarded packets accept braid's mark, after {admin}"
             ));
             let tables = all
                 .legacy
                 .iter()
-                .map(|table| format!("# where {table} drops that: {}", table.insert(1)));
+                .map(|table| format!("# if {table} drops forwarded packets: {}", table.insert(1)));
             lines.extend(tables);
         }
         Gate::Chains { .. } => {}

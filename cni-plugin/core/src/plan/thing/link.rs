@@ -122,7 +122,7 @@ impl Link {
         })?;
         let paired = fact.parent == Some(other.index) && other.parent == Some(fact.index);
         refuse_if(!paired, || {
-            format!("links {} and {peer} are no pair", self.at)
+            format!("links {} and {peer} are not a pair", self.at)
         })
     }
 
@@ -179,7 +179,7 @@ impl State for Link {
                 facts,
             )?;
             refuse_if(fact.master != Some(bridge.index), || {
-                format!("link {} is no port of {master}", self.at)
+                format!("link {} is not a port of {master}", self.at)
             })?;
         }
         self.is_kind(fact, facts)?;
@@ -197,7 +197,7 @@ impl State for Link {
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(facts.link(&self.at).is_some(), || {
-            format!("link {} is still there", self.at)
+            format!("link {} still exists", self.at)
         })
     }
 

@@ -34,13 +34,13 @@ impl State for MacCheck {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let there = facts.mac_checks.get(&self.port) == Some(&self.mac);
         refuse_if(!there, || {
-            format!("port {} is not held to {}", self.port, self.mac)
+            format!("port {} is not restricted to {}", self.port, self.mac)
         })
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         let there = facts.mac_checks.contains_key(&self.port);
-        refuse_if(there, || format!("port {} is still held", self.port))
+        refuse_if(there, || format!("port {} is still restricted", self.port))
     }
 
     fn owner(&self) -> Option<&str> {

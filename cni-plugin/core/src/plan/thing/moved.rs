@@ -170,10 +170,9 @@ impl State for Moved {
                 }
                 Ok(())
             }
-            (Verb::Add | Verb::Del, None) => write!(
-                f,
-                "# give {to} back to the host under the name in its alias"
-            ),
+            (Verb::Add | Verb::Del, None) => {
+                write!(f, "# move {to} back to the host with the name in its alias")
+            }
         }
     }
 
@@ -192,13 +191,13 @@ impl State for Moved {
         })?;
         let index = self.was.as_ref().and_then(|was| was.index);
         refuse_if(index.is_some_and(|index| index != fact.index), || {
-            format!("another link is called {} now", self.to)
+            format!("{} is a different link now", self.to)
         })
     }
 
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(facts.link(&self.to).is_some(), || {
-            format!("link {} is still there", self.to)
+            format!("link {} still exists", self.to)
         })
     }
 

@@ -34,8 +34,8 @@ impl State for Neigh {
             .is_some_and(|neighs| neighs.contains(self));
         refuse_if(!there, || {
             format!(
-                "neighbour {} is not {} for good at {}",
-                self.addr, self.mac, self.at
+                "{} has no permanent neighbour {} with address {}",
+                self.at, self.addr, self.mac
             )
         })
     }

@@ -64,7 +64,7 @@ impl State for NoRoute {
         let routes = facts.routes.get(&at.ns).map_or(&[][..], Vec::as_slice);
         let is_back = routes.iter().any(|fact| self.route.is(fact, index));
         refuse_if(is_back, || {
-            format!("route {dst} through {at} is back in table {table}")
+            format!("route {dst} through {at} exists again in table {table}")
         })
     }
 

@@ -69,12 +69,10 @@ impl State for PacketGuard {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let (at, limit) = (&self.at, self.limit);
         match facts.packet_guards.get(at) {
-            None => Err(format!(
-                "nothing limits what packet sockets send through link {at}"
-            )),
+            None => Err(format!("packet sockets on link {at} are not limited")),
             Some(fact) => refuse_if(fact.limit != limit, || {
                 format!(
-                    "packet sockets may send {:?} through link {at}, not {limit:?}",
+                    "packet sockets on link {at} are limited to {:?}, not to {limit:?}",
                     fact.limit
                 )
             }),

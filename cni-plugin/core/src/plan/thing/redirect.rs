@@ -60,7 +60,7 @@ impl State for Redirect {
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let Self { from, to } = self;
         refuse_if(!self.is_there(facts), || {
-            format!("what comes in from {from} does not leave through {to}")
+            format!("packets received by {from} are not redirected to {to}")
         })
     }
 

@@ -44,7 +44,7 @@ pub trait State {
     /// Checks that the thing is gone; the error names the rest.
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(self.holds(facts).is_ok(), || {
-            format!("it is still there: {}", Command(self))
+            format!("it still exists: {}", Command(self))
         })
     }
 

@@ -43,7 +43,7 @@ impl State for Sysctl {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match verb {
             Verb::Add => write!(f, "sysctl -w {}={}", self.key, self.value),
-            Verb::Del => write!(f, "# leave sysctl {} as it is", self.key),
+            Verb::Del => write!(f, "# keep sysctl {} as it is", self.key),
         }
     }
 

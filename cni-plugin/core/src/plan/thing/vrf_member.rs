@@ -40,12 +40,12 @@ impl State for VrfMember {
         let (ns, name, vrf, table) = (self.at.ns, &self.at.name, &self.vrf, self.table);
         let commands = match verb {
             Verb::Add => [
-                format!("ip link add name {vrf} up type vrf table {table} # if it is not there"),
+                format!("ip link add name {vrf} up type vrf table {table} # if missing"),
                 format!("ip link set {name} master {vrf}"),
             ],
             Verb::Del => [
                 format!("ip link set {name} nomaster"),
-                format!("ip link del {vrf} # if nothing else is in it"),
+                format!("ip link del {vrf} # if it has no other member"),
             ],
         };
         lines(f, commands.map(|command| (ns, command)))

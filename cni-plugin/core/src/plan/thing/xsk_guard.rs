@@ -26,8 +26,14 @@ impl XskGuard {
 
 impl State for XskGuard {
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let may = verb.word("have no link (braid_xsk_bind)", "send again");
-        write!(f, "# let AF_XDP sockets of {:?} {may}", self.owner)
+        let owner = &self.owner;
+        match verb {
+            Verb::Add => write!(
+                f,
+                "# refuse links to AF_XDP sockets of {owner:?} (braid_xsk_bind)"
+            ),
+            Verb::Del => write!(f, "# remove the AF_XDP guard of {owner:?}"),
+        }
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -36,7 +42,7 @@ impl State for XskGuard {
 
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(self.hold(facts).is_none(), || {
-            "nothing holds AF_XDP sockets of the container".to_owned()
+            "AF_XDP sockets of the container are not guarded".to_owned()
         })
     }
 
@@ -63,7 +69,7 @@ impl State for XskLink {
             Verb::Add => {
                 write!(
                     f,
-                    "# let AF_XDP sockets of {:?} have links other than {}",
+                    "# allow AF_XDP sockets of {:?} on links other than {}",
                     self.guard.owner, self.at.name
                 )
             }
@@ -79,7 +85,7 @@ impl State for XskLink {
         let link = found(&self.at, facts)?.index;
         let is_its = self.guard.hold(facts).is_some_and(|hold| hold.link == link);
         refuse_if(!is_its, || {
-            format!("AF_XDP sockets of the container can have link {}", self.at)
+            format!("AF_XDP sockets of the container may bind link {}", self.at)
         })
     }
 

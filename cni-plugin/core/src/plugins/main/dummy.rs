@@ -26,7 +26,7 @@ impl Plugin for Dummy {
     }
 
     fn dhcp_unsupported(&self) -> Option<&'static str> {
-        Some("it leads nowhere")
+        Some("it drops all packets")
     }
 
     /// Plans the link. As in the reference plugin, `dns` comes from the IPAM.

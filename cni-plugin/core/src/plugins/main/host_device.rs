@@ -78,7 +78,7 @@ impl HostDevice {
                 ))),
             },
             Some(DeviceFact::Missing(why)) => Err(missing(why)),
-            None => Err(missing("nobody looked for it")),
+            None => Err(missing("the device was not read")),
         }
     }
 
@@ -140,7 +140,7 @@ fn of_bus(key: &str, text: &str) -> Result<String, Error> {
         Ok(text.to_owned())
     } else {
         Err(Error::config(format!(
-            "{key:?}: {text:?} is no device of a bus"
+            "{key:?}: {text:?} is not a device name on a bus"
         )))
     }
 }
@@ -191,7 +191,7 @@ impl Plugin for HostDevice {
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         match self.find(facts)? {
             Found::Userspace => Err(Error::config(format!(
-                "\"ipam\": no server can be asked through the link: {NO_LINK}"
+                "\"ipam\": DHCP needs a link: {NO_LINK}"
             ))),
             Found::Link(..) => self.plan(call, facts, None),
         }

@@ -143,7 +143,7 @@ impl Ptp {
 fn gateway(ip: &IpConfig) -> Result<IpAddr, Error> {
     ip.gateway.ok_or_else(|| {
         Error::internal(format!(
-            "a routed link needs a gateway for {}: the IPAM gave none",
+            "a routed link needs a gateway for {}: the IPAM returned none",
             ip.address
         ))
     })
@@ -258,7 +258,7 @@ impl Plugin for Ptp {
             .table()
             .filter(|table| !routes.iter().any(|route| route.table == *table));
         Ok(empty.map(|table| {
-            format!("table {table} has no route: what containers send leaves by the main table")
+            format!("table {table} has no route: packets of containers use the main table")
         }))
     }
 

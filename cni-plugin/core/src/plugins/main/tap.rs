@@ -40,7 +40,7 @@ impl TapConf {
             .filter(|context| context.contains(|c: char| c.is_control() || c.is_whitespace()))
         {
             return Err(Error::config(format!(
-                "\"selinuxContext\": {context:?} is no SELinux context"
+                "\"selinuxContext\": {context:?} is not an SELinux context"
             )));
         }
         let tap = Tap {
@@ -78,7 +78,7 @@ impl TapConf {
         match at.as_ref().and_then(|at| facts.link(at)) {
             Some(fact) if fact.kind == "bridge" => Ok(at.map(|at| at.name)),
             Some(_) => Err(Error::internal(format!(
-                "{:?} in the container is no bridge",
+                "{:?} in the container is not a bridge",
                 bridge.as_str()
             ))),
             None => Err(Error::internal(format!(
@@ -132,7 +132,7 @@ impl Plugin for TapConf {
     }
 
     fn dhcp_unsupported(&self) -> Option<&'static str> {
-        Some("it leads to a program, which has not opened it yet")
+        Some("the program that serves it has not opened it yet")
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {

@@ -48,7 +48,7 @@ fn place(
     let name = call.ifname.as_str();
     if pod.index == LOOPBACK_IFINDEX {
         return Err(Error::config(format!(
-            "container interface {name:?} is the loopback: nothing shapes it"
+            "container interface {name:?} is the loopback, which can't be shaped"
         )));
     }
     if !pod.is_end() {
@@ -175,9 +175,9 @@ impl Bandwidth {
     fn refuse_shaping_all(&self, steps: &[Step]) -> Result<(), Error> {
         match shapers(steps).find(|shaper| self.subnets.is_some() && !shaper.queue.lets_pass()) {
             Some(Shaper { at, queue, .. }) => {
-                let sentence = "subnets need eBPF, and fq or htb";
+                let sentence = "subnets need eBPF with fq or htb";
                 Err(Error::internal(format!(
-                    "{sentence}, and this kernel shapes {at} by {queue}"
+                    "{sentence}, but this kernel shapes {at} with {queue}"
                 )))
             }
             None => Ok(()),
@@ -192,8 +192,7 @@ impl Bandwidth {
             && pod.mode == Some(IpvlanMode::L3s.name())
         {
             let name = call.ifname.as_str();
-            let sentence =
-                "what an ipvlan of mode l3s receives can't be shaped; modes l2 and l3 can";
+            let sentence = "ingress of an ipvlan of mode l3s can't be shaped; use mode l2 or l3";
             return Err(Error::config(format!(
                 "\"ingressRate\" for container interface {name:?}: {sentence}"
             )));
@@ -277,7 +276,7 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
         .find(|(_, fact)| fact.redirected_to.is_some())
     {
         return Err(Error::internal(format!(
-            "what comes in from link {at} leaves through another link already"
+            "packets received by link {at} are already redirected to another link"
         )));
     }
     for Shaper { at, queue, .. } in shapers(steps) {
@@ -286,15 +285,14 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
         };
         if fact.is_chosen {
             return Err(Error::internal(format!(
-                "link {at} is queued by {:?} already",
+                "link {at} already has root qdisc {:?}",
                 fact.queue
             )));
         }
         if fact.has_ingress && queue.has_program() {
-            let sentence =
-                "has a queue of kind \"ingress\", beside which nothing can see what leaves";
+            let sentence = "has qdisc \"ingress\", which has no egress filters";
             return Err(Error::internal(format!(
-                "link {at} {sentence}; \"clsact\" would do both"
+                "link {at} {sentence}; replace it with \"clsact\""
             )));
         }
     }
@@ -312,17 +310,14 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
         return Vec::new();
     }
     let guards = [
-        (
-            "packet sockets that pass its queue by",
-            Feature::PacketGuard,
-        ),
-        ("sockets of AF_XDP", Feature::XskBind),
+        ("packet sockets that bypass the queue", Feature::PacketGuard),
+        ("AF_XDP sockets", Feature::XskBind),
     ];
     let is_there =
         |guard| facts.has(guard) && (guard == Feature::PacketGuard || facts.netns.is_some());
     let sentence = |(sockets, guard): (&str, Feature)| {
         format!(
-            "{sockets} (CAP_NET_RAW) are not held to \"egressRate\": the kernel lacks {}",
+            "{sockets} (CAP_NET_RAW) are not limited by \"egressRate\": the kernel lacks {}",
             guard.name()
         )
     };
@@ -473,7 +468,7 @@ impl Plugin for Bandwidth {
         let queue =
             found(facts.best_queue(), facts).map_err(|err| Error::not_available(err.msg))?;
         Ok(shortcoming(queue, |feature| facts.has(feature))
-            .map(|why| format!("bandwidth by {queue}: {why}")))
+            .map(|why| format!("bandwidth uses {queue}: {why}")))
     }
 }
 

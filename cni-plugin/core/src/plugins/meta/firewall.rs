@@ -111,7 +111,7 @@ impl Firewall {
                 .unwrap_or_default();
             IfName::parse(name).map_err(|err| {
                 Error::config(format!(
-                    "\"ingressPolicy\" is for a bridge of the host, the first interface of prevResult: {name:?}: {err}"
+                    "\"ingressPolicy\" requires a bridge of the host as first interface of prevResult: {name:?}: {err}"
                 ))
             })
         };
@@ -192,7 +192,7 @@ fn refuse_name(admin_chain: &str) -> Result<(), Error> {
         || !admin_chain.starts_with(|c: char| c.is_ascii_alphabetic())
     {
         let sentence = format!(
-            "is no name of a chain: a letter, then up to {} letters, digits, '_', '-' or '.'",
+            "is not a chain name: a letter, then up to {} letters, digits, '_', '-' or '.'",
             CHAIN_LEN - 1
         );
         return Err(Error::config(format!(
@@ -200,7 +200,7 @@ fn refuse_name(admin_chain: &str) -> Result<(), Error> {
         )));
     }
     if RESERVED.contains(&admin_chain) {
-        let sentence = "means something else to iptables, or to this plugin";
+        let sentence = "is reserved by iptables or this plugin";
         return Err(Error::config(format!(
             "\"iptablesAdminChainName\": {admin_chain:?} {sentence}"
         )));
@@ -232,7 +232,7 @@ impl Plugin for Firewall {
             return Err(error.clone());
         }
         if self.backend == Backend::Firewalld && !facts.has_firewalld {
-            let sentence = "but firewalld does not run: nobody has its name on the system bus";
+            let sentence = "but firewalld does not run: its name has no owner on the system bus";
             return Err(Error::internal(format!(
                 "\"backend\": \"firewalld\", {sentence}"
             )));

@@ -160,7 +160,7 @@ fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
     let kind = made.string("type")?;
     if [FLANNEL, "braid"].contains(&kind.as_str()) {
         return Err(Error::config(format!(
-            "\"delegate\": type {kind:?} makes no interface of its own"
+            "\"delegate\": type {kind:?} does not create an interface"
         )));
     }
     if kind == "bridge" && !made.has("isGateway") {
@@ -234,7 +234,7 @@ impl Subnet {
         let mtu = mtu.unwrap_or_default();
         let mtu = mtu
             .parse()
-            .map_err(|err| format!("FLANNEL_MTU {mtu:?} is no number of bytes: {err}"))?;
+            .map_err(|err| format!("FLANNEL_MTU {mtu:?} is not a number of bytes: {err}"))?;
         Ok(Self {
             networks,
             subnets,

@@ -197,24 +197,24 @@ impl Portmap {
     fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
         let (asked, why) = match backend {
             Backend::Nftables if self.asked == RequestedBackend::Iptables => {
-                ("iptables", "braid does without iptables".to_owned())
+                ("iptables", "braid does not use iptables".to_owned())
             }
             Backend::Nftables if self.asked == RequestedBackend::Ebpf && !self.masq_all => {
                 match lacking(facts) {
                     _ if !self.conditions.is_empty() => {
-                        ("ebpf", "it asks for no conditions".to_owned())
+                        ("ebpf", "eBPF supports no conditions".to_owned())
                     }
                     Some(lacking) => ("ebpf", lacking),
                     None => (
                         "ebpf",
-                        "it leads only to a veth, or a netkit of mode l2".to_owned(),
+                        "eBPF redirects only to a veth or a netkit of mode l2".to_owned(),
                     ),
                 }
             }
             Backend::Nftables | Backend::Ebpf(_) => return None,
         };
         Some(format!(
-            "\"backend\": {asked:?}: {why}, so nf_tables leads to container {}",
+            "\"backend\": {asked:?}: {why}, so nf_tables forwards to container {}",
             call.owner.container_id
         ))
     }
@@ -302,7 +302,7 @@ impl Mapping {
             host_port: port("hostPort", "host")?,
             protocol: Protocol::parse(protocol).ok_or_else(|| {
                 Error::config(format!(
-                    "\"protocol\": {protocol:?} is none of \"tcp\", \"udp\" and \"sctp\""
+                    "\"protocol\": {protocol:?} is not \"tcp\", \"udp\" or \"sctp\""
                 ))
             })?,
             host_ip: host_ip.transpose()?,
@@ -330,16 +330,16 @@ fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
         (wanted.ports, there.ports, ""),
         (wanted.at_loopback, there.at_loopback, " from [::1]"),
     ] {
-        let most = format!("eBPF leads {MOST_BY_EBPF} host ports of a node{from} at most");
+        let most = format!("eBPF redirects at most {MOST_BY_EBPF} host ports{from} per node");
         if wanted > MOST_BY_EBPF {
             return Err(Error::config(format!(
-                "{most}, and container {} asks for {wanted}",
+                "{most}, and container {} requests {wanted}",
                 all.container_id
             )));
         }
         if wanted > 0 && wanted + there > MOST_BY_EBPF {
             let more = format!(
-                "{there} already, and container {} asks for {wanted} more",
+                "{there} are in use, and container {} requests {wanted} more",
                 all.container_id
             );
             return Err(Error::internal(format!("{most}, {more}")));
@@ -441,7 +441,7 @@ impl Plugin for Portmap {
         let mut seen = BTreeSet::new();
         if let Some(port) = ports.iter().find(|port| !seen.insert(port.at)) {
             return Err(Error::config(format!(
-                "\"portMappings\": host port {} is to lead to two ports",
+                "\"portMappings\": host port {} is mapped to two ports",
                 port.at
             )));
         }
@@ -535,7 +535,7 @@ impl Plugin for Portmap {
         } else {
             None
         };
-        Ok(why.map(|why| format!("portmap by nf_tables: {why}")))
+        Ok(why.map(|why| format!("portmap uses nf_tables: {why}")))
     }
 }
 
@@ -631,7 +631,7 @@ mod tests {
             |more: &str| refusal_of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
         assert_eq!(
             full(r#""protocol":"icmp""#),
-            r#""protocol": "icmp" is none of "tcp", "udp" and "sctp""#
+            r#""protocol": "icmp" is not "tcp", "udp" or "sctp""#
         );
         assert!(full(r#""hostIP":"1.2.3""#).starts_with(r#""hostIP": bad address "1.2.3""#));
         let key = |keys: &str| {
@@ -650,7 +650,8 @@ mod tests {
         );
         let words = key(r#""conditionsV4":["-s","10.0.0.0/8","-j"],"#);
         assert!(
-            words.starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": "-j""#),
+            words
+                .starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": unknown iptables option "-j""#),
             "{words}"
         );
         for fine in [

@@ -37,7 +37,7 @@ impl Sbr {
         let json = &conf.json;
         let (table, given) = (json.u32("table")?, json.strings("gateways")?);
         if table == Some(0) {
-            return Err(Error::config("\"table\": 0 is no routing table"));
+            return Err(Error::config("\"table\": 0 is not a routing table"));
         }
         let gateways = if table.is_none() {
             gateways(&given)?

@@ -47,7 +47,7 @@ impl InterfaceFacts {
 
     /// Returns a warning event if the pod has no default route.
     pub(super) fn event(&self) -> Option<Event> {
-        let message = "the pod has no default route: none of its networks gives it one".to_owned();
+        let message = "the pod has no default route: none of its networks provides one".to_owned();
         self.lacks_default_route.then_some(Event {
             severity: Severity::Warning,
             reason: "NoDefaultRoute",

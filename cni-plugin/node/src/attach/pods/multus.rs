@@ -252,7 +252,7 @@ impl<'a> Notes<'a> {
         let read = self.machine.files(&file).map(|mut files| files.pop());
         let read = read.and_then(|read| {
             let read = read.ok_or_else(|| {
-                Error::io(format!("{}: not a file of 1 MiB at most", file.display()))
+                Error::io(format!("{}: not a file of at most 1 MiB", file.display()))
             })?;
             delegates(&read.bytes, call.attachment.ifname.as_str())
         });

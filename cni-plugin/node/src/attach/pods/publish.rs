@@ -136,7 +136,7 @@ impl Publisher {
             .err()
             .filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
         machine.log().line(format_args!(
-            "pod {}: its network-status is owed: {err}",
+            "pod {}: its network-status is not written yet: {err}",
             pod.name
         ));
         let status = Json::Array(entries).pretty();
@@ -168,7 +168,7 @@ impl Publisher {
         };
         if let Err(err) = source.annotate(&pod.name, &pod.uid, &edit) {
             machine.log().line(format_args!(
-                "pod {}: its network-status is of a call that failed: {err}",
+                "pod {}: its network-status is from a failed call: {err}",
                 pod.name
             ));
         }

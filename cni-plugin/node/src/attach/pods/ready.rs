@@ -18,7 +18,7 @@ pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Err
         return Ok(());
     }
     let sentence = format!(
-        "readinessindicatorfile: {} is not there after {PATIENCE:?}",
+        "readinessindicatorfile: {} does not exist after {PATIENCE:?}",
         file.display()
     );
     Err(Error::new(Kind::TryAgain, sentence))
@@ -34,7 +34,7 @@ pub(super) fn check(settings: &Settings, machine: &dyn Machine) -> Result<(), Er
         return Ok(());
     };
     Err(Error::not_available(format!(
-        "readinessindicatorfile: {} is not there",
+        "readinessindicatorfile: {} does not exist",
         file.display()
     )))
 }

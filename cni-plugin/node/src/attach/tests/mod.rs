@@ -383,7 +383,7 @@ fn a_container_with_three_networks_has_the_golden_plan() {
     for line in preview(&call(networks), &mut *host).expect("a plan") {
         match line {
             Line::Step(step) => writeln!(text, "{step}").expect("memory"),
-            Line::Held(step) => writeln!(text, "# {step} (there already)").expect("memory"),
+            Line::Held(step) => writeln!(text, "# {step} (exists already)").expect("memory"),
             Line::Note(note) => writeln!(text, "# {note}").expect("memory"),
         }
     }

@@ -268,7 +268,7 @@ fn an_unpublished_status_is_owed_and_published_by_gc() {
     assert_eq!(status(&machine), [""; 0]);
     let told = machine.state.borrow().warnings.concat();
     assert!(
-        told.contains("pod ns/web: its network-status is owed: no connection"),
+        told.contains("pod ns/web: its network-status is not written yet: no connection"),
         "{told}"
     );
     machine.cluster.borrow_mut().fails_at = None;

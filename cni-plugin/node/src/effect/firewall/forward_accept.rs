@@ -58,13 +58,13 @@ pub fn shut(
         }
         if !cni.iter().any(is_gate) {
             shut.push(format!(
-                "{name} {FILTER} {CNI} does not let through what braid marks"
+                "{name} {FILTER} {CNI} does not accept packets with braid's mark"
             ));
         }
     }
     for (chain, _) in droppers(socket, addrs, &chains)? {
         shut.push(format!(
-            "{} {} {} drops what braid marks",
+            "{} {} {} drops packets with braid's mark",
             chain.family.name(),
             chain.table,
             chain.name

@@ -14,7 +14,7 @@ const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 pub(super) fn shut(tables: &[LegacyTable]) -> Result<Vec<String>, Cause> {
     let shut = each_shut(tables)?.into_iter();
     Ok(shut
-        .map(|(table, _)| format!("{table} FORWARD drops what braid marks"))
+        .map(|(table, _)| format!("{table} FORWARD drops packets with braid's mark"))
         .collect())
 }
 
@@ -52,7 +52,7 @@ fn insert(table: &LegacyTable, place: usize) -> Result<(), Cause> {
         .find(|path| path.exists());
     let no_program = || {
         Cause::Refused(format!(
-            "{table} drops what is forwarded, and there is no {program}"
+            "{table} drops forwarded packets, and {program} is missing"
         ))
     };
     let path = path.ok_or_else(no_program)?;

@@ -176,7 +176,7 @@ pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String
     }
     for addr in &what.addrs {
         match addrs::owner(socket, *addr)? {
-            None => missing.push(format!("{addr} is not let through")),
+            None => missing.push(format!("{addr} is not accepted")),
             Some(owner) if owner != what.owner => {
                 missing.push(format!("{addr} belongs to {owner}"));
             }
@@ -194,13 +194,13 @@ pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, what: &Firewall, facts: &mut Facts) -> Result<(), Error> {
-    let missing = missing(kernel, what).doing("look what the host forwards")?;
+    let missing = missing(kernel, what).doing("read the forwarding rules")?;
     facts.firewalls.insert(what.clone(), missing);
     Ok(())
 }
 
 #[cold]
 pub(crate) fn read_firewalld(facts: &mut Facts) -> Result<(), Error> {
-    facts.has_firewalld = firewalld::is_there().doing("look whether firewalld runs")?;
+    facts.has_firewalld = firewalld::is_there().doing("query firewalld")?;
     Ok(())
 }

@@ -252,13 +252,13 @@ fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
-    let found = observe(kernel, at).doing(format_args!("look who has host port {at}"))?;
+    let found = observe(kernel, at).doing(format_args!("look up host port {at}"))?;
     facts.host_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
 
 #[cold]
 pub(crate) fn read_ebpf_counts(facts: &mut Facts) -> Result<(), Error> {
-    facts.ebpf_counts = count_ebpf().doing("count the host ports that eBPF leads")?;
+    facts.ebpf_counts = count_ebpf().doing("count the host ports in eBPF")?;
     Ok(())
 }

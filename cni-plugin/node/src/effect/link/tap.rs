@@ -40,9 +40,9 @@ pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), 
         vnet_hdr,
     };
     let tap = kernel.run_in(link.at.ns, || Tap::make(&link.at.name, &options))?;
-    let tap = tap.doing("ask /dev/net/tun for it")?;
+    let tap = tap.doing("create it through /dev/net/tun")?;
     completed(kernel, link)?;
-    Ok(tap.keep().doing("have /dev/net/tun keep it")?)
+    Ok(tap.keep().doing("make it persistent")?)
 }
 
 /// Sets the attributes that the driver cannot set.

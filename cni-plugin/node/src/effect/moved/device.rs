@@ -102,7 +102,7 @@ fn name_of(
             _,
         ) => first_below(&Path::new(path).join("net")),
         (_, Some(folder)) => first_below(&net_folder(folder)),
-        (_, None) => Err("no key says which".to_owned()),
+        (_, None) => Err("no key names it".to_owned()),
     })
 }
 

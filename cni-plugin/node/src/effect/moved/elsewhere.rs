@@ -18,7 +18,8 @@ pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(),
     }
     let name = from.as_str();
     if is_behind_pod(kernel, from, was)? {
-        let what = "the container has moved it on to another network namespace, which has to give it back or end";
+        let what =
+            "the container moved it to another network namespace, which must return it or end";
         return Err(Cause::Busy(format!("link {name:?} of the host: {what}")));
     }
     kernel.log().line(format_args!(

@@ -128,7 +128,7 @@ fn untold(
         .or(Some(&of.to.name).filter(|_| fact.kind.is_empty()))
     else {
         let what = format!(
-            "neither a record, nor an alias, nor \"device\" says what {} was called",
+            "neither a record, nor an alias, nor \"device\" has the original name of {}",
             of.to
         );
         return Err(Cause::Refused(format!(
@@ -137,7 +137,7 @@ fn untold(
     };
     if fact.alt_names.iter().any(|alt| alt == name.as_str()) {
         let what = format!(
-            "{name} is an alternative name of {}, and no record or alias says its own",
+            "{name} is an alternative name of {}, and no record or alias has its main name",
             of.to
         );
         return Err(Cause::Refused(format!(

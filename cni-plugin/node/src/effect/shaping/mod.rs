@@ -152,7 +152,7 @@ fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
 /// shaping is in there, shaping goes on as long as another process holds the namespace. So its slot
 /// must not be assigned again.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
-    let forget = || slot::forget().doing("forget whom the program shapes");
+    let forget = || slot::forget().doing("stop sharing the shaping program");
     if shaping.is_all_in(Ns::Pod) {
         forget()
     } else {
@@ -242,7 +242,7 @@ pub fn observe(kernel: &mut Kernel, at: &LinkRef) -> Result<ShapedFact, Cause> {
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
-    let fact = observe(kernel, at).doing(format_args!("look how link {at} is shaped"))?;
+    let fact = observe(kernel, at).doing(format_args!("read the shaping of link {at}"))?;
     facts.shaped.insert(at.clone(), fact);
     Ok(())
 }
@@ -275,7 +275,7 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
         _ => Ok(None),
     });
     Ok(name
-        .doing(format_args!("look which link of the host {at} belongs to"))?
+        .doing(format_args!("look up the host link of {at}"))?
         .map(LinkRef::host))
 }
 

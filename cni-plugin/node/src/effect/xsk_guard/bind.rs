@@ -152,7 +152,7 @@ pub(crate) fn probe() -> Result<(), Cause> {
     match lsm::bind_as_xdp() {
         Err(Errno::EPERM) => Ok(()),
         answer => Err(Cause::Lacking(format!(
-            "no LSM program is asked ({answer:?}); \"bpf\" must be one of lsm="
+            "no LSM program is called ({answer:?}); \"bpf\" must be one of lsm="
         ))),
     }
 }

@@ -48,9 +48,11 @@ fn add(guard: &XskGuard) -> Result<(), Cause> {
     let holds = bind::ensure_holds()?;
     match holds.hold(guard.netns, &guard.owner) {
         Err(Errno::ENOSPC) => Err(Cause::Refused(
-            "no more attachments of one network namespace are held".to_owned(),
+            "no guard is free for another attachment of this network namespace".to_owned(),
         )),
-        Err(Errno::E2BIG) => Err(Cause::Refused("no more attachments are held".to_owned())),
+        Err(Errno::E2BIG) => Err(Cause::Refused(
+            "no guard is free for another attachment".to_owned(),
+        )),
         held => Ok(held.and_then(|()| bind::ensure_started(&holds))?),
     }
 }
@@ -66,7 +68,7 @@ fn narrow(
     let index = kernel.index(at)?;
     if was_there && count(kernel)? > 0 {
         return Err(Cause::Busy(format!(
-            "an AF_XDP socket of the container may have link {at} already"
+            "an AF_XDP socket of the container may already be bound to link {at}"
         )));
     }
     let _held = Lock::Ebpf.hold()?;
@@ -134,7 +136,7 @@ pub fn observe() -> Result<Vec<XskBinding>, Cause> {
 
 #[cold]
 pub(crate) fn read(facts: &mut Facts) -> Result<(), Error> {
-    facts.xsk_guards = observe().doing("look whose AF_XDP sockets are held")?;
+    facts.xsk_guards = observe().doing("list the AF_XDP guards")?;
     Ok(())
 }
 

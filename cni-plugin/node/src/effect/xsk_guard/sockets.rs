@@ -21,7 +21,12 @@ fn count_in(protocols: &str) -> io::Result<u64> {
         return Ok(0);
     };
     let count = xdp.nth(1).and_then(|count| count.parse().ok());
-    count.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no number of XDP sockets"))
+    count.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the number of XDP sockets is missing",
+        )
+    })
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Daemon {
             .and_then(|()| self.stream.read(&mut bytes));
         match read {
             Ok(0) => Err(format!(
-                "{} was closed before an answer",
+                "{} closed the connection before responding",
                 self.socket.display()
             )),
             Ok(len) => {
@@ -77,7 +77,7 @@ impl Daemon {
             err.kind(),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
         ) {
-            return format!("{socket} gave no answer in time");
+            return format!("{socket} did not respond in time");
         }
         format!("{doing} {socket}: {err}")
     }

@@ -64,7 +64,7 @@ impl Ipam for Config {
         if (has(true), has(false)) != (self.families.v4, self.families.v6) {
             let socket = self.socket.display();
             return Err(Error::internal(format!(
-                "{socket}: the daemon there does not give the \"ipFamilies\" asked for"
+                "{socket}: the daemon does not support the requested \"ipFamilies\""
             )));
         }
         Ok(lease)
@@ -110,7 +110,7 @@ impl Ipam for Config {
                 Ok(Ok(_)) => return Ok(Vec::new()),
                 Ok(Err(err)) if is_again || Instant::now() >= until => {
                     host.log.line(format_args!(
-                        "error calling {RELEASE}: {err}; without its link the lease ends by itself"
+                        "error calling {RELEASE}: {err}; the lease expires without its link"
                     ));
                     return Ok(Vec::new());
                 }
@@ -121,8 +121,7 @@ impl Ipam for Config {
                 }
                 Err(gone) => gone,
             };
-            let failed =
-                |err: io::Error| Error::io(format!("lock the leases beside {gone}: {err}"));
+            let failed = |err: io::Error| Error::io(format!("{gone}; lock its leases: {err}"));
             match store.try_lock().map_err(failed)? {
                 store::Locked::Nothing => return Ok(Vec::new()),
                 store::Locked::Held(_lock) => return self.release_alone(owner, &store, host.log),
@@ -211,7 +210,7 @@ impl Calls for Config {
             let outputs = session.release(&mut rng);
             if let Err(err) = place.and_then(|place| place.send_all(&outputs)) {
                 let name = stored.owner.whole();
-                log.line(format_args!("{name}: give the lease back: {err}"));
+                log.line(format_args!("{name}: release the lease: {err}"));
             }
         }
         store

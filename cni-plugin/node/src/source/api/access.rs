@@ -86,12 +86,10 @@ impl Access {
             .take()
             .is_some_and(|url| url.host() != Some("none.invalid"))
         {
-            return Err(self.refused(&"braid uses no proxy-url"));
+            return Err(self.refused(&"proxy-url is not supported"));
         }
         if config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some() {
-            return Err(
-                self.refused(&"braid runs no exec plugin and no auth-provider for credentials")
-            );
+            return Err(self.refused(&"exec plugins and auth-providers are not supported"));
         }
         self.read_token(&mut config.auth_info)?;
         config.connect_timeout = Some(attempt);
@@ -167,7 +165,7 @@ impl Access {
             .location()
             .map(|place| format!(", line {}", place.line()));
         self.refused(&format!(
-            "this is no kubeconfig{}",
+            "not a valid kubeconfig{}",
             line.unwrap_or_default()
         ))
     }

@@ -111,6 +111,8 @@ async fn put(
 
 fn busy(pod: &ObjectName) -> SourceError {
     SourceError::Passing {
-        why: format!("update pod {pod}: another writer was faster {ATTEMPTS} times"),
+        why: format!(
+            "update pod {pod}: another writer changed it during each of {ATTEMPTS} attempts"
+        ),
     }
 }

@@ -94,9 +94,8 @@ impl ApiRequest {
     /// Lists a page of a driver's `ResourceSlices` on a node, like [`ApiRequest::list`].
     pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
         if !is_name(node) || !is_name(driver) {
-            let why = format!(
-                "list ResourceSlices: driver {driver:?} of node {node:?}: nothing can have this name"
-            );
+            let why =
+                format!("list ResourceSlices: driver {driver:?} of node {node:?}: invalid name");
             return Err(SourceError::Lasting { why });
         }
         let selector = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
@@ -197,7 +196,7 @@ impl ApiRequest {
         // In a path, such a name could address another object.
         if !is_name(&object.namespace) || !is_name(&object.name) {
             return Err(SourceError::Lasting {
-                why: format!("{what}: no object can have this name"),
+                why: format!("{what}: invalid object name"),
             });
         }
         let folder = kind.folder(Some(&object.namespace));
@@ -305,7 +304,7 @@ impl ApiRequest {
         let place = format!("line {} column {}", err.line(), err.column());
         SourceError::Lasting {
             why: format!(
-                "{} {}: the answer can't be read: {place}",
+                "{} {}: can't parse the response: {place}",
                 self.verb,
                 self.what()
             ),

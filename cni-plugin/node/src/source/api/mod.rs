@@ -111,7 +111,7 @@ impl Api {
         let left = self.limits.process.saturating_sub(self.spent);
         if left.is_zero() {
             let why = format!(
-                "not asked: the API server has taken {:?} of this call already",
+                "request not sent: the API server has already used {:?} of this call",
                 self.spent
             );
             return Err(SourceError::Passing { why });

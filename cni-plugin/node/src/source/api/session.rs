@@ -107,7 +107,7 @@ impl Session<'_> {
         match timeout_at(until, self.exchange(ask)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Silence {
-                why: format!("{} does not answer within {:?}", self.server, until - start),
+                why: format!("{} did not respond within {:?}", self.server, until - start),
             }),
         }
     }

@@ -104,7 +104,7 @@ pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
     let runtime = runtime::start().map_err(fail)?;
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });
     let Ok(answer) = asked else {
-        return Err(fail(format!("no answer within {PATIENCE:?}")));
+        return Err(fail(format!("no response within {PATIENCE:?}")));
     };
     let found = answer
         .map_err(fail)?

@@ -71,13 +71,13 @@ impl Node {
 #[test]
 fn no_configuration_is_written_before_the_default_network_exists_and_is_ready() {
     let node = Node::new();
-    node.waits("no configuration of a default network yet");
+    node.waits("no configuration for the default network yet");
     let multus = r#"{"name":"n","type":"multus","delegates":[{"type":"ptp"}],"readinessindicatorfile":"/host/run/ready"}"#;
     node.conf("10.conf", &multus[..20]);
     node.waits("10.conf");
     node.conf("10.conf", multus);
     fs::create_dir_all(node.at("/run")).expect("a folder");
-    node.waits("readinessindicatorfile /run/ready is not there yet");
+    node.waits("readinessindicatorfile /run/ready does not exist yet");
     assert!(
         node.at("/etc/cni/net.d/braid.d/kubeconfig").exists(),
         "the kubeconfig waits for nothing"
@@ -114,7 +114,7 @@ fn files_are_for_root_only_and_a_second_run_changes_nothing() {
     node.conf("00-braid.conflist", chained);
     let removed = node.files.remove(false).expect("removed");
     assert!(
-        removed.len() == 3 && removed[0].contains("istio-cni go with it"),
+        removed.len() == 3 && removed[0].contains("istio-cni are removed with it"),
         "{removed:?}"
     );
     assert_eq!(node.files.remove(false).expect("removed"), [""; 0]);
@@ -134,11 +134,11 @@ fn impossible_configuration_is_refused_for_every_version() {
         for (keys, word) in [
             (
                 r#""clusterNetwork":"/host/etc/cni/net.d/gone""#,
-                "there is no /etc/cni/net.d/gone on the node",
+                "/etc/cni/net.d/gone does not exist on the node",
             ),
             (
                 r#""clusterNetwork":"/etc/cni/net.d/00-braid.conflist""#,
-                "braid again",
+                "braid itself",
             ),
             (
                 r#""delegates":[{"type":"calico"}]"#,
@@ -218,7 +218,7 @@ fn unseen_files_and_temporary_failures_undo_nothing() {
     assert_eq!(
         remarks,
         [
-            "flannel: /run/flannel/subnet.env is not there yet; pods start once flanneld has written it"
+            "flannel: /run/flannel/subnet.env does not exist yet; pods start once flanneld has written it"
         ]
     );
 }
@@ -278,8 +278,8 @@ fn list_that_runtimes_would_not_use_is_refused() {
         );
         node
     };
-    node_with("/etc/cni/net.d/99-braid.conflist").refused("runtimes take 10-flannel.conflist");
-    node_with("/etc/cni/net.d/00-braid.conf").refused("ends with .conflist");
+    node_with("/etc/cni/net.d/99-braid.conflist").refused("runtimes use 10-flannel.conflist");
+    node_with("/etc/cni/net.d/00-braid.conf").refused("only from .conflist files");
     node_with("etc/cni/net.d/00-braid.conflist").refused("an absolute path");
     let node = node_with("/etc/cni/net.d/05-braid.conflist");
     assert!(node.plan().is_ok());
@@ -288,7 +288,7 @@ fn list_that_runtimes_would_not_use_is_refused() {
         "00-multus.conf",
         r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}]}"#,
     );
-    node.refused("runtimes take 00-multus.conf");
+    node.refused("runtimes use 00-multus.conf");
     // Multus' own list is overwritten.
     let node = node_with("/etc/cni/net.d/00-multus.conflist");
     node.conf(
@@ -308,7 +308,9 @@ fn a_list_outside_the_folder_of_the_runtime_is_reported() {
     let remarks = |node: &Node| node.plan().expect("a plan").remarks.join("\n");
     let waits = node.plan().expect("a plan").waits.expect("it waits");
     assert!(
-        waits.contains("no configuration of a default network yet; /etc/cni/net.d has some"),
+        waits.contains(
+            "no configuration for the default network yet; /etc/cni/net.d has configurations"
+        ),
         "{waits}"
     );
     node.put("/etc/cni/net.d/sub/10-flannel.conflist", list);
@@ -316,13 +318,13 @@ fn a_list_outside_the_folder_of_the_runtime_is_reported() {
     node.put("/etc/containerd/config.toml", "version = 2\n");
     let said = remarks(&node);
     assert!(said.contains(
-        "reads configurations in /etc/cni/net.d: containerd says so in /etc/containerd/config.toml"
+        "reads configurations in /etc/cni/net.d: configured by containerd in /etc/containerd/config.toml"
     ));
     node.put(
         "/etc/crio/crio.conf",
         "[crio.network]\nnetwork_dir = \"/link\"\n",
     );
-    assert!(remarks(&node).contains("reads configurations in /link: CRI-O"));
+    assert!(remarks(&node).contains("reads configurations in /link: configured by CRI-O"));
     std::os::unix::fs::symlink("/etc/cni/net.d/sub", node.at("/link")).expect("a link");
     assert_eq!(remarks(&node), "", "one of the runtimes reads it");
 }
@@ -345,7 +347,7 @@ fn path_that_is_not_a_file_is_refused_as_the_first_and_skipped_later() {
     }
     std::os::unix::fs::symlink("/dev/zero", node.at("/etc/cni/net.d/30.conf")).expect("a link");
     let planned = node.plan().expect("planned");
-    let expected = "/etc/cni/net.d/20.conf: left aside: it is no file of 1048576 bytes at most";
+    let expected = "/etc/cni/net.d/20.conf: skipped: not a regular file of at most 1048576 bytes";
     assert_eq!(planned.remarks, [expected]);
     assert!(
         planned
@@ -359,14 +361,14 @@ fn path_that_is_not_a_file_is_refused_as_the_first_and_skipped_later() {
     );
     assert_eq!(node.write(), [""; 0]);
     fifo("01.conf");
-    node.refused("read /etc/cni/net.d/01.conf: it is no file of");
+    node.refused("read /etc/cni/net.d/01.conf: not a regular file of");
     fs::remove_file(node.at("/etc/cni/net.d/01.conf")).expect("removed");
     let multus = |keys: &str| format!(r#"{{"name":"m","type":"multus",{keys}}}"#);
     node.conf(
         "01.conf",
         &multus(r#""clusterNetwork":"/etc/cni/net.d/20.conf""#),
     );
-    node.refused("read /etc/cni/net.d/20.conf: it is no file of");
+    node.refused("read /etc/cni/net.d/20.conf: not a regular file of");
     node.conf(
         "01.conf",
         &multus(r#""clusterNetwork":"net","confDir":"/etc/cni/net.d""#),

@@ -185,11 +185,11 @@ impl Decoder {
             let id = message.int()?;
             if id < 0 {
                 let wire = self.value(WIRE, &mut message, 0)?;
-                self.define(id.checked_neg().ok_or("gob: no such type")?, &wire)?;
+                self.define(id.checked_neg().ok_or("gob: invalid type id")?, &wire)?;
             } else if matches!(self.types.get(&id), Some(Type::Struct(_))) {
                 return Ok((Some(self.value(id, &mut message, 0)?), at));
             } else {
-                return Err(format!("gob: a value of type {id}, which is no struct"));
+                return Err(format!("gob: a value of type {id}, which is not a struct"));
             }
         }
     }

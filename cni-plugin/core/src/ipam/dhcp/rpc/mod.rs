@@ -124,7 +124,7 @@ impl Server {
                 return Ok((calls, out));
             };
             if !self.input.starts_with(b"CONNECT /_goRPC_ ") {
-                return Err("the client does not ask for CONNECT /_goRPC_".to_owned());
+                return Err("the client did not send CONNECT /_goRPC_".to_owned());
             }
             self.input.drain(..len);
             self.is_connected = true;
@@ -272,7 +272,7 @@ fn head(input: &[u8]) -> Result<Option<usize>, String> {
             .map(|at| at + mark.len())
     };
     match end(b"\n\n").into_iter().chain(end(b"\r\n\r\n")).min() {
-        None if input.len() > MOST_HEAD => Err("the head of HTTP has no end".to_owned()),
+        None if input.len() > MOST_HEAD => Err("the HTTP head is too long".to_owned()),
         found => Ok(found),
     }
 }

@@ -175,7 +175,10 @@ impl HostPorts {
         if at_loopback.ports.is_empty() || has_programs {
             return Ok(());
         }
-        Err("a program that leads host ports from [::1] is not at the root of cgroup2".to_owned())
+        Err(
+            "a program that redirects host ports from [::1] is not attached to the root of cgroup2"
+                .to_owned(),
+        )
     }
 
     /// Checks the redirection by eBPF; the error names the difference.
@@ -205,7 +208,7 @@ impl HostPorts {
     fn lead(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
-                None => return Err(format!("host port {at} leads nowhere")),
+                None => return Err(format!("host port {at} is not forwarded")),
                 Some(fact) if !fact.is_of(&self.owner) => {
                     return Err(format!("host port {at} belongs to {}", fact.owner));
                 }
@@ -213,7 +216,7 @@ impl HostPorts {
                     let found = fact
                         .to
                         .map_or_else(|| "elsewhere".to_owned(), |to| format!("to {to}"));
-                    return Err(format!("host port {at} leads {found}, not to {to}"));
+                    return Err(format!("host port {at} is forwarded {found}, not to {to}"));
                 }
                 Some(_) => {}
             }

@@ -77,12 +77,11 @@ pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
             .flat_map(|way| by_ebpf(verb, all, way)),
     );
     lines.extend(all.at_loopback().map(|HostPort { at, to }| {
-        let to = if verb == Verb::Add {
-            format!("to {to}")
-        } else {
-            "nowhere".to_owned()
+        let change = match verb {
+            Verb::Add => format!("add {at} -> {to}"),
+            Verb::Del => format!("delete {at}"),
         };
-        format!("# map /sys/fs/bpf/braid/v3/*/loopback_ports: {at} leads {to} from [::1]")
+        format!("# map /sys/fs/bpf/braid/v3/*/loopback_ports: {change} from [::1]")
     }));
     for (is_v4, family) in [(true, '4'), (false, '6')] {
         let conditions = all.conditions.of(is_v4);
@@ -94,7 +93,7 @@ pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
         {
             let chain = format!("hostport{family}-if*-{}", digest(conditions));
             lines.push(format!(
-                "# chain {chain} leads who meets: {}",
+                "# chain {chain} forwards packets that match: {}",
                 text(conditions)
             ));
         }
@@ -131,9 +130,9 @@ fn by_ebpf(verb: Verb, all: &HostPorts, way: &EbpfPath) -> Vec<String> {
         let link = &way.link.name;
         lines.push(match verb {
             Verb::Add => {
-                format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads to {to} by {link}")
+                format!("# map /sys/fs/bpf/braid/v3/*/host_ports: add {at} -> {to} through {link}")
             }
-            Verb::Del => format!("# map /sys/fs/bpf/braid/v3/*/host_ports: {at} leads nowhere"),
+            Verb::Del => format!("# map /sys/fs/bpf/braid/v3/*/host_ports: delete {at}"),
         });
     }
     lines

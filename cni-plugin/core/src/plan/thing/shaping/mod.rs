@@ -254,14 +254,14 @@ impl State for Shaping {
             let kind = shaper.queue.kind();
             if shown.queue != kind {
                 return Err(format!(
-                    "link {at} is queued by {:?}, not by {kind}",
+                    "link {at} has root qdisc {:?}, not {kind}",
                     shown.queue
                 ));
             }
             let (bps, burst_ns) = (shaper.rate.bps, shaper.clock_burst_ns());
             if let Some(held) = shown.bps.filter(|held| *held / 8 != bps / 8) {
                 return Err(format!(
-                    "the queue of link {at} is held to {held} bit/s, not to {bps}"
+                    "the queue of link {at} is limited to {held} bit/s, not to {bps}"
                 ));
             }
             if shaper.queue.has_program() {
@@ -288,7 +288,7 @@ fn found(shown: &ShapedFact, at: &LinkRef, hook: Hook, wanted: Limit) -> Result<
         None => Err(format!("no program shapes {hook:?} of link {at}")),
         Some(program) if program.limit == wanted => Ok(()),
         Some(ProgramFact { limit, .. }) => Err(format!(
-            "{hook:?} of link {at} is held to {limit}, not to {wanted}"
+            "{hook:?} of link {at} is limited to {limit}, not to {wanted}"
         )),
     }
 }

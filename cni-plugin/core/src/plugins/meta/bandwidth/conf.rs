@@ -85,7 +85,7 @@ fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
         (0, _) => (false, unshaped),
         _ => {
             return Err(Error::config(
-                "\"shapedSubnets\" and \"unshapedSubnets\" exclude each other",
+                "\"shapedSubnets\" and \"unshapedSubnets\" can't both be set",
             ));
         }
     };
@@ -201,7 +201,7 @@ mod tests {
             ),
             (
                 r#"{"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["10.0.0.0/9"]}"#,
-                "exclude each other",
+                "can't both be set",
             ),
             (
                 r#"{"shapedSubnets": ["10.0.0.0"]}"#,

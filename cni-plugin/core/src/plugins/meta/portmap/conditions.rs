@@ -79,7 +79,7 @@ impl Reader<'_> {
             "-o" | "--out-interface" => Property::Out,
             other => {
                 return Err(format!(
-                    "{other:?} is none of iptables' -s, -d, -i and -o, which are all that is known"
+                    "unknown iptables option {other:?}: only -s, -d, -i and -o are supported"
                 ));
             }
         };
@@ -108,7 +108,7 @@ impl Reader<'_> {
             // A comma may follow the last value.
             if !self.takes(",") {
                 return Err(format!(
-                    "{:?} stands where \",\" or \"}}\" should",
+                    "expected \",\" or \"}}\", found {:?}",
                     self.word()?
                 ));
             }
@@ -133,8 +133,7 @@ impl Reader<'_> {
                 )),
             },
             other => Err(format!(
-                "{other:?} is none of nft's \"{family} saddr\", \"{family} daddr\", iifname and oifname, which are all that is \
-                 known"
+                "unknown nft match {other:?}: only \"{family} saddr\", \"{family} daddr\", iifname and oifname are supported"
             )),
         }
     }
@@ -143,7 +142,7 @@ impl Reader<'_> {
         self.words
             .next()
             .map(String::as_str)
-            .ok_or_else(|| "ends where a word should follow".to_owned())
+            .ok_or_else(|| "incomplete: a word is missing at the end".to_owned())
     }
 
     fn takes(&mut self, wanted: &str) -> bool {
@@ -174,7 +173,7 @@ fn net(word: &str, is_v4: bool) -> Result<IpNet, String> {
         .map(|net| net.trunc());
     net.ok_or_else(|| {
         format!(
-            "{word:?} is no address or subnet of {}",
+            "{word:?} is not an {} address or subnet",
             if is_v4 { "IPv4" } else { "IPv6" }
         )
     })
@@ -200,7 +199,7 @@ fn links(word: &str, rest: char) -> Result<Links, String> {
     };
     is_name
         .then(links)
-        .ok_or_else(|| format!("{word:?} is no name of an interface"))
+        .ok_or_else(|| format!("{word:?} is not an interface name"))
 }
 
 #[cfg(test)]
@@ -270,9 +269,13 @@ mod tests {
         for (words, is_v4, said) in [
             (&["-m", "geoip"][..], true, "\"-m\""),
             (&["-s", "10.0.0.0/8", "-p", "tcp"], true, "\"-p\""),
-            (&["-s"], true, "ends"),
+            (&["-s"], true, "a word is missing"),
             (&["-s", "example.com"], true, "\"example.com\""),
-            (&["-s", "10.0.0.0/8"], false, "no address or subnet of IPv6"),
+            (
+                &["-s", "10.0.0.0/8"],
+                false,
+                "not an IPv6 address or subnet",
+            ),
             (
                 &["-s", "10.0.0.0/255.0.255.0"],
                 true,
@@ -291,7 +294,7 @@ mod tests {
                 "\"10.0.0.1-10.0.0.9\"",
             ),
             (&["ip", "saddr", "@mine"], true, "\"@mine\""),
-            (&["ip", "saddr", "{", "10.0.0.1"], true, "ends"),
+            (&["ip", "saddr", "{", "10.0.0.1"], true, "a word is missing"),
             (
                 &["ip", "saddr", "{", "10.0.0.1", "10.0.0.2", "}"],
                 true,

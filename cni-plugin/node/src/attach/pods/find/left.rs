@@ -87,7 +87,7 @@ impl<'a> Finder<'a> {
         let source = self
             .source
             .as_deref_mut()
-            .ok_or_else(|| Error::internal("no API to ask"))?;
+            .ok_or_else(|| Error::internal("no API is configured"))?;
         let (pod, mut nads) = source
             .pod(&pod_ref.name, &known)
             .map_err(|err| of_source(&err))?;

@@ -285,7 +285,7 @@ fn a_claim_is_for_one_network_of_one_container() {
         |keys: &str, claim: &str| format!(r#"[{{"name":"{keys}claim-reference":"{claim}"}}]"#);
     for (annotation, word) in [
         (twice, "two networks"),
-        (annotation(with_ips, "vm-a.vm"), "exclude each other"),
+        (annotation(with_ips, "vm-a.vm"), "can't both be set"),
         (
             annotation(none, "vm-b.vm"),
             "IPAMClaim ns/vm-b.vm does not exist",

@@ -100,7 +100,7 @@ fn too_few_devices_fail_the_pod_and_the_kubelet_is_queried_only_if_needed() {
     let err = add(&machine, "").expect_err("two are too few");
     assert!(
         err.msg
-            .contains("3 networks take a device of it, the pod was given 2"),
+            .contains("3 networks need a device of it, but the pod has 2"),
         "{err}"
     );
     assert_nothing_left(&machine, "");

@@ -78,9 +78,8 @@ pub(crate) fn add(
         match maps.add(at, &value) {
             Err(Errno::EEXIST) => replace(kernel, &maps, at, &value, (all, leaving))?,
             Err(Errno::E2BIG) => {
-                let full = format!(
-                    "host port {at}: eBPF leads {MOST_BY_EBPF} host ports already, which is the most"
-                );
+                let full =
+                    format!("host port {at}: all {MOST_BY_EBPF} host ports of eBPF are in use");
                 return Err(Cause::Refused(full));
             }
             other => other?,
@@ -395,7 +394,7 @@ fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, Cause> {
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
-    let found = observe(kernel, at).doing(format_args!("look who has host port {at} in eBPF"))?;
+    let found = observe(kernel, at).doing(format_args!("look up host port {at} in eBPF"))?;
     facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
@@ -404,7 +403,7 @@ pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) ->
 pub(crate) fn read_hook(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let is_hooked = is_hooked(kernel, at);
     let is_hooked = is_hooked.doing(format_args!(
-        "look whether link {at} runs the programs for host ports"
+        "query the programs for host ports of link {at}"
     ))?;
     facts.host_port_hooks.extend(is_hooked.then(|| at.clone()));
     Ok(())

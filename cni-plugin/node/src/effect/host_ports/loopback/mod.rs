@@ -87,13 +87,9 @@ pub(super) fn owners() -> Result<Vec<String>, Errno> {
 
 /// Converts the errno of a cgroup or eBPF call to an error of the step.
 fn said(errno: Errno) -> Error {
-    let full = || {
-        Cause::Refused(format!(
-            "it leads {MOST_BY_EBPF} host ports from there already, which is the most"
-        ))
-    };
+    let full = || Cause::Refused(format!("all {MOST_BY_EBPF} host ports at [::1] are in use"));
     Error::new(
-        "at [::1], by eBPF",
+        "[::1] by eBPF",
         if errno == Errno::E2BIG {
             full()
         } else {
@@ -104,7 +100,7 @@ fn said(errno: Errno) -> Error {
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
-    let found = observe(kernel, at).doing(format_args!("look who has host port {at} at ::1"))?;
+    let found = observe(kernel, at).doing(format_args!("look up host port {at} at ::1"))?;
     facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
     Ok(())
 }
@@ -112,6 +108,6 @@ pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) ->
 #[cold]
 pub(crate) fn read_programs(facts: &mut Facts) -> Result<(), Error> {
     facts.has_loopback_programs =
-        are_attached().doing("look for the programs at the root of cgroup2")?;
+        are_attached().doing("query the programs at the root of cgroup2")?;
     Ok(())
 }

@@ -110,7 +110,7 @@ fn broken_kubeconfig_error_has_its_line_and_no_token() {
     ] {
         let text = why(&kubeconfig(&folder, &user, ""));
         assert!(
-            text.contains("this is no kubeconfig, line ") && !text.contains(TOKEN),
+            text.contains("not a valid kubeconfig, line ") && !text.contains(TOKEN),
             "{text}"
         );
     }
@@ -123,10 +123,10 @@ fn unsupported_credentials_are_refused_by_name() {
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [/tmp/never]}}";
     assert!(
         why(&kubeconfig(&folder, exec, ""))
-            .ends_with("braid runs no exec plugin and no auth-provider for credentials")
+            .ends_with("exec plugins and auth-providers are not supported")
     );
     let proxied = kubeconfig(&folder, "{}", "    proxy-url: http://proxy.example:3128\n");
-    assert!(why(&proxied).ends_with("braid uses no proxy-url"));
+    assert!(why(&proxied).ends_with("proxy-url is not supported"));
     fs::write(folder.path().join("token"), "\n").unwrap();
     assert!(why(&kubeconfig(&folder, "{tokenFile: token}", "")).ends_with("token is empty"));
 }

@@ -199,7 +199,7 @@ fn unreadable_response_is_not_quoted_in_the_error() {
     )
     .unwrap_err();
     let ask = ApiRequest::get(ObjectKind::Nad, &name("a", "b")).unwrap();
-    let why = "get NetworkAttachmentDefinition a/b: the answer can't be read: line 1 column 36";
+    let why = "get NetworkAttachmentDefinition a/b: can't parse the response: line 1 column 36";
     assert_eq!(
         ask.unreadable(&err),
         SourceError::Lasting { why: why.into() }

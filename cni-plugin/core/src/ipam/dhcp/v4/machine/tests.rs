@@ -255,10 +255,7 @@ fn any_server_is_asked_after_a_silent_one_until_the_lease_ends() {
     loop {
         let (now, events) = next(&mut client);
         if let [Event::Lost(lease, why), ..] = &events[..] {
-            assert_eq!(
-                (lease.address, *why, now),
-                (ADDRESS, "it has expired", at(200))
-            );
+            assert_eq!((lease.address, *why, now), (ADDRESS, "it expired", at(200)));
             let (discover, from, ..) = sent(&events[1..]);
             assert_eq!(
                 (discover.kind(), from),
@@ -298,7 +295,7 @@ fn refusal_ends_the_lease_and_starts_over() {
         &mut rng,
     );
     assert!(
-        matches!(&events[..], [Event::Lost(lease, "the server refused it"), ..] if lease.address == ADDRESS)
+        matches!(&events[..], [Event::Lost(lease, "the server refused the lease"), ..] if lease.address == ADDRESS)
     );
     let (discover, from, ..) = sent(&events[1..]);
     assert_eq!(
