@@ -116,6 +116,6 @@ fn a_link_stays_in_the_container_if_its_old_value_could_not_be_restored() {
     let steps = [mtu(eth0(), 1500, 1400), Step::del(moved)];
     let expected = send(POD, &["newlink ack: dev 2 mtu 1500"]).refused(0, Errno::EPERM);
     let report = clean_up(&steps, vec![expected]);
-    let waits = "not before `pod  ip link set eth0 mtu 1500`";
+    let waits = "skipped, because `pod  ip link set eth0 mtu 1500` failed";
     assert_outcome(&report, &[], &[(0, EPERM), (1, waits)]);
 }
