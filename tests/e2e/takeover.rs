@@ -327,7 +327,7 @@ fn a_mount_of_a_different_node_folder_is_refused() {
     let output = run_plain(&[], BIN);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(1) && said.contains("give --root"),
+        output.status.code() == Some(1) && said.contains("set --root"),
         "{said}"
     );
     assert!(folders() == before);

@@ -351,7 +351,7 @@ fn doctor_agrees_with_ip_on_this_kernel_and_changes_nothing() {
         by.starts_with(if Feature::Fq.is_here() {
             "by fq"
         } else {
-            "by tbf with eBPF, since"
+            "by tbf with eBPF, because"
         }),
         "{by}"
     );

@@ -263,7 +263,7 @@ fn folders_of_the_runtime_are_found_and_lost_names_are_reported() {
     assert!(output.status.success(), "{output:?}");
     for line in [
         "plugins in /run/bin: configured by CRI-O in /etc/crio/crio.conf",
-        "configurations in /run/networks: CRI-O",
+        "configurations in /run/networks: configured by CRI-O",
     ] {
         assert!(said.contains(line), "{said}");
     }

@@ -187,12 +187,12 @@ fn a_plugin_that_ignores_a_request_fails_the_pod() {
         (
             "ips",
             json!({"name": "deaf", "ips": ["10.9.0.7/24"]}),
-            "ips 10.9.0.7/24 was asked for",
+            "ips 10.9.0.7/24 was requested",
         ),
         (
             "mac",
             json!({"name": "deaf", "mac": "02:00:00:00:00:07"}),
-            "mac 02:00:00:00:00:07 was asked for",
+            "mac 02:00:00:00:00:07 was requested",
         ),
     ] {
         let pod = node.pod(pod, &json!([asked]).to_string());
@@ -550,7 +550,7 @@ fn a_used_interface_name_fails_the_pod() {
         (
             "twice",
             "a@x,b@x",
-            "network taken/b (item 2): interface x is taken",
+            "network taken/b (item 2): interface x is already used",
         ),
         ("eth0", "a@eth0", "interface eth0"),
     ] {

@@ -37,7 +37,7 @@ fn thousands_of_ports_are_forwarded_to_a_container() {
         }
         mapped(&host, &b, network_by("bridge", backend), &mappings(PORTS))
             .add()
-            .refused(999, &["taken", "net a eth0"]);
+            .refused(999, &["already used", "net a eth0"]);
         call.prev(&result).del().ok();
         host.assert_nothing_left();
     }

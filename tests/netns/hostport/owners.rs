@@ -167,7 +167,7 @@ fn check_reports_a_missing_port() {
         .refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
     call.clone().prev(&result).del().ok();
     // A foreign element stays, and its port cannot be taken over.
-    call.add().refused(999, &["0.0.0.0:8080/tcp is taken"]);
+    call.add().refused(999, &["0.0.0.0:8080/tcp is already used"]);
     host.run(gone);
     host.assert_nothing_left();
 }
@@ -445,7 +445,7 @@ fn assert_one_of_many_has_it(network: &Value) {
         if at == attached[0] {
             calls[at].check(&answer.result()).ok();
         } else {
-            answer.refused(999, &["8080/tcp", "taken"]);
+            answer.refused(999, &["8080/tcp", "already used"]);
         }
     }
     for call in &calls {
