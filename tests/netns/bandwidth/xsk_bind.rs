@@ -288,7 +288,8 @@ fn without_bpf_lsm_add_warns_and_succeeds() {
     let call = held.call(&slow(&conf::macvlan(), &json!({})));
     let answer = call.add();
     let result = answer.result();
-    let warning = "AF_XDP sockets (CAP_NET_RAW) are not limited by \"egressRate\": the kernel lacks bpf_lsm";
+    let warning =
+        "AF_XDP sockets (CAP_NET_RAW) are not limited by \"egressRate\": the kernel lacks bpf_lsm";
     assert!(answer.stderr.contains(warning), "{}", answer.stderr);
     assert!(pins().is_empty());
     call.check(&result).ok();

@@ -167,7 +167,8 @@ fn check_reports_a_missing_port() {
         .refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
     call.clone().prev(&result).del().ok();
     // A foreign element stays, and its port cannot be taken over.
-    call.add().refused(999, &["0.0.0.0:8080/tcp is already used"]);
+    call.add()
+        .refused(999, &["0.0.0.0:8080/tcp is already used"]);
     host.run(gone);
     host.assert_nothing_left();
 }

@@ -105,9 +105,11 @@ fn a_port_is_free_only_after_all_interfaces_with_it_are_detached() {
             one("net", backends[0]),
             &json!(BOTH.map(mapping)),
         );
-        next.add().refused(999, &["8080/tcp is already used", "a eth0"]);
+        next.add()
+            .refused(999, &["8080/tcp is already used", "a eth0"]);
         calls[0].clone().prev(&results[0]).del().ok();
-        next.add().refused(999, &["8080/tcp is already used", "a eth1"]);
+        next.add()
+            .refused(999, &["8080/tcp is already used", "a eth1"]);
         calls[1].clone().prev(&results[1]).del().ok();
         let result = next.add().result();
         next.prev(&result).del().ok();
