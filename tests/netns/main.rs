@@ -55,3 +55,4 @@ mod tuning;
 mod versions;
 mod vlan;
 mod vrf;
+mod vxlan;

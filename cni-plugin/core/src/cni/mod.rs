@@ -12,6 +12,7 @@ pub mod error;
 mod fields;
 pub mod json;
 mod layout;
+pub mod mac_by;
 pub mod netconf;
 pub mod netconf_list;
 pub mod owner;

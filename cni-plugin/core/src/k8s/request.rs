@@ -14,12 +14,9 @@
 
 use super::nad::Definition;
 use super::selection::Selection;
+use crate::cni::mac_by::MacBy;
 use crate::cni::{Error, Json};
 
-/// Types that apply `runtimeConfig.mac` to the interface that they create or change.
-const TAKE_MAC: [&str; 6] = ["bridge", "macvlan", "netkit", "tap", "tuning", "flannel"];
-/// Types that need an appended `tuning` for another hardware address. An ipvlan has its parent's.
-const TUNABLE: [&str; 5] = ["ptp", "veth", "vlan", "dummy", "host-device"];
 /// IPAMs that assign exactly the addresses of `runtimeConfig.ips`.
 const TAKE_IPS: [&str; 2] = ["static", "host-local"];
 /// Keys of a limit in a network's own configuration, which override the runtime's.
@@ -32,6 +29,8 @@ pub struct BuiltIn<'a> {
     pub plugins: &'a [&'a str],
     /// Types of IPAMs.
     pub ipams: &'a [&'a str],
+    /// Returns the plugin that sets the hardware address of an interface of a type.
+    pub mac_by: fn(&str) -> MacBy,
 }
 
 /// Rules by which a network serves a pod's requests.
@@ -138,7 +137,8 @@ pub fn missing(
 }
 
 fn handling(capability: &str, definition: &Definition, built_in: BuiltIn<'_>) -> Handling {
-    let of_type = |kinds: &[&str]| places(definition, |plugin| kinds.contains(&kind(plugin)));
+    let of_type = |name: &str| places(definition, |plugin| kind(plugin) == name);
+    let of_mac = |how| places(definition, |plugin| (built_in.mac_by)(kind(plugin)) == how);
     let or_args = || {
         if built_in.lacks_any_of(definition) {
             Handling::Args
@@ -155,17 +155,17 @@ fn handling(capability: &str, definition: &Definition, built_in: BuiltIn<'_>) ->
             };
             grant(places(definition, takes)).unwrap_or_else(or_args)
         }
-        "mac" => match grant(of_type(&TAKE_MAC)) {
+        "mac" => match grant(of_mac(MacBy::Itself)) {
             Some(handling) => handling,
-            None if of_type(&TUNABLE).is_empty() => or_args(),
+            None if of_mac(MacBy::Tuning).is_empty() => or_args(),
             None => Handling::Append("tuning"),
         },
-        "bandwidth" => match of_type(&["bandwidth"]) {
+        "bandwidth" => match of_type("bandwidth") {
             all if all.is_empty() => Handling::Append("bandwidth"),
             all if all.iter().any(|at| has_limit(definition, *at)) => Handling::Refuse,
             all => Handling::Grant(all),
         },
-        "portMappings" => grant(of_type(&["portmap"])).unwrap_or(Handling::Refuse),
+        "portMappings" => grant(of_type("portmap")).unwrap_or(Handling::Refuse),
         _ => Handling::Refuse,
     }
 }
@@ -249,6 +249,7 @@ mod tests {
     const BUILT_IN: BuiltIn<'_> = BuiltIn {
         plugins: plugins::TYPES,
         ipams: configuration::TYPES,
+        mac_by: plugins::mac_by,
     };
 
     fn rules(is_strict: bool) -> Rules<'static> {

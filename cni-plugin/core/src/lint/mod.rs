@@ -39,6 +39,7 @@ const IDLE: [(&str, &str, &[&str]); 2] = [
 const BUILT_IN: BuiltIn<'_> = BuiltIn {
     plugins: plugins::TYPES,
     ipams: configuration::TYPES,
+    mac_by: plugins::mac_by,
 };
 
 /// Severity of a finding.

@@ -14,7 +14,9 @@ pub mod readdress;
 pub use call::Call;
 pub use plugin::{Addresses, Planned, Plugin};
 
+use crate::cni::mac_by::MacBy;
 use crate::cni::{Error, Json, NetConf};
+use MacBy::{Itself, Nothing, Tuning as ByTuning};
 use Release::{Keys, Made};
 use main::bridge::Bridge;
 use main::dummy::Dummy;
@@ -23,6 +25,7 @@ use main::loopback::Loopback;
 use main::netkit::Netkit;
 use main::ptp::Ptp;
 use main::tap::TapConf;
+use main::vxlan::VxlanConf;
 use main::{ipvlan, macvlan, vlan};
 use meta::bandwidth::Bandwidth;
 use meta::firewall::Firewall;
@@ -40,9 +43,10 @@ enum Release {
     Made(fn() -> Box<dyn Plugin>),
 }
 
-/// Makes the registry of one line for each type: its names, its parser, and its [`Release`].
+/// Makes the registry of one line for each type: its names, its parser, its [`Release`], and its
+/// [`MacBy`].
 macro_rules! plugins {
-    ($($($kind:literal)|+ => $parse:expr, $release:expr;)*) => {
+    ($($($kind:literal)|+ => $parse:expr, $release:expr, $mac:expr;)*) => {
         /// The types that this process implements, without IPAM types.
         pub const TYPES: &[&str] = &[$($($kind),+),*];
 
@@ -52,6 +56,14 @@ macro_rules! plugins {
                 $($($kind)|+ => boxed(|| $parse(conf, args))?,)*
                 _ => return Ok(None),
             }))
+        }
+
+        /// Returns the plugin that gives an interface of this type a requested hardware address.
+        pub fn mac_by(kind: &str) -> MacBy {
+            match kind {
+                $($($kind)|+ => $mac,)*
+                _ => Nothing,
+            }
         }
 
         fn release(kind: &str) -> Release {
@@ -64,24 +76,26 @@ macro_rules! plugins {
 }
 
 plugins! {
-    "bridge" => Bridge::parse, Keys(r#"{"ipMasq":true,"macspoofchk":true}"#);
-    "ptp" | "veth" => |conf, _| Ptp::parse(conf), Keys(ROUTED);
-    "netkit" => Netkit::parse, Keys(ROUTED);
-    "macvlan" => macvlan::parse, Keys(NONE);
-    "ipvlan" => |conf, _| ipvlan::parse(conf), Keys(NONE);
-    "vlan" => |conf, _| vlan::parse(conf), Keys(NONE);
-    "dummy" => |_, _| Ok(Dummy), Keys(NONE);
-    "tap" => TapConf::parse, Keys(NONE);
-    "host-device" => |conf, _| HostDevice::parse(conf), Made(|| Box::new(HostDevice::default()));
-    "loopback" => |_, _| Ok(Loopback), Keys(NONE);
-    "bandwidth" => |conf, _| Bandwidth::parse(conf), Keys(NONE);
-    "firewall" => |conf, _| Firewall::parse(conf), Keys(NONE);
-    "flannel" => |conf, _| Flannel::parse(conf), Keys(NONE);
-    "portmap" => |conf, _| Portmap::parse(conf), Keys(NONE);
-    "sbr" => |conf, _| Sbr::parse(conf), Keys(NONE);
-    "tuning" => Tuning::parse, Keys(r#"{"mtu":1500}"#);
+    "bridge" => Bridge::parse, Keys(r#"{"ipMasq":true,"macspoofchk":true}"#), Itself;
+    "ptp" | "veth" => |conf, _| Ptp::parse(conf), Keys(ROUTED), ByTuning;
+    "netkit" => Netkit::parse, Keys(ROUTED), Itself;
+    "macvlan" => macvlan::parse, Keys(NONE), Itself;
+    "ipvlan" => |conf, _| ipvlan::parse(conf), Keys(NONE), Nothing;
+    "vlan" => |conf, _| vlan::parse(conf), Keys(NONE), ByTuning;
+    // A vxlan without its VNI is refused. DEL needs the interface's name alone.
+    "vxlan" => |conf, _| VxlanConf::parse(conf), Keys(r#"{"id":1}"#), ByTuning;
+    "dummy" => |_, _| Ok(Dummy), Keys(NONE), ByTuning;
+    "tap" => TapConf::parse, Keys(NONE), Itself;
+    "host-device" => |conf, _| HostDevice::parse(conf), Made(|| Box::new(HostDevice::default())), ByTuning;
+    "loopback" => |_, _| Ok(Loopback), Keys(NONE), Nothing;
+    "bandwidth" => |conf, _| Bandwidth::parse(conf), Keys(NONE), Nothing;
+    "firewall" => |conf, _| Firewall::parse(conf), Keys(NONE), Nothing;
+    "flannel" => |conf, _| Flannel::parse(conf), Keys(NONE), Itself;
+    "portmap" => |conf, _| Portmap::parse(conf), Keys(NONE), Nothing;
+    "sbr" => |conf, _| Sbr::parse(conf), Keys(NONE), Nothing;
+    "tuning" => Tuning::parse, Keys(r#"{"mtu":1500}"#), Itself;
     // Nothing is known of a VRF without a name.
-    "vrf" => |conf, _| Vrf::parse(conf), Keys(r#"{"vrfname":"vrf"}"#);
+    "vrf" => |conf, _| Vrf::parse(conf), Keys(r#"{"vrfname":"vrf"}"#), Nothing;
 }
 
 /// Configuration without keys.
@@ -160,6 +174,7 @@ mod tests {
         assert_eq!(features(r#""type":"macvlan""#), "macvlan");
         assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
         assert_eq!(features(r#""type":"vlan""#), "vlan");
+        assert_eq!(features(r#""type":"vxlan","id":5"#), "vxlan");
         assert_eq!(features(r#""type":"tuning""#), "");
     }
 }

@@ -12,6 +12,7 @@ const RULES: Rules<'_> = Rules {
     built_in: BuiltIn {
         plugins: plugins::TYPES,
         ipams: configuration::TYPES,
+        mac_by: plugins::mac_by,
     },
 };
 

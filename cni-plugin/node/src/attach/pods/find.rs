@@ -417,6 +417,7 @@ fn rules(is_strict: bool) -> Rules<'static> {
         built_in: BuiltIn {
             plugins: plugins::TYPES,
             ipams: configuration::TYPES,
+            mac_by: plugins::mac_by,
         },
     }
 }

@@ -9,11 +9,15 @@ use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, rename};
 use braid_core::name::{Mac, Ns};
-use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode, NetkitMode};
+use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode, NetkitMode, Vxlan};
 use braid_core::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
 use netlink_packet_route::link as packet;
-use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
+use netlink_packet_route::link::{
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, InfoVxlan,
+    IpVlanMode, MacVlanMode,
+};
 use nix::errno::Errno;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Options for creating a link.
@@ -53,14 +57,13 @@ pub(crate) fn link(
         })?);
     }
     // A child is created in the parent's namespace, any other link in its own.
-    let mut from = link.at.ns;
+    let from = link.kind.made_in().unwrap_or(link.at.ns);
+    new.netns = netns_of(kernel, link.at.ns, from);
     if let Some(parent) = link.kind.parent() {
-        from = parent.ns;
         new.parent = Some(kernel.index(parent)?);
-        new.netns = netns_of(kernel, link.at.ns, from);
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
-    let kind = kind(kernel, link)?;
+    let kind = kind(kernel, link, new.parent)?;
     match kernel
         .route(from)?
         .call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| {
@@ -126,7 +129,7 @@ fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
         .map(AsRawFd::as_raw_fd)
 }
 
-fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
+fn kind<'a>(kernel: &Kernel, link: &'a Link, parent: Option<u32>) -> Result<NewKind<'a>, Cause> {
     Ok(match &link.kind {
         LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
             one_queue: true,
@@ -137,17 +140,35 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
             peer_mac,
             mode,
         } => NewKind::Netkit(other_end(kernel, link, peer, *peer_mac), netkit_mode(*mode)),
-        LinkKind::Bridge { vlan_filtering } => NewKind::Bridge {
-            vlan_filtering: *vlan_filtering,
-        },
+        LinkKind::Bridge { vlan_filtering } => {
+            let filters = vlan_filtering.then(|| vec![InfoBridge::VlanFiltering(true)]);
+            NewKind::Single(InfoKind::Bridge, filters.map(InfoData::Bridge))
+        }
         LinkKind::Macvlan {
             mode, bc_queue_len, ..
-        } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
-        LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
-        LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
-        LinkKind::Dummy => NewKind::Dummy,
-        LinkKind::Ifb => NewKind::Ifb,
-        LinkKind::Vrf { table } => NewKind::Vrf(*table),
+        } => {
+            let mut data = vec![InfoMacVlan::Mode(macvlan_mode(*mode))];
+            data.extend(bc_queue_len.map(InfoMacVlan::BcQueueLen));
+            NewKind::Single(InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
+        }
+        LinkKind::Ipvlan { mode, .. } => {
+            let data = vec![InfoIpVlan::Mode(ipvlan_mode(*mode))];
+            NewKind::Single(InfoKind::IpVlan, Some(InfoData::IpVlan(data)))
+        }
+        LinkKind::Vlan { id, .. } => {
+            let data = InfoData::Vlan(vec![InfoVlan::Id(*id)]);
+            NewKind::Single(InfoKind::Vlan, Some(data))
+        }
+        LinkKind::Vxlan(made) => {
+            let data = InfoData::Vxlan(vxlan(made, parent));
+            NewKind::Single(InfoKind::Vxlan, Some(data))
+        }
+        LinkKind::Dummy => NewKind::Single(InfoKind::Dummy, None),
+        LinkKind::Ifb => NewKind::Single(InfoKind::Ifb, None),
+        LinkKind::Vrf { table } => {
+            let data = InfoData::Vrf(vec![InfoVrf::TableId(*table)]);
+            NewKind::Single(InfoKind::Vrf, Some(data))
+        }
         LinkKind::Tap(_) | LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
 }
@@ -186,6 +207,26 @@ fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
         IpvlanMode::L3 => IpVlanMode::L3,
         IpvlanMode::L3s => IpVlanMode::L3S,
     }
+}
+
+/// Returns the attributes of a VXLAN on the underlay link with this index.
+fn vxlan(made: &Vxlan, dev: Option<u32>) -> Vec<InfoVxlan> {
+    let mut data = vec![
+        InfoVxlan::Id(made.id),
+        InfoVxlan::Port(made.port),
+        InfoVxlan::Learning(made.learning),
+    ];
+    data.extend(dev.map(InfoVxlan::Link));
+    data.extend(made.remote.map(|ip| match ip {
+        IpAddr::V4(ip) => InfoVxlan::Group(ip),
+        IpAddr::V6(ip) => InfoVxlan::Group6(ip),
+    }));
+    data.extend(made.local.map(|ip| match ip {
+        IpAddr::V4(ip) => InfoVxlan::Local(ip),
+        IpAddr::V6(ip) => InfoVxlan::Local6(ip),
+    }));
+    data.extend(made.ttl.map(InfoVxlan::Ttl));
+    data
 }
 
 /// Accepts a shared link that another call created meanwhile, if it is of the right kind.
