@@ -1,10 +1,10 @@
 //! `braid lint`: faults of NetworkAttachmentDefinitions and annotations, found before they are in a
 //! cluster.
 
-use super::manifests::{File, Placed, Unreadable};
+use super::manifests::{File, FilePosition, Lines, Placed, Unreadable};
 use super::output::{self, Format};
 use super::{FAILURE, Outcome};
-use braid_core::cni::Json;
+use braid_core::cni::{FaultPlace, Json};
 use braid_core::k8s::nad::Definition;
 use braid_core::k8s::selection::Selection;
 use braid_core::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, Pod, annotation};
@@ -32,6 +32,8 @@ pub(super) struct Arguments {
 struct LintReport {
     file: String,
     line: usize,
+    /// Column of a syntax error, from 1.
+    column: Option<usize>,
     level: String,
     /// Kind and name of the object; `None` if the file can't be read.
     object: Option<String>,
@@ -64,15 +66,21 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 fn unreadable(Unreadable { path, line, why }: Unreadable) -> LintReport {
     let finding = Finding {
         level: Level::Error,
-        line,
+        place: FaultPlace::Path(Vec::new()),
         key: String::new(),
         value: String::new(),
         what: why,
     };
-    shown(&path, None, line, finding)
+    shown(&path, None, FilePosition::of_line(line), finding)
 }
 
-fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> LintReport {
+fn shown(
+    path: &Path,
+    object: Option<String>,
+    position: FilePosition,
+    finding: Finding,
+) -> LintReport {
+    let FilePosition { line, column } = position;
     let Finding {
         level,
         key,
@@ -83,6 +91,7 @@ fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> 
     LintReport {
         file: path.display().to_string(),
         line,
+        column,
         level: level.to_string(),
         object,
         key,
@@ -91,16 +100,19 @@ fn shown(path: &Path, object: Option<String>, line: usize, finding: Finding) -> 
     }
 }
 
-/// Formats a finding as `file:line: level: key: value: message`, without empty parts.
+/// Formats a finding as `file:line: level: key: value: message`, without empty parts. A syntax error
+/// has `file:line:column:`.
 fn text(one: &LintReport) -> String {
     let words = [&one.key, &one.value, &one.message]
         .into_iter()
         .filter(|word| !word.is_empty());
     let words: Vec<&str> = words.map(String::as_str).collect();
+    let column = one.column.map(|column| format!(":{column}"));
     format!(
-        "{}:{}: {}: {}\n",
+        "{}:{}{}: {}: {}\n",
         one.file,
         one.line,
+        column.unwrap_or_default(),
         one.level,
         words.join(": ")
     )
@@ -130,22 +142,39 @@ fn of_files(files: &[File]) -> Vec<LintReport> {
 
 fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
     let nad = &placed.object;
+    let lines = Lines::of(&nad.config);
     let report = |finding: Finding| {
         let is_metadata =
             finding.key == "metadata.name" || nad.annotations.contains_key(&finding.key);
-        let line = if is_metadata {
-            placed.place(&finding.key)
+        let position = if is_metadata {
+            FilePosition::of_line(placed.place(&finding.key))
         } else {
-            file.line(placed.place("spec.config"), &nad.config, finding.line)
+            let first = placed.place("spec.config");
+            position(file, first, &nad.config, &lines, &finding.place)
         };
         shown(
             &file.path,
             Some(format!("network-attachment-definition {}", nad.name)),
-            line,
+            position,
             finding,
         )
     };
     lint::nad(nad).into_iter().map(report).collect()
+}
+
+/// Returns the line, and the column of a syntax error, of a place in a text; `first` is the text's
+/// line in the file.
+fn position(
+    file: &File,
+    first: usize,
+    text: &str,
+    lines: &Lines,
+    place: &FaultPlace,
+) -> FilePosition {
+    match place {
+        FaultPlace::Position { line, column } => file.position(first, text, *line, *column),
+        FaultPlace::Path(_) => FilePosition::of_line(file.line(first, text, lines.line(place))),
+    }
 }
 
 fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
@@ -168,9 +197,15 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
                 findings.extend(of_network(text, selection, nads));
             }
         }
+        let lines = Lines::of(text);
         all.extend(findings.into_iter().map(|finding| {
-            let line = file.line(placed.place(key), text, finding.line);
-            shown(&file.path, Some(format!("pod {}", pod.name)), line, finding)
+            let position = position(file, placed.place(key), text, &lines, &finding.place);
+            shown(
+                &file.path,
+                Some(format!("pod {}", pod.name)),
+                position,
+                finding,
+            )
         }));
     }
     all
@@ -181,7 +216,7 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
         let what = format!("network {} is not in these files", selection.object);
-        let finding = lint::of_item(text, selection, Level::Warning, what);
+        let finding = lint::of_item(selection, Level::Warning, what);
         return if nads.is_empty() {
             Vec::new()
         } else {
@@ -197,61 +232,4 @@ fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(text: &str) -> String {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("f");
-        std::fs::write(&path, text).expect("a file");
-        let text: String = of_files(&[File::read(&path).expect("manifests")])
-            .iter()
-            .map(super::text)
-            .collect();
-        text.replace(&path.display().to_string(), "f")
-    }
-
-    #[test]
-    fn finding_has_file_line_level_key_value_and_message() {
-        let text = r#"kind: NetworkAttachmentDefinition
-metadata:
-  name: blue
-spec:
-  config: |
-    {"cniVersion": "1.0.0", "type": "macvlan",
-     "mtu": "big"}
----
-kind: Deployment
-metadata: {name: web}
-spec:
-  template:
-    metadata:
-      annotations:
-        k8s.v1.cni.cncf.io/networks: |
-          [{"name": "blue",
-            "mac": "02:00:00:00:00:01"},
-           {"name": "red"}]
-"#;
-        let expected = r#"f:7: error: mtu: "big": "mtu": expected a number, got "big"
-f:17: warning: mac: "02:00:00:00:00:01": no plugin of network default/blue has the capability "mac"; braid supports it anyway, other implementations may not
-f:18: warning: network default/red is not in these files
-"#;
-        assert_eq!(found(text), expected);
-    }
-
-    #[test]
-    fn metadata_faults_have_the_line_of_the_metadata() {
-        let text = "kind: NetworkAttachmentDefinition\nmetadata:\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: vf\n  name: A_\n";
-        let found = found(text);
-        let starts: Vec<&str> = found.lines().map(|line| &line[..20]).collect();
-        assert_eq!(
-            starts,
-            [
-                "f:4: warning: k8s.v1",
-                "f:5: error: metadata",
-                "f:5: warning: spec.c"
-            ],
-            "{found}"
-        );
-    }
-}
+mod tests;

@@ -46,14 +46,16 @@ impl Json {
     /// Returns an address; `None` if absent or empty.
     pub fn ip(&self, key: &str) -> Result<Option<IpAddr>, Error> {
         let text = self.str(key)?.filter(|text| !text.is_empty());
-        text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}"))))
+        text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}")).at_key(key)))
             .transpose()
     }
 
     /// Returns an address with its prefix; `None` if absent.
     pub fn cidr(&self, key: &str) -> Result<Option<IpNet>, Error> {
         self.str(key)?
-            .map(|text| parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}"))))
+            .map(|text| {
+                parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}")).at_key(key))
+            })
             .transpose()
     }
 }

@@ -1,6 +1,7 @@
 //! The error that a runtime reads: code, message, details. No other module chooses the code.
 
 use super::bounds::{bounded, sentences};
+use super::fault::{FaultPlace, PathPart};
 use super::{Json, Version};
 use std::fmt;
 use std::io;
@@ -92,6 +93,8 @@ pub struct Error {
     left: Option<Vec<Error>>,
     /// Errors of the cleanup after this one.
     cleanup: Vec<Error>,
+    /// Place of the fault in the JSON that was parsed, if known.
+    place: Option<Box<FaultPlace>>,
 }
 
 impl Error {
@@ -103,6 +106,7 @@ impl Error {
             details: String::new(),
             left: None,
             cleanup: Vec::new(),
+            place: None,
         }
     }
 
@@ -174,6 +178,43 @@ impl Error {
     #[must_use]
     pub fn context(mut self, outer: impl fmt::Display) -> Self {
         self.msg = bounded(format!("{outer}: {}", self.msg));
+        self
+    }
+
+    /// Places the fault in the value of `key`, or a fault that has a place already in its enclosing
+    /// object. Like [`Self::context`], the outermost key comes last.
+    #[must_use]
+    pub fn at_key(self, key: &str) -> Self {
+        self.within(PathPart::Key(key.to_owned()))
+    }
+
+    /// Places the fault in an item of a list, like [`Self::at_key`].
+    #[must_use]
+    pub fn at_index(self, index: usize) -> Self {
+        self.within(PathPart::Index(index))
+    }
+
+    /// Places the fault below several keys, joined by dots, like [`Self::at_key`].
+    #[must_use]
+    pub fn at_keys(self, keys: &str) -> Self {
+        keys.rsplit('.').fold(self, Self::at_key)
+    }
+
+    /// Places the fault at a line and column of the text, both from 1.
+    #[must_use]
+    pub fn at_position(mut self, line: usize, column: usize) -> Self {
+        self.place = Some(Box::new(FaultPlace::Position { line, column }));
+        self
+    }
+
+    /// Returns the place of the fault; the whole text if unknown.
+    pub fn place(&self) -> FaultPlace {
+        let place = self.place.as_deref().cloned();
+        place.unwrap_or_else(|| FaultPlace::Path(Vec::new()))
+    }
+
+    fn within(mut self, part: PathPart) -> Self {
+        self.place = Some(Box::new(self.place().within(part)));
         self
     }
 
@@ -359,6 +400,25 @@ mod tests {
             "network \"storage\": vlan 5000 is outside 1-4094; d"
         );
         assert_eq!(error.kind, Kind::InvalidConfig);
+    }
+
+    #[test]
+    fn place_is_built_from_the_inside_out() {
+        let key = |key: &str| PathPart::Key(key.to_owned());
+        let error = Error::config("bad").at_key("subnet").at_index(1);
+        let error = error.context("c").at_keys("ipam.ranges");
+        let path = vec![
+            key("ipam"),
+            key("ranges"),
+            PathPart::Index(1),
+            key("subnet"),
+        ];
+        assert_eq!(error.place(), FaultPlace::Path(path));
+        assert_eq!(error.msg, "c: bad");
+        assert_eq!(Error::config("bad").place(), FaultPlace::Path(Vec::new()));
+        let syntax = Json::parse(b"{\n\"a\":}", "x").unwrap_err().at_key("k");
+        let position = FaultPlace::Position { line: 2, column: 5 };
+        assert_eq!(syntax.place(), position);
     }
 
     #[test]

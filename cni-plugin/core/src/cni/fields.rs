@@ -141,7 +141,7 @@ impl Json {
         read: impl FnOnce(&'a Self) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
         self.object(key)?
-            .map(|object| read(object).map_err(|e| e.context(key)))
+            .map(|object| read(object).map_err(|e| e.context(key).at_key(key)))
             .transpose()
     }
 
@@ -152,8 +152,14 @@ impl Json {
         mut read: impl FnMut(&'a Self) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let items = self.list(key)?.unwrap_or_default().iter().enumerate();
+        let at = |error: Error, index: usize| {
+            error
+                .context(format_args!("{key}[{index}]"))
+                .at_index(index)
+                .at_key(key)
+        };
         items
-            .map(|(index, item)| read(item).map_err(|e| e.context(format_args!("{key}[{index}]"))))
+            .map(|(index, item)| read(item).map_err(|e| at(e, index)))
             .collect()
     }
 
@@ -212,6 +218,13 @@ impl Json {
         ))
     }
 
+    /// Returns [`Self::mismatch`] for the value of `key`.
+    pub(super) fn mismatch_of(&self, key: &str, expected: &str) -> Error {
+        self.mismatch(expected)
+            .context(format_args!("{key:?}"))
+            .at_key(key)
+    }
+
     fn matches(&self, key: &str) -> impl Iterator<Item = &Self> {
         self.fields()
             .iter()
@@ -231,7 +244,7 @@ impl Json {
         };
         read(value)
             .map(Some)
-            .ok_or_else(|| value.mismatch(expected).context(format_args!("{key:?}")))
+            .ok_or_else(|| value.mismatch_of(key, expected))
     }
 
     fn integer<T: TryFrom<i128>>(
@@ -252,7 +265,7 @@ impl Json {
                 "a number".to_owned()
             }
         };
-        Err(value.mismatch(&expected).context(format_args!("{key:?}")))
+        Err(value.mismatch_of(key, &expected))
     }
 
     fn map<T>(
@@ -264,12 +277,8 @@ impl Json {
         let fields = self.object(key)?.map_or(&[][..], Self::fields).iter();
         fields
             .map(|(name, value)| {
-                let value = read(value).ok_or_else(|| {
-                    value
-                        .mismatch(expected)
-                        .context(format_args!("{name:?}"))
-                        .context(key)
-                })?;
+                let value = read(value)
+                    .ok_or_else(|| value.mismatch_of(name, expected).context(key).at_key(key))?;
                 Ok((name.clone(), value))
             })
             .collect()

@@ -49,8 +49,9 @@ impl Json {
                 "{what}: {size} bytes of JSON are more than the {most} allowed"
             )));
         }
-        let mut json: Self = serde_json::from_slice(bytes)
-            .map_err(|e| Error::decode(format!("{what}: invalid JSON: {e}")))?;
+        let mut json: Self = serde_json::from_slice(bytes).map_err(|e| {
+            Error::decode(format!("{what}: invalid JSON: {e}")).at_position(e.line(), e.column())
+        })?;
         json.join_duplicate_objects();
         Ok(json)
     }

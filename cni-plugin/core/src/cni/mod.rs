@@ -9,6 +9,7 @@ pub mod address;
 pub mod args;
 pub mod bounds;
 pub mod error;
+pub mod fault;
 mod fields;
 pub mod json;
 mod layout;
@@ -22,6 +23,7 @@ pub mod version;
 
 pub use args::CniArgs;
 pub use error::{Error, Kind};
+pub use fault::{FaultPlace, PathPart};
 pub use json::Json;
 pub use netconf::NetConf;
 pub use netconf_list::{Injected, NetConfList};

@@ -42,7 +42,8 @@ impl NetConf {
     /// type, 1 for an unknown version.
     pub fn from_json(json: Json) -> Result<Self, Error> {
         let name = network_name(&json)?;
-        let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)?;
+        let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)
+            .map_err(|e| e.at_key("cniVersion"))?;
         Self::with_name_and_version(json, name, version, prev_result)
     }
 
@@ -57,10 +58,11 @@ impl NetConf {
         let ipam = json
             .nested("ipam", |ipam| ipam.string("type"))?
             .unwrap_or_default();
-        for plugin in [&plugin, &ipam] {
-            if !plugin.is_empty() {
-                check_plugin_type(plugin)?;
-            }
+        if !plugin.is_empty() {
+            check_plugin_type(&plugin)?;
+        }
+        if !ipam.is_empty() {
+            check_plugin_type(&ipam).map_err(|e| e.at_key("ipam"))?;
         }
         Ok(Self {
             dns: json.nested("dns", dns)?.flatten(),
@@ -81,10 +83,12 @@ pub(super) fn network_name(json: &Json) -> Result<String, Error> {
     json.expect_object("network config")?;
     let name = json.str_or("name", "")?;
     if name.is_empty() {
-        return Err(Error::config("missing network name"));
+        return Err(Error::config("missing network name").at_key("name"));
     }
     if !is_identifier(name) {
-        return Err(Error::config("invalid characters found in network name").with_details(name));
+        return Err(Error::config("invalid characters found in network name")
+            .with_details(name)
+            .at_key("name"));
     }
     Ok(name.to_owned())
 }
@@ -97,16 +101,15 @@ pub fn is_identifier(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-/// Refuses (code 7) a plugin type that is empty or could leave its search folder.
+/// Refuses (code 7) a `type` that is empty or could leave its search folder.
 pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
     if plugin.is_empty() {
-        return Err(Error::config("no plugin name provided"));
+        return Err(Error::config("no plugin name provided").at_key("type"));
     }
     if plugin.contains(['/', '\0']) || plugin == "." || plugin == ".." {
-        return Err(Error::config(format!(
-            "invalid plugin name: {:?}",
-            shortened(plugin)
-        )));
+        return Err(
+            Error::config(format!("invalid plugin name: {:?}", shortened(plugin))).at_key("type"),
+        );
     }
     Ok(())
 }
@@ -156,7 +159,7 @@ pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResu
     };
     read(prev)
         .map(Some)
-        .map_err(|e| e.context("could not parse prevResult"))
+        .map_err(|e| e.context("could not parse prevResult").at_key("prevResult"))
 }
 
 fn valid_attachments(json: &Json, network: &str) -> Result<Option<Vec<Owner>>, Error> {

@@ -59,14 +59,15 @@ impl NetConfList {
                 ));
             }
             (Some(_), None) => Self::read(json, conf.name.clone(), conf.version),
-            (None, Some(network)) => {
-                Self::from_network(network, conf).map_err(|e| e.context("network"))
-            }
+            (None, Some(network)) => Self::from_network(network, conf)
+                .map_err(|e| e.context("network").at_key("network")),
         }?;
         match list.position("braid") {
             Some(index) => Err(Error::config(format!(
                 "plugins[{index}]: \"braid\" can't be part of its own list"
-            ))),
+            ))
+            .at_index(index)
+            .at_key("plugins")),
             None => list.with_bandwidth(json).map(Some),
         }
     }
@@ -82,9 +83,11 @@ impl NetConfList {
     pub fn has_capability(&self, capability: &str) -> Result<bool, Error> {
         let mut has = false;
         for (index, plugin) in self.plugins.iter().enumerate() {
-            let all = plugin
-                .bool_map("capabilities")
-                .map_err(|e| e.context(format_args!("plugins[{index}]")))?;
+            let all = plugin.bool_map("capabilities").map_err(|e| {
+                e.context(format_args!("plugins[{index}]"))
+                    .at_index(index)
+                    .at_key("plugins")
+            })?;
             has |= is_on(&all, capability);
         }
         Ok(has)
@@ -102,7 +105,7 @@ impl NetConfList {
             let sentence =
                 || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type can't both be set");
             return if own.is_some() {
-                Err(Error::config(sentence()))
+                Err(Error::config(sentence()).at_key(BANDWIDTH))
             } else {
                 Ok(self)
             };
@@ -144,9 +147,10 @@ impl NetConfList {
     fn read(json: &Json, name: String, version: Version) -> Result<Self, Error> {
         let plugins = json.each("plugins", plugin)?;
         if plugins.is_empty() {
-            return Err(Error::config(format!(
-                "network {name:?}: no plugins in the list"
-            )));
+            return Err(
+                Error::config(format!("network {name:?}: no plugins in the list"))
+                    .at_key("plugins"),
+            );
         }
         let (disable_check, disable_gc) = (flag(json, "disableCheck")?, flag(json, "disableGC")?);
         Ok(Self {
@@ -247,12 +251,17 @@ fn list_version(json: &Json) -> Result<Version, Error> {
     let own = json.str_or("cniVersion", "")?;
     let mut known = Vec::new();
     let offered = json.strings("cniVersions")?;
+    let key = if offered.is_empty() {
+        "cniVersion"
+    } else {
+        "cniVersions"
+    };
     let all = offered
         .iter()
         .map(String::as_str)
         .chain(Some(own).filter(|own| !own.is_empty() && !offered.is_empty()));
     for text in all {
-        let numbers = parse_numbers(text).map_err(|e| e.context("cniVersions"))?;
+        let numbers = parse_numbers(text).map_err(|e| e.context("cniVersions").at_key(key))?;
         if numbers <= Version::NEWEST.numbers() {
             known.push((numbers, text));
         }
@@ -261,7 +270,7 @@ fn list_version(json: &Json) -> Result<Version, Error> {
         .into_iter()
         .max_by_key(|(numbers, _)| *numbers)
         .map_or(own, |(_, text)| text);
-    Version::among(chosen, &Version::ALL)
+    Version::among(chosen, &Version::ALL).map_err(|e| e.at_key(key))
 }
 
 /// Returns `loadOnlyInlinedPlugins`: true if no plugin of the list is in a file beside it.
@@ -276,9 +285,7 @@ fn flag(json: &Json, key: &str) -> Result<bool, Error> {
         Some(Json::Bool(on)) => Ok(*on),
         Some(Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
         Some(Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Some(other) => Err(other
-            .mismatch("true or false")
-            .context(format_args!("{key:?}"))),
+        Some(other) => Err(other.mismatch_of(key, "true or false")),
     }
 }
 

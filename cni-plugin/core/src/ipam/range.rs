@@ -53,7 +53,12 @@ impl RangeSpec {
     pub fn parse_sets(json: &Json, key: &str) -> Result<Vec<Vec<Self>>, Error> {
         json.each(key, |set| match set {
             Json::Null => Ok(Vec::new()),
-            Json::Array(ranges) => ranges.iter().map(Self::parse).collect(),
+            Json::Array(ranges) => {
+                let numbered = ranges.iter().enumerate();
+                numbered
+                    .map(|(index, range)| Self::parse(range).map_err(|e| e.at_index(index)))
+                    .collect()
+            }
             Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => {
                 Err(set.mismatch("a list of ranges"))
             }

@@ -28,12 +28,14 @@ impl Config {
         let from_args = addresses_of_cni_args(cni_args)?;
         let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
         let mut override_ips = args_ips(&conf.json)?;
-        let runtime_ips = runtime.strings("ips")?;
+        let runtime_ips = runtime
+            .strings("ips")
+            .map_err(|e| e.at_key("runtimeConfig"))?;
         if !runtime_ips.is_empty() {
             override_ips = runtime_ips;
         }
         let addresses = if override_ips.is_empty() {
-            let mut addresses = ipam.each_object("addresses", configured)?;
+            let mut addresses = ipam.each_object("addresses", configured).map_err(in_ipam)?;
             addresses.extend(from_args);
             addresses
         } else {
@@ -48,8 +50,11 @@ impl Config {
         )?;
         Ok(Self {
             addresses,
-            routes: ipam.each_object("routes", Route::parse)?,
-            dns: ipam.nested("dns", Dns::parse)?.unwrap_or_default(),
+            routes: ipam.each_object("routes", Route::parse).map_err(in_ipam)?,
+            dns: ipam
+                .nested("dns", Dns::parse)
+                .map_err(in_ipam)?
+                .unwrap_or_default(),
         })
     }
 
@@ -95,13 +100,16 @@ impl Config {
 
 fn configured(item: &Json) -> Result<IpConfig, Error> {
     let gateway = item.ip("gateway")?;
+    let text = item.str_or("address", "")?;
+    let address = cidr("the 'address' field is expected to be", text);
     Ok(IpConfig {
         gateway,
-        ..cidr(
-            "the 'address' field is expected to be",
-            item.str_or("address", "")?,
-        )?
+        ..address.map_err(|e| e.at_key("address"))?
     })
+}
+
+fn in_ipam(error: Error) -> Error {
+    error.at_key("ipam")
 }
 
 /// Parses `IP` and `GATEWAY`, lists separated by commas. A gateway applies to every address in `IP`

@@ -3,7 +3,7 @@
 use super::selection::{Item, Selection, interface_name};
 use super::{DEFAULT_NETWORK, NETWORKS, ObjectName, names};
 use crate::cni::bounds::shortened;
-use crate::cni::{Error, Json};
+use crate::cni::{Error, FaultPlace, Json, PathPart};
 use std::fmt;
 
 /// Maximum length of an annotation in bytes. Kubernetes refuses one of 256 KiB.
@@ -24,6 +24,28 @@ pub struct Invalid {
     pub value: String,
     /// The fault.
     pub why: String,
+    /// Place of the fault in the annotation.
+    pub place: FaultPlace,
+}
+
+impl Invalid {
+    /// Places the fault in an item of a list inside the value.
+    #[must_use]
+    pub fn at_index(mut self, index: usize) -> Self {
+        if let FaultPlace::Path(path) = &mut self.place {
+            path.push(PathPart::Index(index));
+        }
+        self
+    }
+}
+
+/// Returns the place of an item's key, or of the item if `key` is empty; `item` counts from 1.
+pub fn place_of(item: usize, key: &str) -> FaultPlace {
+    let mut path = vec![PathPart::Index(item.saturating_sub(1))];
+    if !key.is_empty() {
+        path.push(PathPart::Key(key.to_owned()));
+    }
+    FaultPlace::Path(path)
 }
 
 impl fmt::Display for Invalid {
@@ -57,6 +79,7 @@ pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> 
         (Some(first), Some(second)) => Err(Invalid {
             annotation: NETWORKS,
             item: second.item,
+            place: place_of(second.item, "default-route"),
             key: "default-route".to_owned(),
             value: shortened(&format!(
                 "{:?}",
@@ -114,8 +137,10 @@ fn json_list(
     text: &str,
     namespace: &str,
 ) -> Result<Vec<Selection>, Invalid> {
-    let json = Json::parse(text.as_bytes(), "value")
-        .map_err(|error| whole(annotation, text, error.msg))?;
+    let json = Json::parse(text.as_bytes(), "value").map_err(|error| Invalid {
+        place: error.place(),
+        ..whole(annotation, text, error.msg)
+    })?;
     let Json::Array(items) = &json else {
         return Err(whole(annotation, text, "not a list"));
     };
@@ -153,6 +178,7 @@ fn comma_separated(
             Invalid {
                 annotation,
                 item: number,
+                place: place_of(number, ""),
                 key: String::new(),
                 value,
                 why,
@@ -216,6 +242,7 @@ fn whole(annotation: &'static str, text: &str, why: impl Into<String>) -> Invali
     Invalid {
         annotation,
         item: 0,
+        place: FaultPlace::Path(Vec::new()),
         key: String::new(),
         value,
         why: why.into(),

@@ -11,6 +11,8 @@ use std::rc::Rc;
 const BRAID: &str = "braid";
 /// Maximum number of plugins of a network. Each may be an external program.
 const MAX_PLUGINS: usize = 64;
+/// Key of a plugin with the capabilities that it has.
+const CAPABILITIES: &str = "capabilities";
 /// Key of `args` with the arguments for all plugins.
 const CNI: &str = "cni";
 
@@ -91,6 +93,7 @@ impl Definition {
             (NetConfList::from_json(&json)?, true)
         } else {
             check_plugin_type(json.str_or("type", "")?)?;
+            json.bool_map(CAPABILITIES)?;
             let NetConf {
                 json,
                 name,
@@ -112,14 +115,20 @@ impl Definition {
             return Err(Error::config(format!(
                 "{} plugins, more than {MAX_PLUGINS}",
                 list.plugins.len()
-            )));
+            ))
+            .at_key("plugins"));
         }
         let definition = Self { list, is_list };
-        if definition.types().any(|plugin| plugin == BRAID) {
-            return Err(Error::config("\"braid\" can't be a plugin of a list"));
+        if let Some(index) = definition.types().position(|plugin| plugin == BRAID) {
+            return Err(Error::config("\"braid\" can't be a plugin of a list")
+                .at_index(index)
+                .at_key("plugins"));
         }
-        // Refuses capabilities that can't be read.
-        definition.list.has_capability("").map(|_| definition)
+        if is_list {
+            // Refuses capabilities that can't be read.
+            definition.list.has_capability("")?;
+        }
+        Ok(definition)
     }
 
     /// Name of the network.
@@ -174,11 +183,11 @@ impl Definition {
                 continue;
             };
             let mut all = plugin
-                .object("capabilities")?
+                .object(CAPABILITIES)?
                 .cloned()
                 .unwrap_or_else(|| Json::object_of([]));
             all.set(capability, true);
-            plugin.set("capabilities", all);
+            plugin.set(CAPABILITIES, all);
         }
         Ok(())
     }
@@ -239,7 +248,8 @@ fn of_braid(json: Json) -> Result<NetConfList, Error> {
     if let Some(key) = key_of_pods(&json) {
         return Err(Error::config(format!(
             "{key:?}: a pod network must not attach pods to networks"
-        )));
+        ))
+        .at_key(key));
     }
     let list = NetConfList::from_braid(&NetConf::from_json(json)?)?;
     list.ok_or_else(|| {

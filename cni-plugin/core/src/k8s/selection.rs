@@ -1,6 +1,6 @@
 //! A selection: one network that a pod requests, with the requests of this pod to it.
 
-use super::annotation::Invalid;
+use super::annotation::{Invalid, place_of};
 use super::{ObjectName, names};
 use crate::cni::Json;
 use crate::cni::address::{parse_cidr, parse_ip};
@@ -247,6 +247,7 @@ impl<'a> Item<'a> {
         Invalid {
             annotation: self.annotation,
             item: self.number,
+            place: place_of(self.number, key),
             key: key.to_owned(),
             value: value
                 .map(|value| shortened(&value.to_string()))
@@ -357,16 +358,13 @@ impl<'a> Item<'a> {
         if texts.is_empty() {
             return Err(self.wrong("ips", "the list is empty"));
         }
-        match texts
-            .iter()
-            .find(|text| parse_ip(text).is_err() && parse_cidr(text).is_err())
-        {
-            Some(text) => Err(self.wrong(
-                "ips",
-                format_args!("{:?} is not an address", shortened(text)),
-            )),
-            None => Ok(texts.into_iter().map(str::to_owned).collect()),
+        for (index, text) in texts.iter().enumerate() {
+            if parse_ip(text).is_err() && parse_cidr(text).is_err() {
+                let why = format_args!("{:?} is not an address", shortened(text));
+                return Err(self.wrong("ips", why).at_index(index));
+            }
         }
+        Ok(texts.into_iter().map(str::to_owned).collect())
     }
 
     fn cni_args(&self) -> Result<Vec<(String, Json)>, Invalid> {
@@ -388,8 +386,10 @@ impl<'a> Item<'a> {
         let numbered = items.iter().enumerate();
         numbered
             .map(|(at, item)| {
-                port_mapping(item)
-                    .map_err(|why| self.wrong(KEY, format_args!("mapping {}: {why}", at + 1)))
+                port_mapping(item).map_err(|why| {
+                    self.wrong(KEY, format_args!("mapping {}: {why}", at + 1))
+                        .at_index(at)
+                })
             })
             .collect()
     }
@@ -417,7 +417,7 @@ impl<'a> Item<'a> {
         let Some(texts) = self.addresses(KEY)? else {
             return Ok(None);
         };
-        let gateway = |text: &str| {
+        let gateway = |index: usize, text: &str| {
             let gateway = parse_ip(text)
                 .ok()
                 .filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
@@ -426,11 +426,12 @@ impl<'a> Item<'a> {
                     KEY,
                     format_args!("{:?} is not a gateway address", shortened(text)),
                 )
+                .at_index(index)
             })
         };
-        texts
-            .into_iter()
-            .map(gateway)
+        let numbered = texts.into_iter().enumerate();
+        numbered
+            .map(|(index, text)| gateway(index, text))
             .collect::<Result<_, _>>()
             .map(Some)
     }

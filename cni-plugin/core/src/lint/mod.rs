@@ -1,9 +1,7 @@
 //! Linter for NetworkAttachmentDefinitions and network annotations.
 
-mod place;
-
 use crate::cni::bounds::shortened;
-use crate::cni::{Error, Json, NetConf};
+use crate::cni::{Error, FaultPlace, Json, NetConf, PathPart};
 use crate::ipam::configuration::{self, Configuration};
 use crate::k8s::annotation::{self, Invalid};
 use crate::k8s::nad::{Definition, is_on_disk};
@@ -11,7 +9,6 @@ use crate::k8s::request::{BuiltIn, Handling, missing};
 use crate::k8s::selection::Selection;
 use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
 use crate::plugins::{self, Addresses};
-use place::{Step, line_of, named};
 use std::fmt;
 
 /// Capabilities that runtimes and annotations provide.
@@ -56,8 +53,8 @@ pub enum Level {
 pub struct Finding {
     /// Severity.
     pub level: Level,
-    /// Line in the annotation or in `spec.config`, from 1.
-    pub line: usize,
+    /// Place in the annotation or in `spec.config`.
+    pub place: FaultPlace,
     /// Key; empty if the finding is about the whole text.
     pub key: String,
     /// Value, shortened.
@@ -91,20 +88,16 @@ impl fmt::Display for Finding {
 
 /// A text under examination, and its findings.
 struct Judge<'a> {
-    text: &'a str,
     json: &'a Json,
     findings: Vec<Finding>,
 }
 
 impl Judge<'_> {
     /// Adds a finding about the value at `path`.
-    fn note(&mut self, level: Level, path: &[Step], what: impl Into<String>) {
-        let value = path.iter().try_fold(self.json, |json, step| match step {
-            Step::Key(key) => json.get(key),
-            Step::Index(index) => json.list_item(*index),
-        });
-        let keys = path.iter().rev().find_map(|step| {
-            if let Step::Key(key) = step {
+    fn note(&mut self, level: Level, path: &[PathPart], what: impl Into<String>) {
+        let value = path.iter().try_fold(self.json, inside);
+        let keys = path.iter().rev().find_map(|part| {
+            if let PathPart::Key(key) = part {
                 Some(key.clone())
             } else {
                 None
@@ -112,7 +105,7 @@ impl Judge<'_> {
         });
         self.findings.push(Finding {
             level,
-            line: line_of(self.text, path),
+            place: FaultPlace::Path(path.to_vec()),
             key: keys.unwrap_or_default(),
             value: value
                 .filter(|_| !path.is_empty())
@@ -122,41 +115,56 @@ impl Judge<'_> {
         });
     }
 
-    /// Adds an error about a value inside the value at `path`.
-    fn note_error(&mut self, path: &[Step], value: &Json, error: &Error) {
-        let (inner, _) = named(value, &error.msg);
-        let path: Vec<Step> = path.iter().cloned().chain(inner).collect();
+    /// Adds an error about the value at `path`. A key that is missing has the place of its object.
+    fn note_error(&mut self, path: &[PathPart], error: &Error) {
+        let mut path = path.to_vec();
+        if let FaultPlace::Path(inner) = error.place() {
+            path.extend(inner);
+        }
+        let mut value = self.json;
+        let is_there = |part: &&PathPart| {
+            let found = inside(value, part);
+            value = found.unwrap_or(value);
+            found.is_some()
+        };
+        let len = path.iter().take_while(is_there).count();
+        path.truncate(len);
         self.note(Level::Error, &path, error.to_string());
     }
 }
 
-impl Json {
-    fn list_item(&self, index: usize) -> Option<&Self> {
-        if let Self::Array(items) = self {
-            items.get(index)
-        } else {
-            None
-        }
+/// Returns the value one step inside `json`.
+fn inside<'a>(json: &'a Json, part: &PathPart) -> Option<&'a Json> {
+    match (part, json) {
+        (PathPart::Key(key), json) => json.get(key),
+        (PathPart::Index(index), Json::Array(items)) => items.get(*index),
+        (PathPart::Index(_), _) => None,
     }
 }
 
-fn key(key: &str) -> Step {
-    Step::Key(key.to_owned())
+fn key(key: &str) -> PathPart {
+    PathPart::Key(key.to_owned())
 }
 
-/// Returns a finding about the whole text. A message of the JSON parser contains the line.
+/// Returns a finding about the whole text.
 fn of_whole(level: Level, key: &str, what: String) -> Finding {
-    let line = what
-        .rsplit_once(" at line ")
-        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
-        .unwrap_or(1);
     Finding {
         level,
-        line,
+        place: FaultPlace::Path(Vec::new()),
         key: key.to_owned(),
         value: String::new(),
         what,
     }
+}
+
+/// Removes the position from the end of a parser's message: the caller knows the position in the
+/// file.
+fn without_position(msg: &str, place: &FaultPlace) -> String {
+    let FaultPlace::Position { line, column } = place else {
+        return msg.to_owned();
+    };
+    let position = format!(" at line {line} column {column}");
+    msg.strip_suffix(&position).unwrap_or(msg).to_owned()
 }
 
 /// Returns the faults of a NetworkAttachmentDefinition.
@@ -174,12 +182,16 @@ pub fn nad(nad: &Nad) -> Vec<Finding> {
     let json = match Json::parse(nad.config.as_bytes(), CONFIG) {
         Ok(json) => json,
         Err(error) => {
-            findings.push(of_whole(Level::Error, CONFIG, error.msg));
+            let place = error.place();
+            let what = without_position(&error.msg, &place);
+            findings.push(Finding {
+                place,
+                ..of_whole(Level::Error, CONFIG, what)
+            });
             return findings;
         }
     };
     let mut judge = Judge {
-        text: &nad.config,
         json: &json,
         findings,
     };
@@ -193,7 +205,7 @@ fn of_metadata(nad: &Nad) -> Vec<Finding> {
         let value = format!("{:?}", shortened(value));
         findings.push(Finding {
             level,
-            line: 1,
+            place: FaultPlace::Path(Vec::new()),
             key: key.to_owned(),
             value,
             what: what.to_owned(),
@@ -227,7 +239,7 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
     let json = judge.json;
     let definition = match Definition::parse(json.clone(), name) {
         Ok(definition) => definition,
-        Err(error) => return judge.note_error(&[], json, &error),
+        Err(error) => return judge.note_error(&[], &error),
     };
     if definition.name() != name {
         judge.note(
@@ -246,18 +258,31 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
             "no cniVersion, which means 0.1.0: plugins are not called for CHECK",
         );
     }
-    let is_list = json.get("plugins").is_some();
-    for (at, plugin) in definition.plugins().iter().enumerate() {
-        let path = if is_list {
-            vec![key("plugins"), Step::Index(at)]
-        } else {
-            Vec::new()
-        };
-        of_plugin(judge, &path, &definition, plugin);
+    for (index, plugin) in definition.plugins().iter().enumerate() {
+        of_plugin(judge, &path_of(json, index), &definition, plugin);
     }
 }
 
-fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plugin: &Json) {
+/// Returns the path of a plugin in a configuration. The list of a `braid` may be in its `network`.
+fn path_of(json: &Json, index: usize) -> Vec<PathPart> {
+    const PLUGINS: &str = "plugins";
+    if json.get(PLUGINS).is_some() {
+        return vec![key(PLUGINS), PathPart::Index(index)];
+    }
+    match json.get("network").filter(|_| is_braid(json)) {
+        Some(network) if network.get(PLUGINS).is_some() => {
+            vec![key("network"), key(PLUGINS), PathPart::Index(index)]
+        }
+        Some(_) => vec![key("network")],
+        None => Vec::new(),
+    }
+}
+
+fn is_braid(json: &Json) -> bool {
+    json.get("type").and_then(Json::as_str) == Some("braid")
+}
+
+fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, plugin: &Json) {
     let path_to = |more: &[&str]| {
         path.iter()
             .cloned()
@@ -269,7 +294,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
     complete.set("cniVersion", definition.version().as_str());
     let conf = match NetConf::from_json(complete) {
         Ok(conf) => conf,
-        Err(error) => return judge.note_error(path, plugin, &error),
+        Err(error) => return judge.note_error(path, &error),
     };
     of_capabilities(judge, path, plugin);
     let kind = conf.plugin.as_str();
@@ -281,7 +306,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
         );
     }
     match plugins::parse(&conf, "") {
-        Err(error) => return judge.note_error(path, plugin, &error),
+        Err(error) => return judge.note_error(path, &error),
         Ok(None) => {
             judge.note(
                 Level::Warning,
@@ -315,10 +340,10 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[Step], definition: &Definition, plug
     }
 }
 
-fn of_capabilities(judge: &mut Judge<'_>, path: &[Step], plugin: &Json) {
+fn of_capabilities(judge: &mut Judge<'_>, path: &[PathPart], plugin: &Json) {
     for (name, _) in plugin.get("capabilities").map_or(&[][..], Json::fields) {
         if !CAPABILITIES.contains(&name.as_str()) {
-            let path: Vec<Step> = path
+            let path: Vec<PathPart> = path
                 .iter()
                 .cloned()
                 .chain([key("capabilities"), key(name)])
@@ -336,7 +361,7 @@ fn of_capabilities(judge: &mut Judge<'_>, path: &[Step], plugin: &Json) {
     }
 }
 
-fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: &NetConf) {
+fn of_ipam(judge: &mut Judge<'_>, at: &[PathPart], path: &[PathPart], kind: &str, conf: &NetConf) {
     match Configuration::parse(kind, conf, "") {
         Ok(Some(_)) => {}
         Ok(None) if plugins::TYPES.contains(&kind) => {
@@ -347,7 +372,7 @@ fn of_ipam(judge: &mut Judge<'_>, at: &[Step], path: &[Step], kind: &str, conf: 
             at,
             "not a built-in type: each node needs a program with this name",
         ),
-        Err(error) => judge.note_error(path, &conf.json, &error),
+        Err(error) => judge.note_error(path, &error),
     }
 }
 
@@ -368,12 +393,11 @@ pub fn default_network(text: &str, namespace: &str) -> Vec<Finding> {
 fn judged(name: &str, text: &str, selections: Result<Vec<Selection>, Invalid>) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), name).unwrap_or(Json::Null);
     let mut judge = Judge {
-        text,
         json: &json,
         findings: Vec::new(),
     };
     match selections {
-        Err(invalid) => judge.findings.push(of_invalid(text, invalid)),
+        Err(invalid) => judge.findings.push(of_invalid(invalid)),
         Ok(selections) => selections
             .iter()
             .for_each(|selection| of_selection(&mut judge, selection)),
@@ -381,51 +405,26 @@ fn judged(name: &str, text: &str, selections: Result<Vec<Selection>, Invalid>) -
     judge.findings
 }
 
-fn of_invalid(text: &str, invalid: Invalid) -> Finding {
+fn of_invalid(invalid: Invalid) -> Finding {
     let Invalid {
-        item,
         key,
         value,
         why,
+        place,
         ..
     } = invalid;
-    let Finding { line, .. } = of_whole(Level::Error, "", why.clone());
-    let line = if item > 0 {
-        line_of_item(text, item, &key)
-    } else {
-        line
-    };
     Finding {
         level: Level::Error,
-        line,
+        what: without_position(&why, &place),
+        place,
         key,
         value,
-        what: why,
     }
-}
-
-/// Returns the line of an item's key in either format.
-fn line_of_item(text: &str, item: usize, name: &str) -> usize {
-    let index = item.saturating_sub(1);
-    if text.trim_start().starts_with('[') {
-        let item = [Step::Index(index)];
-        let line = line_of(text, &[&item[..], &[key(name)]].concat());
-        // A missing key has the line of its item.
-        return line.max(line_of(text, &item));
-    }
-    let before: usize = text.split(',').take(index).map(|part| part.len() + 1).sum();
-    let blanks = text
-        .get(before..)
-        .map_or(0, |rest| rest.len() - rest.trim_start().len());
-    1 + text
-        .bytes()
-        .take(before + blanks)
-        .filter(|byte| *byte == b'\n')
-        .count()
 }
 
 fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
-    let path_to = |name: &str| vec![Step::Index(selection.item.saturating_sub(1)), key(name)];
+    let index = PathPart::Index(selection.item.saturating_sub(1));
+    let path_to = |name: &str| vec![index.clone(), key(name)];
     for name in &selection.unknown {
         judge.note(
             Level::Warning,
@@ -433,10 +432,7 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
             "unknown key; custom keys contain a dot, as in example.com/key",
         );
     }
-    let item = judge
-        .json
-        .list_item(selection.item.saturating_sub(1))
-        .unwrap_or(&Json::Null);
+    let item = inside(judge.json, &index).unwrap_or(&Json::Null);
     if item.get("interfaceRequest").is_some() {
         judge.note(
             Level::Warning,
@@ -460,10 +456,10 @@ fn of_selection(judge: &mut Judge<'_>, selection: &Selection) {
     }
 }
 
-/// Returns a finding about an item of the annotation `text`.
-pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) -> Finding {
+/// Returns a finding about an item of an annotation.
+pub fn of_item(selection: &Selection, level: Level, what: String) -> Finding {
     Finding {
-        line: line_of_item(text, selection.item, ""),
+        place: annotation::place_of(selection.item, ""),
         ..of_whole(level, "", what)
     }
 }
@@ -472,12 +468,14 @@ pub fn of_item(text: &str, selection: &Selection, level: Level, what: String) ->
 pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), NETWORKS).unwrap_or(Json::Null);
     let mut judge = Judge {
-        text,
         json: &json,
         findings: Vec::new(),
     };
     for one in missing(selection, definition, BUILT_IN) {
-        let path = [Step::Index(selection.item.saturating_sub(1)), key(one.key)];
+        let path = [
+            PathPart::Index(selection.item.saturating_sub(1)),
+            key(one.key),
+        ];
         let lacks = format!(
             "no plugin of network {} has the capability {:?}",
             selection.object, one.capability

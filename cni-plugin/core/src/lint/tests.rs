@@ -14,13 +14,6 @@ fn nad_of(config: &str) -> Nad {
     }
 }
 
-fn shown(findings: &[Finding]) -> Vec<String> {
-    findings
-        .iter()
-        .map(|finding| format!("line {}: {finding}", finding.line))
-        .collect()
-}
-
 /// Returns a configuration without findings, except for `keys`.
 fn config(keys: &str) -> String {
     format!("{{\"cniVersion\":\"1.0.0\",\"name\":\"a\",\n{keys}}}")
@@ -28,190 +21,47 @@ fn config(keys: &str) -> String {
 
 const LOCAL: &str = r#""ipam":{"type":"host-local","subnet":"10.0.0.0/24"}"#;
 
-#[test]
-fn a_network_without_a_fault_has_no_finding() {
-    for keys in [
-        format!(r#""type":"bridge",{LOCAL}"#),
-        r#""type":"macvlan","master":"eth0""#.to_owned(),
-        format!(
-            r#""plugins":[{{"type":"ptp",{LOCAL}}},{{"type":"portmap","capabilities":{{"portMappings":true}}}},
-                {{"type":"bandwidth","capabilities":{{"bandwidth":true}}}},{{"type":"tuning","sysctl":{{}}}}]"#
-        ),
-    ] {
-        assert_eq!(shown(&nad(&nad_of(&config(&keys)))), [""; 0], "{keys}");
+/// Returns the place of a finding as text.
+fn place(finding: &Finding) -> String {
+    match &finding.place {
+        FaultPlace::Position { line, column } => format!("{line}:{column}"),
+        FaultPlace::Path(path) => {
+            let parts = path.iter().map(|part| match part {
+                PathPart::Key(key) => key.clone(),
+                PathPart::Index(index) => index.to_string(),
+            });
+            parts.collect::<Vec<_>>().join(".")
+        }
     }
 }
 
 #[test]
-fn each_fault_of_a_network_has_line_key_and_value() {
+fn finding_has_the_path_of_its_value() {
     for (keys, expected) in [
+        (r#""type":"bridge","vlan":5000"#, "vlan"),
+        (r#""x":1"#, ""),
         (
-            r#""type":"bridge","vlan":5000"#,
-            "line 2: error: vlan: 5000: ",
+            r#""type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"x"}]]}"#,
+            "ipam.ranges.0.0.subnet",
         ),
         (
-            "\"type\":\"bridge\",\n\"mtu\":\"big\"",
-            r#"line 3: error: mtu: "big": "mtu": expected a number, got "big""#,
-        ),
-        (r#""x":1"#, "line 1: error: no plugin name provided"),
-        (
-            r#""type":"ovn-k8s""#,
-            r#"line 2: warning: type: "ovn-k8s": not a built-in type"#,
+            r#""plugins":[{"type":"macvlan"},{"type":"tuning","sysctl":{"a":[]}}]"#,
+            "plugins.1.sysctl.a",
         ),
         (
-            r#""type":"ptp""#,
-            r#"line 2: error: type: "ptp": it requires an "ipam" with a type"#,
+            r#""plugins":[{"type":"ptp","ipam":{"type":"dhcp","request":[{"option":5}]}}]"#,
+            "plugins.0.ipam.request.0.option",
         ),
         (
-            r#""type":"host-local""#,
-            r#"line 2: error: type: "host-local": an IPAM plugin, not a network plugin"#,
+            r#""type":"bridge","args":{"cni":{"mac":"x"}}"#,
+            "args.cni.mac",
         ),
-        (
-            r#""type":"bridge","ipam":{"type":"whereabouts"}"#,
-            r#"line 2: warning: type: "whereabouts": not a built-in type"#,
-        ),
-        (
-            r#""type":"bridge","ipam":{"type":"ptp"}"#,
-            r#"line 2: error: type: "ptp": a network plugin, not an IPAM plugin"#,
-        ),
-        (
-            "\"type\":\"bridge\",\"ipam\":{\"type\":\"host-local\",\n\"subnet\":\"x\"}",
-            "line 3: error: subnet: \"x\": ",
-        ),
-        (
-            "\"plugins\":[{\"type\":\"macvlan\"},\n{\"type\":\"portmap\"}]",
-            "line 3: warning: type: \"portmap\": it does nothing",
-        ),
-        (
-            "\"plugins\":[{\"type\":\"macvlan\"},\n{\"type\":\"tuning\",\"mac\":5}]",
-            "line 3: error: mac: 5: ",
-        ),
-        (
-            r#""type":"macvlan","capabilities":{"portmappings":true}"#,
-            r#"line 2: warning: portmappings: true: no runtime provides this capability; did you mean "portMappings"?"#,
-        ),
-        (
-            r#""type":"braid","kubeconfig":"/k""#,
-            r#"line 2: error: kubeconfig: "/k": "#,
-        ),
+        (r#""type":}"#, "2:8"),
     ] {
-        let found = shown(&nad(&nad_of(&config(keys))));
-        assert!(
-            found.len() == 1 && found[0].starts_with(expected),
-            "{keys}: {found:?}"
-        );
+        let found = nad(&nad_of(&config(keys)));
+        let places: Vec<String> = found.iter().map(place).collect();
+        assert_eq!(places, [expected], "{keys}: {found:?}");
     }
-}
-
-#[test]
-fn faults_of_a_whole_network_are_found() {
-    let mut named = nad_of("{\"type\":\"macvlan\",\n\"name\":\"b\"}");
-    let expected = [
-        r#"line 2: warning: name: "b": the object is named "a"; use one name for both"#,
-        "line 1: warning: no cniVersion, which means 0.1.0: plugins are not called for CHECK",
-    ];
-    assert_eq!(shown(&nad(&named)), expected);
-    named.name.name = "Net_A".to_owned();
-    named
-        .annotations
-        .insert(RESOURCE_NAME.to_owned(), "vf".to_owned());
-    let found = shown(&nad(&named));
-    assert!(
-        found[0].starts_with(r#"line 1: error: metadata.name: "Net_A": "#),
-        "{found:?}"
-    );
-    assert!(
-        found[1].starts_with(r#"line 1: warning: k8s.v1.cni.cncf.io/resourceName: "vf": "#),
-        "{found:?}"
-    );
-    let broken = nad(&nad_of("{\n\"type\":\n}"));
-    assert_eq!(
-        (broken.len(), broken[0].line, broken[0].level),
-        (1, 3, Level::Error),
-        "{broken:?}"
-    );
-    let on_disk = nad(&nad_of(" "));
-    assert_eq!((on_disk.len(), on_disk[0].level), (1, Level::Warning));
-}
-
-#[test]
-fn faults_of_an_annotation_have_the_line_of_their_item() {
-    for (text, expected) in [
-        (
-            "a,\n b,\n lan@",
-            r#"line 3: error: "lan@": interface name after "@" is empty"#,
-        ),
-        (
-            "[\n{\"name\":\"a\"},\n{\"name\":\"b\",\n\"mac\":\"zz\"}]",
-            r#"line 4: error: mac: "zz": not six bytes"#,
-        ),
-        (
-            "[\n{\"name\":\"a\"},\n{\"x\":1}]",
-            "line 3: error: name: missing",
-        ),
-        ("[\n{\"name\":\"a\",\n}]", "line 3: error: "),
-        (
-            "[{\"name\":\"a\",\n\"x\":1}]",
-            "line 2: warning: x: 1: unknown key",
-        ),
-        (
-            "[{\"name\":\"a\",\"interfaceRequest\":\"x\"}]",
-            r#"line 1: warning: interfaceRequest: "x": deprecated name"#,
-        ),
-        (
-            "[{\"name\":\"a\",\"mac\":\"01:00:5e:00:00:01\"}]",
-            r#"line 1: error: mac: "01:00:5e:00:00:01": a multicast address"#,
-        ),
-        (
-            "[{\"name\":\"a\",\"ips\":[\"10.0.0.1\"],\"ipam-claim-reference\":\"c\"}]",
-            r#"line 1: error: ips: ["10.0.0.1"]: "ips" and "ipam-claim-reference" can't both be set"#,
-        ),
-    ] {
-        let found = shown(&networks(text, "pods"));
-        assert!(
-            found.len() == 1 && found[0].starts_with(expected),
-            "{text}: {found:?}"
-        );
-    }
-    for text in ["", "a,b", r#"[{"name":"a","example.com/x":1}]"#] {
-        assert_eq!(networks(text, "pods"), []);
-    }
-    assert_eq!(default_network("a", "pods"), []);
-    assert_eq!(default_network("a,b", "pods").len(), 1);
-}
-
-// Conformance: S10
-#[test]
-fn request_that_no_plugin_can_serve_is_found_for_each_key() {
-    let text = "[{\"name\":\"a\",\n\"mac\":\"02:00:00:00:00:01\",\n\"ips\":[\"10.0.0.1\"]}]";
-    let selection = annotation::networks(text, "pods").unwrap().remove(0);
-    let definition =
-        |text: &str| Definition::parse(Json::parse(text.as_bytes(), "test").unwrap(), "a").unwrap();
-    for (network, level, how) in [
-        (r#"{"type":"ipvlan"}"#, "error", ""),
-        (
-            r#"{"type":"t"}"#,
-            "warning",
-            "; it is passed in CNI_ARGS, which not every plugin reads",
-        ),
-        (
-            r#"{"type":"macvlan","ipam":{"type":"static"}}"#,
-            "warning",
-            "; braid supports it anyway, other implementations may not",
-        ),
-    ] {
-        let lacks = "no plugin of network pods/a has the capability";
-        let expected = [
-            format!(r#"line 3: {level}: ips: ["10.0.0.1"]: {lacks} "ips"{how}"#),
-            format!(r#"line 2: {level}: mac: "02:00:00:00:00:01": {lacks} "mac"{how}"#),
-        ];
-        assert_eq!(
-            shown(&capabilities(text, &selection, &definition(network))),
-            expected
-        );
-    }
-    let both = definition(r#"{"type":"t","capabilities":{"ips":true,"mac":true}}"#);
-    assert_eq!(capabilities(text, &selection, &both), []);
 }
 
 #[test]

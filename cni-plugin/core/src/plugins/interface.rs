@@ -340,7 +340,7 @@ pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
             let name_of = IfName::parse(name);
             name_of
                 .map(Some)
-                .map_err(|err| Error::config(format!("{key:?}: {name:?}: {err}")))
+                .map_err(|err| Error::config(format!("{key:?}: {name:?}: {err}")).at_key(key))
         }
     }
 }
@@ -349,8 +349,9 @@ pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
 pub fn link_name(json: &Json, key: &str) -> Result<Option<LinkName>, Error> {
     let name = json.str(key)?.filter(|name| !name.is_empty());
     let parse = |name: &str| {
-        LinkName::parse(name)
-            .map_err(|err| Error::config(format!("{key:?}: {:?}: {err}", shortened(name))))
+        LinkName::parse(name).map_err(|err| {
+            Error::config(format!("{key:?}: {:?}: {err}", shortened(name))).at_key(key)
+        })
     };
     name.map(parse).transpose()
 }
@@ -361,14 +362,16 @@ pub fn ip_masq(json: &Json) -> Result<bool, Error> {
         None | Some("" | "iptables" | "nftables") => json.bool_or("ipMasq", false),
         Some(other) => Err(Error::config(format!(
             "unknown ipmasq backend {other:?}: \"ipMasqBackend\" is iptables or nftables"
-        ))),
+        ))
+        .at_key("ipMasqBackend")),
     }
 }
 
 /// Reads a hardware address.
 pub fn mac(key: &str, text: &str) -> Result<Mac, Error> {
-    Mac::parse(text)
-        .ok_or_else(|| Error::config(format!("{key:?}: {text:?} is not a hardware address")))
+    Mac::parse(text).ok_or_else(|| {
+        Error::config(format!("{key:?}: {text:?} is not a hardware address")).at_keys(key)
+    })
 }
 
 /// Reads the hardware address in `CNI_ARGS`; unknown keys are refused.
@@ -382,7 +385,7 @@ pub fn mac_of_runtime(conf: &NetConf) -> Result<Option<Mac>, Error> {
     let Some(runtime) = conf.json.object("runtimeConfig")? else {
         return Ok(None);
     };
-    match runtime.str("mac")? {
+    match runtime.str("mac").map_err(|e| e.at_key("runtimeConfig"))? {
         None | Some("") => Ok(None),
         Some(text) => mac("runtimeConfig.mac", text).map(Some),
     }

@@ -19,7 +19,9 @@ pub fn read(json: &Json) -> Result<Option<i64>, Error> {
 pub fn within(mtu: i64, bounds: &RangeInclusive<u32>, whose: &str) -> Result<u32, Error> {
     let fits = u32::try_from(mtu).ok().filter(|mtu| bounds.contains(mtu));
     let (least, most) = (bounds.start(), bounds.end());
-    fits.ok_or_else(|| Error::config(format!("\"mtu\": {mtu} is outside {least}-{most}{whose}")))
+    fits.ok_or_else(|| {
+        Error::config(format!("\"mtu\": {mtu} is outside {least}-{most}{whose}")).at_key("mtu")
+    })
 }
 
 /// Refuses an IPv6 address on a link with an MTU that is too small for it. The kernel's default MTU

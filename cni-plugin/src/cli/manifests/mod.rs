@@ -1,11 +1,13 @@
 //! Manifest files: the objects that a pod's networks depend on, and the lines of their texts.
 
 mod document;
+mod lines;
 
 use braid_core::cni::Error;
 use braid_core::k8s::{IpamClaim, Nad, Pod};
 use braid_node::source::manifests::{Manifests, Objects};
 use document::Document;
+pub(super) use lines::Lines;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,20 @@ pub(super) struct File {
 pub(super) struct Placed<T> {
     pub(super) object: T,
     places: BTreeMap<String, usize>,
+}
+
+/// Position in a file, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FilePosition {
+    pub(super) line: usize,
+    /// Column of a syntax error.
+    pub(super) column: Option<usize>,
+}
+
+impl FilePosition {
+    pub(super) fn of_line(line: usize) -> Self {
+        Self { line, column: None }
+    }
 }
 
 /// Error of reading a file.
@@ -106,6 +122,40 @@ impl File {
         let is_there = written.is_some()
             && written == text.lines().nth(inner.saturating_sub(1)).map(str::trim);
         if is_there { line } else { first }
+    }
+
+    /// Returns the file's line and column for a position in a text, from 1. The end of a text
+    /// belongs to its last line. `None` for a column that the text does not have, or that differs
+    /// in the file.
+    pub(super) fn position(
+        &self,
+        first: usize,
+        text: &str,
+        line: usize,
+        column: usize,
+    ) -> FilePosition {
+        let last = text.trim_end().lines().count().max(1);
+        if line > last {
+            return FilePosition::of_line(self.line(first, text, last));
+        }
+        let at = self.line(first, text, line);
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let [written, inner] = [
+            at.checked_sub(1)
+                .and_then(|at| self.lines.get(at))
+                .map(String::as_str),
+            text.lines().nth(line.saturating_sub(1)),
+        ];
+        match (written, inner) {
+            (Some(written), Some(inner)) if column > 0 && written.trim() == inner.trim() => {
+                let column = (column + indent(written)).saturating_sub(indent(inner));
+                FilePosition {
+                    line: at,
+                    column: Some(column),
+                }
+            }
+            _ => FilePosition::of_line(at),
+        }
     }
 }
 

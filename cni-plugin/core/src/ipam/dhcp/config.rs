@@ -49,14 +49,16 @@ impl Families {
             v4: false,
             v6: false,
         };
-        for family in ipam.strings("ipFamilies")? {
+        for (index, family) in ipam.strings("ipFamilies")?.iter().enumerate() {
             match family.as_str() {
                 "IPv4" => families.v4 = true,
                 "IPv6" => families.v6 = true,
                 _ => {
                     return Err(Error::config(format!(
                         "\"ipFamilies\": {family:?} is neither IPv4 nor IPv6"
-                    )));
+                    ))
+                    .at_index(index)
+                    .at_key("ipFamilies"));
                 }
             }
         }
@@ -75,6 +77,10 @@ impl Config {
             .json
             .object("ipam")?
             .ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))?;
+        Self::parse_ipam(ipam, conf, cni_args).map_err(|e| e.at_key("ipam"))
+    }
+
+    fn parse_ipam(ipam: &Json, conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let socket = ipam.str_or("daemonSocketPath", "")?;
         let priority = ipam.i64("priority")?.unwrap_or_default();
         let no_metric = || {
@@ -82,6 +88,7 @@ impl Config {
                 "\"priority\": {priority} is outside 0-{}",
                 u32::MAX
             ))
+            .at_key("priority")
         };
         Ok(Self {
             socket: if socket.is_empty() { SOCKET } else { socket }.into(),
@@ -167,38 +174,61 @@ fn code(option: &str) -> Result<u8, Error> {
         "user-class" => v4::USER_CLASS,
         "vendor-class-identifier" => v4::VENDOR_CLASS,
         number => number.parse().map_err(|err| {
-            Error::config(format!("Can not parse option {option:?}")).with_details(format!("{err}"))
+            Error::config(format!("Can not parse option {option:?}"))
+                .with_details(format!("{err}"))
+                .at_key("option")
         })?,
     })
 }
 
 fn provided(ipam: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error> {
     let mut options = Vec::new();
-    for item in ipam.list("provide")?.unwrap_or_default() {
-        let (option, value, arg) = (
-            item.str_or("option", "")?,
-            item.str_or("value", "")?,
-            item.str_or("fromArg", "")?,
-        );
-        let code = code(option)?;
-        // As lenient as the reference: an item without `=` is skipped, and the last of several
-        // equal names is used.
-        let pairs = cni_args.split(';').filter_map(|pair| pair.split_once('='));
-        let from_arg = pairs
-            .filter(|(name, _)| *name == arg)
-            .map(|(_, value)| value)
-            .next_back();
-        for value in [Some(value).filter(|value| !value.is_empty()), from_arg]
-            .into_iter()
-            .flatten()
-        {
-            if value.len() > 255 {
-                return Err(Error::config(format!(
-                    "value too long for option {option:?}: {value:?}"
-                )));
-            }
-            options.push((code, value.as_bytes().to_vec()));
+    for_each(ipam, "provide", |item| {
+        options.extend(provided_by(item, cni_args)?);
+        Ok(())
+    })?;
+    Ok(options)
+}
+
+/// Reads the items of a list. Errors have the reference's words, without the item's number.
+fn for_each(
+    ipam: &Json,
+    key: &str,
+    mut read: impl FnMut(&Json) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for (index, item) in ipam.list(key)?.unwrap_or_default().iter().enumerate() {
+        read(item).map_err(|e| e.at_index(index).at_key(key))?;
+    }
+    Ok(())
+}
+
+/// Reads an item of `provide`.
+fn provided_by(item: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error> {
+    let mut options = Vec::new();
+    let (option, value, arg) = (
+        item.str_or("option", "")?,
+        item.str_or("value", "")?,
+        item.str_or("fromArg", "")?,
+    );
+    let code = code(option)?;
+    // As lenient as the reference: an item without `=` is skipped, and the last of several
+    // equal names is used.
+    let pairs = cni_args.split(';').filter_map(|pair| pair.split_once('='));
+    let from_arg = pairs
+        .filter(|(name, _)| *name == arg)
+        .map(|(_, value)| value)
+        .next_back();
+    for value in [Some(value).filter(|value| !value.is_empty()), from_arg]
+        .into_iter()
+        .flatten()
+    {
+        if value.len() > 255 {
+            return Err(
+                Error::config(format!("value too long for option {option:?}: {value:?}"))
+                    .at_key("value"),
+            );
         }
+        options.push((code, value.as_bytes().to_vec()));
     }
     Ok(options)
 }
@@ -211,13 +241,14 @@ fn requested(ipam: &Json) -> Result<Vec<u8>, Error> {
         }
     };
     let mut is_default = true;
-    for item in ipam.list("request")?.unwrap_or_default() {
+    for_each(ipam, "request", |item| {
         is_default &= !item.bool_or("skipDefault", false)?;
         match item.str_or("option", "")? {
             "" => {}
             option => add(code(option)?),
         }
-    }
+        Ok(())
+    })?;
     if is_default {
         [v4::ROUTERS, v4::SUBNET_MASK].into_iter().for_each(add);
     }

@@ -38,14 +38,15 @@ impl Config {
             let len = conf.name.len();
             return Err(Error::config(format!(
                 "network name has {len} bytes, but a directory name has at most {MAX_NAME_BYTES}"
-            )));
+            ))
+            .at_key("name"));
         }
         let ipam = ipam_of(conf)?;
         let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
         Ok(Self {
             ranges: range_sets(ipam, runtime, conf.version, needs_gateway(&conf.json)?)?,
-            routes: ipam.each_object("routes", Route::parse)?,
-            resolv_conf: path(ipam, "resolvConf")?,
+            routes: ipam.each_object("routes", Route::parse).map_err(in_ipam)?,
+            resolv_conf: path(ipam, "resolvConf").map_err(in_ipam)?,
             requested: requested(&conf.json, runtime, cni_args)?,
             ..Self::parse_for_release(conf)?
         })
@@ -59,8 +60,9 @@ impl Config {
                 conf.name
             )));
         }
-        let data_dir =
-            path(ipam_of(conf)?, "dataDir")?.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR));
+        let data_dir = path(ipam_of(conf)?, "dataDir")
+            .map_err(in_ipam)?
+            .unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR));
         let (ranges, routes, requested) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self {
             network: conf.name.clone(),
@@ -76,6 +78,10 @@ impl Config {
     pub fn path(&self) -> PathBuf {
         self.data_dir.join(&self.network)
     }
+}
+
+fn in_ipam(error: Error) -> Error {
+    error.at_key("ipam")
 }
 
 fn ipam_of(conf: &NetConf) -> Result<&Json, Error> {
@@ -106,15 +112,18 @@ fn range_sets(
     version: Version,
     needs_gateway: bool,
 ) -> Result<Vec<RangeSet>, Error> {
-    let mut specs =
-        RangeSpec::parse_sets(runtime, "ipRanges").map_err(|e| e.context("runtimeConfig"))?;
-    let single = RangeSpec::parse(ipam).map_err(|e| e.context("ipam"))?;
+    let in_runtime = |error: Error| error.context("runtimeConfig").at_key("runtimeConfig");
+    let in_ipam = |error: Error| in_ipam(error.context("ipam"));
+    let mut specs = RangeSpec::parse_sets(runtime, "ipRanges").map_err(in_runtime)?;
+    let of_runtime = specs.len();
+    let single = RangeSpec::parse(ipam).map_err(in_ipam)?;
     if single.subnet.is_some() {
         specs.push(vec![single]);
     }
-    specs.extend(RangeSpec::parse_sets(ipam, "ranges").map_err(|e| e.context("ipam"))?);
+    let before_ranges = specs.len();
+    specs.extend(RangeSpec::parse_sets(ipam, "ranges").map_err(in_ipam)?);
     if specs.is_empty() {
-        return Err(Error::config("no IP ranges specified"));
+        return Err(Error::config("no IP ranges specified").at_key("ipam"));
     }
     if needs_gateway {
         specs = specs
@@ -123,7 +132,14 @@ fn range_sets(
             .collect();
     }
     let checked = specs.iter().enumerate().map(|(number, specs)| {
-        RangeSet::new(specs).map_err(|e| Error::config(format!("invalid range set {number}: {e}")))
+        RangeSet::new(specs).map_err(|e| {
+            let error = Error::config(format!("invalid range set {number}: {e}"));
+            match number.checked_sub(before_ranges) {
+                Some(index) => error.at_index(index).at_key("ranges").at_key("ipam"),
+                None if number < of_runtime => error.at_key("ipRanges").at_key("runtimeConfig"),
+                None => error.at_key("subnet").at_key("ipam"),
+            }
+        })
     });
     let sets: Vec<RangeSet> = checked.collect::<Result<_, _>>()?;
     one_per_family(version, sets.iter().map(RangeSet::is_ipv4))?;
@@ -132,7 +148,8 @@ fn range_sets(
             return Err(Error::config(format!(
                 "range set {i} overlaps with {j}: {a} and {}",
                 sets[j]
-            )));
+            ))
+            .at_key("ipam"));
         }
     }
     Ok(sets)
@@ -160,7 +177,12 @@ fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>,
         .collect();
     for (place, texts) in [
         ("args.cni.ips", args_ips(json)?),
-        ("runtimeConfig.ips", runtime.strings("ips")?),
+        (
+            "runtimeConfig.ips",
+            runtime
+                .strings("ips")
+                .map_err(|e| e.at_key("runtimeConfig"))?,
+        ),
     ] {
         all.extend(texts.into_iter().map(|text| (place.to_owned(), text)));
     }
@@ -172,7 +194,7 @@ fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>,
         } else {
             parse_ip(&text)
         };
-        let ip = ip.map_err(|e| e.context(place))?;
+        let ip = ip.map_err(|e| e.context(&place).at_keys(&place))?;
         if !ips.contains(&ip) {
             ips.push(ip);
         }

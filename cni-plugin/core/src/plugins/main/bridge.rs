@@ -80,19 +80,21 @@ impl Bridge {
         if bridge.hairpin && bridge.promisc {
             return Err(Error::config(
                 "cannot set hairpin mode and promiscuous mode at the same time",
-            ));
+            )
+            .at_key("promiscMode"));
         }
         if bridge.disable_container && !conf.ipam.is_empty() {
             return Err(Error::config(
                 "cannot use IPAM when DisableContainerInterface flag is set",
-            ));
+            )
+            .at_key("disableContainerInterface"));
         }
         if bridge.device == Device::Netkit(NetkitMode::L3) {
             let sentence =
                 "has no hardware address, so it can't be a port of a bridge; mode l2 can";
-            return Err(Error::config(format!(
-                "\"mode\": a netkit of mode l3 {sentence}"
-            )));
+            return Err(
+                Error::config(format!("\"mode\": a netkit of mode l3 {sentence}")).at_key("mode"),
+            );
         }
         let from_args = interface::mac_of_args(args)?;
         let mac = interface::mac_of_runtime(conf)?

@@ -34,7 +34,7 @@ impl Device {
         match json.str_or("device", "")? {
             "" | "veth" => Ok(Self::Veth),
             "netkit" => Self::netkit(json, default),
-            other => Err(Error::config(format!("unknown device: {other:?}"))),
+            other => Err(Error::config(format!("unknown device: {other:?}")).at_key("device")),
         }
     }
 
@@ -44,7 +44,9 @@ impl Device {
             "" => default,
             "l2" => NetkitMode::L2,
             "l3" => NetkitMode::L3,
-            other => return Err(Error::config(format!("unknown netkit mode: {other:?}"))),
+            other => {
+                return Err(Error::config(format!("unknown netkit mode: {other:?}")).at_key("mode"));
+            }
         }))
     }
 

@@ -46,9 +46,7 @@ impl HostDevice {
                 .map(|id| of_bus("pciBusID", id))
                 .transpose()?,
             id: match runtime {
-                Some(runtime) => text(runtime, "deviceID")?
-                    .map(|id| of_bus("deviceID", id))
-                    .transpose()?,
+                Some(runtime) => device_id(runtime).map_err(|e| e.at_key("runtimeConfig"))?,
                 None => None,
             },
         };
@@ -118,6 +116,12 @@ fn text<'a>(json: &'a Json, key: &str) -> Result<Option<&'a str>, Error> {
     Ok(json.str(key)?.filter(|text| !text.is_empty()))
 }
 
+fn device_id(runtime: &Json) -> Result<Option<String>, Error> {
+    text(runtime, "deviceID")?
+        .map(|id| of_bus("deviceID", id))
+        .transpose()
+}
+
 /// Checks a path: it must be below `/sys/devices/`, without `..`.
 fn path(text: &str) -> Result<String, Error> {
     let is_below = text.starts_with(DEVICES)
@@ -128,7 +132,7 @@ fn path(text: &str) -> Result<String, Error> {
     if is_below {
         Ok(text.to_owned())
     } else {
-        Err(Error::config(format!("\"kernelpath\": {}", sentence())))
+        Err(Error::config(format!("\"kernelpath\": {}", sentence())).at_key("kernelpath"))
     }
 }
 
@@ -139,9 +143,7 @@ fn of_bus(key: &str, text: &str) -> Result<String, Error> {
     if fits {
         Ok(text.to_owned())
     } else {
-        Err(Error::config(format!(
-            "{key:?}: {text:?} is not a device name on a bus"
-        )))
+        Err(Error::config(format!("{key:?}: {text:?} is not a device name on a bus")).at_key(key))
     }
 }
 

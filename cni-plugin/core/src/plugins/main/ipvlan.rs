@@ -19,6 +19,6 @@ fn mode(text: &str) -> Result<IpvlanMode, Error> {
         "" | "l2" => IpvlanMode::L2,
         "l3" => IpvlanMode::L3,
         "l3s" => IpvlanMode::L3s,
-        _ => return Err(Error::config(format!("unknown ipvlan mode: {text:?}"))),
+        _ => return Err(Error::config(format!("unknown ipvlan mode: {text:?}")).at_key("mode")),
     })
 }

@@ -29,6 +29,6 @@ fn mode(text: &str) -> Result<MacvlanMode, Error> {
         "private" => MacvlanMode::Private,
         "vepa" => MacvlanMode::Vepa,
         "passthru" => MacvlanMode::Passthru,
-        _ => return Err(Error::config(format!("unknown macvlan mode: {text:?}"))),
+        _ => return Err(Error::config(format!("unknown macvlan mode: {text:?}")).at_key("mode")),
     })
 }

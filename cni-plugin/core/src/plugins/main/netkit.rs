@@ -79,7 +79,8 @@ fn refuse_mac(device: Device, mac: Option<Mac>) -> Result<(), Error> {
     match (device, mac) {
         (Device::Netkit(NetkitMode::L3), Some(mac)) => Err(Error::config(format!(
             "\"mac\": {mac} can't be set: a netkit of mode l3 has no hardware address"
-        ))),
+        ))
+        .at_key("mac")),
         (Device::Veth | Device::Netkit(_), _) => Ok(()),
     }
 }

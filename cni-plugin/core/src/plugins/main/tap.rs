@@ -41,7 +41,8 @@ impl TapConf {
         {
             return Err(Error::config(format!(
                 "\"selinuxContext\": {context:?} is not an SELinux context"
-            )));
+            ))
+            .at_key("selinuxContext"));
         }
         let tap = Tap {
             owner,

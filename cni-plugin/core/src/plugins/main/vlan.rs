@@ -25,5 +25,6 @@ fn id(json: &Json) -> Result<u16, Error> {
             Error::config(format!(
                 "\"vlanId\": invalid VLAN ID {id} (must be between 0 and {MAX})"
             ))
+            .at_key("vlanId")
         })
 }

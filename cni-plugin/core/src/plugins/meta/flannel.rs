@@ -142,13 +142,15 @@ fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
         Some(_) => {
             return Err(Error::config(
                 "'delegate' dictionary, if present, must have (string) 'type' field",
-            ));
+            )
+            .at_key("type")
+            .at_key("delegate"));
         }
     }
     if let Some(key) = ["name", "ipam"].into_iter().find(|key| made.has(key)) {
         let sentence =
             format!("'delegate' dictionary must not have '{key}' field, it'll be set by flannel");
-        return Err(Error::config(sentence));
+        return Err(Error::config(sentence).at_key(key).at_key("delegate"));
     }
     if let Some(runtime) = conf.json.get("runtimeConfig") {
         made.set("runtimeConfig", runtime.clone());
@@ -161,7 +163,9 @@ fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
     if [FLANNEL, "braid"].contains(&kind.as_str()) {
         return Err(Error::config(format!(
             "\"delegate\": type {kind:?} does not create an interface"
-        )));
+        ))
+        .at_key("type")
+        .at_key("delegate"));
     }
     if kind == "bridge" && !made.has("isGateway") {
         made.set("isGateway", true);

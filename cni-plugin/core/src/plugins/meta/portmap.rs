@@ -71,7 +71,9 @@ impl Portmap {
         let json = &conf.json;
         let runtime = json.object("runtimeConfig")?;
         let mappings = match runtime {
-            Some(runtime) => runtime.each_object("portMappings", Mapping::parse)?,
+            Some(runtime) => runtime
+                .each_object("portMappings", Mapping::parse)
+                .map_err(|e| e.at_key("runtimeConfig"))?,
             None => Vec::new(),
         };
         let (snat, masq_all) = (json.bool_or("snat", true)?, json.bool_or("masqAll", false)?);
@@ -289,13 +291,16 @@ impl Mapping {
         let port = |key: &str, name: &str| {
             let number = json.i64(key)?.unwrap_or(0);
             let port = u16::try_from(number).ok().filter(|port| *port > 0);
-            port.ok_or_else(|| Error::config(format!("Invalid {name} port number: {number}")))
+            port.ok_or_else(|| {
+                Error::config(format!("Invalid {name} port number: {number}")).at_key(key)
+            })
         };
         let protocol = json.str_or("protocol", "tcp")?;
         let host_ip = json.str("hostIP")?.filter(|text| !text.is_empty());
         let host_ip = host_ip.map(|text| {
-            text.parse()
-                .map_err(|err| Error::config(format!("\"hostIP\": bad address {text:?}: {err}")))
+            text.parse().map_err(|err| {
+                Error::config(format!("\"hostIP\": bad address {text:?}: {err}")).at_key("hostIP")
+            })
         });
         Ok(Self {
             container_port: port("containerPort", "container")?,
@@ -304,6 +309,7 @@ impl Mapping {
                 Error::config(format!(
                     "\"protocol\": {protocol:?} is not \"tcp\", \"udp\" or \"sctp\""
                 ))
+                .at_key("protocol")
             })?,
             host_ip: host_ip.transpose()?,
         })

@@ -37,10 +37,10 @@ impl Sbr {
         let json = &conf.json;
         let (table, given) = (json.u32("table")?, json.strings("gateways")?);
         if table == Some(0) {
-            return Err(Error::config("\"table\": 0 is not a routing table"));
+            return Err(Error::config("\"table\": 0 is not a routing table").at_key("table"));
         }
         let gateways = if table.is_none() {
-            gateways(&given)?
+            gateways(&given).map_err(|e| e.at_key("gateways"))?
         } else {
             Vec::new()
         };
@@ -181,9 +181,9 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
         ));
     }
     let mut all: Vec<IpAddr> = Vec::new();
-    for text in given {
+    for (index, text) in given.iter().enumerate() {
         let gateway = parse_ip(text).map_err(|err| {
-            Error::config(format!("invalid static gateway IP address: {}", err.msg))
+            Error::config(format!("invalid static gateway IP address: {}", err.msg)).at_index(index)
         })?;
         if let Some(other) = all
             .iter()
@@ -193,7 +193,7 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
             let sentence = format!(
                 "gateways list contains multiple {family} addresses: {other} and {gateway}"
             );
-            return Err(Error::config(sentence));
+            return Err(Error::config(sentence).at_index(index));
         }
         all.push(gateway);
     }

@@ -153,9 +153,11 @@ fn sysctls(json: &Json) -> Result<Vec<(String, String)>, Error> {
     let all = json.string_map("sysctl")?;
     for (at, (key, _)) in all.iter().enumerate() {
         if all[..at].iter().any(|(earlier, _)| earlier == key) {
-            return Err(Error::config(format!(
-                "duplicated sysctl keys are not allowed: {key:?}"
-            )));
+            return Err(
+                Error::config(format!("duplicated sysctl keys are not allowed: {key:?}"))
+                    .at_key(key)
+                    .at_key("sysctl"),
+            );
         }
     }
     Ok(all)

@@ -29,8 +29,9 @@ impl Vrf {
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
         let name = interface::ifname(json, "vrfname")?;
-        let name = name
-            .ok_or_else(|| Error::config("configuration is expected to have a valid vrf name"))?;
+        let name = name.ok_or_else(|| {
+            Error::config("configuration is expected to have a valid vrf name").at_key("vrfname")
+        })?;
         Ok(Self {
             name,
             table: json.u32("table")?.filter(|table| *table > 0),

@@ -32,6 +32,7 @@ impl Vlans {
                 Error::config(format!(
                     "\"vlan\": invalid VLAN ID {id} (must be between 0 and {MAX})"
                 ))
+                .at_key("vlan")
             })?),
         };
         let mut trunk = json.list("vlanTrunk")?.map(|_| BTreeSet::new());
@@ -111,9 +112,9 @@ fn checked(id: i64) -> Option<u16> {
 fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
     let read = |key: &str, name: &str| match entry.i64(key)? {
         None => Ok(None),
-        Some(id) => checked(id)
-            .map(Some)
-            .ok_or_else(|| Error::config(format!("incorrect trunk {name} parameter: {id}"))),
+        Some(id) => checked(id).map(Some).ok_or_else(|| {
+            Error::config(format!("incorrect trunk {name} parameter: {id}")).at_key(key)
+        }),
     };
     let (min, max, id) = (
         read("minID", "minID")?,
@@ -130,7 +131,8 @@ fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
         (Some(min), Some(max)) if min > max => {
             return Err(Error::config(format!(
                 "minID is greater than maxID in trunk parameter: {min} > {max}"
-            )));
+            ))
+            .at_key("minID"));
         }
         (Some(min), Some(max)) => Some(min..=max),
         (None, _) => return Err(missing("minID")),

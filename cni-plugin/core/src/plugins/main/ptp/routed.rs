@@ -37,10 +37,13 @@ impl Routed {
     pub(super) fn parse(json: &Json) -> Result<Option<Self>, Error> {
         let table = json.u32("table")?;
         match (json.bool_or("routed", false)?, table) {
-            (_, Some(0)) => Err(Error::config("\"table\": 0 is not a routing table")),
+            (_, Some(0)) => {
+                Err(Error::config("\"table\": 0 is not a routing table").at_key("table"))
+            }
             (false, Some(_)) => Err(Error::config(
                 "\"table\" is for the routed form: it needs \"routed\": true",
-            )),
+            )
+            .at_key("table")),
             (false, None) => Ok(None),
             (true, table) => Ok(Some(Self { table })),
         }

@@ -67,16 +67,16 @@ impl Bandwidth {
 /// Reads `shapedSubnets` or `unshapedSubnets`.
 fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
     let parsed = |key: &str| {
-        let parse = |text: &String| {
-            let net = text
-                .parse::<IpNet>()
-                .map_err(|err| Error::config(format!("{key:?}: bad subnet {text:?}: {err}")));
-            net.map(|net| net.trunc())
-        };
-        json.strings(key)?
-            .iter()
-            .map(parse)
-            .collect::<Result<Vec<_>, Error>>()
+        let mut nets = Vec::new();
+        for (index, text) in json.strings(key)?.iter().enumerate() {
+            let net = text.parse::<IpNet>().map_err(|err| {
+                Error::config(format!("{key:?}: bad subnet {text:?}: {err}"))
+                    .at_index(index)
+                    .at_key(key)
+            })?;
+            nets.push(net.trunc());
+        }
+        Ok::<_, Error>(nets)
     };
     let (shaped, unshaped) = (parsed("shapedSubnets")?, parsed("unshapedSubnets")?);
     let (only, nets) = match (shaped.len(), unshaped.len()) {
@@ -86,7 +86,8 @@ fn subnets(json: &Json) -> Result<Option<Subnets>, Error> {
         _ => {
             return Err(Error::config(
                 "\"shapedSubnets\" and \"unshapedSubnets\" can't both be set",
-            ));
+            )
+            .at_key("unshapedSubnets"));
         }
     };
     if nets.len() > MOST_SUBNETS {
@@ -108,16 +109,20 @@ fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Er
         (0, 0) => Ok(None),
         (_, 0) => Err(Error::config(format!(
             "if rate is set, burst must also be set: {rate_key:?} is {bps}"
-        ))),
+        ))
+        .at_key(rate_key)),
         (0, _) => Err(Error::config(format!(
             "if burst is set, rate must also be set: {burst_key:?} is {burst}"
-        ))),
+        ))
+        .at_key(burst_key)),
         (..LEAST_BPS, _) => Err(Error::config(format!(
             "{rate_key:?}: {bps} bit/s is less than a byte a second, {LEAST_BPS}"
-        ))),
+        ))
+        .at_key(rate_key)),
         _ if burst / 8 >= BURST_LIMIT => Err(Error::config(format!(
             "burst cannot be more than 4GB: {burst_key:?} is {burst} bit"
-        ))),
+        ))
+        .at_key(burst_key)),
         _ => Ok(Some(Rate {
             bps,
             burst: given_or_default(bps, burst),
