@@ -10,7 +10,7 @@ use super::thing::packet_guard::PacketGuardFact;
 use super::thing::shaping::ShapedFact;
 use super::thing::vlan::Vlan;
 use super::thing::xsk_guard::XskBinding;
-use super::thing::{Firewall, LinkRef, Neigh, Route, Rule};
+use super::thing::{Fdb, Firewall, LinkRef, Neigh, Route, Rule};
 use crate::name::{IfName, LinkName, Mac, Ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -38,6 +38,8 @@ pub enum Need {
     Rules(Ns),
     /// The permanent neighbours of a link.
     Neighs(LinkRef),
+    /// The permanent entries with a remote end in the forwarding database of a link.
+    Fdb(LinkRef),
     /// The tables of the container's VRFs.
     Vrfs,
     /// A sysctl, by its path below `/proc/sys`.
@@ -104,6 +106,8 @@ pub struct Facts {
     pub rules: BTreeMap<Ns, Vec<Rule>>,
     /// Permanent neighbours by link.
     pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
+    /// Permanent entries of forwarding databases by link.
+    pub fdb: BTreeMap<LinkRef, Vec<Fdb>>,
     /// Tables by VRF of the container.
     pub vrfs: BTreeMap<IfName, u32>,
     /// Routes that the plan adds, with those that the kernel adds for its addresses.
@@ -289,6 +293,7 @@ impl Facts {
             routes,
             rules,
             neighs,
+            fdb,
             vrfs,
             planned_routes,
             sysctls,
@@ -321,6 +326,7 @@ impl Facts {
         self.routes.extend(routes);
         self.rules.extend(rules);
         self.neighs.extend(neighs);
+        self.fdb.extend(fdb);
         self.vrfs.extend(vrfs);
         self.planned_routes.extend(planned_routes);
         self.sysctls.extend(sysctls);

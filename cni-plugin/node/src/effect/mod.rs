@@ -7,6 +7,7 @@ pub mod addr;
 pub(crate) mod attr;
 mod claim;
 pub(crate) mod elements;
+mod fdb;
 pub mod firewall;
 pub mod host_ports;
 pub mod link;
@@ -68,6 +69,7 @@ pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
         Need::Addrs(at) => addr::read(kernel, at, facts),
         Need::Routes(ns) => route::read(kernel, *ns, facts),
         Need::Neighs(at) => neigh::read(kernel, at, facts),
+        Need::Fdb(at) => fdb::read(kernel, at, facts),
         Need::Rules(ns) => rule::read(kernel, *ns, facts),
         Need::Vrfs => vrf_member::read(kernel, facts),
         Need::Sysctl(ns, key) => sysctl::read(kernel, *ns, key, facts),

@@ -7,6 +7,7 @@ pub mod addr;
 pub mod advertised;
 pub mod attr;
 pub mod condition;
+pub mod fdb;
 pub mod firewall;
 pub mod host_ports;
 pub mod link;
@@ -28,6 +29,7 @@ pub mod xsk_guard;
 
 pub use addr::Addr;
 pub use attr::{Attr, LinkAttr};
+pub use fdb::Fdb;
 pub use firewall::Firewall;
 pub use host_ports::HostPorts;
 pub use link::{Link, LinkKind, LinkRef};
@@ -129,6 +131,7 @@ macro_rules! for_each_thing {
             Route(Route), "A route.";
             NoRoute(NoRoute), "The absence of a route.";
             Neigh(Neigh), "A permanent neighbour.";
+            Fdb(Fdb), "A permanent entry of a forwarding database.";
             Rule(Rule), "A policy routing rule.";
             VrfMember(VrfMember), "The membership of a link in a VRF.";
             Sysctl(Sysctl), "A sysctl.";
