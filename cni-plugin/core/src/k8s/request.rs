@@ -16,12 +16,8 @@ use super::nad::Definition;
 use super::selection::Selection;
 use crate::cni::{Error, Json};
 use crate::ipam::configuration;
-use crate::plugins;
+use crate::plugins::{self, MacBy};
 
-/// Types that apply `runtimeConfig.mac` to the interface that they create or change.
-const TAKE_MAC: [&str; 6] = ["bridge", "macvlan", "netkit", "tap", "tuning", "flannel"];
-/// Types that need an appended `tuning` for another hardware address. An ipvlan has its parent's.
-const TUNABLE: [&str; 5] = ["ptp", "veth", "vlan", "dummy", "host-device"];
 /// IPAMs that assign exactly the addresses of `runtimeConfig.ips`.
 const TAKE_IPS: [&str; 2] = ["static", "host-local"];
 /// Keys of a limit in a network's own configuration, which override the runtime's.
@@ -102,7 +98,8 @@ pub fn missing(selection: &Selection, definition: &Definition) -> Vec<Missing> {
 }
 
 fn handling(capability: &str, definition: &Definition) -> Handling {
-    let of_type = |kinds: &[&str]| places(definition, |plugin| kinds.contains(&kind(plugin)));
+    let of_type = |name: &str| places(definition, |plugin| kind(plugin) == name);
+    let of_mac = |how| places(definition, |plugin| plugins::mac_by(kind(plugin)) == how);
     let or_args = || {
         if has_foreign(definition) {
             Handling::Args
@@ -118,17 +115,17 @@ fn handling(capability: &str, definition: &Definition) -> Handling {
             };
             grant(places(definition, takes)).unwrap_or_else(or_args)
         }
-        "mac" => match grant(of_type(&TAKE_MAC)) {
+        "mac" => match grant(of_mac(MacBy::Itself)) {
             Some(handling) => handling,
-            None if of_type(&TUNABLE).is_empty() => or_args(),
+            None if of_mac(MacBy::Tuning).is_empty() => or_args(),
             None => Handling::Append("tuning"),
         },
-        "bandwidth" => match of_type(&["bandwidth"]) {
+        "bandwidth" => match of_type("bandwidth") {
             all if all.is_empty() => Handling::Append("bandwidth"),
             all if all.iter().any(|at| has_limit(definition, *at)) => Handling::Refuse,
             all => Handling::Grant(all),
         },
-        "portMappings" => grant(of_type(&["portmap"])).unwrap_or(Handling::Refuse),
+        "portMappings" => grant(of_type("portmap")).unwrap_or(Handling::Refuse),
         _ => Handling::Refuse,
     }
 }

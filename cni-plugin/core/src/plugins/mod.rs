@@ -15,6 +15,7 @@ pub use call::Call;
 pub use plugin::{Addresses, Planned, Plugin};
 
 use crate::cni::{Error, Json, NetConf};
+use MacBy::{Itself, Nothing, Tuning as ByTuning};
 use Release::{Keys, Made};
 use main::bridge::Bridge;
 use main::dummy::Dummy;
@@ -40,9 +41,21 @@ enum Release {
     Made(fn() -> Box<dyn Plugin>),
 }
 
-/// Makes the registry of one line for each type: its names, its parser, and its [`Release`].
+/// Plugin that gives the container's interface a requested hardware address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MacBy {
+    /// The type itself, by `runtimeConfig.mac`.
+    Itself,
+    /// A `tuning` behind it.
+    Tuning,
+    /// None: an ipvlan has its parent's address, and other types make no interface.
+    Nothing,
+}
+
+/// Makes the registry of one line for each type: its names, its parser, its [`Release`], and its
+/// [`MacBy`].
 macro_rules! plugins {
-    ($($($kind:literal)|+ => $parse:expr, $release:expr;)*) => {
+    ($($($kind:literal)|+ => $parse:expr, $release:expr, $mac:expr;)*) => {
         /// The types that this process implements, without IPAM types.
         pub const TYPES: &[&str] = &[$($($kind),+),*];
 
@@ -52,6 +65,14 @@ macro_rules! plugins {
                 $($($kind)|+ => boxed(|| $parse(conf, args))?,)*
                 _ => return Ok(None),
             }))
+        }
+
+        /// Returns the plugin that gives an interface of this type a requested hardware address.
+        pub fn mac_by(kind: &str) -> MacBy {
+            match kind {
+                $($($kind)|+ => $mac,)*
+                _ => Nothing,
+            }
         }
 
         fn release(kind: &str) -> Release {
@@ -64,24 +85,24 @@ macro_rules! plugins {
 }
 
 plugins! {
-    "bridge" => Bridge::parse, Keys(r#"{"ipMasq":true,"macspoofchk":true}"#);
-    "ptp" | "veth" => |conf, _| Ptp::parse(conf), Keys(ROUTED);
-    "netkit" => Netkit::parse, Keys(ROUTED);
-    "macvlan" => macvlan::parse, Keys(NONE);
-    "ipvlan" => |conf, _| ipvlan::parse(conf), Keys(NONE);
-    "vlan" => |conf, _| vlan::parse(conf), Keys(NONE);
-    "dummy" => |_, _| Ok(Dummy), Keys(NONE);
-    "tap" => TapConf::parse, Keys(NONE);
-    "host-device" => |conf, _| HostDevice::parse(conf), Made(|| Box::new(HostDevice::default()));
-    "loopback" => |_, _| Ok(Loopback), Keys(NONE);
-    "bandwidth" => |conf, _| Bandwidth::parse(conf), Keys(NONE);
-    "firewall" => |conf, _| Firewall::parse(conf), Keys(NONE);
-    "flannel" => |conf, _| Flannel::parse(conf), Keys(NONE);
-    "portmap" => |conf, _| Portmap::parse(conf), Keys(NONE);
-    "sbr" => |conf, _| Sbr::parse(conf), Keys(NONE);
-    "tuning" => Tuning::parse, Keys(r#"{"mtu":1500}"#);
+    "bridge" => Bridge::parse, Keys(r#"{"ipMasq":true,"macspoofchk":true}"#), Itself;
+    "ptp" | "veth" => |conf, _| Ptp::parse(conf), Keys(ROUTED), ByTuning;
+    "netkit" => Netkit::parse, Keys(ROUTED), Itself;
+    "macvlan" => macvlan::parse, Keys(NONE), Itself;
+    "ipvlan" => |conf, _| ipvlan::parse(conf), Keys(NONE), Nothing;
+    "vlan" => |conf, _| vlan::parse(conf), Keys(NONE), ByTuning;
+    "dummy" => |_, _| Ok(Dummy), Keys(NONE), ByTuning;
+    "tap" => TapConf::parse, Keys(NONE), Itself;
+    "host-device" => |conf, _| HostDevice::parse(conf), Made(|| Box::new(HostDevice::default())), ByTuning;
+    "loopback" => |_, _| Ok(Loopback), Keys(NONE), Nothing;
+    "bandwidth" => |conf, _| Bandwidth::parse(conf), Keys(NONE), Nothing;
+    "firewall" => |conf, _| Firewall::parse(conf), Keys(NONE), Nothing;
+    "flannel" => |conf, _| Flannel::parse(conf), Keys(NONE), Itself;
+    "portmap" => |conf, _| Portmap::parse(conf), Keys(NONE), Nothing;
+    "sbr" => |conf, _| Sbr::parse(conf), Keys(NONE), Nothing;
+    "tuning" => Tuning::parse, Keys(r#"{"mtu":1500}"#), Itself;
     // Nothing is known of a VRF without a name.
-    "vrf" => |conf, _| Vrf::parse(conf), Keys(r#"{"vrfname":"vrf"}"#);
+    "vrf" => |conf, _| Vrf::parse(conf), Keys(r#"{"vrfname":"vrf"}"#), Nothing;
 }
 
 /// Configuration without keys.
