@@ -187,9 +187,9 @@ fn check_reports_another_vlan_id() {
     ] {
         pod.run(command);
     }
-    call.check(&result).refused(999, &["VLAN 6, not 5"]);
+    call.check(&result).refused(999, &["has id 6, not 5"]);
     fs::remove_dir_all("/run/braid").unwrap();
-    call.check(&result).refused(999, &["VLAN 6, not 5"]);
+    call.check(&result).refused(999, &["has id 6, not 5"]);
     call.prev(&result).del().ok();
     assert_eq!(pod.link_names(), ["far", "lan"]);
     host.assert_nothing_left();

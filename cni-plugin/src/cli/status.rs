@@ -8,7 +8,7 @@ use braid_core::k8s::settings::PodRef;
 use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::Traffic;
-use braid_core::plan::thing::{LinkKind, LinkRef, Thing};
+use braid_core::plan::thing::{LinkRef, Thing};
 use braid_node::attach::chain::BRAID;
 use braid_node::attach::liveness::netns_of;
 use braid_node::attach::status::full;
@@ -147,19 +147,8 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else {
         return None;
     };
-    match &link.kind {
-        LinkKind::Macvlan { parent, .. }
-        | LinkKind::Ipvlan { parent, .. }
-        | LinkKind::Vlan { parent, .. } => Some(parent),
-        LinkKind::Veth { .. }
-        | LinkKind::Netkit { .. }
-        | LinkKind::Bridge { .. }
-        | LinkKind::Dummy
-        | LinkKind::Tap(_)
-        | LinkKind::Ifb
-        | LinkKind::Vrf { .. }
-        | LinkKind::Other(_) => Some(&link.at).filter(|at| at.ns == Ns::Host),
-    }
+    let own = Some(&link.at).filter(|at| at.ns == Ns::Host);
+    link.kind.parent().or(own)
 }
 
 fn table(all: &[StatusReport]) -> String {

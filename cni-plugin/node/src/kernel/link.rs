@@ -157,7 +157,10 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
         // `IFLA_TUN_TYPE`.
         "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
-        "vlan" => fact.vlan_id = first.and_then(u16_of),
+        "vlan" => {
+            let id = first.and_then(u16_of);
+            fact.settings.extend(id.map(|id| ("id", id.to_string())));
+        }
         "netkit" => {
             fact.mode = find(ifla::NETKIT_MODE, data)
                 .and_then(u32_of)

@@ -12,7 +12,10 @@ use braid_core::name::{Mac, Ns};
 use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode, NetkitMode};
 use braid_core::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
 use netlink_packet_route::link as packet;
-use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
+use netlink_packet_route::link::{
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode,
+    MacVlanMode,
+};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -53,11 +56,10 @@ pub(crate) fn link(
         })?);
     }
     // A child is created in the parent's namespace, any other link in its own.
-    let mut from = link.at.ns;
+    let from = link.kind.made_in().unwrap_or(link.at.ns);
+    new.netns = netns_of(kernel, link.at.ns, from);
     if let Some(parent) = link.kind.parent() {
-        from = parent.ns;
         new.parent = Some(kernel.index(parent)?);
-        new.netns = netns_of(kernel, link.at.ns, from);
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
     let kind = kind(kernel, link)?;
@@ -137,17 +139,31 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
             peer_mac,
             mode,
         } => NewKind::Netkit(other_end(kernel, link, peer, *peer_mac), netkit_mode(*mode)),
-        LinkKind::Bridge { vlan_filtering } => NewKind::Bridge {
-            vlan_filtering: *vlan_filtering,
-        },
+        LinkKind::Bridge { vlan_filtering } => {
+            let filters = vlan_filtering.then(|| vec![InfoBridge::VlanFiltering(true)]);
+            NewKind::Single(InfoKind::Bridge, filters.map(InfoData::Bridge))
+        }
         LinkKind::Macvlan {
             mode, bc_queue_len, ..
-        } => NewKind::Macvlan(macvlan_mode(*mode), *bc_queue_len),
-        LinkKind::Ipvlan { mode, .. } => NewKind::Ipvlan(ipvlan_mode(*mode)),
-        LinkKind::Vlan { id, .. } => NewKind::Vlan(*id),
-        LinkKind::Dummy => NewKind::Dummy,
-        LinkKind::Ifb => NewKind::Ifb,
-        LinkKind::Vrf { table } => NewKind::Vrf(*table),
+        } => {
+            let mut data = vec![InfoMacVlan::Mode(macvlan_mode(*mode))];
+            data.extend(bc_queue_len.map(InfoMacVlan::BcQueueLen));
+            NewKind::Single(InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
+        }
+        LinkKind::Ipvlan { mode, .. } => {
+            let data = vec![InfoIpVlan::Mode(ipvlan_mode(*mode))];
+            NewKind::Single(InfoKind::IpVlan, Some(InfoData::IpVlan(data)))
+        }
+        LinkKind::Vlan { id, .. } => {
+            let data = InfoData::Vlan(vec![InfoVlan::Id(*id)]);
+            NewKind::Single(InfoKind::Vlan, Some(data))
+        }
+        LinkKind::Dummy => NewKind::Single(InfoKind::Dummy, None),
+        LinkKind::Ifb => NewKind::Single(InfoKind::Ifb, None),
+        LinkKind::Vrf { table } => {
+            let data = InfoData::Vrf(vec![InfoVrf::TableId(*table)]);
+            NewKind::Single(InfoKind::Vrf, Some(data))
+        }
         LinkKind::Tap(_) | LinkKind::Other(_) => return Err(Errno::EOPNOTSUPP.into()),
     })
 }

@@ -4,9 +4,8 @@ use super::{emit, u16_of};
 use braid_core::name::{IfName, LinkName, Mac};
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVlan,
-    InfoVrf, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
-    MacVlanMode, NetkitMode, NetkitPolicy, Prop,
+    InfoData, InfoKind, InfoNetkit, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
+    LinkMessage, NetkitMode, NetkitPolicy, Prop,
 };
 use std::os::fd::RawFd;
 
@@ -44,23 +43,8 @@ pub enum NewKind<'a> {
     Veth(NewLink<'a>),
     /// A pair whose ends run programs; the end that is not the primary one.
     Netkit(NewLink<'a>, NetkitMode),
-    /// A bridge.
-    Bridge {
-        /// Ports are separated by VLAN.
-        vlan_filtering: bool,
-    },
-    /// A macvlan.
-    Macvlan(MacVlanMode, Option<u32>),
-    /// An ipvlan.
-    Ipvlan(IpVlanMode),
-    /// A VLAN of this number.
-    Vlan(u16),
-    /// A dummy.
-    Dummy,
-    /// An ifb.
-    Ifb,
-    /// A VRF of this table.
-    Vrf(u32),
+    /// Any other kind, with its attributes.
+    Single(InfoKind, Option<InfoData>),
 }
 
 fn message(link: &NewLink<'_>) -> LinkMessage {
@@ -98,30 +82,7 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
             InfoKind::Netkit,
             Some(InfoData::Netkit(netkit(peer, *mode))),
         ),
-        NewKind::Bridge { vlan_filtering } => {
-            let data =
-                vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
-            (InfoKind::Bridge, data)
-        }
-        NewKind::Dummy => (InfoKind::Dummy, None),
-        NewKind::Ifb => (InfoKind::Ifb, None),
-        NewKind::Vrf(table) => (
-            InfoKind::Vrf,
-            Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)])),
-        ),
-        NewKind::Macvlan(mode, bc_queue_len) => {
-            let mut data = vec![InfoMacVlan::Mode(*mode)];
-            data.extend(bc_queue_len.map(InfoMacVlan::BcQueueLen));
-            (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
-        }
-        NewKind::Ipvlan(mode) => (
-            InfoKind::IpVlan,
-            Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(*mode)])),
-        ),
-        NewKind::Vlan(id) => (
-            InfoKind::Vlan,
-            Some(InfoData::Vlan(vec![InfoVlan::Id(*id)])),
-        ),
+        NewKind::Single(kind, data) => (kind.clone(), data.clone()),
     };
     let mut info = vec![LinkInfo::Kind(kind)];
     info.extend(data.map(LinkInfo::Data));

@@ -18,8 +18,8 @@ pub struct LinkFact {
     pub kind: String,
     /// Mode of a macvlan, ipvlan or netkit; for kind tun, `tap` for frames or `tun` for packets.
     pub mode: Option<&'static str>,
-    /// VLAN ID.
-    pub vlan_id: Option<u16>,
+    /// Settings of other kinds that CHECK compares, as pairs of words of `ip link`.
+    pub settings: Vec<(&'static str, String)>,
     /// Hardware address; `None` if all its bytes are 0, as for `lo` and a bridge without ports.
     pub mac: Option<Mac>,
     /// MTU in bytes.
@@ -109,7 +109,7 @@ impl LinkFact {
             index: 0,
             kind: kind.to_owned(),
             mode: None,
-            vlan_id: None,
+            settings: Vec::new(),
             mac,
             mtu,
             mtus: ETHERNET_MTUS,

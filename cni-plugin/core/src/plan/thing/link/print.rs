@@ -23,12 +23,7 @@ pub(super) fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         return tap.print(link, f);
     }
     f.write_str("ip link add")?;
-    if let Some(parent) = link.kind.parent() {
-        write!(f, " link {}", parent.name)?;
-        if parent.ns != link.at.ns {
-            write!(f, " # of {}\n     ", parent.ns)?;
-        }
-    }
+    f.write_str(&link.kind.origin(link.at.ns))?;
     write!(f, " name {}", link.at.name)?;
     print_common(link, f)?;
     // Each end of a veth has a single queue per direction: see `rtnl::link`.
@@ -37,37 +32,16 @@ pub(super) fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         f.write_str(queues)?;
     }
     write!(f, " type {}", link.kind.name())?;
-    match &link.kind {
-        LinkKind::Veth { peer, peer_mac } => {
-            f.write_str(" peer")?;
-            print_peer(link, peer, *peer_mac, queues, f)
-        }
-        LinkKind::Netkit {
-            peer,
-            peer_mac,
-            mode,
-        } => {
-            write!(f, " mode {} forward peer forward", mode.name())?;
-            print_peer(link, peer, *peer_mac, "", f)
-        }
-        LinkKind::Bridge {
-            vlan_filtering: true,
-        } => f.write_str(" vlan_filtering 1"),
-        LinkKind::Macvlan {
-            mode, bc_queue_len, ..
-        } => {
-            write!(f, " mode {}", mode.name())?;
-            bc_queue_len.map_or(Ok(()), |len| write!(f, " bcqueuelen {len}"))
-        }
-        LinkKind::Ipvlan { mode, .. } => write!(f, " mode {}", mode.name()),
-        LinkKind::Vlan { id, .. } => write!(f, " id {id}"),
-        LinkKind::Vrf { table } => write!(f, " table {table}"),
-        LinkKind::Bridge { .. }
-        | LinkKind::Dummy
-        | LinkKind::Tap(_)
-        | LinkKind::Ifb
-        | LinkKind::Other(_) => Ok(()),
+    for word in link.kind.words() {
+        write!(f, " {word}")?;
     }
+    if let LinkKind::Veth { peer, peer_mac } = &link.kind {
+        print_peer(link, peer, *peer_mac, queues, f)?;
+    }
+    if let LinkKind::Netkit { peer, peer_mac, .. } = &link.kind {
+        print_peer(link, peer, *peer_mac, "", f)?;
+    }
+    Ok(())
 }
 
 fn print_peer(

@@ -1,7 +1,7 @@
 //! Tap links, with frames read and written by a program.
 
-use super::Link;
-use super::print::print_common;
+use crate::plan::thing::link::Link;
+use crate::plan::thing::link::print::print_common;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Not, RangeInclusive};
@@ -32,7 +32,11 @@ pub struct Tap {
 
 impl Tap {
     /// Writes the commands that create it.
-    pub(super) fn print(&self, link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(in crate::plan::thing::link) fn print(
+        &self,
+        link: &Link,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
         if let Some(context) = &self.context {
             write!(f, "runcon {context} ")?;
         }
