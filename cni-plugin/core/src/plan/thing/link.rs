@@ -5,7 +5,7 @@ mod kind;
 mod print;
 
 pub use fact::{Hardware, LinkFact};
-pub use kind::{IpvlanMode, LinkKind, MacvlanMode, NetkitMode, TAP_MTUS, Tap};
+pub use kind::*;
 
 use super::{State, Verb, found, refuse_if};
 use crate::name::{IfName, Mac, Ns};
