@@ -247,6 +247,18 @@ fn vlan_del_can_stop_anywhere() {
 }
 
 #[test]
+fn vxlan_add_can_stop_anywhere() {
+    needs!(Vxlan);
+    trials::add("vxlan");
+}
+
+#[test]
+fn vxlan_del_can_stop_anywhere() {
+    needs!(Vxlan);
+    trials::del("vxlan");
+}
+
+#[test]
 fn ptp_routed_add_can_stop_anywhere() {
     trials::add("ptp-routed");
 }

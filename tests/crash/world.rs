@@ -325,6 +325,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
         "ptp" | "netkit" => json!({"ipMasq": true}),
         "ptp-routed" => json!({"ipMasq": true, "routed": true, "table": 100}),
         "vlan" => json!({"master": PARENT, "vlanId": 5}),
+        "vxlan" => json!({"id": 5, "dev": PARENT, "remote": "192.0.2.7"}),
         "flannel" => json!({"delegate": {"bridge": "br0"}, "ipam": {"type": "host-local"}}),
         "sbr" => {
             json!({"plugins": [{"type": "macvlan", "master": PARENT, "ipam": ipam}, {"type": "sbr"}]})

@@ -47,6 +47,14 @@ pub(crate) fn vlan() -> Value {
     })
 }
 
+/// Returns a vxlan above the host's `lan` to one peer there; 10.9.0.0/24.
+pub(crate) fn vxlan() -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "vxlan", "id": 5, "dev": "lan", "remote": "10.3.0.254",
+        "ipam": {"type": "host-local", "subnet": "10.9.0.0/24"},
+    })
+}
+
 /// Returns a dummy interface; 10.6.0.0/24.
 pub(crate) fn dummy() -> Value {
     json!({

@@ -304,6 +304,7 @@ fn status_of_a_missing_kernel_feature_is_50_and_names_it() {
         ("macvlan", conf::macvlan()),
         ("ipvlan", ipvlan()),
         ("vlan", conf::vlan()),
+        ("vxlan", conf::vxlan()),
         ("dummy", conf::dummy()),
         ("tun", conf::tap()),
         (

@@ -202,6 +202,11 @@ const WRONG_TYPES: &[(&str, &[&str])] = &[
         &["master", "vlanId#", "mtu#", "linkInContainer!", "ipam{}"],
     ),
     (
+        "vxlan",
+        &["id#", "dev", "group", "remote", "local", "ipam{}"],
+    ),
+    ("vxlan", &["port#", "ttl#", "learning!", "mtu#"]),
+    (
         "tuning",
         &[
             "mac",
@@ -271,6 +276,7 @@ fn base(plugin: &str) -> Value {
         "netkit" => conf::netkit(),
         "macvlan" | "ipvlan" => conf::macvlan(),
         "vlan" => conf::vlan(),
+        "vxlan" => conf::vxlan(),
         "dummy" => conf::dummy(),
         "host-device" => conf::host_device(),
         "tap" => conf::tap(),

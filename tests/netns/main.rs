@@ -54,3 +54,4 @@ mod tuning;
 mod versions;
 mod vlan;
 mod vrf;
+mod vxlan;

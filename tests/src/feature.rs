@@ -16,6 +16,8 @@ pub enum Feature {
     VlanFiltering,
     /// Links of kind vlan.
     Vlan,
+    /// Links of kind vxlan.
+    Vxlan,
     /// Links of kind dummy.
     Dummy,
     /// Links of kind netkit.
@@ -59,7 +61,7 @@ impl Feature {
 
     /// Returns the reason why a test that needs the feature cannot run here; `None` if it can.
     pub fn missing(self) -> Option<String> {
-        static KERNEL: [OnceLock<bool>; 8] = [const { OnceLock::new() }; 8];
+        static KERNEL: [OnceLock<bool>; 9] = [const { OnceLock::new() }; 9];
         let run_by = "run by cargo xtask vm 6.12";
         let kernel = |at: usize, what: &str, thing: &'static str| {
             let has = *KERNEL[at].get_or_init(|| can_add(thing));
@@ -73,6 +75,7 @@ impl Feature {
                 "name probe type bridge vlan_filtering 1",
             ),
             Self::Vlan => kernel(2, "vlan", "link lo name probe type vlan id 5"),
+            Self::Vxlan => kernel(8, "vxlan", "name probe type vxlan id 5 dstport 4789"),
             Self::Dummy => kernel(3, "dummy", "name probe type dummy"),
             Self::Vrf => kernel(7, "vrf", "name probe type vrf table 7"),
             Self::FqCodel => kernel(4, "fq_codel", "qdisc add dev lo root fq_codel"),

@@ -86,6 +86,22 @@ fn a_vlan_gets_its_address_from_the_server_of_the_vlan() {
 }
 
 #[test]
+fn a_vxlan_gets_its_address_from_a_server_on_another_host() {
+    needs!(Dnsmasq, Vxlan);
+    let host = Sandbox::new();
+    let far = host.outside("lan", "192.0.2.1/24", "192.0.2.2/24");
+    far.run("ip link add five type vxlan id 5 dev lan remote 192.0.2.1 dstport 4789");
+    far.run("ip addr add 10.3.0.254/16 dev five");
+    far.run("ip link set five up");
+    let server = Server::start(&far, "five", &[ROUTER]);
+    let _daemon = daemon(&host, &[]);
+    let pod = host.pod("a");
+    let keys = json!({"id": 5, "dev": "lan", "remote": "192.0.2.2"});
+    let call = host.call("vxlan", &pod, dhcp("vxlan", &keys));
+    assert_leases_and_releases(&host, &pod, &call, &server);
+}
+
+#[test]
 fn an_ipvlan_gets_an_address_by_broadcast_answers() {
     needs!(Dnsmasq, Ipvlan);
     let host = Sandbox::new();

@@ -24,6 +24,7 @@ use main::loopback::Loopback;
 use main::netkit::Netkit;
 use main::ptp::Ptp;
 use main::tap::TapConf;
+use main::vxlan::VxlanConf;
 use main::{ipvlan, macvlan, vlan};
 use meta::bandwidth::Bandwidth;
 use meta::firewall::Firewall;
@@ -91,6 +92,8 @@ plugins! {
     "macvlan" => macvlan::parse, Keys(NONE), Itself;
     "ipvlan" => |conf, _| ipvlan::parse(conf), Keys(NONE), Nothing;
     "vlan" => |conf, _| vlan::parse(conf), Keys(NONE), ByTuning;
+    // A vxlan without its VNI is refused. DEL needs the interface's name alone.
+    "vxlan" => |conf, _| VxlanConf::parse(conf), Keys(r#"{"id":1}"#), ByTuning;
     "dummy" => |_, _| Ok(Dummy), Keys(NONE), ByTuning;
     "tap" => TapConf::parse, Keys(NONE), Itself;
     "host-device" => |conf, _| HostDevice::parse(conf), Made(|| Box::new(HostDevice::default())), ByTuning;
@@ -181,6 +184,7 @@ mod tests {
         assert_eq!(features(r#""type":"macvlan""#), "macvlan");
         assert_eq!(features(r#""type":"ipvlan""#), "ipvlan");
         assert_eq!(features(r#""type":"vlan""#), "vlan");
+        assert_eq!(features(r#""type":"vxlan","id":5"#), "vxlan");
         assert_eq!(features(r#""type":"tuning""#), "");
     }
 }

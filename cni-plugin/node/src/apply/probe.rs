@@ -170,8 +170,8 @@ pub const PROBES: &[Probe] = &[
     probe(
         Feature::Vxlan,
         "3.7",
-        "flannel",
-        "no vxlan overlay",
+        "vxlan, flannel",
+        "no vxlan attachment, no overlay of flannel",
         How::Link("vxlan", Extra::Number(&[0, 1, 1, 0])),
     ),
     probe(

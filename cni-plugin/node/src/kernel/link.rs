@@ -5,7 +5,9 @@ use crate::sys::rtnl::link::{by_index, link_dump};
 use crate::sys::rtnl::{self, text_of, u16_of, u32_of};
 use braid_core::name::Mac;
 use braid_core::plan::facts::LinkFact;
+use braid_core::plan::thing::link::{learning_word, remote_word};
 use nix::errno::Errno;
+use std::net::IpAddr;
 
 /// Attributes of `RTM_NEWLINK` that are read (`include/uapi/linux/if_link.h`).
 pub(crate) mod ifla {
@@ -36,6 +38,14 @@ pub(crate) mod ifla {
     pub(crate) const BR_BRIDGE_ID: u16 = 11;
     pub(crate) const BR_VLAN_DEFAULT_PVID: u16 = 39;
     pub(crate) const NETKIT_MODE: u16 = 5;
+    pub(crate) const VXLAN_ID: u16 = 1;
+    pub(crate) const VXLAN_GROUP: u16 = 2;
+    pub(crate) const VXLAN_LOCAL: u16 = 4;
+    pub(crate) const VXLAN_TTL: u16 = 5;
+    pub(crate) const VXLAN_LEARNING: u16 = 7;
+    pub(crate) const VXLAN_PORT: u16 = 15;
+    pub(crate) const VXLAN_GROUP6: u16 = 16;
+    pub(crate) const VXLAN_LOCAL6: u16 = 17;
     pub(crate) const VRF_TABLE: u16 = 1;
     pub(crate) const BRPORT_MODE: u16 = 4;
     pub(crate) const BRPORT_ISOLATED: u16 = 33;
@@ -161,6 +171,7 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
             let id = first.and_then(u16_of);
             fact.settings.extend(id.map(|id| ("id", id.to_string())));
         }
+        "vxlan" => fact.settings = vxlan(data),
         "netkit" => {
             fact.mode = find(ifla::NETKIT_MODE, data)
                 .and_then(u32_of)
@@ -190,6 +201,30 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
         fact.hairpin = is_on(ifla::BRPORT_MODE);
         fact.isolated = is_on(ifla::BRPORT_ISOLATED);
     }
+}
+
+fn vxlan(data: &[u8]) -> Vec<(&'static str, String)> {
+    let v4 = |value: &[u8]| value.try_into().ok().map(<[u8; 4]>::into);
+    let v6 = |value: &[u8]| value.try_into().ok().map(<[u8; 16]>::into);
+    let remote = |ip: IpAddr| (remote_word(ip), ip.to_string());
+    let local = |ip: IpAddr| ("local", ip.to_string());
+    let setting = |(kind, value): (u16, &[u8])| match kind {
+        ifla::VXLAN_ID => u32_of(value).map(|id| ("id", id.to_string())),
+        ifla::VXLAN_GROUP => v4(value).map(remote),
+        ifla::VXLAN_GROUP6 => v6(value).map(remote),
+        ifla::VXLAN_LOCAL => v4(value).map(local),
+        ifla::VXLAN_LOCAL6 => v6(value).map(local),
+        ifla::VXLAN_TTL => value.first().map(|ttl| ("ttl", ttl.to_string())),
+        ifla::VXLAN_LEARNING => value
+            .first()
+            .map(|on| ("learning", learning_word(*on != 0).to_owned())),
+        ifla::VXLAN_PORT => {
+            let port = value.try_into().ok().map(u16::from_be_bytes);
+            port.map(|port| ("dstport", port.to_string()))
+        }
+        _ => None,
+    };
+    attributes_of(data).filter_map(setting).collect()
 }
 
 fn macvlan_mode(mode: u32) -> Option<&'static str> {

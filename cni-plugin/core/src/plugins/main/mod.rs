@@ -12,3 +12,4 @@ pub mod netkit;
 pub mod ptp;
 pub mod tap;
 pub mod vlan;
+pub mod vxlan;

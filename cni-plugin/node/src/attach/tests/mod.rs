@@ -101,6 +101,7 @@ fn containers() -> Vec<Vec<String>> {
     );
     let more = [
         child("vlan", 1),
+        format!(r#"{{"type":"vxlan","id":5,"dev":"lan",{}}}"#, ipam(1)),
         child("dummy", 1),
         child("tap", 1),
         device,

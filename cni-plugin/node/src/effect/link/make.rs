@@ -9,14 +9,15 @@ use crate::sys::netlink::{CREATE, ECHO, EXCL, KernelError, Message};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewKind, NewLink, by_name, new_link, rename};
 use braid_core::name::{Mac, Ns};
-use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode, NetkitMode};
+use braid_core::plan::thing::link::{IpvlanMode, MacvlanMode, NetkitMode, Vxlan};
 use braid_core::plan::thing::{Link, LinkAttr, LinkKind, LinkRef};
 use netlink_packet_route::link as packet;
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode,
-    MacVlanMode,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, InfoVxlan,
+    IpVlanMode, MacVlanMode,
 };
 use nix::errno::Errno;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Options for creating a link.
@@ -62,7 +63,7 @@ pub(crate) fn link(
         new.parent = Some(kernel.index(parent)?);
     }
     new.one_queue = matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Ifb);
-    let kind = kind(kernel, link)?;
+    let kind = kind(kernel, link, new.parent)?;
     match kernel
         .route(from)?
         .call(rtnl::NEWLINK, CREATE | EXCL | ECHO, |out| {
@@ -128,7 +129,7 @@ fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
         .map(AsRawFd::as_raw_fd)
 }
 
-fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
+fn kind<'a>(kernel: &Kernel, link: &'a Link, parent: Option<u32>) -> Result<NewKind<'a>, Cause> {
     Ok(match &link.kind {
         LinkKind::Veth { peer, peer_mac } => NewKind::Veth(NewLink {
             one_queue: true,
@@ -157,6 +158,10 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link) -> Result<NewKind<'a>, Cause> {
         LinkKind::Vlan { id, .. } => {
             let data = InfoData::Vlan(vec![InfoVlan::Id(*id)]);
             NewKind::Single(InfoKind::Vlan, Some(data))
+        }
+        LinkKind::Vxlan(made) => {
+            let data = InfoData::Vxlan(vxlan(made, parent));
+            NewKind::Single(InfoKind::Vxlan, Some(data))
         }
         LinkKind::Dummy => NewKind::Single(InfoKind::Dummy, None),
         LinkKind::Ifb => NewKind::Single(InfoKind::Ifb, None),
@@ -202,6 +207,26 @@ fn ipvlan_mode(mode: IpvlanMode) -> IpVlanMode {
         IpvlanMode::L3 => IpVlanMode::L3,
         IpvlanMode::L3s => IpVlanMode::L3S,
     }
+}
+
+/// Returns the attributes of a VXLAN on the underlay link with this index.
+fn vxlan(made: &Vxlan, dev: Option<u32>) -> Vec<InfoVxlan> {
+    let mut data = vec![
+        InfoVxlan::Id(made.id),
+        InfoVxlan::Port(made.port),
+        InfoVxlan::Learning(made.learning),
+    ];
+    data.extend(dev.map(InfoVxlan::Link));
+    data.extend(made.remote.map(|ip| match ip {
+        IpAddr::V4(ip) => InfoVxlan::Group(ip),
+        IpAddr::V6(ip) => InfoVxlan::Group6(ip),
+    }));
+    data.extend(made.local.map(|ip| match ip {
+        IpAddr::V4(ip) => InfoVxlan::Local(ip),
+        IpAddr::V6(ip) => InfoVxlan::Local6(ip),
+    }));
+    data.extend(made.ttl.map(InfoVxlan::Ttl));
+    data
 }
 
 /// Accepts a shared link that another call created meanwhile, if it is of the right kind.

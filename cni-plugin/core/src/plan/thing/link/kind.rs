@@ -1,8 +1,10 @@
 //! Kinds of links: everything that differs between them, except their encoding.
 
 mod tap;
+mod vxlan;
 
 pub use tap::{TAP_MTUS, Tap};
+pub use vxlan::{Vxlan, learning_word, remote_word};
 
 use super::{ETHERNET_MTUS, LinkFact, LinkRef};
 use crate::name::{Mac, Ns};
@@ -54,6 +56,8 @@ pub enum LinkKind {
         /// Layer at which the child switches.
         mode: IpvlanMode,
     },
+    /// An end of a layer 2 network that UDP carries between hosts.
+    Vxlan(Vxlan),
     /// A child for one VLAN of its parent, with the parent's hardware address (802.1Q).
     Vlan {
         /// The parent link.
@@ -84,6 +88,7 @@ impl LinkKind {
             Self::Macvlan { parent, .. }
             | Self::Ipvlan { parent, .. }
             | Self::Vlan { parent, .. } => Some(parent),
+            Self::Vxlan(vxlan) => vxlan.dev.as_ref(),
             Self::Veth { .. }
             | Self::Netkit { .. }
             | Self::Bridge { .. }
@@ -98,7 +103,10 @@ impl LinkKind {
     /// Returns the namespace that keeps the link connected to its parent. The request is made there
     /// (`link-netns`); `None` means the link's own.
     pub fn made_in(&self) -> Option<Ns> {
-        self.parent().map(|parent| parent.ns)
+        // Its socket stays in the host's namespace, also without an underlay link.
+        let is_vxlan = matches!(self, Self::Vxlan(_));
+        let parent = self.parent().map(|parent| parent.ns);
+        parent.or(is_vxlan.then_some(Ns::Host))
     }
 
     /// Returns the other end of a pair.
@@ -109,6 +117,7 @@ impl LinkKind {
             | Self::Macvlan { .. }
             | Self::Ipvlan { .. }
             | Self::Vlan { .. }
+            | Self::Vxlan(_)
             | Self::Dummy
             | Self::Tap(_)
             | Self::Ifb
@@ -126,6 +135,7 @@ impl LinkKind {
             Self::Macvlan { .. } => "macvlan",
             Self::Ipvlan { .. } => "ipvlan",
             Self::Vlan { .. } => "vlan",
+            Self::Vxlan(_) => "vxlan",
             Self::Dummy => "dummy",
             Self::Tap(_) => "tun",
             Self::Ifb => "ifb",
@@ -136,6 +146,9 @@ impl LinkKind {
 
     /// Returns the parent of a link in `ns`, as `ip link add` has it before the name.
     pub(super) fn origin(&self, ns: Ns) -> String {
+        if let (Self::Vxlan(_), Some(from)) = (self, self.made_in()) {
+            return format!(" link-netns {from}");
+        }
         match self.parent() {
             Some(parent) if parent.ns == ns => format!(" link {}", parent.name),
             Some(parent) => format!(" link {} # of {}\n     ", parent.name, parent.ns),
@@ -163,6 +176,7 @@ impl LinkKind {
             }
             Self::Ipvlan { mode, .. } => vec![format!("mode {}", mode.name())],
             Self::Vlan { id, .. } => vec![format!("id {id}")],
+            Self::Vxlan(vxlan) => vxlan.words(),
             Self::Vrf { table } => vec![format!("table {table}")],
             Self::Tap(tap) => tap.options(),
             Self::Dummy | Self::Ifb | Self::Other(_) => Vec::new(),
@@ -173,6 +187,7 @@ impl LinkKind {
     fn settings(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Vlan { id, .. } => vec![("id", id.to_string())],
+            Self::Vxlan(vxlan) => vxlan.settings(),
             Self::Veth { .. }
             | Self::Netkit { .. }
             | Self::Bridge { .. }
@@ -203,9 +218,12 @@ impl LinkKind {
                     format!("VRF {at} has no table {table}")
                 })
             }
-            Self::Vlan { .. } | Self::Bridge { .. } | Self::Dummy | Self::Ifb | Self::Other(_) => {
-                has_settings(at, fact, &self.settings())
-            }
+            Self::Vlan { .. }
+            | Self::Vxlan(_)
+            | Self::Bridge { .. }
+            | Self::Dummy
+            | Self::Ifb
+            | Self::Other(_) => has_settings(at, fact, &self.settings()),
         }
     }
 
@@ -256,6 +274,10 @@ impl LinkKind {
                 fact.mtus = parent.map_or(ETHERNET_MTUS, most);
             }
             Self::Ipvlan { mode, .. } => fact.mode = Some(mode.name()),
+            Self::Vxlan(vxlan) => {
+                let most = parent.map_or(*ETHERNET_MTUS.end(), |parent| vxlan.most(parent.mtu));
+                fact.mtus = *ETHERNET_MTUS.start()..=most;
+            }
             Self::Vlan { .. } => fact.mtus = parent.map_or(ETHERNET_MTUS, most),
             Self::Tap(_) => (fact.mode, fact.mtus) = (Some("tap"), TAP_MTUS),
             Self::Vrf { table } => fact.vrf_table = Some(*table),
