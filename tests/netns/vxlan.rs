@@ -9,8 +9,8 @@ use std::rc::Rc;
 /// Bytes of the largest outer IPv4 packet's frame: the underlay's MTU and an Ethernet header.
 const FULL_FRAME: u64 = 1500 + 14;
 
-/// Connects the host's `lan` (10.3.0.253, fd00:3::253) to `lan` of another host (10.3.0.254,
-/// fd00:3::254).
+/// Connects the host's `lan` (10.3.0.253, `fd00:3::253`) to `lan` of another host (10.3.0.254,
+/// `fd00:3::254`).
 fn underlay(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     host.run("ip addr add fd00:3::253/64 dev lan nodad");
@@ -20,7 +20,7 @@ fn underlay(host: &Sandbox) -> Rc<Ns> {
 
 /// Attaches a container of the host and another of `far`, which differ in `keys`. Returns both
 /// containers, the first result and the address of the second.
-fn attach_both(host: &Sandbox, far: &Ns, keys: [Value; 2]) -> (Rc<Ns>, Rc<Ns>, Value, String) {
+fn attach_both(host: &Sandbox, far: &Ns, keys: &[Value; 2]) -> (Rc<Ns>, Rc<Ns>, Value, String) {
     let (near_pod, far_pod) = (host.pod("a"), host.pod("b"));
     let calls = [(&near_pod, &keys[0]), (&far_pod, &keys[1])].map(|(pod, keys)| {
         let mut conf = conf::vxlan();
@@ -70,7 +70,7 @@ fn containers_of_two_hosts_exchange_full_packets_through_a_unicast_remote() {
         json!({"remote": "10.3.0.254"}),
         json!({"remote": "10.3.0.253"}),
     ];
-    let (pod, far_pod, result, address) = attach_both(&host, &far, keys);
+    let (pod, far_pod, result, address) = attach_both(&host, &far, &keys);
     let expected = json!({
         "cniVersion": "1.1.0",
         "interfaces": [{"name": "eth0", "mac": pod.the_link("eth0")["address"], "sandbox": "/run/netns/a"}],
@@ -132,7 +132,7 @@ fn containers_of_two_hosts_find_each_other_through_a_multicast_group() {
         let host = Sandbox::new();
         let far = underlay(&host);
         let keys = json!({"group": group, "port": 8472, "ttl": 4});
-        let (pod, far_pod, _, address) = attach_both(&host, &far, [keys.clone(), keys]);
+        let (pod, far_pod, _, address) = attach_both(&host, &far, &[keys.clone(), keys]);
         let group_key = if mtu == 1450 { "group" } else { "group6" };
         let shown = settings(&pod);
         assert_eq!(
@@ -161,7 +161,7 @@ fn an_ipv6_underlay_and_all_keys_are_set() {
     let far = underlay(&host);
     let near = json!({"remote": "fd00:3::254", "local": "fd00:3::253", "learning": false});
     let keys = [near, json!({"remote": "fd00:3::253"})];
-    let (pod, _, _, address) = attach_both(&host, &far, keys);
+    let (pod, _, _, address) = attach_both(&host, &far, &keys);
     let shown = settings(&pod);
     assert_eq!(
         (&shown["remote6"], &shown["local6"], &shown["learning"]),
@@ -182,7 +182,7 @@ fn without_an_underlay_link_the_hosts_routes_choose_it() {
         json!({"dev": "", "remote": "10.3.0.254", "mtu": 1400}),
         json!({"dev": "", "remote": "10.3.0.253", "mtu": 1400}),
     ];
-    let (pod, _, _, address) = attach_both(&host, &far, keys);
+    let (pod, _, _, address) = attach_both(&host, &far, &keys);
     assert_eq!(settings(&pod)["link"], Value::Null);
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     assert!(pod.can_ping(&address));
