@@ -272,8 +272,7 @@ mod tests {
     use braid_core::cni::Owner;
     use braid_core::k8s::ObjectName;
     use braid_core::name::IfName;
-    use braid_core::plan::thing::LinkKind;
-    use braid_core::plan::thing::{Addr, Link};
+    use braid_core::plan::thing::{Addr, Link, LinkKind};
     use braid_node::store::record::Key;
 
     fn record() -> Record {
