@@ -1,6 +1,6 @@
 //! A link as `ip` commands.
 
-use super::{Link, LinkKind, LinkRef};
+use super::{Link, LinkKind, LinkRef, Tap};
 use crate::name::Mac;
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) fn print_common(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 
 pub(super) fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let LinkKind::Tap(tap) = &link.kind {
-        return tap.print(link, f);
+        return print_tap(link, tap, f);
     }
     f.write_str("ip link add")?;
     f.write_str(&link.kind.origin(link.at.ns))?;
@@ -40,6 +40,20 @@ pub(super) fn print_add(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     }
     if let LinkKind::Netkit { peer, peer_mac, .. } = &link.kind {
         print_peer(link, peer, *peer_mac, "", f)?;
+    }
+    Ok(())
+}
+
+/// Writes the commands that create a tap.
+fn print_tap(link: &Link, tap: &Tap, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let Some(context) = &tap.context {
+        write!(f, "runcon {context} ")?;
+    }
+    let (name, options) = (&link.at.name, tap.options().join(" "));
+    write!(f, "ip tuntap add name {name} {options}")?;
+    if link.mac.is_some() || link.mtu.is_some() || link.master.is_some() {
+        write!(f, "\n{:<5}ip link set {name}", link.at.ns.to_string())?;
+        print_common(link, f)?;
     }
     Ok(())
 }

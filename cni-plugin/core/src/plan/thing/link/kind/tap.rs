@@ -1,9 +1,6 @@
 //! Tap links, with frames read and written by a program.
 
-use crate::plan::thing::link::Link;
-use crate::plan::thing::link::print::print_common;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::ops::{Not, RangeInclusive};
 
 /// MTUs that a tap can have, in bytes. The largest packet has 65,535 with its Ethernet header
@@ -31,33 +28,6 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Writes the commands that create it.
-    pub(in crate::plan::thing::link) fn print(
-        &self,
-        link: &Link,
-        f: &mut fmt::Formatter<'_>,
-    ) -> fmt::Result {
-        if let Some(context) = &self.context {
-            write!(f, "runcon {context} ")?;
-        }
-        write!(
-            f,
-            "ip tuntap add name {} {}",
-            link.at.name,
-            self.options().join(" ")
-        )?;
-        if link.mac.is_some() || link.mtu.is_some() || link.master.is_some() {
-            write!(
-                f,
-                "\n{:<5}ip link set {}",
-                link.at.ns.to_string(),
-                link.at.name
-            )?;
-            print_common(link, f)?;
-        }
-        Ok(())
-    }
-
     /// Returns the words of `ip tuntap add` after the name.
     pub fn options(&self) -> Vec<String> {
         let mut words = vec!["mode".to_owned(), "tap".to_owned()];
