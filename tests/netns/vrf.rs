@@ -41,7 +41,7 @@ fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
     [of(&bridge(net)), of(vrf)]
 }
 
-/// Returns the unicast routes of a table, without the kernel's routes of the link.
+/// Returns the unicast routes of a table, except the kernel's own `fe80::/64` and `ff00::/8`.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
         let shown = pod

@@ -1,8 +1,8 @@
-//! `cargo xtask ebpf`: the committed eBPF object, from its source to the kernel.
+//! `cargo xtask ebpf`: builds the committed eBPF object, checks it, and loads it as a test.
 //!
-//! A plain `cargo build` needs only stable Rust, because braid contains the object that this verb
-//! builds. The list of checksums beside it, in the format of sha256sum(1), records the source of
-//! the object.
+//! A plain `cargo build` needs only stable Rust, because the built object is committed and embedded
+//! in braid. The checksums beside it, in the format of sha256sum(1), record the source that it was
+//! built from.
 
 mod flat;
 mod load;

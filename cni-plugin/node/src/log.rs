@@ -18,7 +18,7 @@ impl Log {
         (self.0)(sentence);
     }
 
-    /// Reports an error that ends no call.
+    /// Reports an error that does not make the call fail.
     pub fn warn(&self, error: &dyn fmt::Display) {
         self.line(format_args!("{error}"));
     }

@@ -16,8 +16,8 @@ const HALF: usize = 512 * 1024;
 /// Minimum size of a large piece in bytes. Large pieces are buffers with mostly untouched bytes,
 /// and have a separate half.
 const LARGE: usize = 4 * 1024;
-/// Bytes of small pieces that an ADD needs. They are populated in one request instead of page by
-/// page.
+/// Bytes of small allocations that an ADD needs. Their pages are faulted in by one `madvise` call
+/// instead of one by one.
 const POPULATED: usize = 64 * 1024;
 /// Allocation unit in bytes. Each piece takes a multiple of it, and is aligned to it.
 const UNIT: usize = 16;

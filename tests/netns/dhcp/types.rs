@@ -14,7 +14,7 @@ fn dhcp(kind: &str, keys: &Value) -> Value {
     conf
 }
 
-/// Returns a list of a macvlan of `lan` and a plugin behind it.
+/// Returns a call whose chain is a macvlan with DHCP on master `lan`, followed by plugin `behind`.
 fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     let plugins = json!([dhcp("macvlan", &json!({"master": "lan"})), behind]);
     host.call(

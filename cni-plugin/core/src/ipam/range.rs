@@ -79,8 +79,8 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// Reason for refusing ranges. The sentences are the reference plugin's, with the value added if it
-/// omits it.
+/// Reason why a range is refused. The messages match the reference plugin's; where those do not
+/// show the offending value, it is appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each arm's sentence is in Display")]
 pub enum RangeError {

@@ -33,7 +33,7 @@ pub struct Network {
     /// Gateways of the pod's default route. Empty selects the network's own gateway; `None` if the
     /// pod does not request its default route here.
     pub default_route: Option<Vec<IpAddr>>,
-    /// IPAMClaim with the addresses.
+    /// `IPAMClaim` that provides this network's addresses, if any.
     pub ipam_claim: Option<ObjectName>,
     /// Resource of the network's devices.
     pub resource: Option<String>,

@@ -125,9 +125,9 @@ fn set_list(json: &mut Json, key: &str, items: Vec<Json>) {
     }
 }
 
-/// Returns the annotation's new value: these entries, and the additions that other writers made
-/// since ADD read `seen`. Additions are entries of other interfaces, and keys with a dot.
-/// Everything else describes an earlier sandbox and is deleted.
+/// Returns the annotation's new value: `entries`, plus what other writers added between `seen`, the
+/// value that ADD read, and `now`. It keeps their entries for other interfaces, and keys with a dot
+/// that they added to braid's entries. The rest is left over from an earlier sandbox and dropped.
 pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) -> String {
     let mut added = list(now);
     if !added.is_empty() {

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
-/// Returns the chains that ADD ran: they name the IPAMs that assigned the addresses. The first one
-/// gets the call's `prevResult`, if present; otherwise each gets the recorded result. Without a
-/// record it is the call's own chain. A configuration other than ADD's could release an address at
-/// an IPAM that never assigned it.
+/// Returns the chains to delete. They are the recorded ones that ADD ran, because another
+/// configuration could release an address at an IPAM that never assigned it. The first chain gets
+/// the call's `prevResult`, or its recorded result if there is none; the others get their recorded
+/// results. Without a record, or if the first one is unreadable, the call's own chain is used.
 pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>, Error> {
     let DelRequest {
         key,

@@ -38,8 +38,8 @@ fn add(kernel: &mut Kernel, Redirect { from, to }: &Redirect) -> Result<(), Caus
     led(kernel, from)
 }
 
-/// Informs the host ports' programs on a link of the host that ingress packets are redirected, so
-/// that the programs do not bypass the queue behind the redirect.
+/// Tells the host-port programs on host link `from` that its ingress traffic is redirected, so that
+/// they do not bypass the shaping queue behind the redirect. Does nothing for a link in the pod.
 pub(super) fn led(kernel: &mut Kernel, from: &LinkRef) -> Result<(), Cause> {
     if from.ns == Ns::Pod {
         return Ok(());

@@ -14,6 +14,6 @@ pub struct Host<'a> {
     pub liveness: &'a dyn Liveness,
     /// The container's interface, if the call is about one.
     pub attachment: Option<&'a Attachment>,
-    /// Receiver of sentences for the operator.
+    /// Log for messages to the operator.
     pub log: &'a Log,
 }

@@ -5,8 +5,8 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use std::path::Path;
 
-/// Returns the reason why no file can be created in `folder`: an error of access(2), or `ENOSPC` if
-/// the file system has no block or no inode left.
+/// Checks that a file can be created in `folder`. Fails with the error of access(2), or with
+/// `ENOSPC` if the file system has no free block or inode.
 pub fn for_a_file(folder: &Path) -> Result<(), Errno> {
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?;
     let system = statvfs(folder)?;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Timeout in seconds for another installation or removal.
 const PATIENCE_S: u32 = 60;
 
-/// The plugin folder, locked by flock(2) on the folder itself. It leaves no lock file behind, and
-/// the lock ends with the process. A container with the folder mounted locks the node's folder.
+/// The plugin folder, locked with flock(2) on the folder itself, so no lock file is left behind and
+/// the lock ends with the process. It also works from a container that mounts the node's folder.
 pub(super) struct Lock {
     folder: Option<File>,
     /// Folders that were created for the lock, the innermost first.

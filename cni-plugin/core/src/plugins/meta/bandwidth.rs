@@ -328,8 +328,8 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
         .collect()
 }
 
-/// Returns `queue`, or htb if the link's transmit queue holds no packet: `pfifo_fast` has three
-/// queues of that length.
+/// Returns `queue`, but replaces TBF with `pfifo_fast` by HTB if the link's `txqueuelen` is 0 and
+/// the kernel has HTB. Each band of `pfifo_fast` holds `txqueuelen` packets, so it would hold none.
 fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
     if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) {

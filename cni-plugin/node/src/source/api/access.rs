@@ -196,7 +196,8 @@ fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeco
     .map_err(|err| SourceError::Lasting { why: format!("{place}: {err}") })
 }
 
-/// Returns the secrets that a server could echo. Only the serialized form of `who` contains them.
+/// Returns the token and password, which a server could echo in a message. They are read from the
+/// serialized form of `who`, the only form that reveals them.
 fn secrets(who: &AuthInfo) -> Vec<String> {
     let written = serde_json::to_value(who).unwrap_or_default();
     let secrets = ["token", "password"]

@@ -196,8 +196,9 @@ impl Failure {
         matches!(self, Self::Answer { status: 422, .. })
     }
 
-    /// Returns the pause before the next attempt; `None` if a retry cannot succeed. `clock` spreads
-    /// calls that fail together over half of the pause.
+    /// Returns the pause before the next attempt, or `None` if a retry cannot succeed. It doubles with
+    /// each attempt, up to a maximum. `clock` adds jitter to its second half, so that calls that fail
+    /// together do not retry together. A longer `Retry-After` takes precedence.
     fn pause(&self, attempts: u32, clock: u32) -> Option<Duration> {
         let (first, longest) = PAUSES;
         let pause = first

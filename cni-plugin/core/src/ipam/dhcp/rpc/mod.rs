@@ -108,7 +108,7 @@ pub struct RpcCall {
 pub struct Server {
     input: Vec<u8>,
     is_connected: bool,
-    /// The call that waits for its arguments.
+    /// Sequence number and method of a call whose arguments have not arrived yet.
     request: Option<(u64, String)>,
     decoder: Decoder,
     encoder: Encoder,

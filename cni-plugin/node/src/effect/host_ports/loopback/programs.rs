@@ -160,7 +160,7 @@ impl Ports {
     }
 }
 
-/// True if this braid's programs were attached and pinned.
+/// True if the programs of this version of braid are attached and pinned.
 pub(crate) fn is_started() -> Result<bool, Errno> {
     let [.., last] = &PROGRAMS;
     Ok(pinned(&last.pin()?)?.is_some())
