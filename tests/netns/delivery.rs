@@ -107,3 +107,26 @@ fn a_full_nonblocking_pipe_is_waited_for() {
     assert!(text[full..].contains("10.1.0.2/24"), "{}", text.trim());
     call.del().ok();
 }
+
+#[test]
+fn rules_of_a_gone_container_are_deleted_with_its_lease_when_the_result_is_undelivered() {
+    let host = Sandbox::new();
+    let gone = host.pod("a");
+    let mut conf = conf::bridge();
+    conf["ipMasq"] = true.into();
+    conf["ipam"] = json!({"type": "host-local", "subnet": "10.1.0.0/30"});
+    host.call("bridge", &gone, conf.clone())
+        .container("old")
+        .add()
+        .result();
+    host.end(&gone);
+    let rules = || host.run("nft list table inet braid");
+    assert!(rules().contains("net old eth0"), "{}", rules());
+    let next = host.pod("b");
+    let alone = host.call("host-local", &next, conf).container("new");
+    host.script("output", "#!/bin/sh\nexec \"$@\" >/dev/full\n");
+    let answer = alone.clone().under("/run/cni-bin/output").add();
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert!(!rules().contains("net old eth0"), "{}", rules());
+    alone.del().ok();
+}

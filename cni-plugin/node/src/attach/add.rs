@@ -6,7 +6,7 @@ use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, ref
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
 use super::planner::Planner;
-use super::reserver::Reserver;
+use super::reserver;
 use super::routes;
 use super::teardown::Teardown;
 use crate::apply::executor::Timing;
@@ -120,16 +120,12 @@ fn reserve_alone(
     } = wanted;
     let known = NodeState::of(machine.root(), chain.network(), machine.log());
     let host = known.host_of(attachment);
-    let results = [Some(AddResult::from(
-        ipam.reserve(&chain.owner(attachment), host)?,
-    ))];
+    let reserved = ipam.reserve(&chain.owner(attachment), host);
+    known.take_reclaimed().end_on(machine);
+    let results = [Some(AddResult::from(reserved?))];
     deliver(&results, None).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), host);
     })?;
-    let reclaimed = known.into_reclaimed();
-    if !reclaimed.leases.is_empty() {
-        reclaimed.end(&mut *machine.open(None).map_err(Error::from)?);
-    }
     Ok(Added {
         results: results.into_iter().flatten().collect(),
         timings: Vec::new(),
@@ -363,13 +359,11 @@ impl Run<'_> {
             transaction,
         } = self;
         let (wanted, mut next) = (planner.wanted, at);
-        let mut leases = Reserver::of(host);
-        let mut reserve = |ask: &LeaseRequest<'_>| {
+        let mut reserve = |ask: &LeaseRequest<'_>, host: &mut dyn Host| {
             next += 1;
-            leases.reserve(&wanted[ask.place.wanted], ask, || *done = next)
+            reserver::reserve(&wanted[ask.place.wanted], ask, host, || *done = next)
         };
         let planned = planner.native(&places[at..at + count], host, &mut reserve);
-        leases.end_reclaimed(host);
         for warning in planner.warnings.drain(..) {
             host.log().warn(&warning);
         }
@@ -387,7 +381,9 @@ impl Run<'_> {
                 .map_err(Error::from)?;
             // Even if the request fails, the IPAM may hold a lease.
             *done = at + count;
-            let mut ask = |ask: &LeaseRequest<'_>| leases.reserve(&wanted[last.wanted], ask, || {});
+            let mut ask = |ask: &LeaseRequest<'_>, host: &mut dyn Host| {
+                reserver::reserve(&wanted[last.wanted], ask, host, || {})
+            };
             planned = planner.addresses(last, host, planned, &mut ask)?;
             for warning in planner.warnings.drain(..) {
                 host.log().warn(&warning);

@@ -182,7 +182,7 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Err
             AddressSource::Ours(ipam) => {
                 let node = NodeState::of(host.root(), chain.network(), host.log());
                 let failed = ipam.gc(kept, node.host()).err();
-                node.into_reclaimed().end(host);
+                node.take_reclaimed().end(host);
                 failed
             }
             AddressSource::Foreign(ipam) if tells_foreign => {

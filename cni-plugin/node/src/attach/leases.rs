@@ -48,10 +48,7 @@ pub fn dead(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile, Deat
 pub fn take_back(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let node = node_state(folder, machine);
     let freed = reclaim(folder, node.host());
-    let reclaimed = node.into_reclaimed();
-    if !reclaimed.leases.is_empty() {
-        reclaimed.end_rules(&mut *machine.open(None).map_err(Error::from)?);
-    }
+    node.take_reclaimed().end_rules_on(machine);
     freed
 }
 

@@ -2,7 +2,7 @@
 
 use super::recorded;
 use crate::apply::executor::OnError;
-use crate::apply::host::Host;
+use crate::apply::host::{Host, Machine};
 use crate::ipam;
 use crate::ipam::host_local::STATE_DIR;
 use crate::ipam::host_local::store::LeaseFile;
@@ -57,9 +57,9 @@ impl NodeState {
     }
 
     /// Returns the leases that the IPAM released because their containers are gone.
-    pub fn into_reclaimed(self) -> Reclaimed {
-        let network = self.cache.network;
-        let leases = self.reclaimed.into_inner();
+    pub fn take_reclaimed(&self) -> Reclaimed {
+        let network = self.network().to_owned();
+        let leases = self.reclaimed.take();
         Reclaimed { network, leases }
     }
 
@@ -141,19 +141,40 @@ pub struct Reclaimed {
 impl Reclaimed {
     /// Reports each lease, and deletes the rules of its owner.
     pub fn end(&self, host: &mut dyn Host) {
+        self.report(host.log());
+        self.end_rules(host);
+    }
+
+    /// Does [`Self::end`] for a call that has not opened its machine.
+    pub fn end_on(&self, machine: &dyn Machine) {
+        self.report(machine.log());
+        self.end_rules_on(machine);
+    }
+
+    fn report(&self, log: &Log) {
         for (LeaseFile { ip, .. }, why) in &self.leases {
             let network = &self.network;
-            host.log().line(format_args!(
+            log.line(format_args!(
                 "network {network:?}: released the lease of address {ip}: {why}"
             ));
         }
-        self.end_rules(host);
+    }
+
+    /// Does [`Self::end_rules`] for a call that has not opened its machine.
+    pub fn end_rules_on(&self, machine: &dyn Machine) {
+        if self.leases.is_empty() {
+            return;
+        }
+        match machine.open(None) {
+            Ok(mut host) => self.end_rules(&mut *host),
+            Err(err) => machine.log().warn(&err),
+        }
     }
 
     /// Deletes the host's rules for the addresses, so that they do not affect the next container
     /// with one of them. The rest of a terminated container is left to its DEL or GC, which may
     /// hold locks that this call needs.
-    pub fn end_rules(&self, host: &mut dyn Host) {
+    fn end_rules(&self, host: &mut dyn Host) {
         const KINDS: [OwnedKind; 3] = [
             OwnedKind::HostPorts,
             OwnedKind::Masquerades,

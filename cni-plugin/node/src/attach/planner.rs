@@ -82,7 +82,8 @@ impl Native {
 }
 
 /// Reserves the addresses of a plugin.
-pub type Leases<'l> = dyn FnMut(&LeaseRequest<'_>) -> Result<Option<Lease>, Error> + 'l;
+pub type Leases<'l> =
+    dyn FnMut(&LeaseRequest<'_>, &mut dyn Host) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
     /// Starts from the configurations' `prevResult`, if present.
@@ -292,7 +293,7 @@ impl<'a> Planner<'a> {
             prev,
             no_ipv6: no_ipv6(host, item, &call, before)?,
         };
-        let lease = leases(&ask)?
+        let lease = leases(&ask, host)?
             .map(|lease| ask.left_of(&item.addresses, lease))
             .transpose()?;
         let (lease, warning) =

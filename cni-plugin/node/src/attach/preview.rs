@@ -8,8 +8,6 @@ use super::planner::Planner;
 use super::routes;
 use crate::apply::host::Host;
 use crate::effect::shared::is_there_already;
-use crate::log::Log;
-use crate::store::root::Root;
 use braid_core::cni::Error;
 use braid_core::ipam::Lease;
 use braid_core::plan::Step;
@@ -86,11 +84,10 @@ fn natives(
     (is_all, lines): (bool, &mut Vec<Line>),
 ) -> Result<(), Error> {
     let wanted = planner.wanted;
-    let (root, log) = (host.root().clone(), host.log().clone());
     let mut notes: Vec<Vec<Line>> = Vec::new();
-    let mut look_up = |ask: &LeaseRequest<'_>| {
+    let mut look_up = |ask: &LeaseRequest<'_>, host: &mut dyn Host| {
         let chain = &wanted[ask.place.wanted].chain;
-        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, (&root, &log))?;
+        let (lease, found) = look_up(chain, &chain.items[ask.place.item], ask, host)?;
         notes.push(found);
         Ok(lease)
     };
@@ -119,13 +116,13 @@ fn look_up(
     chain: &Chain,
     item: &Item,
     ask: &LeaseRequest<'_>,
-    (root, log): (&Root, &Log),
+    host: &dyn Host,
 ) -> Result<(Option<Lease>, Vec<Line>), Error> {
     match &item.addresses {
         AddressSource::NoIpam => Ok((None, Vec::new())),
         AddressSource::Ours(ipam) => {
             let lease = ask.lease(&**ipam, |ipam| {
-                ipam.peek(NodeState::of(root, chain.network(), log).host())
+                ipam.peek(NodeState::of(host.root(), chain.network(), host.log()).host())
             })?;
             let notes = addresses(&item.conf.ipam, chain, &lease);
             Ok((Some(lease), notes))
