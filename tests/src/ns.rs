@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// Probes of a slow duplicate address detection, one per second: more than [`PATIENCE`] allows.
+const SLOW_PROBES: &str = "600";
+
 /// A network namespace in which tools can run.
 #[derive(Debug)]
 pub struct Ns {
@@ -171,11 +174,11 @@ impl Ns {
         addrs
     }
 
-    /// Extends duplicate address detection to half a minute for links created from now on, so that
-    /// [`Ns::assert_asks_at_once`] can tell it from a delay of a busy machine.
+    /// Extends duplicate address detection to ten minutes for links created from now on. This is
+    /// longer than [`Ns::assert_asks_at_once`] waits, so that it fails if detection runs.
     #[track_caller]
     pub fn detect_slowly(&self) {
-        self.set_sysctl("net/ipv6/conf/default/dad_transmits", "30");
+        self.set_sysctl("net/ipv6/conf/default/dad_transmits", SLOW_PROBES);
     }
 
     /// Fails if duplicate address detection runs for the link's link-local address, after
@@ -186,7 +189,7 @@ impl Ns {
     pub fn assert_asks_at_once(&self, link: &str) {
         assert_eq!(
             self.sysctl(&format!("net/ipv6/conf/{link}/dad_transmits")),
-            "30",
+            SLOW_PROBES,
             "{}: {link}",
             self.name
         );
