@@ -33,6 +33,19 @@ fn leases() -> Vec<String> {
     leases
 }
 
+/// Asserts that GC keeps a listed interface in the container and deletes an unlisted one.
+#[track_caller]
+pub(crate) fn assert_gc_deletes_an_unlisted(plugin: &str, conf: Value, host: &Sandbox) {
+    let pod = host.pod("a");
+    let call = host.call(plugin, &pod, conf);
+    call.add().result();
+    call.gc(&[("a", "eth0")]).ok();
+    assert_eq!(pod.link_names(), ["eth0"]);
+    call.gc(&[]).ok();
+    assert_eq!(pod.link_names(), Vec::<String>::new());
+    host.assert_nothing_left();
+}
+
 #[test]
 fn gc_deletes_only_unlisted_attachments() {
     let host = Sandbox::new();

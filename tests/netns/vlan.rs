@@ -1,6 +1,7 @@
 //! `vlan`, on kernels that have it.
 
 use crate::conf;
+use crate::gc_status::assert_gc_deletes_an_unlisted;
 use braid_tests::{Ns, Sandbox, Service, Transport, json, needs};
 use std::fs;
 use std::rc::Rc;
@@ -221,14 +222,7 @@ fn gc_deletes_an_unlisted_vlan() {
     needs!(Vlan);
     let host = Sandbox::new();
     lan(&host);
-    let pod = host.pod("a");
-    let call = host.call("vlan", &pod, conf::vlan());
-    call.add().result();
-    call.gc(&[("a", "eth0")]).ok();
-    assert_eq!(pod.link_names(), ["eth0"]);
-    call.gc(&[]).ok();
-    assert_eq!(pod.link_names(), Vec::<String>::new());
-    host.assert_nothing_left();
+    assert_gc_deletes_an_unlisted("vlan", conf::vlan(), &host);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `vxlan`: containers of two hosts in one layer 2 network.
 
 use crate::conf;
+use crate::gc_status::assert_gc_deletes_an_unlisted;
 use braid_tests::feature::pretend;
 use braid_tests::{Ns, Sandbox, Value, json, needs};
 use std::fs;
@@ -321,14 +322,7 @@ fn gc_deletes_an_unlisted_vxlan() {
     needs!(Vxlan);
     let host = Sandbox::new();
     underlay(&host);
-    let pod = host.pod("a");
-    let call = host.call("vxlan", &pod, conf::vxlan());
-    call.add().result();
-    call.gc(&[("a", "eth0")]).ok();
-    assert_eq!(pod.link_names(), ["eth0"]);
-    call.gc(&[]).ok();
-    assert_eq!(pod.link_names(), Vec::<String>::new());
-    host.assert_nothing_left();
+    assert_gc_deletes_an_unlisted("vxlan", conf::vxlan(), &host);
 }
 
 #[test]

@@ -46,10 +46,10 @@ use braid_core::plan::thing::{LinkRef, Thing};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Returns the effect of a thing.
+/// Defines [`of`] from the table of kinds.
 macro_rules! effects {
     ($($kind:ident($of:ty), $doc:literal;)*) => {
-        /// The effect of a thing.
+        /// Returns the effect of a thing.
         pub(crate) fn of(thing: &Thing) -> &dyn Effect {
             match thing {
                 $(Thing::$kind(it) => it,)*
