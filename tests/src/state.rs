@@ -262,28 +262,43 @@ fn rules(host: &Ns) -> Vec<String> {
 
 /// Returns every program run by a filter of the host, as `link side: name`, and every clsact qdisc
 /// without filters.
+#[track_caller]
 pub fn filters(host: &Ns) -> Vec<String> {
     let mut found = Vec::new();
     for link in host.link_names() {
         let link = link.split('@').next().unwrap_or_default();
-        let mut is_empty = true;
-        for side in ["ingress", "egress"] {
-            let all = host.list(&format!("tc -j filter show dev {link} {side}"));
-            let names = all
-                .iter()
-                .filter_map(|filter| filter["options"]["bpf_name"].as_str());
-            found.extend(names.map(|name| format!("{link} {side}: {name}")));
-            is_empty &= all.is_empty();
-        }
-        if is_empty
-            && host
-                .run(&format!("tc qdisc show dev {link}"))
-                .contains("clsact")
-        {
-            found.push(format!("{link}: clsact"));
+        match filters_of(host, link) {
+            Ok(filters) => found.extend(filters),
+            // The kernel deletes the links of a namespace after the last process has left it.
+            Err(_) if host.link(link).is_none() => {}
+            Err(error) => panic!("filters of {link}: {error}"),
         }
     }
     found
+}
+
+/// Returns [`filters`] of one link, or the words of `tc`.
+fn filters_of(host: &Ns, link: &str) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    let mut is_empty = true;
+    for side in ["ingress", "egress"] {
+        let shown = host.try_run(&format!("tc -j filter show dev {link} {side}"))?;
+        if shown.trim().is_empty() {
+            continue;
+        }
+        let filters: Vec<Value> = serde_json::from_str(&shown).map_err(|err| err.to_string())?;
+        for filter in &filters {
+            is_empty &= filter.as_object().is_none_or(serde_json::Map::is_empty);
+            if let Some(name) = filter["options"]["bpf_name"].as_str() {
+                found.push(format!("{link} {side}: {name}"));
+            }
+        }
+    }
+    let qdiscs = host.try_run(&format!("tc qdisc show dev {link}"))?;
+    if is_empty && qdiscs.contains("clsact") {
+        found.push(format!("{link}: clsact"));
+    }
+    Ok(found)
 }
 
 /// True for a veth or netkit with its other end in another namespace, except the test's own link to
