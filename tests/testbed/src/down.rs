@@ -45,6 +45,11 @@ pub fn run() -> Result<()> {
     }
 }
 
+/// True if a process runs in one of the cluster's network namespaces.
+pub fn has_processes() -> Result<bool> {
+    Ok(!processes(&namespaces()?, &parents())?.is_empty())
+}
+
 /// Lists the cluster's network namespaces.
 fn namespaces() -> Result<Vec<String>> {
     let listed = sh::read(&mut sh::cmd("ip", ["netns", "list"]))?;

@@ -2,7 +2,7 @@
 
 use crate::verb;
 use anyhow::{Result, bail};
-use braid_testbed::{Cluster, sh};
+use braid_testbed::{Cluster, down, sh};
 use std::path::Path;
 
 /// Plugins and configuration of the nodes.
@@ -14,18 +14,22 @@ pub(crate) struct Nodes<'a> {
     pub(crate) kube_proxy: bool,
 }
 
-/// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is running already.
+/// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is running already,
+/// and removes the files of one whose processes were killed.
 pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let Nodes {
         plugins,
         conflist,
         kube_proxy,
     } = nodes;
-    if let Ok(running) = Cluster::running() {
-        bail!(
-            "{} exists: run `cargo xtask cluster down` first",
-            running.dir().display()
-        );
+    if let Ok(found) = Cluster::running() {
+        if down::has_processes()? {
+            bail!(
+                "a cluster runs at {}: run `cargo xtask cluster down` first",
+                found.dir().display()
+            );
+        }
+        down::run()?;
     }
     let Some(plugins) = plugins.to_str() else {
         bail!("{} is not UTF-8", plugins.display())
