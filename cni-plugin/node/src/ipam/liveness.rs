@@ -114,16 +114,11 @@ impl Clock {
 
     /// Reads the clocks, with two or three file accesses.
     pub fn read() -> Self {
-        let uptime = fs::read_to_string("/proc/uptime").ok();
-        let seconds = uptime.and_then(|t| t.split_whitespace().next()?.parse().ok());
+        let since_boot = uptime();
         Self {
             now: SystemTime::now(),
-            since_boot: seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-            run_born: born("/run").or_else(|| {
-                fs::metadata("/dev/null")
-                    .and_then(|meta| meta.modified())
-                    .ok()
-            }),
+            since_boot,
+            run_born: born("/run").or_else(dev_null_born),
         }
     }
 
@@ -139,11 +134,23 @@ impl Clock {
     }
 }
 
+/// Returns the time since the kernel started.
+fn uptime() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds = text.split_whitespace().next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Returns the time at which the kernel created `/dev/null`.
+fn dev_null_born() -> Option<SystemTime> {
+    fs::metadata("/dev/null").ok()?.modified().ok()
+}
+
 /// Returns the creation time of a folder if it is on a tmpfs, which is created at each boot.
 fn born(path: &str) -> Option<SystemTime> {
-    statfs(path)
-        .ok()
-        .filter(|fs| fs.filesystem_type() == TMPFS_MAGIC)?;
+    if statfs(path).ok()?.filesystem_type() != TMPFS_MAGIC {
+        return None;
+    }
     birth::born(Path::new(path)).ok().flatten()
 }
 
@@ -176,10 +183,10 @@ pub fn death_of(lease: &LeaseFile, clock: &Clock, liveness: &dyn Liveness) -> Op
     match known {
         Netns::Alive => None,
         Netns::Gone => Some(Death::NetnsGone),
-        Netns::Unknown => clock
-            .boot_began()
-            .filter(|&began| lease.written < began)
-            .map(|_| Death::EarlierBoot),
+        Netns::Unknown => {
+            let began = clock.boot_began()?;
+            (lease.written < began).then_some(Death::EarlierBoot)
+        }
     }
 }
 
@@ -228,14 +235,14 @@ impl LibcniCache {
         }
         let record: serde_json::Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
         // `a-b` + `c` and `a` + `b-c` have the same file name, so the names inside are compared.
-        let says = |key: &str, value: &str| record.get(key).and_then(|v| v.as_str()) == Some(value);
+        let says = |key: &str, value: &str| record[key].as_str() == Some(value);
         let is_ours = says("networkName", &self.network)
             && says("containerId", &owner.container_id)
             && says("ifName", &owner.ifname);
-        let netns = record
-            .get("netns")?
-            .as_str()
-            .filter(|n| is_ours && n.starts_with('/'))?;
+        let netns = record["netns"].as_str()?;
+        if !is_ours || !netns.starts_with('/') {
+            return None;
+        }
         Some((PathBuf::from(netns), written))
     }
 }

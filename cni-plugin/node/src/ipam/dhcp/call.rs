@@ -44,31 +44,28 @@ impl Daemon {
     }
 
     fn write(&mut self, bytes: &[u8], until: Instant) -> Result<(), String> {
-        let left = left(until);
-        let written = self
-            .stream
-            .set_write_timeout(Some(left))
-            .and_then(|()| self.stream.write_all(bytes));
-        written.map_err(|err| self.failed("write to", &err))
+        let failed = |err: io::Error| self.failed("write to", &err);
+        let mut stream = &self.stream;
+        stream
+            .set_write_timeout(Some(left(until)))
+            .map_err(failed)?;
+        stream.write_all(bytes).map_err(failed)
     }
 
     fn read(&mut self, until: Instant) -> Result<Vec<u8>, String> {
+        let failed = |err: io::Error| self.failed("read from", &err);
+        let mut stream = &self.stream;
+        stream.set_read_timeout(Some(left(until))).map_err(failed)?;
         let mut bytes = vec![0; 4096];
-        let read = self
-            .stream
-            .set_read_timeout(Some(left(until)))
-            .and_then(|()| self.stream.read(&mut bytes));
-        match read {
-            Ok(0) => Err(format!(
+        let len = stream.read(&mut bytes).map_err(failed)?;
+        if len == 0 {
+            return Err(format!(
                 "{} closed the connection before responding",
                 self.socket.display()
-            )),
-            Ok(len) => {
-                bytes.truncate(len);
-                Ok(bytes)
-            }
-            Err(err) => Err(self.failed("read from", &err)),
+            ));
         }
+        bytes.truncate(len);
+        Ok(bytes)
     }
 
     fn failed(&self, doing: &str, err: &io::Error) -> String {

@@ -107,18 +107,7 @@ impl ContainerLink {
     pub fn send_all(&self, outputs: &[Output]) -> Result<(), NetNsError> {
         let mut failed = None;
         for output in outputs {
-            let sent = match output {
-                Output::Send4(packet) => self.open4().and_then(|socket| {
-                    let sent = socket.send(&packet.bytes, packet.to);
-                    socket.close();
-                    sent
-                }),
-                Output::Send6(message) => self
-                    .open6()
-                    .and_then(|socket| socket.send(message, v6::SERVER_PORT)),
-                Output::Bound | Output::Lost { .. } | Output::GaveUp => Ok(()),
-            };
-            failed = failed.or(sent.err());
+            failed = failed.or(self.send(output).err());
         }
         let fail = |errno: Errno| NetNsError::Io {
             op: "send in",
@@ -126,6 +115,19 @@ impl ContainerLink {
             source: errno.into(),
         };
         failed.map_or(Ok(()), |errno| Err(fail(errno)))
+    }
+
+    fn send(&self, output: &Output) -> Result<(), Errno> {
+        match output {
+            Output::Send4(packet) => {
+                let socket = self.open4()?;
+                let sent = socket.send(&packet.bytes, packet.to);
+                socket.close();
+                sent
+            }
+            Output::Send6(message) => self.open6()?.send(message, v6::SERVER_PORT),
+            Output::Bound | Output::Lost { .. } | Output::GaveUp => Ok(()),
+        }
     }
 }
 
@@ -145,15 +147,11 @@ fn seen(body: &[u8]) -> Option<LinkNow> {
     let index = u32::from_ne_bytes(*head[4..].first_chunk()?);
     let flags = u32::from_ne_bytes(*head[8..].first_chunk()?);
     let mac = |kind| {
-        find(kind, attributes)
-            .and_then(|value| <[u8; 6]>::try_from(value).ok())
-            .map(Mac)
+        let bytes: [u8; 6] = find(kind, attributes)?.try_into().ok()?;
+        Some(Mac(bytes))
     };
-    let kind = find(IFLA_LINKINFO, attributes)
-        .and_then(|info| find(IFLA_INFO_KIND, info))
-        .map(rtnl::text_of);
     let fixed = Fixed {
-        kind: kind.unwrap_or_default(),
+        kind: kind_of(attributes).unwrap_or_default(),
         permanent: mac(IFLA_PERM_ADDRESS),
     };
     let ifname = IfName::parse(&rtnl::text_of(find(IFLA_IFNAME, attributes)?)).ok()?;
@@ -164,6 +162,11 @@ fn seen(body: &[u8]) -> Option<LinkNow> {
         is_up: flags & IFF_UP != 0,
         fixed,
     })
+}
+
+fn kind_of(attributes: &[u8]) -> Option<String> {
+    let info = find(IFLA_LINKINFO, attributes)?;
+    Some(rtnl::text_of(find(IFLA_INFO_KIND, info)?))
 }
 
 /// Returns a generator of random numbers from `/dev/urandom`.

@@ -18,7 +18,6 @@ use braid_core::cni::{AddResult, Error, Owner};
 use braid_core::ipam::Lease;
 use braid_core::ipam::dhcp::Config;
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, Args, RELEASE};
-use braid_core::ipam::dhcp::session::Held;
 use braid_core::ipam::dhcp::timing::Limits;
 use call::Daemon;
 use std::io;
@@ -44,8 +43,8 @@ impl Ipam for Config {
     }
 
     fn without_ipv6(&self) -> Option<Box<dyn Ipam>> {
-        self.without_ipv6()
-            .map(|config| Box::new(config) as Box<dyn Ipam>)
+        let config = self.without_ipv6()?;
+        Some(Box::new(config))
     }
 
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
@@ -87,14 +86,16 @@ impl Ipam for Config {
         let Some(prev) = prev_result else {
             return Ok(());
         };
-        let is_new = |ip: &IpAddr| !prev.ips.iter().any(|given| given.address.addr() == *ip);
-        match lease.ips.iter().map(|ip| ip.address.addr()).find(is_new) {
-            Some(ip) => Err(Error::internal(format!(
-                "the lease of interface {} is now {ip}",
-                owner.ifname
-            ))),
-            None => Ok(()),
+        for ip in &lease.ips {
+            let addr = ip.address.addr();
+            if !prev.ips.iter().any(|given| given.address.addr() == addr) {
+                return Err(Error::internal(format!(
+                    "the lease of interface {} is now {addr}",
+                    owner.ifname
+                )));
+            }
         }
+        Ok(())
     }
 
     /// Releases the lease. A daemon that is not running or does not respond must not block the
@@ -104,22 +105,23 @@ impl Ipam for Config {
         let until = Instant::now() + RELEASE_PATIENCE;
         let mut is_again = false;
         loop {
-            let called = Daemon::open(&self.socket)
-                .map(|mut daemon| daemon.call(RELEASE, &self.args(owner, host), RELEASE_PATIENCE));
-            let gone = match called {
-                Ok(Ok(_)) => return Ok(Vec::new()),
-                Ok(Err(err)) if is_again || Instant::now() >= until => {
-                    host.log.line(format_args!(
-                        "error calling {RELEASE}: {err}; the lease expires without its link"
-                    ));
-                    return Ok(Vec::new());
-                }
-                // The daemon may have stopped, and another one may have started in its place.
-                Ok(Err(_)) => {
+            let gone = match Daemon::open(&self.socket) {
+                Err(gone) => gone,
+                Ok(mut daemon) => {
+                    let called = daemon.call(RELEASE, &self.args(owner, host), RELEASE_PATIENCE);
+                    let Err(err) = called else {
+                        return Ok(Vec::new());
+                    };
+                    if is_again || Instant::now() >= until {
+                        host.log.line(format_args!(
+                            "error calling {RELEASE}: {err}; the lease expires without its link"
+                        ));
+                        return Ok(Vec::new());
+                    }
+                    // The daemon may have stopped, and another one may have started in its place.
                     is_again = true;
                     continue;
                 }
-                Err(gone) => gone,
             };
             let failed = |err: io::Error| Error::io(format!("{gone}; lock its leases: {err}"));
             match store.try_lock().map_err(failed)? {
@@ -144,12 +146,10 @@ impl Ipam for Config {
             Kept::Listed(valid) => !valid.contains(&stored.owner),
             Kept::NotGone => netns_at(&stored.netns) == Netns::Gone,
         };
-        let of_network = |stored: &Stored| stored.owner.network == network && is_lost(stored);
-        for stored in Store::of(&self.socket)
-            .list()
-            .into_iter()
-            .filter(of_network)
-        {
+        for stored in Store::of(&self.socket).list() {
+            if stored.owner.network != network || !is_lost(&stored) {
+                continue;
+            }
             self.release(&stored.owner, host)?;
             freed.extend(stored.addresses());
         }
@@ -157,9 +157,10 @@ impl Ipam for Config {
     }
 
     fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
-        Daemon::open(&self.socket)
-            .map(|_| None)
-            .map_err(|err| Error::not_available(unreachable(&err)))
+        match Daemon::open(&self.socket) {
+            Ok(_) => Ok(None),
+            Err(err) => Err(Error::not_available(unreachable(&err))),
+        }
     }
 }
 
@@ -175,24 +176,23 @@ trait Calls {
 impl Calls for Config {
     /// Returns the arguments of a call for `owner`.
     fn args(&self, owner: &Owner, host: Host<'_>) -> Args {
-        let netns = host
-            .attachment
-            .and_then(|attachment| attachment.netns.as_deref());
-        let netns = netns.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let (mut netns, mut args) = (String::new(), String::new());
+        if let Some(attachment) = host.attachment {
+            args.clone_from(&attachment.args);
+            if let Some(path) = &attachment.netns {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                netns = path.display().to_string();
+            }
+        }
         let mut conf = braid_core::cni::Json::clone(&self.json);
         // The network's name is the list's if there is a list. The daemon does not need prevResult.
         conf.set("name", owner.network.as_str());
         conf.remove("prevResult");
         Args {
             container_id: owner.container_id.clone(),
-            netns: netns
-                .map(|path| path.display().to_string())
-                .unwrap_or_default(),
+            netns,
             ifname: owner.ifname.clone(),
-            args: host
-                .attachment
-                .map(|attachment| attachment.args.clone())
-                .unwrap_or_default(),
+            args,
             stdin: conf.to_string().into_bytes(),
         }
     }
@@ -203,10 +203,8 @@ impl Calls for Config {
             return Ok(Vec::new());
         };
         let mut rng = link::rng();
-        if let Some((mut session, place)) = stored
-            .session(false, Limits::default(), &mut rng)
-            .zip(stored.place())
-        {
+        let session = stored.session(false, Limits::default(), &mut rng);
+        if let (Some(mut session), Some(place)) = (session, stored.place()) {
             let outputs = session.release(&mut rng);
             if let Err(err) = place.and_then(|place| place.send_all(&outputs)) {
                 let name = stored.owner.whole();
@@ -216,11 +214,6 @@ impl Calls for Config {
         store
             .remove(owner)
             .map_err(|err| Error::io(format!("remove the lease of {}: {err}", owner.whole())))?;
-        let Held { v4, v6 } = stored.held;
-        let v4 = v4.map(|lease| IpAddr::from(lease.address));
-        Ok(v4
-            .into_iter()
-            .chain(v6.map(|lease| lease.address.into()))
-            .collect())
+        Ok(stored.addresses())
     }
 }

@@ -112,26 +112,29 @@ impl Store {
 
     /// Returns the lease of an owner.
     pub fn get(&self, owner: &Owner) -> Option<Stored> {
-        read(&self.path(owner)).filter(|stored| stored.owner == *owner)
+        let stored = read(&self.path(owner))?;
+        (stored.owner == *owner).then_some(stored)
     }
 
     /// Returns all leases of this boot.
     pub fn list(&self) -> Vec<Stored> {
-        let entries = fs::read_dir(&self.dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let is_lease = |path: &PathBuf| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
+        let Ok(entries) = fs::read_dir(&self.dir) else {
+            return Vec::new();
         };
         let boot_id = boot_id();
-        entries
-            .filter(is_lease)
-            .filter_map(|path| read(&path))
-            .filter(|stored| stored.boot_id == boot_id)
-            .collect()
+        let mut leases = Vec::new();
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            if let Some(stored) = read(&path)
+                && stored.boot_id == boot_id
+            {
+                leases.push(stored);
+            }
+        }
+        leases
     }
 
     /// Writes a lease, replacing an earlier one of its owner.
@@ -139,7 +142,7 @@ impl Store {
         let path = self.path(&stored.owner);
         let new = path.with_extension("new");
         let bytes = serde_json::to_vec(stored).map_err(io::Error::from)?;
-        File::create(&new).and_then(|mut file| file.write_all(&bytes))?;
+        File::create(&new)?.write_all(&bytes)?;
         fs::rename(&new, &path)
     }
 
@@ -193,7 +196,8 @@ impl Stored {
     /// Returns the link in its namespace; `None` if either is gone or was replaced.
     pub fn place(&self) -> Option<Result<ContainerLink, NetNsError>> {
         match ContainerLink::at(&self.netns, self.index) {
-            Ok(place) => place.filter(|place| self.is_of(place)).map(Ok),
+            Ok(Some(place)) if self.is_of(&place) => Some(Ok(place)),
+            Ok(_) => None,
             Err(err) => Some(Err(err)),
         }
     }
@@ -214,18 +218,15 @@ impl Stored {
     }
 
     /// Returns the leased addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let v4 = self
-            .held
-            .v4
-            .as_ref()
-            .map(|lease| IpAddr::from(lease.address));
-        v4.into_iter().chain(
-            self.held
-                .v6
-                .as_ref()
-                .map(|lease| IpAddr::from(lease.address)),
-        )
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let mut ips = Vec::new();
+        if let Some(lease) = &self.held.v4 {
+            ips.push(lease.address.into());
+        }
+        if let Some(lease) = &self.held.v6 {
+            ips.push(lease.address.into());
+        }
+        ips
     }
 }
 
@@ -310,9 +311,9 @@ mod tests {
         assert!(matches!(store.try_lock(), Ok(Locked::Others(_))));
         drop(lock);
         // A child that another test forks now also holds the lock, until its `exec`.
-        File::open(store.dir().join("lock"))
-            .and_then(|file| file.lock())
-            .expect("nobody has it");
+        let file = File::open(store.dir().join("lock")).expect("a lock");
+        file.lock().expect("locked");
+        drop(file);
         assert!(matches!(store.try_lock(), Ok(Locked::Held(_))));
     }
 }

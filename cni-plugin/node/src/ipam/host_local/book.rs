@@ -40,8 +40,10 @@ enum View {
 impl Book {
     /// Opens the data directory at `path`; `None` if it does not exist.
     pub fn open(path: &Path, host: Host<'_>) -> Result<Option<Self>, Error> {
-        let store = Store::open(path).map_err(|e| failed("open", path.display(), &e))?;
-        store.map(|store| Self::of(store, host)).transpose()
+        let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else {
+            return Ok(None);
+        };
+        Ok(Some(Self::of(store, host)?))
     }
 
     /// Opens the data directory at `path`; creates it if missing.
@@ -111,12 +113,13 @@ impl Book {
     /// Reads every lease from the files and rebuilds the index.
     pub fn rescan(&mut self) -> Result<Vec<LeaseFile>, Error> {
         let mut leases = self.scan()?;
-        let avoided = |&ip: &IpAddr| LeaseFile {
-            ip,
-            holder: Holder::Other,
-            written: SystemTime::now(),
-        };
-        leases.extend(self.avoided.iter().map(avoided));
+        for &ip in &self.avoided {
+            leases.push(LeaseFile {
+                ip,
+                holder: Holder::Other,
+                written: SystemTime::now(),
+            });
+        }
         let rebuilt = if let View::Index(index) = &mut self.view {
             index.rebuild(&leases).is_ok()
         } else {
@@ -143,8 +146,13 @@ impl Book {
                 self.rescan()?
             }
         };
-        let held = |lease: &&LeaseFile| lease.holder == Holder::Key(key.to_owned());
-        Ok(leases.iter().filter(held).map(|lease| lease.ip).collect())
+        let mut ips = Vec::new();
+        for lease in &leases {
+            if matches!(&lease.holder, Holder::Key(held) if held == key) {
+                ips.push(lease.ip);
+            }
+        }
+        Ok(ips)
     }
 
     /// Records the addresses of the leases with the content `key`.
@@ -200,11 +208,10 @@ impl Book {
 
     /// Sets the last assigned address of range set `number` to a requested address.
     pub fn mark(&mut self, number: usize, ip: IpAddr) -> Result<(), Error> {
-        let moved = self
-            .store
-            .last_reserved(number)
-            .and_then(|mark| self.store.set_last_reserved(number, mark, ip));
-        moved.map_err(|e| self.failed("write last_reserved_ip", number, &e))
+        let failed = |e: io::Error| self.failed("write last_reserved_ip", number, &e);
+        let mark = self.store.last_reserved(number).map_err(failed)?;
+        let moved = self.store.set_last_reserved(number, mark, ip);
+        moved.map_err(failed)
     }
 
     /// True if `set` has a free address.
@@ -237,11 +244,12 @@ impl Book {
     ) -> Result<Vec<(LeaseFile, Death)>, Error> {
         let (leases, clock) = (self.scan()?, liveness.clock());
         let mut freed = Vec::new();
-        for lease in leases.into_iter().filter(|lease| is_asked(lease.ip)) {
-            freed.extend(
-                self.free_if_dead(&lease, &clock, liveness)?
-                    .map(|why| (lease, why)),
-            );
+        for lease in leases {
+            if is_asked(lease.ip)
+                && let Some(why) = self.free_if_dead(&lease, &clock, liveness)?
+            {
+                freed.push((lease, why));
+            }
         }
         // Also if nothing was freed: the index may have marked a free address as leased.
         self.rescan()?;
@@ -250,26 +258,24 @@ impl Book {
 
     /// Frees `ip` if its lease is stale; true if it is free now.
     pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
-        match self
-            .store
-            .read(ip)
-            .map_err(|e| self.failed("read lease", ip, &e))?
-        {
-            Some(lease) => Ok(self
-                .free_if_dead(&lease, &liveness.clock(), liveness)?
-                .is_some()),
-            None => Ok(true),
-        }
+        let read = self.store.read(ip);
+        let Some(lease) = read.map_err(|e| self.failed("read lease", ip, &e))? else {
+            return Ok(true);
+        };
+        let death = self.free_if_dead(&lease, &liveness.clock(), liveness)?;
+        Ok(death.is_some())
     }
 
     /// True if `set` has a stale lease.
     pub fn has_dead(&self, set: &RangeSet, liveness: &dyn Liveness) -> Result<bool, Error> {
         let clock = liveness.clock();
-        let dead = |lease: &LeaseFile| death_of(lease, &clock, liveness).is_some();
-        Ok(self
-            .scan()?
-            .iter()
-            .any(|lease| set.range_for(lease.ip).is_some() && dead(lease)))
+        for lease in self.scan()? {
+            let is_in_set = set.range_for(lease.ip).is_some();
+            if is_in_set && death_of(&lease, &clock, liveness).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn free_if_dead(
@@ -324,8 +330,12 @@ impl Book {
         let View::Scan(leases) = &self.view else {
             return Ok(None);
         };
-        let same_family = leases.iter().filter(|lease| lease.ip.is_ipv4() == is_ipv4);
-        let taken: HashSet<u128> = same_family.map(|lease| to_bits(lease.ip)).collect();
+        let mut taken = HashSet::new();
+        for lease in leases {
+            if lease.ip.is_ipv4() == is_ipv4 {
+                taken.insert(to_bits(lease.ip));
+            }
+        }
         Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
     }
 
@@ -355,8 +365,9 @@ impl Book {
     fn seal(&self) {
         if let View::Index(index) = &self.view
             && self.avoided.is_empty()
+            && let Ok(time) = self.store.set_changed()
         {
-            let _sealed = self.store.set_changed().and_then(|time| index.seal(time));
+            let _sealed = index.seal(time);
         }
     }
 

@@ -2,7 +2,7 @@
 //! deleted.
 
 use super::store::Holder;
-use super::{Book, Config, also};
+use super::{Book, Config, freed_unless};
 use crate::ipam::host::Host;
 use braid_core::cni::{Error, Owner};
 use braid_core::ipam::{Claim, Lease};
@@ -27,14 +27,15 @@ pub fn owner(network: &str, claim: &str) -> Owner {
 
 /// Returns the owners in the data directory at `path` that are claims.
 pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
-    let claim = |holder| match holder {
-        Holder::Key(text) if uid_of_owner(&text).is_some() => Some(text),
-        Holder::Key(_) | Holder::Broken | Holder::Other => None,
-    };
-    Ok(super::read_leases(path)?
-        .into_iter()
-        .filter_map(|lease| claim(lease.holder))
-        .collect())
+    let mut owners = BTreeSet::new();
+    for lease in super::read_leases(path)? {
+        if let Holder::Key(text) = lease.holder
+            && uid_of_owner(&text).is_some()
+        {
+            owners.insert(text);
+        }
+    }
+    Ok(owners)
 }
 
 /// Releases the addresses of `owners` without a claim in `uids`, and returns them.
@@ -64,8 +65,5 @@ pub fn free(
         }
     }
     errors.extend(book.rescan().err());
-    let mut errors = errors.into_iter();
-    errors
-        .next()
-        .map_or(Ok(freed), |first| Err(also(first, errors)))
+    freed_unless(errors, freed)
 }

@@ -31,6 +31,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::net::IpAddr;
@@ -145,9 +146,7 @@ impl Index {
     /// list.
     pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
         match readlinkat(&self.dir, owner_name(key).as_str()) {
-            Ok(list) => Ok(list
-                .to_str()
-                .and_then(|l| l.split(',').map(|ip| ip.parse().ok()).collect())),
+            Ok(list) => Ok(addresses(&list)),
             Err(Errno::ENOENT) => Ok(Some(Vec::new())),
             Err(e) => Err(e.into()),
         }
@@ -206,9 +205,10 @@ impl Index {
             self.create(&name)?
                 .write_all_at(&bits[..], number * CHUNK_BYTES as u64)?;
         }
-        owners
-            .iter()
-            .try_for_each(|(key, ips)| self.set_owned_by(key, ips))
+        for (key, ips) in owners {
+            self.set_owned_by(key, &ips)?;
+        }
+        Ok(())
     }
 
     /// Returns the chunk of the address `bits`; reads it unless it was the last one read.
@@ -296,6 +296,15 @@ fn first_zero(bits: &[u8; CHUNK_BYTES], from: usize) -> Option<usize> {
     let rest = from / 8 + 1;
     let index = rest + bits[rest..].iter().position(|&b| b != u8::MAX)?;
     Some(index * 8 + bits[index].trailing_ones() as usize)
+}
+
+/// Parses an owner's list of addresses; `None` if it is not a full list.
+fn addresses(list: &OsStr) -> Option<Vec<IpAddr>> {
+    let mut ips = Vec::new();
+    for ip in list.to_str()?.split(',') {
+        ips.push(ip.parse().ok()?);
+    }
+    Some(ips)
 }
 
 fn owner_name(key: &str) -> String {

@@ -98,7 +98,7 @@ impl Ipam for Config {
             errors.extend(book.set_owned_by(&key, &ips).err());
         }
         book.close();
-        first_of(errors).map_or(Ok(freed), Err)
+        freed_unless(errors, freed)
     }
 
     /// Checks that `owner` has at least one address.
@@ -124,23 +124,23 @@ impl Ipam for Config {
     /// wrote and leases of claims. Continues after errors and reports all of them.
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let Kept::Listed(valid) = kept else {
-            return reclaim(&self.path(), host)
-                .map(|freed| freed.into_iter().map(|(lease, _)| lease.ip).collect());
+            let freed = reclaim(&self.path(), host)?;
+            return Ok(freed.iter().map(|(lease, _)| lease.ip).collect());
         };
         let Some(mut book) = Book::open(&self.path(), host)? else {
             return Ok(Vec::new());
         };
         let (mut freed, mut errors) = (Vec::new(), Vec::new());
         // Plugins before 0.8 wrote only the container id.
-        let valid = valid
-            .iter()
-            .flat_map(|owner| [lease_key(owner), owner.container_id.trim().to_owned()])
-            .collect();
-        for lease in book
-            .scan()?
-            .into_iter()
-            .filter(|lease| !is_wanted(lease, &valid))
-        {
+        let mut keys = HashSet::new();
+        for owner in valid {
+            keys.insert(lease_key(owner));
+            keys.insert(owner.container_id.trim().to_owned());
+        }
+        for lease in book.scan()? {
+            if is_wanted(&lease, &keys) {
+                continue;
+            }
             match book.free(lease.ip) {
                 Ok(()) => freed.push(lease.ip),
                 Err(e) => errors.push(e),
@@ -149,7 +149,7 @@ impl Ipam for Config {
         if !freed.is_empty() {
             errors.extend(book.rescan().err());
         }
-        first_of(errors).map_or(Ok(freed), Err)
+        freed_unless(errors, freed)
     }
 
     /// Checks that the store can be written (else code 50), and returns the message of [`full`]. A
@@ -169,31 +169,19 @@ impl Ipam for Config {
 
 /// Reserves one address from each range set. A claim keeps the addresses that it already has.
 fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Result<Lease, Error> {
-    let dns = config
-        .resolv_conf
-        .as_deref()
-        .map(resolv::read)
-        .transpose()?
-        .unwrap_or_default();
+    let dns = resolv::dns(config)?;
     let mut book = Book::open_or_create(&config.path(), host)?;
     let mut call = Reservation::new(&mut book, config, owner, host)?;
     if is_claim {
         call.keep();
     }
-    let filled = call.fill().and_then(|()| call.note());
-    let (ips, failed) = match filled {
-        Ok(()) => (call.ips(), None),
-        Err(error) => (Vec::new(), Some(call.undo(error))),
-    };
+    let reserved = call.run();
     book.close();
-    failed.map_or(
-        Ok(Lease {
-            ips,
-            routes: config.routes.clone(),
-            dns,
-        }),
-        Err,
-    )
+    Ok(Lease {
+        ips: reserved?,
+        routes: config.routes.clone(),
+        dns,
+    })
 }
 
 /// Returns the error text of ADD if a range set has no free address and no stale lease.
@@ -212,8 +200,13 @@ pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
 /// Returns the stale leases in the data directory at `path`, read without the lock.
 pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let clock = liveness.clock();
-    let dead = |lease: LeaseFile| death_of(&lease, &clock, liveness).map(|why| (lease, why));
-    Ok(read_leases(path)?.into_iter().filter_map(dead).collect())
+    let mut dead = Vec::new();
+    for lease in read_leases(path)? {
+        if let Some(why) = death_of(&lease, &clock, liveness) {
+            dead.push((lease, why));
+        }
+    }
+    Ok(dead)
 }
 
 /// Frees the stale leases in the data directory at `path` and returns them.
@@ -236,14 +229,12 @@ pub fn free(
     let Some(mut book) = Book::open(path, host)? else {
         return Ok(());
     };
-    let leases = book.scan()?;
     let mut errors: Vec<Error> = Vec::new();
-    errors.extend(
-        leases
-            .iter()
-            .filter(|lease| is_theirs(lease))
-            .filter_map(|lease| book.free(lease.ip).err()),
-    );
+    for lease in book.scan()? {
+        if is_theirs(&lease) {
+            errors.extend(book.free(lease.ip).err());
+        }
+    }
     errors.extend(book.rescan().err());
     Error::joined(&errors)
 }
@@ -292,27 +283,37 @@ impl<'a> Reservation<'a> {
         self.kept = std::mem::take(&mut self.held);
     }
 
+    /// Reserves and records the addresses. After an error none of them is reserved.
+    fn run(&mut self) -> Result<Vec<IpConfig>, Error> {
+        let mut done = self.fill();
+        if done.is_ok() {
+            done = self.note();
+        }
+        match done {
+            Ok(()) => Ok(self.ips()),
+            Err(error) => Err(self.undo(error)),
+        }
+    }
+
     /// Reserves one address from each set: the requested one, or the next one.
     fn fill(&mut self) -> Result<(), Error> {
         let mut requested = self.config.requested.clone();
         for (number, set) in self.config.ranges.iter().enumerate() {
-            let asked = requested
-                .iter()
-                .position(|ip| set.range_for(*ip).is_some())
-                .map(|at| requested.remove(at));
-            let kept = self.kept.iter().find(|ip| {
-                asked.map_or_else(|| set.range_for(**ip).is_some(), |asked| asked == **ip)
-            });
+            let is_in_set = |ip: &IpAddr| set.range_for(*ip).is_some();
+            let place = requested.iter().position(is_in_set);
+            let asked = place.map(|place| requested.remove(place));
+            let kept = match asked {
+                Some(ip) => self.kept.contains(&ip).then_some(ip),
+                None => self.kept.iter().copied().find(is_in_set),
+            };
             let taken = match (kept, asked) {
-                (Some(ip), _) => Ok(*ip),
+                (Some(ip), _) => Ok(ip),
                 (None, Some(ip)) => self.take_requested(number, set, ip),
                 (None, None) => self.take_next(number, set),
             };
-            self.taken.push(
-                taken.map_err(|e| {
-                    e.context(format_args!("failed to allocate for range {number}"))
-                })?,
-            );
+            let failed =
+                |e: Error| e.context(format_args!("failed to allocate for range {number}"));
+            self.taken.push(taken.map_err(failed)?);
         }
         if requested.is_empty() {
             return Ok(());
@@ -383,39 +384,41 @@ impl<'a> Reservation<'a> {
         Ok(())
     }
 
+    /// Records all addresses of `key`.
     fn note(&mut self) -> Result<(), Error> {
-        let new = self.taken.iter().filter(|ip| !self.kept.contains(ip));
-        let all: Vec<IpAddr> = self
-            .held
-            .iter()
-            .chain(&self.kept)
-            .chain(new)
-            .copied()
-            .collect();
-        self.book.set_owned_by(&self.key, &all)
+        let mut ips = [&self.held[..], &self.kept].concat();
+        for ip in &self.taken {
+            if !self.kept.contains(ip) {
+                ips.push(*ip);
+            }
+        }
+        self.book.set_owned_by(&self.key, &ips)
     }
 
     /// Releases only the addresses that this call reserved.
     fn undo(&mut self, error: Error) -> Error {
-        let mut taken = std::mem::take(&mut self.taken);
-        taken.retain(|ip| !self.kept.contains(ip));
-        let mut errors: Vec<Error> = taken
-            .into_iter()
-            .filter_map(|ip| self.book.free(ip).err())
-            .collect();
+        let mut errors = Vec::new();
+        for ip in std::mem::take(&mut self.taken) {
+            if !self.kept.contains(&ip) {
+                errors.extend(self.book.free(ip).err());
+            }
+        }
         errors.extend(self.note().err());
         also(error, errors)
     }
 
     fn ips(&self) -> Vec<IpConfig> {
-        let ranges = self.config.ranges.iter().zip(&self.taken);
-        let with_range = ranges.filter_map(|(set, ip)| Some((set.range_for(*ip)?, *ip)));
-        let config = |(range, ip): (&braid_core::ipam::range::Range, IpAddr)| IpConfig {
-            address: range.with_prefix(ip),
-            gateway: range.gateway(),
-            interface: None,
-        };
-        with_range.map(config).collect()
+        let mut ips = Vec::with_capacity(self.taken.len());
+        for (set, &ip) in self.config.ranges.iter().zip(&self.taken) {
+            if let Some(range) = set.range_for(ip) {
+                ips.push(IpConfig {
+                    address: range.with_prefix(ip),
+                    gateway: range.gateway(),
+                    interface: None,
+                });
+            }
+        }
+        ips
     }
 }
 
@@ -433,9 +436,13 @@ fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     }
 }
 
-fn first_of(errors: Vec<Error>) -> Option<Error> {
+/// Returns the freed addresses, or the first of `errors` with the others.
+fn freed_unless(errors: Vec<Error>, freed: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
     let mut errors = errors.into_iter();
-    errors.next().map(|first| also(first, errors))
+    match errors.next() {
+        None => Ok(freed),
+        Some(first) => Err(also(first, errors)),
+    }
 }
 
 #[cfg(test)]

@@ -16,12 +16,7 @@ use std::net::IpAddr;
 /// Returns the lease that a new owner would get now. Another call may take the address meanwhile.
 pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
     let leases = read_leases(&config.path())?;
-    let dns = config
-        .resolv_conf
-        .as_deref()
-        .map(resolv::read)
-        .transpose()?
-        .unwrap_or_default();
+    let dns = resolv::dns(config)?;
     let is_missing = |ip| !leases.iter().any(|lease| lease.ip == ip);
     let recorded = host.liveness.recorded(&config.path(), &is_missing);
     let recorded: Vec<IpAddr> = recorded.into_iter().map(|one| one.ip).collect();
@@ -40,13 +35,16 @@ pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
             &recorded,
             host,
         );
-        let (ip, range) = free
-            .and_then(|ip| Some((ip, set.range_for(ip)?)))
-            .ok_or_else(|| {
-                let taken =
-                    |ip| format!("requested IP address {ip} is not available in range set {set}");
-                Error::no_free_address(asked.map_or_else(|| exhausted(set), taken))
-            })?;
+        let range = free.and_then(|ip| set.range_for(ip));
+        let (Some(ip), Some(range)) = (free, range) else {
+            let message = match asked {
+                None => exhausted(set),
+                Some(ip) => {
+                    format!("requested IP address {ip} is not available in range set {set}")
+                }
+            };
+            return Err(Error::no_free_address(message));
+        };
         ips.push(IpConfig {
             address: range.with_prefix(ip),
             gateway: range.gateway(),
@@ -70,25 +68,21 @@ fn free_in(
     recorded: &[IpAddr],
     host: Host<'_>,
 ) -> Option<IpAddr> {
+    let mut held: HashSet<IpAddr> = recorded.iter().copied().collect();
+    for lease in leases {
+        held.insert(lease.ip);
+    }
+    if let Some(ip) = first_free(set, asked, last, &held) {
+        return Some(ip);
+    }
     let clock = host.liveness.clock();
-    let is_dead = |l: &LeaseFile| death_of(l, &clock, host.liveness).is_some();
-    let held = leases
-        .iter()
-        .map(|lease| lease.ip)
-        .chain(recorded.iter().copied())
-        .collect();
-    first_free(set, asked, last, &held).or_else(|| {
-        let in_set = leases
-            .iter()
-            .filter(|lease| set.range_for(lease.ip).is_some());
-        let alive = in_set.filter(|lease| !is_dead(lease)).map(|lease| lease.ip);
-        first_free(
-            set,
-            asked,
-            last,
-            &alive.chain(recorded.iter().copied()).collect(),
-        )
-    })
+    for lease in leases {
+        let is_in_set = set.range_for(lease.ip).is_some();
+        if is_in_set && death_of(lease, &clock, host.liveness).is_some() {
+            held.remove(&lease.ip);
+        }
+    }
+    first_free(set, asked, last, &held)
 }
 
 fn first_free(
@@ -97,15 +91,18 @@ fn first_free(
     last: Option<IpAddr>,
     held: &HashSet<IpAddr>,
 ) -> Option<IpAddr> {
-    let is_free = |ip: &IpAddr| !held.contains(ip);
-    match asked {
-        Some(ip) => Some(ip).filter(is_free),
-        None => spans(set, last)
-            .into_iter()
-            .flat_map(|span| span.first..=span.last)
-            .map(|bits| from_bits(bits, set.is_ipv4()))
-            .find(is_free),
+    if let Some(ip) = asked {
+        return (!held.contains(&ip)).then_some(ip);
     }
+    for span in spans(set, last) {
+        for bits in span.first..=span.last {
+            let ip = from_bits(bits, set.is_ipv4());
+            if !held.contains(&ip) {
+                return Some(ip);
+            }
+        }
+    }
+    None
 }
 
 #[cfg(test)]

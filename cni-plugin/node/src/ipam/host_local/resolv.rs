@@ -1,11 +1,20 @@
 //! `resolvConf`: DNS settings from a file like `/etc/resolv.conf`.
 
 use braid_core::cni::{Dns, Error};
+use braid_core::ipam::host_local::Config;
 use std::fs;
 use std::path::Path;
 
+/// Returns the settings from the file that the configuration names; none without that key.
+pub fn dns(config: &Config) -> Result<Dns, Error> {
+    match &config.resolv_conf {
+        Some(path) => read(path),
+        None => Ok(Dns::default()),
+    }
+}
+
 /// Reads the file at `path`.
-pub fn read(path: &Path) -> Result<Dns, Error> {
+fn read(path: &Path) -> Result<Dns, Error> {
     let text = fs::read(path)
         .map_err(|e| Error::internal(format!("read resolvConf {}: {e}", path.display())))?;
     Ok(parse(&String::from_utf8_lossy(&text)))
@@ -15,18 +24,25 @@ pub fn read(path: &Path) -> Result<Dns, Error> {
 /// lines of fewer than two words.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
-    for line in text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.starts_with(['#', ';']))
-    {
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with(['#', ';']) {
+            continue;
+        }
         let mut words = line.split_whitespace().map(str::to_owned);
-        match (words.next().as_deref(), words.next()) {
-            (Some("nameserver"), Some(server)) => dns.nameservers.push(server),
-            (Some("domain"), Some(domain)) => dns.domain = domain,
-            (Some("search"), Some(first)) => dns.search.extend(std::iter::once(first).chain(words)),
-            (Some("options"), Some(first)) => {
-                dns.options.extend(std::iter::once(first).chain(words));
+        let (Some(keyword), Some(first)) = (words.next(), words.next()) else {
+            continue;
+        };
+        match keyword.as_str() {
+            "nameserver" => dns.nameservers.push(first),
+            "domain" => dns.domain = first,
+            "search" => {
+                dns.search.push(first);
+                dns.search.extend(words);
+            }
+            "options" => {
+                dns.options.push(first);
+                dns.options.extend(words);
             }
             _ => {}
         }

@@ -133,7 +133,8 @@ impl Store {
     /// Sets the directory's modification time to now and returns it.
     pub fn set_changed(&self) -> io::Result<SystemTime> {
         let now = SystemTime::now();
-        self.dir.set_modified(now).map(|()| now)
+        self.dir.set_modified(now)?;
+        Ok(now)
     }
 
     /// Leases `ip` to `key`; false if it is already leased. The file appears with its full content
@@ -232,13 +233,10 @@ impl Store {
         // One byte more than the longest address, so that a longer text does not parse as one.
         let mut text = [0; 46];
         let len = file.read_at(&mut text, 0)?;
-        let ip = std::str::from_utf8(&text[..len])
-            .ok()
-            .and_then(|t| t.parse::<IpAddr>().ok());
         Ok(LastReserved {
             file: Some(file),
             len,
-            ip: ip.map(|ip| ip.to_canonical()),
+            ip: marked(&text[..len]),
         })
     }
 
@@ -279,8 +277,13 @@ const READ: OFlag = OFlag::O_RDONLY
 
 /// Returns the round-robin mark of range set `index` in the directory at `path`, without the lock.
 pub fn read_mark(path: &Path, index: usize) -> Option<IpAddr> {
-    let text = fs::read_to_string(path.join(mark_name(index))).ok()?;
-    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+    marked(&fs::read(path.join(mark_name(index))).ok()?)
+}
+
+/// Parses the address in a round-robin mark.
+fn marked(text: &[u8]) -> Option<IpAddr> {
+    let ip: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
+    Some(ip.to_canonical())
 }
 
 /// Returns every lease in the directory at `path`, sorted, without the lock; none if it is missing.
@@ -297,10 +300,10 @@ fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
     for entry in fs::read_dir(path)? {
         // A lease's name is an address in the spelling that plugins write.
         let name = entry?.file_name();
-        let Some((ip, name)) = name
-            .to_str()
-            .and_then(|n| Some((n.parse::<IpAddr>().ok()?, n)))
-        else {
+        let Some(name) = name.to_str() else {
+            continue;
+        };
+        let Ok(ip) = name.parse::<IpAddr>() else {
             continue;
         };
         if ip.to_string() == name && ip.to_canonical() == ip {

@@ -16,15 +16,7 @@ fn claim(addresses: &[&str]) -> Claim {
 fn add(bed: &Bed, config: &Config, addresses: &[&str]) -> Result<String, String> {
     let lease =
         bed.run(|host| config.reserve_claimed(&claim(addresses), &owner("a", "net1"), host));
-    let text = |lease: Lease| {
-        lease
-            .ips
-            .iter()
-            .map(|ip| ip.address.to_string())
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    lease.map(text).map_err(|err| err.to_string())
+    addresses_of(lease)
 }
 
 fn free(bed: &Bed, config: &Config, uids: &[&str]) -> Vec<String> {

@@ -48,51 +48,52 @@ fn call(plugin: &Path, verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<St
         return Ok(String::new());
     }
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let list = json["ips"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|ip| ip["address"].as_str().unwrap().to_owned());
-    if output.status.success() {
-        Ok(list.collect::<Vec<_>>().join(" "))
-    } else {
-        Err(json["msg"].as_str().unwrap().to_owned())
+    if !output.status.success() {
+        return Err(json["msg"].as_str().unwrap().to_owned());
     }
+    let mut addresses = Vec::new();
+    for ip in json["ips"].as_array().into_iter().flatten() {
+        addresses.push(ip["address"].as_str().unwrap());
+    }
+    Ok(addresses.join(" "))
 }
 
 fn ours(verb: &str, id: &str, bed: &Bed, ipam: &str) -> Result<String, String> {
     let config = bed.config(ipam, "");
     match verb {
         "ADD" => bed.add(&config, id),
-        "DEL" => bed
-            .run(|host| config.release(&owner(id, "eth0"), host))
-            .map(|_| String::new())
-            .map_err(|e| e.to_string()),
-        _ => bed
-            .run(|host| config.check(&owner(id, "eth0"), None, host))
-            .map(|()| String::new())
-            .map_err(|e| e.to_string()),
+        "DEL" => {
+            let released = bed.run(|host| config.release(&owner(id, "eth0"), host));
+            without_output(released.err())
+        }
+        _ => {
+            let checked = bed.run(|host| config.check(&owner(id, "eth0"), None, host));
+            without_output(checked.err())
+        }
+    }
+}
+
+fn without_output(error: Option<Error>) -> Result<String, String> {
+    match error {
+        None => Ok(String::new()),
+        Some(error) => Err(error.to_string()),
     }
 }
 
 /// Returns name, mode and content of every file in the data directory.
 fn snapshot(bed: &Bed) -> Vec<(String, u32, Vec<u8>)> {
     let dir = bed.dir.path().join("data");
-    let mut all: Vec<_> = [dir.clone(), dir.join("net")]
-        .iter()
-        .flat_map(|dir| fs::read_dir(dir).unwrap())
-        .map(|entry| {
+    let mut files = Vec::new();
+    for folder in [dir.clone(), dir.join("net")] {
+        for entry in fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
             let mode = entry.metadata().unwrap().permissions().mode();
-            (
-                entry.file_name().into_string().unwrap(),
-                mode,
-                fs::read(entry.path()).unwrap_or_default(),
-            )
-        })
-        .collect();
-    all.sort();
-    all
+            files.push((name, mode, fs::read(entry.path()).unwrap_or_default()));
+        }
+    }
+    files.sort();
+    files
 }
 
 /// Returns verbs on a few ids in a random order that is the same each time (a linear congruence).
@@ -102,14 +103,12 @@ fn script(length: usize) -> Vec<(&'static str, String)> {
         state = state.wrapping_mul(1_103_515_245).wrapping_add(12345);
         (state >> 16) % below
     };
-    (0..length)
-        .map(|_| {
-            (
-                ["ADD", "ADD", "DEL", "CHECK"][next(4) as usize],
-                format!("c{}", next(9)),
-            )
-        })
-        .collect()
+    let mut calls = Vec::new();
+    for _ in 0..length {
+        let verb = ["ADD", "ADD", "DEL", "CHECK"][next(4) as usize];
+        calls.push((verb, format!("c{}", next(9))));
+    }
+    calls
 }
 
 fn alternate(ipam: &str) {
@@ -162,25 +161,31 @@ fn concurrent_plugins_assign_no_address_twice_and_lose_none() {
                 }
             };
             scope.spawn(move || {
-                let ids: Vec<String> = (0..8).map(|i| format!("t{thread}-{i}")).collect();
-                for id in &ids {
-                    verb("ADD", id).unwrap();
-                    verb("DEL", id).unwrap();
+                for i in 0..8 {
+                    let id = format!("t{thread}-{i}");
+                    verb("ADD", &id).unwrap();
+                    verb("DEL", &id).unwrap();
                 }
-                ids.iter()
-                    .map(|id| verb("ADD", id).unwrap())
-                    .collect::<Vec<_>>()
+                let mut ips = Vec::new();
+                for i in 0..8 {
+                    ips.push(verb("ADD", &format!("t{thread}-{i}")).unwrap());
+                }
+                ips
             })
         };
         let workers: Vec<_> = (0..6).map(worker).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap())
-            .collect()
+        let mut ips = std::collections::BTreeSet::new();
+        for worker in workers {
+            ips.extend(worker.join().unwrap());
+        }
+        ips
     });
     assert_eq!(ips.len(), 48);
-    for id in (0..6).flat_map(|thread| (0..8).map(move |i| format!("t{thread}-{i}"))) {
-        assert_eq!(bed.del(&bed.config(ipam, ""), &id).len(), 1, "{id}");
+    for thread in 0..6 {
+        for i in 0..8 {
+            let id = format!("t{thread}-{i}");
+            assert_eq!(bed.del(&bed.config(ipam, ""), &id).len(), 1, "{id}");
+        }
     }
     assert_eq!(bed.names(), ["last_reserved_ip.0", "lock"]);
 }

@@ -99,15 +99,7 @@ impl Bed {
                 log: &Log::new(|_| {}),
             },
         );
-        let text = |lease: Lease| {
-            lease
-                .ips
-                .iter()
-                .map(|ip| ip.address.to_string())
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        lease.map(text).map_err(|e| e.to_string())
+        addresses_of(lease)
     }
 
     fn del(&self, config: &Config, id: &str) -> Vec<String> {
@@ -154,6 +146,13 @@ impl Bed {
         names.sort();
         names
     }
+}
+
+/// Returns the addresses of a lease, separated by spaces, or the error text.
+fn addresses_of(lease: Result<Lease, Error>) -> Result<String, String> {
+    let ips = lease.map_err(|e| e.to_string())?.ips;
+    let texts: Vec<String> = ips.iter().map(|ip| ip.address.to_string()).collect();
+    Ok(texts.join(" "))
 }
 
 fn owner(id: &str, ifname: &str) -> Owner {

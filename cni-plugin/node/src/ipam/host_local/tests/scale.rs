@@ -37,10 +37,11 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
             })
         };
         let workers: Vec<_> = (0..16).map(worker).collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .collect()
+        let mut held = BTreeSet::new();
+        for worker in workers {
+            held.insert(worker.join().unwrap());
+        }
+        held
     });
     assert_eq!(held.len(), 16);
     for thread in 0..16 {
@@ -93,6 +94,11 @@ fn crowd_config(dir: &Path) -> Config {
     Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
 }
 
+/// Returns the thread of a line of strace.
+fn thread_of(line: &str) -> Option<&str> {
+    line.split(' ').next()
+}
+
 /// Returns the system calls of one reserve and one release next to `leases` leases that are
 /// consecutive from the mark on.
 fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
@@ -127,14 +133,16 @@ fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
     let text = fs::read_to_string(out).unwrap();
     let between = |from: &str, to: &str| {
         let is_mark = |line: &&str, mark: &str| line.contains(&format!("/braid-mark-{mark}"));
-        let thread = |line: &str| line.split(' ').next().map(str::to_owned);
         let mut lines = text.lines().skip_while(|l| !is_mark(l, from));
-        let own = lines.next().and_then(thread);
-        // Other threads of the test harness may make system calls meanwhile and split a line.
-        let called = lines
-            .take_while(|l| !is_mark(l, to))
-            .filter(|l| thread(l) == own && !l.contains(" resumed>"));
-        called.map(str::to_owned).collect::<Vec<_>>()
+        let own = thread_of(lines.next().unwrap_or_default());
+        let mut called = Vec::new();
+        for line in lines.take_while(|l| !is_mark(l, to)) {
+            // Other threads of the test harness may make system calls meanwhile and split a line.
+            if thread_of(line) == own && !line.contains(" resumed>") {
+                called.push(line.to_owned());
+            }
+        }
+        called
     };
     Some([between("reserve", "release"), between("release", "end")])
 }
