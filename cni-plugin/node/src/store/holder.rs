@@ -22,16 +22,16 @@ pub fn netns_of(record: &Record) -> Netns {
     let Some(path) = &record.netns else {
         return Netns::Gone;
     };
-    let is_it = || match NetNs::open(path).map(|netns| netns.run(netns::cookie)) {
-        Ok(Ok(Ok(cookie))) => record.is_of(Some(cookie)),
-        _ => true,
-    };
     let known = netns_at(path);
-    if known == Netns::Alive && record.netns_cookie.is_some() && !is_it() {
-        Netns::Gone
-    } else {
-        known
+    if known == Netns::Alive
+        && record.netns_cookie.is_some()
+        && let Ok(netns) = NetNs::open(path)
+        && let Ok(Ok(cookie)) = netns.run(netns::cookie)
+        && !record.is_of(Some(cookie))
+    {
+        return Netns::Gone;
     }
+    known
 }
 
 /// True if the container's namespace may still exist and no call has begun to delete the
@@ -62,10 +62,10 @@ pub(crate) struct Sibling {
 /// first.
 pub(crate) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
     let mut siblings = Vec::new();
-    for record in record::of_container(container_id)?
-        .iter()
-        .filter(|record| is_alive(record))
-    {
+    for record in record::of_container(container_id)? {
+        if !is_alive(&record) {
+            continue;
+        }
         for attached in &record.attachments {
             let is_other = |step: &&Step| matches!(step, Step::Add(Thing::HostPorts(ports)) if ports.owner != but);
             let Some(Step::Add(Thing::HostPorts(ports))) = attached.steps().find(is_other) else {
@@ -93,15 +93,16 @@ pub(crate) fn quiet<'a>(
     own: &str,
     owners: impl IntoIterator<Item = &'a str>,
 ) -> Result<Quiet, Error> {
-    let mut containers: BTreeSet<String> = owners
-        .into_iter()
-        .filter_map(record::container_of)
-        .collect();
-    record::container_of(own).map(|own| containers.remove(&own));
-    let folders = containers
-        .iter()
-        .map(|id| Folder::lock_within(id, PATIENCE));
-    Ok(Quiet {
-        _folders: folders.collect::<Result<_, _>>()?,
-    })
+    let mut containers: BTreeSet<String> = BTreeSet::new();
+    for owner in owners {
+        containers.extend(record::container_of(owner));
+    }
+    if let Some(own) = record::container_of(own) {
+        containers.remove(&own);
+    }
+    let mut folders = Vec::new();
+    for id in &containers {
+        folders.push(Folder::lock_within(id, PATIENCE)?);
+    }
+    Ok(Quiet { _folders: folders })
 }

@@ -50,15 +50,21 @@ impl Lock {
     /// Takes the lock until the file is closed; an error if it is not free within the timeout.
     pub(crate) fn hold(self) -> Result<File, Error> {
         let path = self.file();
-        let open = || private::options().append(true).create(true).open(&path);
-        let opened = match open() {
+        self.hold_at(&path)
+            .doing(format_args!("lock {}", path.display()))
+    }
+
+    fn hold_at(self, path: &Path) -> io::Result<File> {
+        let open = || private::options().append(true).create(true).open(path);
+        let file = match open() {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                private::make_folders(Path::new(FOLDER)).and_then(|()| open())
+                private::make_folders(Path::new(FOLDER))?;
+                open()?
             }
-            opened => opened,
+            opened => opened?,
         };
-        let held = opened.and_then(|file| self.wait(&file).map(|()| file));
-        held.doing(format_args!("lock {}", path.display()))
+        self.wait(&file)?;
+        Ok(file)
     }
 
     fn wait(self, file: &File) -> io::Result<()> {

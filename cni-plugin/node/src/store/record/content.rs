@@ -178,11 +178,10 @@ impl Record {
     /// Returns the owner of an attachment's addresses: the claim if there is one, else the
     /// container.
     pub fn lease_owner_of(&self, attached: &Attached) -> Owner {
-        let of_claim = |claim: &String| claimed::owner(&attached.network, claim);
-        attached
-            .claim
-            .as_ref()
-            .map_or_else(|| self.owner_of(attached), of_claim)
+        match &attached.claim {
+            Some(claim) => claimed::owner(&attached.network, claim),
+            None => self.owner_of(attached),
+        }
     }
 
     /// Returns the owners of all attachments.
@@ -206,14 +205,12 @@ impl Record {
 impl Attached {
     /// Creates an attachment without steps.
     pub fn new(network: &str, plugin: &str, attachment: &Attachment, conf: Rc<Json>) -> Self {
-        let (ifname, args) = (attachment.ifname.clone(), attachment.args.clone());
-        let [network, plugin] = [network, plugin].map(str::to_owned);
         Self {
-            network,
-            ifname,
-            plugin,
+            network: network.to_owned(),
+            ifname: attachment.ifname.clone(),
+            plugin: plugin.to_owned(),
             object: None,
-            args,
+            args: attachment.args.clone(),
             conf,
             parts: Vec::new(),
             result: None,
@@ -230,9 +227,8 @@ impl Attached {
 
     /// Returns the recorded result.
     pub fn result(&self) -> Option<Result<AddResult, Error>> {
-        self.result
-            .as_ref()
-            .map(|json| AddResult::parse(json, Version::NEWEST))
+        let json = self.result.as_ref()?;
+        Some(AddResult::parse(json, Version::NEWEST))
     }
 
     /// Records a result, unless the newest version cannot express it.
@@ -243,12 +239,14 @@ impl Attached {
     /// Keeps only the steps in `parts` with an inverse in `inverses`.
     pub fn keep(&mut self, parts: Range<usize>, inverses: &[Step]) {
         let is_kept = |step: &Step| {
-            step.inverse()
-                .is_some_and(|inverse| inverses.iter().any(|done| done.is_same_undo(&inverse)))
+            let Some(inverse) = step.inverse() else {
+                return false;
+            };
+            inverses.iter().any(|done| done.is_same_undo(&inverse))
         };
-        self.parts[parts]
-            .iter_mut()
-            .for_each(|part| part.retain(is_kept));
+        for part in &mut self.parts[parts] {
+            part.retain(is_kept);
+        }
     }
 }
 

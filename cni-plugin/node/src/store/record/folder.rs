@@ -133,19 +133,18 @@ impl Folder {
     pub fn records(&self) -> Result<Vec<Record>, Error> {
         let files =
             list::records_in(&self.path).doing(format_args!("list {}", self.path.display()))?;
-        files
-            .iter()
-            .filter_map(|path| list::load(path).transpose())
-            .collect()
+        let mut records = Vec::new();
+        for path in files {
+            records.extend(list::load(&path)?);
+        }
+        Ok(records)
     }
 
     /// Returns the records of the same interface and network by other plugins.
     pub fn others(&self, key: &Key) -> Result<Vec<Record>, Error> {
-        Ok(self
-            .records()?
-            .into_iter()
-            .filter(|record| record.key.owner == key.owner && record.key != *key)
-            .collect())
+        let mut records = self.records()?;
+        records.retain(|record| record.key.owner == key.owner && record.key != *key);
+        Ok(records)
     }
 
     /// Deletes a record if there are no errors, or stores the rest of it. Returns all errors.
@@ -168,14 +167,7 @@ impl Folder {
     pub fn store(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.key);
         if !record.is_second() {
-            let temp = temp_of(&path);
-            let write = |text: Vec<u8>| {
-                private::write(&temp, &text).and_then(|()| fs::rename(&temp, &path))
-            };
-            let written = serde_json::to_vec(record)
-                .map_err(io::Error::from)
-                .and_then(write);
-            written.doing(format_args!("write {}", path.display()))?;
+            write(record, &path).doing(format_args!("write {}", path.display()))?;
             self.is_settled.set(true);
         }
         if record.is_foreign {
@@ -234,10 +226,12 @@ impl Drop for Folder {
 fn make(path: &Path) -> io::Result<bool> {
     match private::make_folder(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => {
-            private::make_folders(path).map(|()| true)
+            private::make_folders(path)?;
+            Ok(true)
         }
         Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        made => made.map(|()| true),
+        Err(err) => Err(err),
+        Ok(()) => Ok(true),
     }
 }
 
@@ -261,6 +255,13 @@ fn lock(
     Ok(fs::metadata(path)
         .is_ok_and(|now| now.ino() == held.ino())
         .then_some((lock, false)))
+}
+
+/// Writes a record atomically.
+fn write(record: &Record, path: &Path) -> io::Result<()> {
+    let temp = temp_of(path);
+    private::write(&temp, &serde_json::to_vec(record)?)?;
+    fs::rename(&temp, path)
 }
 
 /// Deletes a record's file and leftovers of an interrupted write.

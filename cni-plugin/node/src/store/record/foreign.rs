@@ -19,28 +19,26 @@ use crate::sys::private;
 use crate::{Context, Error};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Folder of the records.
 pub const ROOT: &str = "/var/lib/braid/foreign";
 
 /// Returns all readable records below the root of a machine.
 pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
-    list::list_in(&root.at(ROOT))?
-        .into_iter()
-        .map(of_this_boot)
-        .collect()
+    let records = list::list_in(&root.at(ROOT))?;
+    records.into_iter().map(of_this_boot).collect()
 }
 
 /// Deletes leftovers of interrupted writes, and folders without a record.
 pub fn sweep(root: &Root) -> Result<(), Error> {
     for folder in list::folders_in(&root.at(ROOT))? {
         let files = list::entries(&folder).unwrap_or_default();
-        let is_temp = |path: &Path| path.extension().is_some_and(|extension| extension == "tmp");
+        let is_temp = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "tmp");
         let Some(name) = folder.file_name().and_then(|name| name.to_str()) else {
             continue;
         };
-        if !files.iter().all(|path| is_temp(path)) {
+        if !files.iter().all(is_temp) {
             continue;
         }
         // A call that is processing the container may be about to write there.
@@ -57,7 +55,10 @@ pub fn sweep(root: &Root) -> Result<(), Error> {
 
 /// Loads a record; `None` if it is missing, truncated or of an unknown layout.
 pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
-    list::load(path)?.map(of_this_boot).transpose()
+    match list::load(path)? {
+        Some(record) => Ok(Some(of_this_boot(record)?)),
+        None => Ok(None),
+    }
 }
 
 /// Writes the part of a record that survives a boot.
@@ -82,21 +83,21 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
         is_foreign: true,
         boot: Some(boot),
     };
+    write(&second, path).doing(format_args!("write {}", path.display()))
+}
+
+/// Writes a record atomically; creates its folder if missing.
+fn write(record: &Record, path: &Path) -> io::Result<()> {
+    let text = serde_json::to_vec(record)?;
     let temp = temp_of(path);
-    let write = |text: Vec<u8>| {
-        match private::write(&temp, &text) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                private::make_folders(path.parent().unwrap_or(path))?;
-                private::write(&temp, &text)?;
-            }
-            written => written?,
+    match private::write(&temp, &text) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            private::make_folders(path.parent().unwrap_or(path))?;
+            private::write(&temp, &text)?;
         }
-        fs::rename(&temp, path)
-    };
-    serde_json::to_vec(&second)
-        .map_err(io::Error::from)
-        .and_then(write)
-        .doing(format_args!("write {}", path.display()))
+        written => written?,
+    }
+    fs::rename(&temp, path)
 }
 
 /// Clears the namespace of an earlier boot, as another one may be at its path.

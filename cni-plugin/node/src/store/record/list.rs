@@ -34,12 +34,17 @@ pub fn list_in(root: &Path) -> Result<Vec<Record>, Error> {
 pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     let mut records = Vec::new();
     for path in files_in(Path::new(ROOT))? {
-        let written = fs::metadata(&path)
-            .and_then(|meta| meta.modified())
-            .unwrap_or(SystemTime::UNIX_EPOCH);
-        records.extend(load(&path)?.map(|record| (record, written)));
+        let written = written_at(&path).unwrap_or(SystemTime::UNIX_EPOCH);
+        if let Some(record) = load(&path)? {
+            records.push((record, written));
+        }
     }
     Ok(records)
+}
+
+/// Returns the time at which a file was last written.
+fn written_at(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
 }
 
 /// A record file that is truncated or of an unknown layout.
@@ -55,26 +60,29 @@ pub struct Damaged {
 pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
     let mut damaged = Vec::new();
     for path in files_in(root)? {
-        let folder = path
-            .parent()
-            .and_then(Path::file_name)
-            .and_then(|name| name.to_str());
-        let container = folder.filter(|name| is_readable(name)).map(str::to_owned);
-        let found = container.map(|container_id| Damaged { container_id, path });
-        damaged.extend(found.filter(Damaged::is_there));
+        let Some(container_id) = container_in(&path) else {
+            continue;
+        };
+        let found = Damaged { container_id, path };
+        if found.is_there() {
+            damaged.push(found);
+        }
     }
     Ok(damaged)
+}
+
+/// Returns the container from the path of its record; `None` if the folder's name is hashed.
+fn container_in(path: &Path) -> Option<String> {
+    let name = path.parent()?.file_name()?.to_str()?;
+    is_readable(name).then(|| name.to_owned())
 }
 
 impl Damaged {
     /// True if the file name belongs to a call of this network and plugin. The type `braid` matches
     /// all.
     pub fn is_of(&self, network: &str, plugin: &str) -> bool {
-        let name = self
-            .path
-            .file_stem()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let stem = self.path.file_stem().unwrap_or_default();
+        let name = stem.to_str().unwrap_or_default();
         let mut parts = name.splitn(3, ':').skip(1);
         let is_network = parts.next() == Some(&part_name(network));
         is_network && (plugin == "braid" || parts.next() == Some(&part_name(plugin)))
@@ -104,20 +112,20 @@ pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
 /// Visits all readable records below a folder like [`ROOT`], with true if no call is processing the
 /// container. Returns true if that held for all. An idle container's folder stays locked meanwhile.
 pub fn each_in(root: &Path, mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
-    let mut all = true;
+    let mut all_idle = true;
     for folder in folders_in(root)? {
         let Ok(file) = File::open(&folder) else {
             continue;
         };
         let is_idle = file.try_lock().is_ok();
-        all &= is_idle;
+        all_idle &= is_idle;
         for path in records_in(&folder).unwrap_or_default() {
-            load(&path)?
-                .iter()
-                .for_each(|record| visit(record, is_idle));
+            if let Some(record) = load(&path)? {
+                visit(&record, is_idle);
+            }
         }
     }
-    Ok(all)
+    Ok(all_idle)
 }
 
 /// Removes container folders without a record, left by an ADD that was killed before writing one.
@@ -154,17 +162,16 @@ pub fn probe() -> Result<(), Error> {
 /// Returns the records with an attachment of this owner ([`Owner::short`]); `None` if one cannot be
 /// read, so the answer is unknown.
 pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
-    let mut records: Vec<Record> = match Owner::parse(text) {
-        Some(owner) => {
-            let files = records_of(&owner.container_id).ok()?;
-            files
-                .iter()
-                .map(|path| load(path).ok()?)
-                .collect::<Option<_>>()?
+    let mut records = Vec::new();
+    if let Some(owner) = Owner::parse(text) {
+        for path in records_of(&owner.container_id).ok()? {
+            records.push(load(&path).ok()??);
         }
-        None if Owner::is_digest(text) => list().ok()?,
-        None => return None,
-    };
+    } else if Owner::is_digest(text) {
+        records = list().ok()?;
+    } else {
+        return None;
+    }
     records.retain(|record| record.owners().any(|owner| owner.short() == text));
     Some(records)
 }
@@ -177,35 +184,32 @@ pub(crate) fn is_owned(text: &str) -> bool {
     let Ok(files) = records_of(&owner.container_id) else {
         return true;
     };
-    files.iter().any(|path| {
-        read::<Owners>(path).map_or(true, |owners| {
-            owners.is_some_and(|owners| owners.has(&owner))
-        })
+    files.iter().any(|path| match read::<Owners>(path) {
+        Ok(owners) => owners.is_some_and(|owners| owners.has(&owner)),
+        Err(_) => true,
     })
 }
 
 /// Returns the container in an owner's text; `None` if it is unknown.
 pub(crate) fn container_of(text: &str) -> Option<String> {
     if Owner::is_digest(text) {
-        return of_owner(text)?
-            .pop()
-            .map(|record| record.key.owner.container_id);
+        let record = of_owner(text)?.pop()?;
+        return Some(record.key.owner.container_id);
     }
-    Owner::parse(text).map(|owner| owner.container_id)
+    Some(Owner::parse(text)?.container_id)
 }
 
 /// Returns the records of a container, oldest first.
 pub(crate) fn of_container(container_id: &str) -> Result<Vec<Record>, Error> {
     let files =
         records_of(container_id).doing(format_args!("list records of container {container_id}"))?;
-    let written = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let mut dated: Vec<_> = files.iter().map(|path| (written(path), path)).collect();
+    let mut dated: Vec<_> = files.iter().map(|path| (written_at(path), path)).collect();
     dated.sort();
-    let records = dated
-        .into_iter()
-        .map(|(_, path)| load(path))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(records.into_iter().flatten().collect())
+    let mut records = Vec::new();
+    for (_, path) in dated {
+        records.extend(load(path)?);
+    }
+    Ok(records)
 }
 
 /// Loads a record; `None` if it is missing, truncated or of an unknown layout.
@@ -265,12 +269,18 @@ pub(super) fn records_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 pub(super) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
-        Ok(entries) => entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect(),
+        Ok(entries) => paths_of(entries),
         Err(err) if is_missing(&err) => Ok(Vec::new()),
         Err(err) => Err(err),
     }
+}
+
+fn paths_of(entries: fs::ReadDir) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry?.path());
+    }
+    Ok(paths)
 }
 
 /// True if a file or its folder does not exist.
