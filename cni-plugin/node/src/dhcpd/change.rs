@@ -63,14 +63,20 @@ impl ServedLease {
         place: &ContainerLink,
         work: impl FnOnce(&LinkRef, &mut Kernel) -> Result<(), crate::Error>,
     ) {
-        let at = LinkRef::pod(place.link.ifname.clone());
-        let netns = NetNs::open(place.path()).map_err(crate::Error::from);
-        let done = netns
-            .and_then(|netns| Kernel::open(Some(netns), self.log.clone()))
-            .and_then(|mut kernel| work(&at, &mut kernel));
-        if let Err(err) = done {
+        if let Err(err) = self.try_on_link(place, work) {
             self.report(format_args!("{err}"));
         }
+    }
+
+    fn try_on_link(
+        &self,
+        place: &ContainerLink,
+        work: impl FnOnce(&LinkRef, &mut Kernel) -> Result<(), crate::Error>,
+    ) -> Result<(), crate::Error> {
+        let at = LinkRef::pod(place.link.ifname.clone());
+        let netns = NetNs::open(place.path())?;
+        let mut kernel = Kernel::open(Some(netns), self.log.clone())?;
+        work(&at, &mut kernel)
     }
 
     fn apply(&self, kernel: &mut Kernel, steps: &[Step]) {

@@ -123,15 +123,11 @@ impl ServedLease {
     /// Receives a packet: its length and the sender's hardware address.
     pub(super) fn receive(&self, socket: Socket, buffer: &mut [u8]) -> Option<(usize, Mac)> {
         match socket {
-            Socket::V4 => self
-                .v4
-                .as_ref()
-                .and_then(|socket| socket.receive(buffer).ok()?),
-            Socket::V6 => self
-                .v6
-                .as_ref()
-                .and_then(|socket| socket.receive(buffer).ok()?)
-                .map(|len| (len, Mac([0; 6]))),
+            Socket::V4 => self.v4.as_ref()?.receive(buffer).ok()?,
+            Socket::V6 => {
+                let len = self.v6.as_ref()?.receive(buffer).ok()??;
+                Some((len, Mac([0; 6])))
+            }
         }
     }
 

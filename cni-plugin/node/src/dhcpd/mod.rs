@@ -177,20 +177,20 @@ impl Daemon {
 
     fn accept(&mut self, listener: &UnixListener) {
         while let Ok((stream, _)) = listener.accept() {
-            self.last += 1;
-            let opened = stream.set_nonblocking(true).and_then(|()| {
-                self.events
-                    .add(&stream, self.last << 2 | CONNECTION)
-                    .map_err(io::Error::from)
-            });
-            match opened {
-                Ok(()) => drop(self.connections.insert(self.last, Connection::new(stream))),
-                Err(err) => self
-                    .settings
+            if let Err(err) = self.add_connection(stream) {
+                self.settings
                     .log
-                    .line(format_args!("accept a connection: {err}")),
+                    .line(format_args!("accept a connection: {err}"));
             }
         }
+    }
+
+    fn add_connection(&mut self, stream: UnixStream) -> io::Result<()> {
+        self.last += 1;
+        stream.set_nonblocking(true)?;
+        self.events.add(&stream, self.last << 2 | CONNECTION)?;
+        self.connections.insert(self.last, Connection::new(stream));
+        Ok(())
     }
 
     fn read_connection(&mut self, id: u64) {

@@ -283,28 +283,30 @@ impl Daemon {
     /// them.
     fn give_up(&mut self, id: u64) {
         self.answer_all(id, &Err("no more tries".to_owned()));
-        if let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone()) {
+        self.release_by_id(id);
+    }
+
+    fn release_by_id(&mut self, id: u64) {
+        if let Some(lease) = self.leases.get(&id) {
+            let owner = lease.stored.owner.clone();
             self.release(&owner);
         }
     }
 
     /// Responds to the waiting calls, if the lease is bound.
     fn tell(&mut self, id: u64) {
-        let Some(lease) = self
-            .leases
-            .get_mut(&id)
-            .filter(|lease| lease.session.is_bound())
-        else {
+        let Some(lease) = self.leases.get_mut(&id) else {
             return;
         };
+        if !lease.session.is_bound() {
+            return;
+        }
         let said = lease.session.lease();
         lease.is_told |= said.is_ok() && !lease.waiting.is_empty();
         let is_useless = said.is_err();
         self.answer_all(id, &said.map_err(str::to_owned));
-        if is_useless
-            && let Some(owner) = self.leases.get(&id).map(|lease| lease.stored.owner.clone())
-        {
-            self.release(&owner);
+        if is_useless {
+            self.release_by_id(id);
         }
     }
 

@@ -24,12 +24,16 @@ impl Timers {
 
     /// Returns the earliest time.
     pub(super) fn first(&self) -> Option<Duration> {
-        self.order.first().map(|(at, _)| *at)
+        let (at, _) = *self.order.first()?;
+        Some(at)
     }
 
     /// Removes and returns the lease with the earliest time, if that is at most `now`.
     pub(super) fn due(&mut self, now: Duration) -> Option<u64> {
-        let (_, id) = *self.order.first().filter(|(at, _)| *at <= now)?;
+        let (at, id) = *self.order.first()?;
+        if at > now {
+            return None;
+        }
         self.set(id, None);
         Some(id)
     }
