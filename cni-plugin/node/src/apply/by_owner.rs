@@ -3,6 +3,7 @@
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
 use crate::kernel::Kernel;
+use crate::sys::netlink::{KernelError, Socket};
 use crate::{Context, Error};
 use braid_core::cni::Owner;
 use braid_core::name::{IfName, Mac};
@@ -15,16 +16,42 @@ pub(crate) fn steps(
     kernel: &mut Kernel,
     is_lost: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<Step>, Error> {
+    let mut steps = links(kernel, is_lost)?;
+    for kind in [
+        OwnedKind::Masquerades,
+        OwnedKind::HostPorts,
+        OwnedKind::Firewall,
+        OwnedKind::XskGuards,
+    ] {
+        for owner in owners(kernel, kind) {
+            if is_lost(&owner) {
+                steps.push(Step::Forget(kind, owner));
+            }
+        }
+    }
+    for (port, owner) in listed(kernel, mac_check::owners) {
+        if is_lost(&owner) {
+            steps.push(Step::del(MacCheck {
+                port,
+                mac: Mac([0; 6]),
+                owner,
+            }));
+        }
+    }
+    Ok(steps)
+}
+
+/// Returns the steps that delete the links, with the rules for their addresses.
+fn links(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {
         let Ok(name) = IfName::parse(&name) else {
             continue;
         };
-        if fact
-            .alias
-            .strip_prefix(Owner::ALIAS_PREFIX)
-            .is_some_and(is_lost)
-        {
+        let Some(owner) = fact.alias.strip_prefix(Owner::ALIAS_PREFIX) else {
+            continue;
+        };
+        if is_lost(owner) {
             let at = LinkRef::host(name);
             let rules = Legacy::Rules {
                 at: at.clone(),
@@ -35,40 +62,30 @@ pub(crate) fn steps(
             steps.push(Step::del(Link::any(at)));
         }
     }
-    let masqueraded = kernel.nft().and_then(masquerade::list).unwrap_or_default();
-    let mut forwarded = kernel.nft().and_then(addrs::owners).unwrap_or_default();
-    forwarded.extend(kernel.nft().and_then(isolation::owners).unwrap_or_default());
-    let owners = [
-        (
-            OwnedKind::Masquerades,
-            masqueraded.into_iter().map(|(_, owner)| owner).collect(),
-        ),
-        (
-            OwnedKind::HostPorts,
-            host_ports::owners(kernel).unwrap_or_default(),
-        ),
-        (OwnedKind::Firewall, forwarded),
-        (
-            OwnedKind::XskGuards,
-            xsk_guard::owners().unwrap_or_default(),
-        ),
-    ];
-    for (kind, owners) in owners {
-        steps.extend(
-            owners
-                .into_iter()
-                .filter(|owner| is_lost(owner))
-                .map(|owner| Step::Forget(kind, owner)),
-        );
-    }
-    let held = kernel.nft().and_then(mac_check::owners).unwrap_or_default();
-    let lost = held.into_iter().filter(|(_, owner)| is_lost(owner));
-    steps.extend(lost.map(|(port, owner)| {
-        Step::del(MacCheck {
-            port,
-            mac: Mac([0; 6]),
-            owner,
-        })
-    }));
     Ok(steps)
+}
+
+/// Returns the owners of all objects of a kind; none if they cannot be listed.
+fn owners(kernel: &mut Kernel, kind: OwnedKind) -> Vec<String> {
+    match kind {
+        OwnedKind::Masquerades => {
+            let masquerades = listed(kernel, masquerade::list);
+            masquerades.into_iter().map(|(_, owner)| owner).collect()
+        }
+        OwnedKind::HostPorts => host_ports::owners(kernel).unwrap_or_default(),
+        OwnedKind::Firewall => {
+            let mut owners = listed(kernel, addrs::owners);
+            owners.extend(listed(kernel, isolation::owners));
+            owners
+        }
+        OwnedKind::XskGuards => xsk_guard::owners().unwrap_or_default(),
+    }
+}
+
+/// Lists objects of `nf_tables`; none if they cannot be listed.
+fn listed<T: Default>(
+    kernel: &mut Kernel,
+    list: impl FnOnce(&mut Socket) -> Result<T, KernelError>,
+) -> T {
+    kernel.nft().and_then(list).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use crate::effect::request::{RouteRequest, is_only_elements, link_of};
 use crate::effect::shared::is_there_already;
 use crate::effect::{self, Transport, elements, shaping, sysctl};
 use crate::kernel::Kernel;
-use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netlink::KernelError;
 use crate::{Cause, Error};
 use braid_core::name::Ns;
 use braid_core::plan::facts::Facts;
@@ -98,11 +98,13 @@ impl Run<'_> {
     ) -> T {
         let start = self.kernel.is_timed().then(Instant::now);
         let result = work(self);
-        self.report.timings.extend(start.map(|start| Timing {
-            first,
-            count: count(&result),
-            took: start.elapsed(),
-        }));
+        if let Some(start) = start {
+            self.report.timings.push(Timing {
+                first,
+                count: count(&result),
+                took: start.elapsed(),
+            });
+        }
         result
     }
 
@@ -112,19 +114,13 @@ impl Run<'_> {
     }
 
     fn end(mut self) -> Report {
-        let groups = self
-            .report
-            .failed
-            .chunk_by(|(_, err), (_, next)| err == next);
-        let steps = |group: &[(usize, Cause)]| {
-            group
-                .iter()
-                .map(|(at, _)| &self.steps[*at])
-                .collect::<Vec<_>>()
-        };
-        self.report.errors = groups
-            .map(|group| Error::of_steps(steps(group), group[0].1.clone()))
-            .collect();
+        let is_same_cause = |(_, one): &(usize, Cause), (_, next): &(usize, Cause)| one == next;
+        let mut errors = Vec::new();
+        for group in self.report.failed.chunk_by(is_same_cause) {
+            let steps = group.iter().map(|(at, _)| &self.steps[*at]);
+            errors.push(Error::of_steps(steps, group[0].1.clone()));
+        }
+        self.report.errors = errors;
         self.report
     }
 
@@ -132,10 +128,9 @@ impl Run<'_> {
     fn drop_queue(&mut self) {
         if let Some(last) = self.queue.pop() {
             // If the socket cannot be opened, it has no queue.
-            let _ = self
-                .kernel
-                .route(self.steps[last.start].ns())
-                .map(Socket::drop_queue);
+            if let Ok(socket) = self.kernel.route(self.steps[last.start].ns()) {
+                socket.drop_queue();
+            }
         }
     }
 
@@ -225,12 +220,13 @@ impl Run<'_> {
 
     /// Returns the failed step on which the one at `at` depends.
     fn awaited(&self, at: usize) -> Option<&Step> {
-        let mut failed = self
-            .report
-            .failed
-            .iter()
-            .map(|(failed, _)| &self.steps[*failed]);
-        failed.find(|failed| self.steps[at].waits_for(failed))
+        for (failed, _) in &self.report.failed {
+            let failed = &self.steps[*failed];
+            if self.steps[at].waits_for(failed) {
+                return Some(failed);
+            }
+        }
+        None
     }
 
     /// Records the outcome of the steps of a request.
@@ -243,10 +239,12 @@ impl Run<'_> {
                 // It may have been applied, or in part. Undoing a step that was not is success.
                 let is_unanswered = err.kernel().is_some_and(|said| said.unanswered);
                 let is_unknown = is_unanswered || steps.iter().any(is_several);
-                self.report
-                    .applied
-                    .extend(range.clone().filter(|_| is_unknown));
-                self.report.failed.extend(range.map(|at| (at, err.clone())));
+                if is_unknown {
+                    self.report.applied.extend(range.clone());
+                }
+                for at in range {
+                    self.report.failed.push((at, err.clone()));
+                }
             }
         }
     }
@@ -265,20 +263,21 @@ impl Run<'_> {
             return 1;
         }
         let range = at..at + in_one_request(&self.steps[at..]);
-        let queued =
-            RouteRequest::of(&self.steps[range.clone()], self.kernel).and_then(|request| {
-                let body = |out: &mut Vec<u8>| out.extend(&request.body);
-                self.kernel
-                    .route(ns)?
-                    .push(request.kind, request.flags, body);
-                Ok(())
-            });
         let count = range.len();
-        match queued {
+        match self.push(range.clone(), ns) {
             Ok(()) => self.queue.push(range),
             Err(err) => self.account(range, Err(err)),
         }
         count
+    }
+
+    /// Puts the request of the steps in `range` into the socket's queue.
+    fn push(&mut self, range: Range<usize>, ns: Ns) -> Result<(), Cause> {
+        let request = RouteRequest::of(&self.steps[range], self.kernel)?;
+        let body = |out: &mut Vec<u8>| out.extend(&request.body);
+        let socket = self.kernel.route(ns)?;
+        socket.push(request.kind, request.flags, body);
+        Ok(())
     }
 
     /// Sends the queue and records the outcome of each step.
@@ -293,7 +292,7 @@ impl Run<'_> {
         let outcomes = self.timed(
             first,
             |_| count,
-            |run| run.kernel.route(ns).and_then(|socket| Ok(socket.flush()?)),
+            |run| -> Result<_, Cause> { Ok(run.kernel.route(ns)?.flush()?) },
         );
         match outcomes {
             Ok(outcomes) => {
@@ -301,9 +300,11 @@ impl Run<'_> {
                     self.account(range, outcome.error.map_or(Ok(()), |err| Err(err.into())));
                 }
             }
-            Err(err) => queue
-                .into_iter()
-                .for_each(|range| self.account(range, Err(err.clone()))),
+            Err(err) => {
+                for range in queue {
+                    self.account(range, Err(err.clone()));
+                }
+            }
         }
     }
 
@@ -369,13 +370,16 @@ impl Run<'_> {
             |run| sysctl::write(run.kernel, ns, &all, run.facts),
         );
         match written {
-            Ok(results) => (at..)
-                .zip(results)
-                .for_each(|(at, result)| self.sysctl_written(at, result)),
-            Err(err) => self
-                .report
-                .failed
-                .extend((at..at + all.len()).map(|at| (at, err.clone().into()))),
+            Ok(results) => {
+                for (place, result) in results.into_iter().enumerate() {
+                    self.sysctl_written(at + place, result);
+                }
+            }
+            Err(err) => {
+                for place in at..at + all.len() {
+                    self.report.failed.push((place, err.clone().into()));
+                }
+            }
         }
         all.len()
     }

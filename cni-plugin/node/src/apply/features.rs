@@ -25,10 +25,12 @@ struct KnownFeatures {
 impl KnownFeatures {
     fn get(&self, feature: Feature) -> Option<&Option<String>> {
         let name = feature.name();
-        self.features
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, said)| said)
+        for (known, said) in &self.features {
+            if known == name {
+                return Some(said);
+            }
+        }
+        None
     }
 }
 
@@ -42,20 +44,20 @@ pub fn known(wanted: &[Feature], log: &Log) -> Vec<(Feature, Option<String>)> {
     if wanted.iter().any(|feature| known.get(*feature).is_none()) {
         ask(&mut known, wanted, log);
     }
-    wanted
-        .iter()
-        .filter_map(|feature| Some((*feature, known.get(*feature)?.clone())))
-        .collect()
+    let mut results = Vec::new();
+    for &feature in wanted {
+        if let Some(said) = known.get(feature) {
+            results.push((feature, said.clone()));
+        }
+    }
+    results
 }
 
 /// Probes the features without a cached result.
 #[cold]
 fn ask(known: &mut KnownFeatures, wanted: &[Feature], log: &Log) {
-    let unasked: Vec<_> = wanted
-        .iter()
-        .copied()
-        .filter(|feature| known.get(*feature).is_none())
-        .collect();
+    let mut unasked = wanted.to_vec();
+    unasked.retain(|feature| known.get(*feature).is_none());
     match find(&unasked) {
         Ok(found) => note(known, &found, log),
         Err(err) => log.line(format_args!("probe the features of the kernel: {err}")),
@@ -80,13 +82,12 @@ fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Lo
     for (probe, finding) in found {
         let name = probe.feature.name();
         known.features.retain(|(known, _)| known != name);
-        match finding {
-            Finding::Present => known.features.push((name.to_owned(), None)),
-            Finding::Missing(said) => known
-                .features
-                .push((name.to_owned(), Some(said.replace('\n', " ")))),
-            Finding::Unknown(_) => {}
-        }
+        let said = match finding {
+            Finding::Present => None,
+            Finding::Missing(said) => Some(said.replace('\n', " ")),
+            Finding::Unknown(_) => continue,
+        };
+        known.features.push((name.to_owned(), said));
     }
     if let Err(err) = store(Path::new(PATH), known) {
         log.line(format_args!("write {PATH}: {err}"));
@@ -108,11 +109,14 @@ fn parse(text: &str, release: &str) -> Option<Vec<(String, Option<String>)>> {
     if lines.next() != Some(release) {
         return None;
     }
-    let feature = |line: &str| match line.split_once('\t') {
-        Some((name, said)) => (name.to_owned(), Some(said.to_owned())),
-        None => (line.to_owned(), None),
-    };
-    Some(lines.map(feature).collect())
+    let mut features = Vec::new();
+    for line in lines {
+        features.push(match line.split_once('\t') {
+            Some((name, said)) => (name.to_owned(), Some(said.to_owned())),
+            None => (line.to_owned(), None),
+        });
+    }
+    Some(features)
 }
 
 fn store(path: &Path, known: &KnownFeatures) -> io::Result<()> {

@@ -276,11 +276,13 @@ impl Host for Kernel {
     }
 
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)> {
-        let lack = |(feature, said): (Feature, Option<String>)| said.map(|said| (feature, said));
-        features::known(features, Self::log(self))
-            .into_iter()
-            .filter_map(lack)
-            .collect()
+        let mut lacks = Vec::new();
+        for (feature, said) in features::known(features, Self::log(self)) {
+            if let Some(said) = said {
+                lacks.push((feature, said));
+            }
+        }
+        lacks
     }
 
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error> {

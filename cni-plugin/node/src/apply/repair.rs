@@ -42,31 +42,40 @@ fn rebuild(
     is_alive: impl Fn(&Record) -> bool,
 ) -> Vec<Error> {
     let mut errors = Vec::new();
-    let all = Lock::Repair.hold().and_then(|_held| {
-        const DOING: &str = "restore flushed rules";
-        // Another call may have been faster.
-        let lost = lost(kernel, features).doing(DOING)?;
-        for (table, state) in &lost {
-            if *state == State::Broken {
-                kernel
-                    .nft()
-                    .and_then(|socket| tables::delete(socket, *table))
-                    .doing(DOING)?;
-            }
-        }
-        let all_seen = record::each_idle(|record| {
-            if is_alive(record) {
-                errors.extend(put_back(kernel, record, &lost));
-            }
-        })?;
-        if all_seen && errors.is_empty() {
-            let whole = |(table, _): &(Table, State)| tables::note_whole(kernel.nft()?, *table);
-            lost.iter().try_for_each(whole).doing(DOING)?;
-        }
-        Ok(())
-    });
-    errors.extend(all.err());
+    let rebuilt = rebuild_locked(kernel, features, is_alive, &mut errors);
+    errors.extend(rebuilt.err());
     errors
+}
+
+/// Restores the lost tables. Adds the failures of single objects to `errors`.
+fn rebuild_locked(
+    kernel: &mut Kernel,
+    features: &[Feature],
+    is_alive: impl Fn(&Record) -> bool,
+    errors: &mut Vec<Error>,
+) -> Result<(), Error> {
+    const DOING: &str = "restore flushed rules";
+    let _held = Lock::Repair.hold()?;
+    // Another call may have been faster.
+    let lost = lost(kernel, features).doing(DOING)?;
+    for (table, state) in &lost {
+        if *state == State::Broken {
+            let socket = kernel.nft().doing(DOING)?;
+            tables::delete(socket, *table).doing(DOING)?;
+        }
+    }
+    let all_seen = record::each_idle(|record| {
+        if is_alive(record) {
+            errors.extend(put_back(kernel, record, &lost));
+        }
+    })?;
+    if all_seen && errors.is_empty() {
+        for (table, _) in &lost {
+            let socket = kernel.nft().doing(DOING)?;
+            tables::note_whole(socket, *table).doing(DOING)?;
+        }
+    }
+    Ok(())
 }
 
 fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, Cause> {
@@ -74,7 +83,9 @@ fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>
     for (table, needed_by) in NEEDS {
         if features.iter().any(|feature| needed_by.contains(feature)) {
             let state = tables::look(kernel.nft()?, table)?;
-            lost.extend((state != State::Whole).then_some((table, state)));
+            if state != State::Whole {
+                lost.push((table, state));
+            }
         }
     }
     Ok(lost)
@@ -84,29 +95,24 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
     let mut errors = Vec::new();
     for step in record.steps() {
         let Step::Add(thing) = step else { continue };
-        let is_gone = is_gone(kernel, thing, lost);
-        let made = is_gone.and_then(|is_gone| {
-            if is_gone {
-                effect::of(thing).add(kernel)
-            } else {
-                Ok(())
-            }
-        });
-        errors.extend(
-            made.err()
-                .map(|cause| Error::new("restore", Error::of_steps([step], cause))),
-        );
+        if let Err(cause) = add_if_gone(kernel, thing, lost) {
+            errors.push(Error::new("restore", Error::of_steps([step], cause)));
+        }
     }
     errors
 }
 
-/// True if the thing was deleted with its table.
-fn is_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Result<bool, Cause> {
+/// Creates the thing again if it was deleted with its table.
+fn add_if_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Result<(), Cause> {
     let effect = effect::of(thing);
-    let is_lost = effect
-        .table()
-        .is_some_and(|table| lost.iter().any(|(lost, _)| *lost == table));
-    Ok(is_lost && effect.is_lost(kernel)?)
+    let Some(table) = effect.table() else {
+        return Ok(());
+    };
+    let is_lost = lost.iter().any(|(lost, _)| *lost == table);
+    if is_lost && effect.is_lost(kernel)? {
+        effect.add(kernel)?;
+    }
+    Ok(())
 }
 
 /// Adds the forward accept rules of all attachments again, if another program deleted them, for
@@ -122,23 +128,19 @@ pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
                 continue;
             };
             if let Gate::Chains { admin } = &what.gate {
-                gates.extend(
-                    what.addrs
-                        .iter()
-                        .map(|addr| (admin.clone(), addr.is_ipv4())),
-                );
+                for addr in &what.addrs {
+                    gates.insert((admin.clone(), addr.is_ipv4()));
+                }
             }
         }
     };
-    let mut errors: Vec<Error> = record::each_idle(&mut note).err().into_iter().collect();
+    let mut errors = Vec::new();
+    errors.extend(record::each_idle(&mut note).err());
     for (admin, is_v4) in gates {
         // Any address of the family will do.
         let addr: IpAddr = if is_v4 { [0; 4].into() } else { [0; 16].into() };
-        errors.extend(
-            open(kernel, addr, &admin)
-                .doing("accept forwarded packets")
-                .err(),
-        );
+        let opened = open(kernel, addr, &admin).doing("accept forwarded packets");
+        errors.extend(opened.err());
     }
     errors
 }

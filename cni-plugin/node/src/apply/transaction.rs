@@ -8,7 +8,7 @@ use braid_core::cni::AddResult;
 use braid_core::plan::facts::{Facts, LinkFact};
 use braid_core::plan::order::ordered;
 use braid_core::plan::step::Step;
-use braid_core::plan::thing::Thing;
+use braid_core::plan::thing::{LinkRef, Thing};
 
 /// Changes of a call so far.
 #[derive(Debug)]
@@ -71,30 +71,26 @@ impl<'a> Transaction<'a> {
         facts: &Facts,
         results: &[Option<AddResult>],
     ) -> Result<(), Error> {
-        let steps = ordered(parts.iter().flat_map(|part| &part.steps).cloned().collect());
+        let mut planned = Vec::new();
+        for part in &parts {
+            planned.extend_from_slice(&part.steps);
+        }
+        let steps = ordered(planned);
         for part in parts {
-            let parts = &mut self.record.attachments[part.attachment].parts;
-            match parts.last_mut().filter(|_| part.goes_on) {
-                Some(last) => last.extend(part.steps),
-                None => parts.push(part.steps),
+            let recorded = &mut self.record.attachments[part.attachment].parts;
+            match recorded.last_mut() {
+                Some(last) if part.goes_on => last.extend(part.steps),
+                _ => recorded.push(part.steps),
             }
         }
         self.note(results)?;
         let report = host.execute(&steps, facts, OnError::Stop);
-        self.inverses.extend(
-            report
-                .applied
-                .into_iter()
-                .filter_map(|at| steps[at].inverse()),
-        );
+        for at in report.applied {
+            self.inverses.extend(steps[at].inverse());
+        }
         for timing in report.timings {
-            let sent = steps
-                .iter()
-                .skip(timing.first)
-                .take(timing.count)
-                .cloned()
-                .collect();
-            self.timings.push((sent, timing));
+            let sent = steps.iter().skip(timing.first).take(timing.count);
+            self.timings.push((sent.cloned().collect(), timing));
         }
         report.errors.into_iter().next().map_or(Ok(()), Err)?;
         self.learn_moved(&steps, host)
@@ -113,20 +109,12 @@ impl<'a> Transaction<'a> {
             let Some(LinkFact { index, .. }) = fact else {
                 continue;
             };
-            let recorded = self
-                .record
-                .attachments
-                .iter_mut()
-                .flat_map(|attached| attached.parts.iter_mut().flatten());
-            for known in recorded
-                .chain(&mut self.inverses)
-                .filter_map(Step::as_moved_mut)
-            {
-                if known.to == moved.to {
-                    known.learn(index);
-                    is_any = true;
+            for attached in &mut self.record.attachments {
+                for part in &mut attached.parts {
+                    is_any |= learn(part, &moved.to, index);
                 }
             }
+            is_any |= learn(&mut self.inverses, &moved.to, index);
         }
         if is_any {
             self.folder.store(&self.record)
@@ -151,10 +139,9 @@ impl<'a> Transaction<'a> {
     /// Removes the recorded steps that `is_gone` selects, as a later step undoes them.
     pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
         for (at, attached) in self.record.attachments.iter_mut().enumerate() {
-            attached
-                .parts
-                .iter_mut()
-                .for_each(|part| part.retain(|step| !is_gone(at, step)));
+            for part in &mut attached.parts {
+                part.retain(|step| !is_gone(at, step));
+            }
         }
     }
 
@@ -184,23 +171,31 @@ impl<'a> Transaction<'a> {
 
     /// Restores the earlier record. After errors, appends the rest of [`Transaction::done`] to it.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
-        let Some(first) = self
-            .record
-            .attachments
-            .first_mut()
-            .filter(|_| self.earlier > 0)
-        else {
-            return self.folder.settle(&left.key, Some(&left), errors);
+        let first = match self.record.attachments.first_mut() {
+            Some(first) if self.earlier > 0 => first,
+            _ => return self.folder.settle(&left.key, Some(&left), errors),
         };
         first.parts.truncate(self.earlier);
         if !errors.is_empty() {
-            first.parts.extend(
-                left.attachments
-                    .into_iter()
-                    .flat_map(|attached| attached.parts),
-            );
+            for attached in left.attachments {
+                first.parts.extend(attached.parts);
+            }
         }
         errors.extend(self.folder.store(&self.record).err().map(E::from));
         errors
     }
+}
+
+/// Records the index of the link that was moved to `to` in `steps`; true if one moves it.
+fn learn(steps: &mut [Step], to: &LinkRef, index: u32) -> bool {
+    let mut is_any = false;
+    for step in steps {
+        if let Some(known) = step.as_moved_mut()
+            && known.to == *to
+        {
+            known.learn(index);
+            is_any = true;
+        }
+    }
+    is_any
 }

@@ -27,8 +27,10 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
         return Ok(());
     }
     let is_up = |message: &Message| {
-        let fact = link::parse(&message.body).map(|(_, fact)| fact);
-        fact.is_some_and(|fact| fact.index == index && forwards(&fact))
+        let Some((_, fact)) = link::parse(&message.body) else {
+            return false;
+        };
+        fact.index == index && forwards(&fact)
     };
     let came_up = events.wait(UP_TIMEOUT, is_up)?;
     let timed_out = || Cause::TimedOut {
@@ -50,15 +52,17 @@ pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     let mut events = kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR)?;
     let end = Instant::now() + DAD_TIMEOUT;
     loop {
-        let addrs = addr::list(kernel.route(at.ns)?, index)?;
-        let mut addrs = addrs.iter().map(|(_, fact)| fact);
-        if let Some(failed) = addrs.clone().find(|fact| fact.dad_failed) {
-            return Err(Cause::Refused(format!(
-                "address {} of {at} is used by another host",
-                failed.net
-            )));
+        let mut is_tentative = false;
+        for (_, fact) in addr::list(kernel.route(at.ns)?, index)? {
+            if fact.dad_failed {
+                return Err(Cause::Refused(format!(
+                    "address {} of {at} is used by another host",
+                    fact.net
+                )));
+            }
+            is_tentative |= fact.tentative;
         }
-        if !addrs.any(|fact| fact.tentative) {
+        if !is_tentative {
             return Ok(());
         }
         let left = end.saturating_duration_since(Instant::now());

@@ -74,8 +74,11 @@ fn head(name: &str, flags: u16) -> String {
         words.push("dump");
         rest &= !DUMP;
     }
-    let set = FLAGS.iter().filter(|(flag, _)| rest & flag != 0);
-    words.extend(set.map(|(_, word)| word));
+    for (flag, word) in FLAGS {
+        if rest & flag != 0 {
+            words.push(word);
+        }
+    }
     words.join(" ")
 }
 
@@ -123,8 +126,10 @@ fn route(body: &[u8]) -> Vec<String> {
     const OIF: u16 = 4;
     let mut words = Vec::new();
     words.extend(ip(DST, &body[12..]).map(|ip| format!("{ip}/{}", body[1])));
-    for (_, index) in attributes_of(&body[12..]).filter(|(kind, _)| *kind == OIF) {
-        words.push(format!("dev {}", u32_of(index).expect("an index")));
+    for (kind, index) in attributes_of(&body[12..]) {
+        if kind == OIF {
+            words.push(format!("dev {}", u32_of(index).expect("an index")));
+        }
     }
     words
 }
@@ -156,11 +161,10 @@ fn element(body: &[u8]) -> Vec<String> {
 
 /// The link's index, which is at the same place in `ifinfomsg`, `ifaddrmsg` and `ndmsg`.
 fn dev(body: &[u8]) -> Vec<String> {
-    let index = u32_of(&body[4..]).filter(|index| *index != 0);
-    index
-        .map(|index| format!("dev {index}"))
-        .into_iter()
-        .collect()
+    match u32_of(&body[4..]) {
+        None | Some(0) => Vec::new(),
+        Some(index) => vec![format!("dev {index}")],
+    }
 }
 
 fn ip(wanted: u16, attributes: &[u8]) -> Option<String> {
