@@ -28,17 +28,14 @@ pub struct ApiServer {
 impl ApiServer {
     /// Returns an error message that names the first missing program, or `None`.
     pub fn missing() -> Option<String> {
-        let not_built = ["kube-apiserver", "kubectl"]
-            .into_iter()
-            .find(|name| !bin().join(name).is_file());
-        let missing = not_built.or_else(|| {
-            ["etcd", "openssl", "setpriv"]
-                .into_iter()
-                .find(|name| !sh::on_path(name))
-        });
-        missing.map(|name| {
-            format!("needs {name}, which `cargo xtask cluster build` builds or installs")
-        })
+        let mut built = ["kube-apiserver", "kubectl"].into_iter();
+        let mut installed = ["etcd", "openssl", "setpriv"].into_iter();
+        let missing = built
+            .find(|name| !bin().join(name).is_file())
+            .or_else(|| installed.find(|name| !sh::on_path(name)))?;
+        Some(format!(
+            "needs {missing}, which `cargo xtask cluster build` builds or installs"
+        ))
     }
 
     /// Starts etcd and the API server with their files in `dir`, and waits until braid's custom
@@ -91,8 +88,8 @@ impl ApiServer {
                 &wait::timeout(PATIENCE),
             ],
             None,
-        )
-        .map(drop)
+        )?;
+        Ok(())
     }
 
     /// Path of a certificate, key or kubeconfig.
@@ -129,14 +126,11 @@ impl ApiServer {
             .stderr(Stdio::piped());
         let mut child = command.spawn().context("start kubectl")?;
         let mut stdin = child.stdin.take().context("kubectl has no input")?;
-        stdin
-            .write_all(
-                input
-                    .map(ToString::to_string)
-                    .unwrap_or_default()
-                    .as_bytes(),
-            )
-            .context("write to kubectl")?;
+        if let Some(input) = input {
+            stdin
+                .write_all(input.to_string().as_bytes())
+                .context("write to kubectl")?;
+        }
         drop(stdin);
         child.wait_with_output().context("wait for kubectl")
     }
@@ -171,9 +165,8 @@ impl ApiServer {
             .stdout(log.try_clone()?)
             .stderr(log);
         // Not waited for: it runs until the thread ends.
-        tied.spawn()
-            .with_context(|| format!("start {name}"))
-            .map(drop)
+        tied.spawn().with_context(|| format!("start {name}"))?;
+        Ok(())
     }
 
     fn logs(&self) -> String {

@@ -50,14 +50,15 @@ impl Audit {
     }
 
     fn of_lines(text: &str, user: &str) -> Self {
-        let requests = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        Self {
-            requests: requests
-                .filter(|request| request["user"]["username"] == user)
-                .collect(),
+        let mut requests = Vec::new();
+        for line in text.lines() {
+            if let Ok(request) = serde_json::from_str::<Value>(line)
+                && request["user"]["username"] == user
+            {
+                requests.push(request);
+            }
         }
+        Self { requests }
     }
 
     /// Reads the log of a cluster's API server.
@@ -73,9 +74,10 @@ impl Audit {
     /// Keeps the requests for objects in `namespace` and for objects without a namespace.
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
-        let is_within = |of: &Value| of.is_null() || of == namespace;
-        self.requests
-            .retain(|request| is_within(&request["objectRef"]["namespace"]));
+        self.requests.retain(|request| {
+            let object = &request["objectRef"];
+            object["namespace"].is_null() || object["namespace"] == namespace
+        });
         self
     }
 
@@ -86,13 +88,13 @@ impl Audit {
 
     /// Returns `<verb> <group>/<resource>` of each request that the API server refused.
     pub fn forbidden(&self) -> Vec<String> {
-        let is_forbidden =
-            |request: &&Value| request["annotations"]["authorization.k8s.io/decision"] == "forbid";
-        self.requests
-            .iter()
-            .filter(is_forbidden)
-            .map(right)
-            .collect()
+        let mut forbidden = Vec::new();
+        for request in &self.requests {
+            if request["annotations"]["authorization.k8s.io/decision"] == "forbid" {
+                forbidden.push(right(request));
+            }
+        }
+        forbidden
     }
 }
 
@@ -126,27 +128,26 @@ fn right(request: &Value) -> String {
 
 /// Returns `<verb> <group>/<resource>` of each right that a role grants.
 pub fn granted(role: &Value) -> BTreeSet<String> {
-    let list = |value: &Value| -> Vec<String> {
-        value
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|word| word.as_str().map(str::to_owned))
-            .collect()
-    };
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
-        for verb in list(&rule["verbs"]) {
-            for group in list(&rule["apiGroups"]) {
-                rights.extend(
-                    list(&rule["resources"])
-                        .iter()
-                        .map(|resource| format!("{verb} {group}/{resource}")),
-                );
+        for verb in words(&rule["verbs"]) {
+            for group in words(&rule["apiGroups"]) {
+                for resource in words(&rule["resources"]) {
+                    rights.insert(format!("{verb} {group}/{resource}"));
+                }
             }
         }
     }
     rights
+}
+
+/// Returns the strings in an array.
+fn words(array: &Value) -> Vec<&str> {
+    let mut words = Vec::new();
+    for word in array.as_array().into_iter().flatten() {
+        words.extend(word.as_str());
+    }
+    words
 }
 
 #[cfg(test)]

@@ -91,15 +91,14 @@ fn containerd() -> Result<()> {
 /// Returns the modules that Kubernetes replaces by a folder in its repository. Each is published
 /// with the same minor version.
 fn staging_modules(go_mod: &str) -> Vec<&str> {
-    go_mod
-        .lines()
-        .filter_map(|line| {
-            line.trim()
-                .trim_start_matches("replace ")
-                .split_once(" => ./staging/")
-        })
-        .map(|(module, _)| module)
-        .collect()
+    let mut modules = Vec::new();
+    for line in go_mod.lines() {
+        let replacement = line.trim().trim_start_matches("replace ");
+        if let Some((module, _)) = replacement.split_once(" => ./staging/") {
+            modules.push(module);
+        }
+    }
+    modules
 }
 
 /// Builds `commands` of `module` into `folder`, through a small module that requires it.

@@ -4,6 +4,7 @@ use crate::node;
 use crate::state::{Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -63,15 +64,22 @@ fn copy_executables(from: &Path, to: &Path) -> Result<()> {
             && metadata.is_file()
             && metadata.permissions().mode() & 0o111 != 0
         {
-            let copied = match started_by(&path, from)? {
-                Some(script) => fs::write(to.join(name), script)
-                    .and_then(|()| fs::set_permissions(to.join(name), metadata.permissions())),
-                None => fs::copy(&path, to.join(name)).map(drop),
-            };
-            copied.with_context(|| format!("copy {}", path.display()))?;
+            let script = started_by(&path, from)?;
+            copy(&path, &to.join(name), script)
+                .with_context(|| format!("copy {}", path.display()))?;
         }
     }
     Ok(())
+}
+
+/// Copies a program, or writes `script` in its place.
+fn copy(program: &Path, to: &Path, script: Option<&str>) -> io::Result<()> {
+    let Some(script) = script else {
+        fs::copy(program, to)?;
+        return Ok(());
+    };
+    fs::write(to, script)?;
+    fs::set_permissions(to, fs::metadata(program)?.permissions())
 }
 
 /// Returns the script that starts braid on a node, if `file` is a script that starts braid in the
@@ -121,10 +129,10 @@ mod tests {
     #[test]
     fn a_template_becomes_the_nodes_own_configuration() -> Result<()> {
         let template = r#"{"name": "{node}-{index}", "subnet": "{podCIDR}"}"#;
-        let rendered = Node::first(2)?
-            .into_iter()
-            .map(|node| render(template, node))
-            .collect::<Vec<_>>();
+        let mut rendered = Vec::new();
+        for node in Node::first(2)? {
+            rendered.push(render(template, node));
+        }
         assert_eq!(
             rendered,
             [

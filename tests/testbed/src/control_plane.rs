@@ -63,15 +63,16 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
 
 /// Creates the Node objects before the kubelets start, so that each node has its pod range.
 pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
-    let items = nodes.iter().map(|node| {
-        json!({
+    let mut items = Vec::new();
+    for node in nodes {
+        items.push(json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": node.to_string(), "labels": {"kubernetes.io/hostname": node.to_string()}},
             "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
-        })
-    });
-    cluster.create(&items.collect::<Vec<_>>())
+        }));
+    }
+    cluster.create(&items)
 }
 
 fn api_server(cluster: &Cluster) -> Result<Command> {
@@ -103,15 +104,12 @@ pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr)
         "--allow-privileged=true",
         "--service-account-issuer=https://kubernetes",
     ];
-    let files = files
-        .iter()
-        .map(|(name, file)| format!("--{name}={}", pki(file).display()));
-    plain
-        .map(String::from)
-        .into_iter()
-        .chain([format!("--advertise-address={address}")])
-        .chain(files)
-        .collect()
+    let mut flags = plain.map(String::from).to_vec();
+    flags.push(format!("--advertise-address={address}"));
+    for (name, file) in files {
+        flags.push(format!("--{name}={}", pki(file).display()));
+    }
+    flags
 }
 
 fn controller_manager(cluster: &Cluster) -> Command {

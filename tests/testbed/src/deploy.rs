@@ -157,7 +157,10 @@ fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     up::load(cluster, &archive)?;
     let manifest = fs::read_to_string(sh::root().join(MANIFEST))
         .with_context(|| format!("read {MANIFEST}"))?;
-    for name in images(&manifest).filter(|name| !name.starts_with(IMAGE)) {
+    for name in images(&manifest) {
+        if name.starts_with(IMAGE) {
+            continue;
+        }
         for node in nodes {
             // A container that only waits can be the cluster's pause image.
             let tag = [
@@ -176,10 +179,12 @@ fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     Ok(())
 }
 
-fn images(manifest: &str) -> impl Iterator<Item = &str> {
-    manifest
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("image: "))
+fn images(manifest: &str) -> Vec<&str> {
+    let mut images = Vec::new();
+    for line in manifest.lines() {
+        images.extend(line.trim().strip_prefix("image: "));
+    }
+    images
 }
 
 /// Waits until the current pods of the `DaemonSet` run on all nodes.
@@ -192,7 +197,8 @@ fn roll_out(cluster: &Cluster) -> Result<()> {
         "kube-system",
         &wait::timeout(2 * LIMIT),
     ]);
-    sh::read(&mut status).map(drop)
+    sh::read(&mut status)?;
+    Ok(())
 }
 
 /// File with the plugin folder's listing from before the installation.

@@ -6,7 +6,7 @@ use crate::wait;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Kills all processes and removes namespaces, cgroups, mount points and files. Succeeds without a
@@ -21,10 +21,9 @@ pub fn run() -> Result<()> {
             let parents = parents();
             let found = processes(&namespaces, &parents)?;
             if !found.is_empty() {
+                let pids = found.iter().map(u32::to_string);
                 // kill(1) fails if a process has ended meanwhile, which is fine.
-                wait::succeeds(
-                    sh::cmd("kill", ["-KILL", "--"]).args(found.iter().map(u32::to_string)),
-                )?;
+                wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(pids))?;
             }
             killed.extend(found);
             // A process that is exiting has left its namespaces already, so `found` may lack it.
@@ -53,18 +52,23 @@ pub fn has_processes() -> Result<bool> {
 /// Lists the cluster's network namespaces.
 fn namespaces() -> Result<Vec<String>> {
     let listed = sh::read(&mut sh::cmd("ip", ["netns", "list"]))?;
-    let is_ours = |name: &&str| {
-        [LAN, CONTROL_PLANE].contains(name)
-            || name
-                .strip_prefix("braid-")
-                .is_some_and(|node| node.parse::<Node>().is_ok())
-    };
-    Ok(listed
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .filter(is_ours)
-        .map(String::from)
-        .collect())
+    let mut namespaces = Vec::new();
+    for line in listed.lines() {
+        let (name, _) = line.split_once(' ').unwrap_or((line, ""));
+        if is_ours(name) {
+            namespaces.push(name.to_owned());
+        }
+    }
+    Ok(namespaces)
+}
+
+/// True if a network namespace with this name belongs to the cluster.
+fn is_ours(name: &str) -> bool {
+    if name == LAN || name == CONTROL_PLANE {
+        return true;
+    }
+    let node = name.strip_prefix("braid-").unwrap_or_default();
+    node.parse::<Node>().is_ok()
 }
 
 /// Finds all processes in the namespaces and their descendants. A container has its own namespaces
@@ -73,47 +77,62 @@ fn processes(namespaces: &[String], parents: &BTreeMap<u32, u32>) -> Result<Vec<
     let mut found: Vec<u32> = Vec::new();
     for namespace in namespaces {
         let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", namespace]))?;
-        found.extend(pids.lines().filter_map(|pid| pid.parse::<u32>().ok()));
+        for pid in pids.lines() {
+            found.extend(pid.parse::<u32>().ok());
+        }
     }
     Ok(with_descendants(&found, parents))
 }
 
 fn with_descendants(roots: &[u32], parents: &BTreeMap<u32, u32>) -> Vec<u32> {
-    let is_within = |pid: &u32| {
-        let mut line = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
-        line.any(|pid| roots.contains(&pid))
-    };
-    parents.keys().copied().filter(is_within).collect()
+    let mut found = Vec::new();
+    for &pid in parents.keys() {
+        let mut ancestors = std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
+        if ancestors.any(|ancestor| roots.contains(&ancestor)) {
+            found.push(pid);
+        }
+    }
+    found
 }
 
 /// Maps each process to its parent. Zombies are left out, because they have ended.
 fn parents() -> BTreeMap<u32, u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let pid = path.file_name()?.to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(path.join("stat")).ok()?;
-            // proc(5): pid (comm) state ppid …, and comm may contain any character.
-            let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-            let is_zombie = fields.next()? == "Z";
-            Some((pid, fields.next()?.parse().ok()?)).filter(|_| !is_zombie)
-        })
-        .collect()
+    let mut parents = BTreeMap::new();
+    for path in entries("/proc") {
+        parents.extend(with_parent(&path));
+    }
+    parents
+}
+
+/// Returns a process and its parent from its folder in /proc; `None` if it has ended.
+fn with_parent(folder: &Path) -> Option<(u32, u32)> {
+    let pid = folder.file_name()?.to_str()?.parse().ok()?;
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    // proc(5): pid (comm) state ppid …, and comm may contain any character.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    if fields.next()? == "Z" {
+        return None;
+    }
+    Some((pid, fields.next()?.parse().ok()?))
+}
+
+/// Lists the paths in a folder; none if it cannot be read.
+fn entries(folder: &str) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        paths.push(entry.path());
+    }
+    paths
 }
 
 /// Removes the containers' empty cgroups, in the single hierarchy of cgroup v2 or in each hierarchy
 /// of v1.
 fn remove_cgroups() {
     const ROOT: &str = "/sys/fs/cgroup";
-    let hierarchies = fs::read_dir(ROOT)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    for hierarchy in hierarchies.chain([ROOT.into()]) {
+    for hierarchy in entries(ROOT) {
         remove_cgroup(&hierarchy.join("k8s.io"));
     }
+    remove_cgroup(&Path::new(ROOT).join("k8s.io"));
 }
 
 fn remove_cgroup(cgroup: &Path) {
@@ -132,25 +151,32 @@ fn remove_mount_points(cluster: &Cluster) {
     let used = mounted();
     // The kernel would remove a folder that is a mount point only in other mount namespaces, and
     // detach those mounts.
-    for path in made.lines().filter(|path| !used.contains(*path)) {
-        // A mount point that is in use by now is not empty and stays.
-        let _ = fs::remove_dir(Path::new(path));
+    for path in made.lines() {
+        if !used.contains(path) {
+            // A mount point that is in use by now is not empty and stays.
+            let _ = fs::remove_dir(Path::new(path));
+        }
     }
 }
 
 /// Lists the mount points in the mount namespaces of all processes.
 fn mounted() -> BTreeSet<String> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let tables =
-        entries.filter_map(|entry| fs::read_to_string(entry.path().join("mountinfo")).ok());
-    tables
-        .flat_map(|table| mount_points(&table).map(str::to_owned).collect::<Vec<_>>())
-        .collect()
+    let mut mounted = BTreeSet::new();
+    for process in entries("/proc") {
+        if let Ok(table) = fs::read_to_string(process.join("mountinfo")) {
+            mounted.extend(mount_points(&table));
+        }
+    }
+    mounted
 }
 
 /// Mount points of a table in the format of `/proc/<pid>/mountinfo`.
-fn mount_points(table: &str) -> impl Iterator<Item = &str> {
-    table.lines().filter_map(|line| line.split(' ').nth(4))
+fn mount_points(table: &str) -> Vec<String> {
+    let mut points = Vec::new();
+    for line in table.lines() {
+        points.extend(line.split(' ').nth(4).map(str::to_owned));
+    }
+    points
 }
 
 #[cfg(test)]
@@ -166,10 +192,7 @@ mod tests {
     #[test]
     fn a_mount_point_is_the_fifth_field() {
         let table = "22 1 254:0 / / rw - ext4 /dev/vda rw\n611 22 0:46 /bin /opt/cni/bin rw shared:1 - tmpfs tmpfs rw\n";
-        assert_eq!(
-            mount_points(table).collect::<Vec<_>>(),
-            ["/", "/opt/cni/bin"]
-        );
+        assert_eq!(mount_points(table), ["/", "/opt/cni/bin"]);
         assert!(mounted().contains("/proc"));
     }
 }

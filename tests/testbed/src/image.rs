@@ -39,8 +39,10 @@ fn busybox_layer() -> Result<Layer> {
     layer.file("bin/busybox", 0o755, &busybox)?;
     layer.file("etc/passwd", 0o644, b"root:x:0:0::/:/bin/sh\n")?;
     let applets = sh::read(&mut sh::cmd(BUSYBOX, ["--list"]))?;
-    for applet in applets.lines().filter(|applet| *applet != "busybox") {
-        layer.link(&format!("bin/{applet}"), "busybox")?;
+    for applet in applets.lines() {
+        if applet != "busybox" {
+            layer.link(&format!("bin/{applet}"), "busybox")?;
+        }
     }
     Ok(layer)
 }

@@ -38,11 +38,8 @@ pub(crate) fn create(nodes: &[Node]) -> Result<()> {
         cable(&format!("s{node}"), "br1", &netns, "eth1")?;
         cable(&format!("d{node}"), "br2", &netns, DEVICE)?;
         ip(&format!("-n {netns} route add default via {API_SERVER}"))?;
-        let others: Vec<Node> = nodes
-            .iter()
-            .copied()
-            .filter(|other| other != node)
-            .collect();
+        let mut others = nodes.to_vec();
+        others.retain(|other| other != node);
         pod_routes(&netns, &others)?;
     }
     Ok(())
@@ -76,11 +73,12 @@ fn cable(port: &str, bridge: &str, netns: &str, ifname: &str) -> Result<()> {
 }
 
 fn pod_routes(netns: &str, nodes: &[Node]) -> Result<()> {
-    nodes.iter().try_for_each(|node| {
+    for node in nodes {
         ip(&format!(
             "-n {netns} route add {} via {} dev eth0",
             node.pod_cidr(),
             node.address()
-        ))
-    })
+        ))?;
+    }
+    Ok(())
 }

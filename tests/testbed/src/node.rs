@@ -79,13 +79,14 @@ pub(crate) fn make_dirs(cluster: &Cluster, node: Node) -> Result<()> {
 
 /// Creates the mount points that this machine lacks, and lists them for `down`.
 pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
-    let paths = MOUNTS
-        .iter()
-        .flat_map(|(_, target)| Path::new(target).ancestors());
-    let missing: Vec<String> = paths
-        .filter(|path| !path.exists())
-        .map(|path| path.display().to_string())
-        .collect();
+    let mut missing = Vec::new();
+    for (_, target) in MOUNTS {
+        for path in Path::new(target).ancestors() {
+            if !path.exists() {
+                missing.push(path.display().to_string());
+            }
+        }
+    }
     fs::write(cluster.dir().join("mount-points"), missing.join("\n"))?;
     for (_, target) in MOUNTS {
         fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
@@ -101,7 +102,8 @@ pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<(
         .arg(std::env::current_exe()?);
     command.args(["cluster", "node", &node.to_string()]);
     command.args(kube_proxy.then_some("--kube-proxy"));
-    wait::daemon(cluster, &format!("node-{node}"), &mut command).map(drop)
+    wait::daemon(cluster, &format!("node-{node}"), &mut command)?;
+    Ok(())
 }
 
 /// Starts a node inside its namespaces: mounts, containerd, images, kubelet. Restarts the services

@@ -122,11 +122,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
 
 /// Returns the digest as OCI writes it: `sha256:` and hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
-    Sha256::digest(blob)
-        .iter()
-        .fold(String::from("sha256:"), |text, byte| {
-            format!("{text}{byte:02x}")
-        })
+    format!("sha256:{:x}", Sha256::digest(blob))
 }
 
 /// Returns this machine's architecture under Go's name, which OCI uses.

@@ -148,6 +148,7 @@ trait Ran {
 
 impl Ran for Command {
     fn ran(&mut self) -> Result<()> {
-        sh::read(self).map(drop)
+        sh::read(self)?;
+        Ok(())
     }
 }

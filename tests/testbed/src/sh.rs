@@ -9,23 +9,18 @@ use std::process::{Command, Stdio};
 
 /// Returns the root of the checkout.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .map(Path::to_owned)
-        .unwrap_or_default()
+    let mut ancestors = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    ancestors.nth(2).unwrap_or(Path::new("")).to_owned()
 }
 
 /// Returns the folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, or
 /// `~/.cache/braid`.
 pub fn cache() -> PathBuf {
-    std::env::var_os("BRAID_CACHE").map_or_else(
-        || {
-            PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()))
-                .join(".cache/braid")
-        },
-        PathBuf::from,
-    )
+    if let Some(cache) = std::env::var_os("BRAID_CACHE") {
+        return cache.into();
+    }
+    let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
+    Path::new(&home).join(".cache/braid")
 }
 
 /// Returns a command that runs in the checkout's root.
@@ -80,9 +75,14 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
         .wait_with_output()
         .with_context(|| format!("wait for {command:?}"))?;
     if !out.status.success() {
-        let [said, told] =
-            [&out.stdout, &out.stderr].map(|text| String::from_utf8_lossy(text).trim().to_owned());
-        bail!("{command:?}: {}: {said}{told}", out.status);
+        let output = String::from_utf8_lossy(&out.stdout);
+        let errors = String::from_utf8_lossy(&out.stderr);
+        bail!(
+            "{command:?}: {}: {}{}",
+            out.status,
+            output.trim(),
+            errors.trim()
+        );
     }
     fed.transpose()
         .with_context(|| format!("write to {command:?}"))?;
@@ -91,17 +91,19 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
 
 /// Runs ip(8) with arguments separated by blanks.
 pub fn ip(args: &str) -> Result<()> {
-    read(&mut cmd("ip", args.split(' '))).map(drop)
+    read(&mut cmd("ip", args.split(' ')))?;
+    Ok(())
 }
 
 /// Installs the Debian packages of missing programs. `needs` lists program and package.
 pub fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
-    let missing: Vec<&str> = needs
-        .iter()
-        .filter(|(program, _)| !on_path(program))
-        .map(|(_, package)| *package)
-        .collect();
+    let mut missing = Vec::new();
+    for (program, package) in needs {
+        if !on_path(program) {
+            missing.push(*package);
+        }
+    }
     if missing.is_empty() {
         return Ok(());
     }
@@ -126,7 +128,6 @@ pub fn apt(needs: &[(&str, &str)]) -> Result<()> {
 /// Returns true if the program is in the search path, /usr/sbin or /sbin.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':')
-        .chain(["/usr/sbin", "/sbin"])
-        .any(|dir| Path::new(dir).join(program).is_file())
+    let is_in = |dir: &str| Path::new(dir).join(program).is_file();
+    path.split(':').any(is_in) || is_in("/usr/sbin") || is_in("/sbin")
 }

@@ -62,11 +62,13 @@ impl FromStr for Node {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.strip_prefix('n')
-            .and_then(|index| index.parse().ok())
-            .filter(|index| (1..=Self::MAX).contains(index))
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is not a node: n1-n{}", Self::MAX))
+        if let Some(index) = text.strip_prefix('n')
+            && let Ok(index) = index.parse()
+            && (1..=Self::MAX).contains(&index)
+        {
+            return Ok(Self(index));
+        }
+        Err(format!("{text:?} is not a node: n1-n{}", Self::MAX))
     }
 }
 
@@ -118,9 +120,12 @@ impl Cluster {
     pub fn nodes(&self) -> Result<Vec<Node>> {
         let entries =
             std::fs::read_dir(&self.dir).with_context(|| format!("list {}", self.dir.display()))?;
-        let mut nodes: Vec<Node> = entries
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .collect();
+        let mut nodes = Vec::new();
+        for entry in entries.flatten() {
+            if let Some(name) = entry.file_name().to_str() {
+                nodes.extend(name.parse::<Node>().ok());
+            }
+        }
         nodes.sort_unstable();
         Ok(nodes)
     }
@@ -142,8 +147,8 @@ impl Cluster {
         sh::feed(
             &mut self.kubectl(["create", "-f", "-"]),
             list.to_string().as_bytes(),
-        )
-        .map(drop)
+        )?;
+        Ok(())
     }
 
     /// Returns the path of the node's root folder, with its mounts, from outside the node.
@@ -200,11 +205,9 @@ mod tests {
 
     #[test]
     fn a_node_is_parsed_from_the_name_it_prints() {
-        assert_eq!(
-            "n2".parse::<Node>()
-                .map(|node| (node.to_string(), node.pod_cidr())),
-            Ok(("n2".into(), "10.244.2.0/24".into()))
-        );
+        let node: Node = "n2".parse().expect("a node");
+        assert_eq!(node.to_string(), "n2");
+        assert_eq!(node.pod_cidr(), "10.244.2.0/24");
         for wrong in ["n0", "n10", "2", "node", ""] {
             assert!(wrong.parse::<Node>().is_err(), "{wrong}");
         }

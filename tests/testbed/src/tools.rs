@@ -52,8 +52,11 @@ pub fn reference() -> Result<PathBuf> {
             &REFERENCE_PLUGINS.map(|plugin| format!("{}@{REFERENCE}", package(plugin))),
         )?;
     }
-    let mut others = OTHER_RELEASES.iter().filter(|plugin| !is_there(plugin));
-    others.try_for_each(|plugin| go_install(&dir, &[package(plugin)]))?;
+    for plugin in OTHER_RELEASES {
+        if !is_there(plugin) {
+            go_install(&dir, &[package(plugin)])?;
+        }
+    }
     Ok(dir)
 }
 

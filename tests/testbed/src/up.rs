@@ -48,9 +48,13 @@ pub fn run(options: &Options) -> Result<()> {
         start.elapsed().as_secs_f64()
     );
     start_nodes(&cluster, &nodes, options).inspect_err(|_| {
-        let log =
-            |node: &Node| ["node", "containerd", "kubelet"].map(|part| format!("{part}-{node}"));
-        wait::print_logs(&cluster, &nodes.iter().flat_map(log).collect::<Vec<_>>());
+        let mut logs = Vec::new();
+        for node in &nodes {
+            for part in ["node", "containerd", "kubelet"] {
+                logs.push(format!("{part}-{node}"));
+            }
+        }
+        wait::print_logs(&cluster, &logs);
     })?;
     eprintln!(
         "{} nodes after {:.1} s",

@@ -16,10 +16,8 @@ const SLOWNESS: &str = "BRAID_SLOWNESS";
 
 /// Returns `limit` multiplied for a slow machine.
 pub fn on_this_machine(limit: Duration) -> Duration {
-    let slowness = std::env::var(SLOWNESS)
-        .ok()
-        .and_then(|value| value.parse::<u32>().ok());
-    limit * slowness.unwrap_or(1).max(1)
+    let slowness = std::env::var(SLOWNESS).unwrap_or_default();
+    limit * slowness.parse::<u32>().unwrap_or(1).max(1)
 }
 
 /// Returns kubectl's flag for a time limit, multiplied for a slow machine.
@@ -56,7 +54,8 @@ pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) ->
 /// Waits until all nodes are Ready.
 pub fn nodes(cluster: &Cluster) -> Result<()> {
     let wait = ["wait", "node", "--all", "--for=condition=Ready"];
-    sh::read(cluster.kubectl(wait).arg(timeout(Duration::from_mins(1)))).map(drop)
+    sh::read(cluster.kubectl(wait).arg(timeout(Duration::from_mins(1))))?;
+    Ok(())
 }
 
 /// Returns true if `command` succeeds. Its output is discarded.
