@@ -12,6 +12,7 @@ pub mod claimed;
 pub mod index;
 mod leases;
 pub mod peek;
+mod requests;
 pub mod resolv;
 pub mod store;
 
@@ -25,7 +26,6 @@ pub use braid_core::ipam::host_local::Config;
 use braid_core::ipam::range::RangeSet;
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
-use leases::exhausted;
 pub use leases::read_leases;
 use peek::peek;
 use std::collections::HashSet;
@@ -191,7 +191,7 @@ pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
     };
     for set in &config.ranges {
         if !book.has_free(set)? && !book.has_dead(set, host.liveness)? {
-            return Ok(Some(exhausted(set)));
+            return Ok(Some(requests::exhausted(set)));
         }
     }
     Ok(None)
@@ -299,30 +299,21 @@ impl<'a> Reservation<'a> {
     fn fill(&mut self) -> Result<(), Error> {
         let mut requested = self.config.requested.clone();
         for (number, set) in self.config.ranges.iter().enumerate() {
-            let is_in_set = |ip: &IpAddr| set.range_for(*ip).is_some();
-            let place = requested.iter().position(is_in_set);
-            let asked = place.map(|place| requested.remove(place));
+            let asked = requests::take_request(&mut requested, set);
+            let mut kept = self.kept.iter().copied();
             let kept = match asked {
-                Some(ip) => self.kept.contains(&ip).then_some(ip),
-                None => self.kept.iter().copied().find(is_in_set),
+                Some(ip) => kept.find(|held| *held == ip),
+                None => kept.find(|held| set.range_for(*held).is_some()),
             };
             let taken = match (kept, asked) {
                 (Some(ip), _) => Ok(ip),
                 (None, Some(ip)) => self.take_requested(number, set, ip),
                 (None, None) => self.take_next(number, set),
             };
-            let failed =
-                |e: Error| e.context(format_args!("failed to allocate for range {number}"));
-            self.taken.push(taken.map_err(failed)?);
+            self.taken
+                .push(taken.map_err(|e| requests::in_set(number, e))?);
         }
-        if requested.is_empty() {
-            return Ok(());
-        }
-        let left: Vec<String> = requested.iter().map(IpAddr::to_string).collect();
-        Err(Error::internal(format!(
-            "failed to allocate all requested IPs: {}",
-            left.join(" ")
-        )))
+        requests::refuse_rest(&requested)
     }
 
     fn take_requested(
@@ -331,22 +322,13 @@ impl<'a> Reservation<'a> {
         set: &RangeSet,
         ip: IpAddr,
     ) -> Result<IpAddr, Error> {
-        if set
-            .range_for(ip)
-            .is_some_and(|range| range.gateway() == Some(ip))
-        {
-            return Err(Error::internal(format!(
-                "requested ip {ip} is subnet's gateway"
-            )));
-        }
+        requests::refuse_gateway(set, ip)?;
         let mut is_ours = self.book.take(ip, &self.key)?;
         if !is_ours && self.book.reclaim_one(ip, self.host.liveness)? {
             is_ours = self.book.take(ip, &self.key)?;
         }
         if !is_ours {
-            return Err(Error::no_free_address(format!(
-                "requested IP address {ip} is not available in range set {set}"
-            )));
+            return Err(requests::leased(set, ip));
         }
         if let Err(error) = self.book.mark(number, ip) {
             return Err(also(error, self.book.free(ip).err()));
@@ -362,7 +344,7 @@ impl<'a> Reservation<'a> {
         self.book
             .reclaim(|ip| set.range_for(ip).is_some(), self.host.liveness)?;
         let taken = self.book.take_next(number, set, &self.key)?;
-        taken.ok_or_else(|| Error::no_free_address(exhausted(set)))
+        taken.ok_or_else(|| Error::no_free_address(requests::exhausted(set)))
     }
 
     /// Refuses if `owner` already has an address of `set`, unless that lease is stale, left by an

@@ -1,8 +1,8 @@
 //! Preview of the next reservation, without the lock, the index or any change of the store.
 
-use super::leases::{exhausted, read_leases};
-use super::resolv;
+use super::leases::read_leases;
 use super::store::{self, LeaseFile};
+use super::{requests, resolv};
 use crate::ipam::host::Host;
 use crate::ipam::liveness::death_of;
 use braid_core::cni::{Error, IpConfig};
@@ -20,37 +20,22 @@ pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
     let is_missing = |ip| !leases.iter().any(|lease| lease.ip == ip);
     let recorded = host.liveness.recorded(&config.path(), &is_missing);
     let recorded: Vec<IpAddr> = recorded.into_iter().map(|one| one.ip).collect();
+    let mut requested = config.requested.clone();
     let mut ips = Vec::new();
     for (number, set) in config.ranges.iter().enumerate() {
-        let asked = config
-            .requested
-            .iter()
-            .copied()
-            .find(|ip| set.range_for(*ip).is_some());
-        let free = free_in(
-            set,
-            asked,
-            store::read_mark(&config.path(), number),
-            &leases,
-            &recorded,
-            host,
-        );
-        let range = free.and_then(|ip| set.range_for(ip));
-        let (Some(ip), Some(range)) = (free, range) else {
-            let message = match asked {
-                None => exhausted(set),
-                Some(ip) => {
-                    format!("requested IP address {ip} is not available in range set {set}")
-                }
-            };
-            return Err(Error::no_free_address(message));
-        };
-        ips.push(IpConfig {
-            address: range.with_prefix(ip),
-            gateway: range.gateway(),
-            interface: None,
-        });
+        let asked = requests::take_request(&mut requested, set);
+        let last = store::read_mark(&config.path(), number);
+        let free = free_in(set, asked, last, &leases, &recorded, host);
+        let ip = free.map_err(|e| requests::in_set(number, e))?;
+        if let Some(range) = set.range_for(ip) {
+            ips.push(IpConfig {
+                address: range.with_prefix(ip),
+                gateway: range.gateway(),
+                interface: None,
+            });
+        }
     }
+    requests::refuse_rest(&requested)?;
     Ok(Lease {
         ips,
         routes: config.routes.clone(),
@@ -59,7 +44,7 @@ pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
 }
 
 /// Returns the requested address or the next free one; if none is free, the next one with a stale
-/// lease.
+/// lease. Fails as ADD does.
 fn free_in(
     set: &RangeSet,
     asked: Option<IpAddr>,
@@ -67,13 +52,16 @@ fn free_in(
     leases: &[LeaseFile],
     recorded: &[IpAddr],
     host: Host<'_>,
-) -> Option<IpAddr> {
+) -> Result<IpAddr, Error> {
+    if let Some(ip) = asked {
+        requests::refuse_gateway(set, ip)?;
+    }
     let mut held: HashSet<IpAddr> = recorded.iter().copied().collect();
     for lease in leases {
         held.insert(lease.ip);
     }
     if let Some(ip) = first_free(set, asked, last, &held) {
-        return Some(ip);
+        return Ok(ip);
     }
     let clock = host.liveness.clock();
     for lease in leases {
@@ -82,7 +70,10 @@ fn free_in(
             held.remove(&lease.ip);
         }
     }
-    first_free(set, asked, last, &held)
+    first_free(set, asked, last, &held).ok_or_else(|| match asked {
+        Some(ip) => requests::leased(set, ip),
+        None => Error::no_free_address(requests::exhausted(set)),
+    })
 }
 
 fn first_free(
@@ -151,9 +142,41 @@ mod tests {
             assert_eq!(seen, ipam.reserve(&owner, host).expect("an address"));
             assert_eq!(number == 0, seen == first);
         }
+        let owner = Owner::new("n", "c5", "eth0");
         assert_eq!(
             ipam.peek(host).expect_err("none is left").msg,
-            exhausted(&ipam.ranges[0])
+            ipam.reserve(&owner, host).expect_err("none is left").msg
         );
+    }
+
+    #[test]
+    fn peek_refuses_the_requests_that_add_refuses() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let host = Host {
+            state_dir: &dir.path().join("state"),
+            liveness: &AllAlive,
+            attachment: None,
+            log: &Log::new(|_| {}),
+        };
+        let config = |ip: &str| {
+            let text = format!(
+                r#"{{"name":"n","runtimeConfig":{{"ips":["{ip}"]}},"ipam":{{"type":"host-local","dataDir":{:?},"subnet":"10.1.0.0/29"}}}}"#,
+                dir.path().join("data").display().to_string()
+            );
+            let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
+            Config::parse(&conf, "").expect("parsed")
+        };
+        let owner = Owner::new("n", "c", "eth0");
+        config("10.1.0.4").reserve(&owner, host).expect("free");
+        for (ip, refused) in [
+            ("10.1.0.1", "is subnet's gateway"),
+            ("10.1.0.4", "is not available"),
+            ("10.9.9.9", "failed to allocate all requested IPs"),
+        ] {
+            let owner = Owner::new("n", "other", "eth0");
+            let error = config(ip).reserve(&owner, host).expect_err("refused");
+            assert!(error.msg.contains(refused), "{error}");
+            assert_eq!(config(ip).peek(host), Err(error));
+        }
     }
 }
