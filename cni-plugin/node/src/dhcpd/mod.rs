@@ -92,7 +92,7 @@ pub fn run(settings: Settings) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     events.add(&listener, LISTENER)?;
     let pidfile = settings.pidfile.clone();
-    let mut daemon = Daemon::new(settings, store, (events, lock));
+    let mut daemon = Daemon::new(settings, store, events, lock);
     daemon.resume();
     let ended = daemon.serve(&listener);
     if is_own {
@@ -135,7 +135,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn new(settings: Settings, store: Store, (events, lock): (Events, File)) -> Self {
+    fn new(settings: Settings, store: Store, events: Events, lock: File) -> Self {
         Self {
             settings,
             store,
