@@ -69,15 +69,17 @@ impl Effect for Moved {
 /// move back.
 fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>, Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
-        return kernel
-            .link(&of.to)?
-            .map_or(Ok(None), |fact| untold(kernel, of, fact));
+        return match kernel.link(&of.to)? {
+            Some(fact) => untold(kernel, of, fact),
+            None => Ok(None),
+        };
     };
     let socket = kernel.route(Ns::Pod)?;
     if let Some(index) = was.index {
-        let there = link::of_index(socket, index)?.filter(|fact| was.may_be(fact));
-        if there.is_some() || was.hardware.is_unknown() {
-            return Ok(there.map(|fact| (fact, from.clone())));
+        match link::of_index(socket, index)? {
+            Some(fact) if was.may_be(&fact) => return Ok(Some((fact, from.clone()))),
+            _ if was.hardware.is_unknown() => return Ok(None),
+            _ => {}
         }
     }
     let links = link::list(socket)?;
@@ -95,20 +97,25 @@ fn own<'l>(
     from: &IfName,
     was: &Was,
 ) -> Option<&'l LinkFact> {
-    let find = |is_it: &dyn Fn(&str, &LinkFact) -> bool| {
-        links
-            .iter()
-            .find(|(name, fact)| was.may_be(fact) && is_it(name, fact))
-            .map(|(_, fact)| fact)
-    };
-    let by_hardware = find(&|_, _| !was.hardware.is_unknown());
-    if was.index.is_some() {
-        return by_hardware;
+    let mut candidates = Vec::new();
+    for (name, fact) in links {
+        if was.may_be(fact) {
+            candidates.push((name.as_str(), fact));
+        }
     }
-    let by_name = || find(&|name, _| name == of.to.name.as_str());
-    by_hardware
-        .or_else(by_name)
-        .or_else(|| find(&|_, fact| was.is_it(from, fact)))
+    if !was.hardware.is_unknown()
+        && let Some((_, fact)) = candidates.first()
+    {
+        return Some(fact);
+    }
+    if was.index.is_some() {
+        return None;
+    }
+    let is_named = |name: &str| name == of.to.name.as_str();
+    let by_name = candidates.iter().find(|(name, _)| is_named(name));
+    let by_alias = || candidates.iter().find(|(_, fact)| was.is_it(from, fact));
+    let (_, fact) = by_name.or_else(by_alias)?;
+    Some(fact)
 }
 
 /// Finds the name for a link without a record. It is in the alias, where the reference plugin
@@ -122,18 +129,18 @@ fn untold(
     if let Ok(name) = IfName::parse(&fact.alias) {
         return Ok(Some((fact, name)));
     }
-    let Some(name) = of
-        .from
-        .as_ref()
-        .or(Some(&of.to.name).filter(|_| fact.kind.is_empty()))
-    else {
-        let what = format!(
-            "neither a record, nor an alias, nor \"device\" has the original name of {}",
-            of.to
-        );
-        return Err(Cause::Refused(format!(
-            "failed to find original ifname: {what}"
-        )));
+    let name = match &of.from {
+        Some(name) => name,
+        None if fact.kind.is_empty() => &of.to.name,
+        None => {
+            let what = format!(
+                "neither a record, nor an alias, nor \"device\" has the original name of {}",
+                of.to
+            );
+            return Err(Cause::Refused(format!(
+                "failed to find original ifname: {what}"
+            )));
+        }
     };
     if fact.alt_names.iter().any(|alt| alt == name.as_str()) {
         let what = format!(
@@ -146,7 +153,7 @@ fn untold(
     }
     // The device with this name never left the host, so this link is another one.
     let is_there = kernel.host().index_of(name.as_str())?.is_some();
-    Ok(Some((fact, name.clone())).filter(|_| !is_there))
+    Ok((!is_there).then(|| (fact, name.clone())))
 }
 
 /// Alias and flag `up` of the link on the host. Without a record, the defaults of the reference
@@ -225,11 +232,12 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
 /// Finds the link on the host. The kernel may still be ending the namespace of a hardware link.
 fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<LinkFact>, Cause> {
     let find = |socket: &mut Socket| -> Result<Option<LinkFact>, Cause> {
-        let links = link::list(socket)?;
-        Ok(links
-            .into_iter()
-            .map(|(_, fact)| fact)
-            .find(|fact| was.is_back(from, fact)))
+        for (_, fact) in link::list(socket)? {
+            if was.is_back(from, &fact) {
+                return Ok(Some(fact));
+            }
+        }
+        Ok(None)
     };
     if !was.kind.is_empty() || kernel.has_pod() {
         return find(kernel.host());
