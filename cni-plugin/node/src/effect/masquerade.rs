@@ -149,12 +149,11 @@ pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError
 pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
     let mut found = Vec::new();
     for map in MAPS {
-        let source = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
-        found.extend(
-            elements(socket, Family::Inet, map)?
-                .into_iter()
-                .filter_map(source),
-        );
+        for Element { key, comment, .. } in elements(socket, Family::Inet, map)? {
+            if let Some(source) = address(&key) {
+                found.push((source, comment));
+            }
+        }
     }
     Ok(found)
 }

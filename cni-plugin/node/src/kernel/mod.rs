@@ -7,7 +7,7 @@ pub(crate) mod scripted;
 
 use crate::log::Log;
 use crate::store::holder;
-use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netlink::{KernelError, Message, Socket};
 use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{get_by_alt_name, get_by_name};
@@ -129,10 +129,7 @@ impl Kernel {
 
     /// True if the container's namespace has links besides those that the kernel creates in each.
     pub fn has_pod_links(&mut self) -> bool {
-        let Ok(socket) = self.route(Ns::Pod) else {
-            return false;
-        };
-        let Ok(links) = list(socket) else {
+        let Ok(links) = self.links(Ns::Pod) else {
             return false;
         };
         let is_everywhere = |name: &String| EVERYWHERE.contains(&name.as_str());
@@ -194,6 +191,21 @@ impl Kernel {
             Ns::Host => Ok(&mut self.host),
             Ns::Pod => self.pod.as_mut().ok_or(Errno::ENOENT)?.route(&self.host),
         }
+    }
+
+    /// Sends a dump request of the route family and returns the replies.
+    pub(crate) fn dump(
+        &mut self,
+        ns: Ns,
+        kind: u16,
+        body: impl Fn(&mut Vec<u8>),
+    ) -> Result<Vec<Message>, Cause> {
+        Ok(self.route(ns)?.dump(kind, body)?)
+    }
+
+    /// Lists the links of a namespace by name.
+    pub(crate) fn links(&mut self, ns: Ns) -> Result<Vec<(String, LinkFact)>, Cause> {
+        Ok(list(self.route(ns)?)?)
     }
 
     /// Returns the host's nf_tables socket, opened at first use.

@@ -1,6 +1,7 @@
 //! Creation of a tap. Until it is complete, it is deleted when this process ends, even by a signal.
 
 use super::make::master_index;
+use crate::effect::programs;
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl;
@@ -10,13 +11,11 @@ use crate::{Cause, Context};
 use braid_core::plan::thing::Link;
 use braid_core::plan::thing::link::Tap as Made;
 use std::fs;
-use std::path::PathBuf;
+
 use std::process::Command;
 
 /// File with the `SELinux` context in which this thread starts its next program.
 const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
-/// Folders to search for `ip`, since a plugin's environment may have no `PATH`.
-const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), Cause> {
     if let Some(context) = &made.context {
@@ -67,21 +66,10 @@ fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
     result
 }
 
-/// Finds the program `ip`.
-fn find_ip() -> Option<PathBuf> {
-    for folder in FOLDERS {
-        let path = PathBuf::from(folder).join("ip");
-        if path.exists() {
-            return Some(path);
-        }
-    }
-    None
-}
-
 /// Runs `ip` in this `SELinux` context to create the tap, so that programs of the context may open
 /// it.
 fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
-    let path = find_ip().ok_or_else(|| {
+    let path = programs::find("ip").ok_or_else(|| {
         Cause::Refused("a selinuxContext needs the program ip (iproute2)".to_owned())
     })?;
     fs::write(NEXT_CONTEXT, context).doing(format_args!(
