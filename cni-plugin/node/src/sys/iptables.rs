@@ -119,7 +119,8 @@ fn get(socket: &OwnedFd, layout: &Layout, option: i32, value: &mut [u8]) -> Resu
             &raw mut len,
         )
     };
-    Errno::result(done).map(drop)
+    Errno::result(done)?;
+    Ok(())
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
@@ -127,17 +128,14 @@ fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<usize> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|bytes| u16::from_ne_bytes(*bytes).into())
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?).into())
 }
 
 /// Walks the entries from offset `at` to the policy.
 fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward {
     let mut forward = Forward::default();
     let mut number = 1;
-    while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
+    while let Some(entry) = Entry::read(table, at, layout) {
         let drops_all = drops_all(table, &entry, layout, MOST_JUMPS);
         if drops_all || at >= policy {
             forward.dropper = drops_all.then_some(number);
@@ -152,20 +150,24 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
 
 /// True if the rule drops all packets, by itself or in the chain to which it sends all of them.
 fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
-    let chain = || {
-        entry
-            .verdict
-            .and_then(|verdict| usize::try_from(verdict).ok())
-            .filter(|_| jumps > 0)
+    if !entry.is_for_all {
+        return false;
+    }
+    if entry.rejects || entry.verdict == Some(DROP) {
+        return true;
+    }
+    let Some(verdict) = entry.verdict else {
+        return false;
     };
-    let is_end = entry.rejects || entry.verdict == Some(DROP);
-    entry.is_for_all
-        && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
+    let Ok(chain) = usize::try_from(verdict) else {
+        return false;
+    };
+    jumps > 0 && chain_drops_all(table, chain, layout, jumps - 1)
 }
 
 /// True if a rule of the chain at offset `at` drops all packets before another rule ends it.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
-    while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
+    while let Some(entry) = Entry::read(table, at, layout) {
         if drops_all(table, &entry, layout, jumps) {
             return true;
         }
@@ -187,7 +189,9 @@ struct Entry {
 }
 
 impl Entry {
-    fn read(entry: &[u8], layout: &Layout) -> Option<Self> {
+    /// Reads the entry at offset `at`.
+    fn read(table: &[u8], at: usize, layout: &Layout) -> Option<Self> {
+        let entry = table.get(at..)?;
         // `target_offset` and `next_offset` follow a field for the kernel.
         let (target, len) = (
             short(entry, layout.ip_len + 4)?,
@@ -196,18 +200,21 @@ impl Entry {
         let matches = entry.get(layout.entry_len..target)?;
         let is_standard = name(entry, target) == b"";
         // A target starts with its size, a name of 29 bytes and a revision.
-        let verdict = word(entry, target + 32)
-            .map(i32::from_ne_bytes)
-            .filter(|_| is_standard);
+        let verdict = if is_standard {
+            word(entry, target + 32).map(i32::from_ne_bytes)
+        } else {
+            None
+        };
         let is_for_all =
             matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
-        let rejects = name(entry, target) == b"REJECT";
-        let is_next = len > 0;
-        is_next.then(|| Self {
+        if len == 0 {
+            return None;
+        }
+        Some(Self {
             len,
             is_for_all,
             asks_mark: asks_mark(matches, layout.mark),
-            rejects,
+            rejects: name(entry, target) == b"REJECT",
             verdict,
         })
     }
@@ -221,7 +228,9 @@ fn name(bytes: &[u8], at: usize) -> &[u8] {
 /// True if the matches compare with the mark, apart from a comment.
 fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
     let mut asks = false;
-    while let Some(len) = short(matches, 0).filter(|len| *len > 0) {
+    while let Some(len) = short(matches, 0)
+        && len > 0
+    {
         match name(matches, 0) {
             // `struct xt_mark_mtinfo1`: mark, mask, and the flag for inversion.
             b"mark" => {

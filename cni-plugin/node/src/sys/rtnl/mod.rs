@@ -57,6 +57,11 @@ pub(crate) fn u32_in(kind: u16, attrs: &[u8]) -> Option<u32> {
     u32_of(find(kind, attrs)?)
 }
 
+/// Returns the number at an offset of a message.
+pub(crate) fn u32_at(body: &[u8], at: usize) -> Option<u32> {
+    u32_of(body.get(at..)?)
+}
+
 /// Converts the first bytes to a number.
 pub(crate) fn u32_of(value: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*value.first_chunk()?))
