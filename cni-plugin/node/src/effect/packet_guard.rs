@@ -123,7 +123,7 @@ fn table(link: &IfName) -> String {
 fn batch(guard: &PacketGuard) -> Batch {
     let mut batch = Batch::new(FAMILY, table(&guard.at.name));
     batch.table().chain(HELD).rule(HELD, |rule| {
-        rule.limit((guard.limit.rate, guard.limit.burst))
+        rule.limit(guard.limit.rate, guard.limit.burst)
             .count()
             .decide(Verdict::Drop);
     });

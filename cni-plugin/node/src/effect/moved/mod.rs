@@ -12,7 +12,7 @@ use super::{Effect, link};
 use crate::Cause;
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
-use crate::sys::rtnl::link::moved;
+use crate::sys::rtnl::link::{NewLink, moved};
 use crate::sys::{netns, rtnl};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::LinkFact;
@@ -34,7 +34,12 @@ impl Effect for Moved {
         if self.is_by_alt_name() {
             alt_names::take(kernel.host(), index, name.as_str())?;
         }
-        let body = |out: &mut Vec<u8>| moved(index, Some(netns), (name, alias), false, out);
+        let link = NewLink {
+            name: Some(name),
+            netns: Some(netns),
+            ..NewLink::default()
+        };
+        let body = |out: &mut Vec<u8>| moved(index, &link, alias, out);
         if let Err(err) = kernel.host().call(rtnl::SETLINK, 0, body) {
             return Err(alt_names::refusal(kernel, self, err.into()));
         }
@@ -198,8 +203,13 @@ fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
         alt_names::take(kernel.host(), fact.index, from.as_str())?;
     }
     let (alias, up) = state(of);
+    let link = NewLink {
+        name: Some(from),
+        up,
+        ..NewLink::default()
+    };
     kernel.host().call(rtnl::SETLINK, 0, |out| {
-        moved(fact.index, None, (from, alias), up, out);
+        moved(fact.index, &link, alias, out);
     })?;
     kernel.forget(&LinkRef::host(from.clone()));
     alt_names::give_missing(kernel, &fact, was)
@@ -215,8 +225,13 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
         alt_names::take(socket, fact.index, alt)?;
     }
     let (alias, up) = state(of);
-    let body =
-        |out: &mut Vec<u8>| moved(fact.index, Some(home.as_raw_fd()), (name, alias), up, out);
+    let link = NewLink {
+        name: Some(name),
+        netns: Some(home.as_raw_fd()),
+        up,
+        ..NewLink::default()
+    };
+    let body = |out: &mut Vec<u8>| moved(fact.index, &link, alias, out);
     socket.call(rtnl::SETLINK, 0, body)?;
     kernel.forget(&LinkRef::host(name.clone()));
     match &of.was {

@@ -127,21 +127,11 @@ pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
     );
 }
 
-/// Writes the body of `RTM_SETLINK` that moves the link with this index to `netns`, if given, and
-/// then sets name and alias. A moved link is down, and is set up then if `up`.
-pub fn moved(
-    index: u32,
-    netns: Option<RawFd>,
-    (name, alias): (&IfName, &str),
-    up: bool,
-    out: &mut Vec<u8>,
-) {
-    let mut message = message(&NewLink {
-        name: Some(name),
-        netns,
-        up,
-        ..NewLink::default()
-    });
+/// Writes the body of `RTM_SETLINK` that moves the link with this index to the namespace of `link`,
+/// if given, and then sets its attributes and the alias. A moved link is down, and is set up then
+/// if `up`.
+pub fn moved(index: u32, link: &NewLink<'_>, alias: &str, out: &mut Vec<u8>) {
+    let mut message = message(link);
     message.header.index = index;
     message
         .attributes
