@@ -183,6 +183,7 @@ fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> b
 struct Entry {
     len: usize,
     is_for_all: bool,
+    /// True if the mark is its only condition.
     asks_mark: bool,
     rejects: bool,
     verdict: Option<i32>,
@@ -205,15 +206,14 @@ impl Entry {
         } else {
             None
         };
-        let is_for_all =
-            matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
+        let is_anywhere = entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
         if len == 0 {
             return None;
         }
         Some(Self {
             len,
-            is_for_all,
-            asks_mark: asks_mark(matches, layout.mark),
+            is_for_all: is_anywhere && matches.is_empty(),
+            asks_mark: is_anywhere && asks_mark(matches, layout.mark),
             rejects: name(entry, target) == b"REJECT",
             verdict,
         })
@@ -243,4 +243,68 @@ fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
         matches = matches.get(len..).unwrap_or_default();
     }
     asks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: u32 = 0x1000;
+
+    fn layout() -> Layout {
+        Layout { mark: MARK, ..V4 }
+    }
+
+    /// Match `-m mark --mark MARK/MARK`.
+    fn marked() -> Vec<u8> {
+        let mut matches = vec![0; 48];
+        matches[0] = 48;
+        matches[2..6].copy_from_slice(b"mark");
+        matches[32..36].copy_from_slice(&MARK.to_ne_bytes());
+        matches[36..40].copy_from_slice(&MARK.to_ne_bytes());
+        matches
+    }
+
+    /// A rule with a verdict for the source address `10.0.0.<host>`, or any if 0.
+    fn rule(host: u8, matches: &[u8], verdict: i32) -> Vec<u8> {
+        let Layout {
+            ip_len, entry_len, ..
+        } = V4;
+        let target = entry_len + matches.len();
+        let len = target + 40;
+        let mut entry = vec![0; len];
+        if host != 0 {
+            entry[..4].copy_from_slice(&[10, 0, 0, host]);
+            entry[8..12].copy_from_slice(&[255; 4]);
+        }
+        let mut put = |at: usize, number: usize| {
+            let number = u16::try_from(number).expect("short");
+            entry[at..at + 2].copy_from_slice(&number.to_ne_bytes());
+        };
+        put(ip_len + 4, target);
+        put(ip_len + 6, len);
+        put(target, 40);
+        entry[entry_len..target].copy_from_slice(matches);
+        entry[target + 32..target + 36].copy_from_slice(&verdict.to_ne_bytes());
+        entry
+    }
+
+    fn walked(rules: &[Vec<u8>]) -> Forward {
+        let policy = rules[..rules.len() - 1].concat().len();
+        walk(&rules.concat(), 0, policy, &layout())
+    }
+
+    #[test]
+    fn rule_passes_the_mark_only_if_it_has_no_other_condition() {
+        let dropping = rule(0, &[], DROP);
+        let passes = |first: Vec<u8>| {
+            let forward = walked(&[first, dropping.clone()]);
+            assert_eq!(forward.dropper, Some(2));
+            forward.passes_mark
+        };
+        assert!(passes(rule(0, &marked(), ACCEPT)));
+        assert!(!passes(rule(0, &marked(), DROP)));
+        assert!(!passes(rule(5, &marked(), ACCEPT)), "of one source");
+        assert!(!passes(rule(0, &[], -5)), "no mark");
+    }
 }
