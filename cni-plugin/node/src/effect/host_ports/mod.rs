@@ -5,6 +5,7 @@
 //! it in the same transaction.
 
 pub mod ebpf;
+mod fact;
 pub mod loopback;
 pub mod nft;
 
@@ -22,11 +23,11 @@ use braid_core::plan::thing::host_ports::{
     EbpfCounts, Holder, HostEndpoint, HostPort, HostPortFact, Protocol,
 };
 use braid_core::plan::thing::{HostPorts, Verb};
+use fact::fact;
 use nft::NftPort;
 use nix::errno::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 impl Effect for HostPorts {
     fn table(&self) -> Option<Table> {
@@ -251,15 +252,6 @@ fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact
         return Ok(None);
     };
     Ok(Some(fact(kernel, to, owner)))
-}
-
-/// Builds the fact of a port, with the container behind its owner.
-fn fact(kernel: &mut Kernel, to: Option<SocketAddr>, owner: String) -> HostPortFact {
-    HostPortFact {
-        to,
-        holder: kernel.holder(&owner),
-        owner,
-    }
 }
 
 #[cold]

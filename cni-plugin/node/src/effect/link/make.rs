@@ -1,6 +1,7 @@
 //! Creation of links: a veth or netkit pair, a bridge, or a child of another link, each in one
 //! request.
 
+use super::master::master_index;
 use super::{parse, tap};
 use crate::Cause;
 use crate::effect::attr::set_attrs;
@@ -114,18 +115,6 @@ fn renamed(
     }
     kernel.learn(link.at.clone(), renamed?);
     Ok(())
-}
-
-/// Looks up the index of the link's master, which is in the same namespace.
-pub(super) fn master_index(kernel: &mut Kernel, link: &Link) -> Result<Option<u32>, Cause> {
-    let Some(name) = &link.master else {
-        return Ok(None);
-    };
-    let master = LinkRef {
-        ns: link.at.ns,
-        name: name.clone(),
-    };
-    Ok(Some(kernel.index(&master)?))
 }
 
 /// File descriptor of namespace `ns`, unless the request is made there anyway.

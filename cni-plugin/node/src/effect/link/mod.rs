@@ -2,6 +2,7 @@
 
 mod deletion_queue;
 pub(crate) mod make;
+mod master;
 mod tap;
 pub(crate) mod unmake;
 

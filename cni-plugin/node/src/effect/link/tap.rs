@@ -1,6 +1,6 @@
 //! Creation of a tap. Until it is complete, it is deleted when this process ends, even by a signal.
 
-use super::make::master_index;
+use super::master::master_index;
 use crate::effect::programs;
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;

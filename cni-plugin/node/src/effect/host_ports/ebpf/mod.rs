@@ -7,7 +7,7 @@
 
 pub(super) mod programs;
 
-use super::fact;
+use super::fact::fact;
 use crate::effect::link::parse;
 use crate::effect::{addr, found, redirect};
 use crate::kernel::Kernel;

@@ -4,7 +4,7 @@
 
 pub(crate) mod programs;
 
-use super::fact;
+use super::fact::fact;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netns;
