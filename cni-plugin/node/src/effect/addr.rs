@@ -62,25 +62,29 @@ fn write(index: u32, addr: &Addr, out: &mut Vec<u8>) {
 pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<(u32, AddrFact)>, KernelError> {
     let mut message = AddressMessage::default();
     message.header.index = index;
-    let messages = socket.dump(rtnl::GETADDR, |out| emit(&message, out))?;
-    let addrs = messages.iter().filter_map(|message| parse(&message.body));
-    Ok(addrs.filter(|(of, _)| index == 0 || *of == index).collect())
+    let mut addrs = Vec::new();
+    for message in socket.dump(rtnl::GETADDR, |out| emit(&message, out))? {
+        if let Some((link, fact)) = parse(&message.body)
+            && (index == 0 || link == index)
+        {
+            addrs.push((link, fact));
+        }
+    }
+    Ok(addrs)
 }
 
 /// Reads the addresses of a link.
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     link::read(kernel, at, facts)?;
-    let Some(index) = facts.link(at).map(|fact| fact.index) else {
+    let Some(link) = facts.link(at) else {
         return Ok(());
     };
-    let addrs = kernel
+    let index = link.index;
+    let listed = kernel
         .route(at.ns)
         .and_then(|socket| Ok(list(socket, index)?));
-    let addrs = addrs
-        .doing(format_args!("list addresses of {at}"))?
-        .into_iter()
-        .map(|(_, fact)| fact)
-        .collect();
+    let listed = listed.doing(format_args!("list addresses of {at}"))?;
+    let addrs = listed.into_iter().map(|(_, fact)| fact).collect();
     facts.addrs.insert(at.clone(), addrs);
     Ok(())
 }

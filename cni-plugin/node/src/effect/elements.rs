@@ -13,16 +13,17 @@ use braid_core::plan::thing::Thing;
 /// Deletes the elements that still belong to their owners. Returns a result for each thing.
 pub(crate) fn del(kernel: &mut Kernel, things: &[&Thing]) -> Vec<Result<(), Cause>> {
     let mut all = Vec::new();
-    let noted: Vec<_> = things
-        .iter()
-        .map(|thing| of(thing).elements(kernel, &mut all))
-        .collect();
+    let mut noted = Vec::with_capacity(things.len());
+    for thing in things {
+        noted.push(of(thing).elements(kernel, &mut all));
+    }
     let deleted = kernel
         .nft()
         .and_then(|socket| nft::del_all(socket, &all))
         .map_err(Cause::from);
-    noted
-        .into_iter()
-        .map(|noted| noted.and(deleted.clone()))
-        .collect()
+    let mut results = Vec::with_capacity(things.len());
+    for noted in noted {
+        results.push(noted.and(deleted.clone()));
+    }
+    results
 }

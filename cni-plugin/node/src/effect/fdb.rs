@@ -3,7 +3,7 @@
 use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
 use crate::sys::netlink::{CREATE, EXCL};
-use crate::sys::rtnl::emit;
+use crate::sys::rtnl::{emit, ip_of};
 use crate::{Context, Error};
 use braid_core::name::Mac;
 use braid_core::plan::facts::Facts;
@@ -13,7 +13,6 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use std::net::IpAddr;
 
 const NEWNEIGH: u16 = libc::RTM_NEWNEIGH;
 const DELNEIGH: u16 = libc::RTM_DELNEIGH;
@@ -58,17 +57,14 @@ fn of_bridges() -> NeighbourMessage {
 /// Reads the permanent entries of the link itself that have a remote end.
 pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
-    let Some(index) = link.map(|fact| fact.index) else {
+    let Some(link) = link else {
         return Ok(());
     };
-    let messages = kernel
-        .route(at.ns)
-        .and_then(|socket| Ok(socket.dump(GETNEIGH, |out| emit(&of_bridges(), out))?));
-    let messages = messages.doing(format_args!("list forwarding entries at {at}"))?;
-    let entries = messages
-        .iter()
-        .filter_map(|message| parse(at, index, &message.body))
-        .collect();
+    let messages = kernel.dump(at.ns, GETNEIGH, |out| emit(&of_bridges(), out));
+    let mut entries = Vec::new();
+    for message in messages.doing(format_args!("list forwarding entries at {at}"))? {
+        entries.extend(parse(at, link.index, &message.body));
+    }
     facts.fdb.insert(at.clone(), entries);
     Ok(())
 }
@@ -92,7 +88,7 @@ fn parse(at: &LinkRef, index: u32, body: &[u8]) -> Option<Fdb> {
         )]
         match attribute {
             NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok().map(Mac),
-            NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => dst = addr(&bytes),
+            NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => dst = ip_of(&bytes),
             NeighbourAttribute::Port(number) => port = Some(number),
             NeighbourAttribute::Vni(number) => vni = Some(number),
             NeighbourAttribute::Vlan(number) => vlan = Some(number),
@@ -107,11 +103,6 @@ fn parse(at: &LinkRef, index: u32, body: &[u8]) -> Option<Fdb> {
         vni,
         vlan,
     })
-}
-
-fn addr(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
-    v4.or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
 }
 
 #[cfg(test)]
@@ -148,12 +139,12 @@ mod tests {
         assert_eq!(head, Some((28, CREATE | EXCL)));
         // AF_BRIDGE, the index, NUD_PERMANENT, NTF_SELF.
         assert_eq!(body[..HEAD], [7, 0, 0, 0, 9, 0, 0, 0, 0x80, 0, 0x02, 0]);
-        let of = |kind| find(kind, &body[HEAD..]);
-        assert_eq!(of(NDA_LLADDR), Some(&[2, 0, 0, 0, 0, 1][..]));
-        assert_eq!(of(NDA_DST), Some(&[192, 0, 2, 7][..]));
-        assert_eq!(of(NDA_VLAN), Some(&5_u16.to_ne_bytes()[..]));
-        assert_eq!(of(NDA_PORT), Some(&8472_u16.to_be_bytes()[..]));
-        assert_eq!(of(NDA_VNI), Some(&7_u32.to_ne_bytes()[..]));
+        let attr = |kind| find(kind, &body[HEAD..]);
+        assert_eq!(attr(NDA_LLADDR), Some(&[2, 0, 0, 0, 0, 1][..]));
+        assert_eq!(attr(NDA_DST), Some(&[192, 0, 2, 7][..]));
+        assert_eq!(attr(NDA_VLAN), Some(&5_u16.to_ne_bytes()[..]));
+        assert_eq!(attr(NDA_PORT), Some(&8472_u16.to_be_bytes()[..]));
+        assert_eq!(attr(NDA_VNI), Some(&7_u32.to_ne_bytes()[..]));
         assert_eq!(parse(&wanted.at, 9, &body).as_ref(), Some(&wanted));
         assert_eq!(parse(&wanted.at, 8, &body), None, "of another link");
     }

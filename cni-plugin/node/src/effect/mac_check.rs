@@ -107,38 +107,38 @@ pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError
 pub fn del(socket: &mut Socket, port: &IfName) -> Result<(), KernelError> {
     let mut held = Vec::new();
     for set in [CHECKED, ALLOWED] {
-        let found = elements(socket, FAMILY, set)?
-            .into_iter()
-            .map(|element| ElementKey {
-                set,
-                key: element.key,
-            });
-        held.extend(found.filter(|key| key.key.starts_with(&name(port))));
+        for Element { key, .. } in elements(socket, FAMILY, set)? {
+            if key.starts_with(&name(port)) {
+                held.push(ElementKey { set, key });
+            }
+        }
     }
     del_all_in(socket, FAMILY, &held)
 }
 
 /// Lists the checked ports with their allowed addresses.
 fn list(socket: &mut Socket) -> Result<Vec<(IfName, Mac)>, KernelError> {
-    let parse = |element: Element| {
-        Some((
-            ifname(&element.key)?,
-            Mac(*element.key.get(IFNAME_LEN..)?.first_chunk()?),
-        ))
-    };
-    Ok(elements(socket, FAMILY, ALLOWED)?
-        .into_iter()
-        .filter_map(parse)
-        .collect())
+    let mut checked = Vec::new();
+    for Element { key, .. } in elements(socket, FAMILY, ALLOWED)? {
+        checked.extend(parse_allowed(&key));
+    }
+    Ok(checked)
+}
+
+fn parse_allowed(key: &[u8]) -> Option<(IfName, Mac)> {
+    let mac = key.get(IFNAME_LEN..)?.first_chunk()?;
+    Some((ifname(key)?, Mac(*mac)))
 }
 
 /// Lists the checked ports with their owners.
 pub fn owners(socket: &mut Socket) -> Result<Vec<(IfName, String)>, KernelError> {
-    let parse = |element: Element| Some((ifname(&element.key)?, element.comment));
-    Ok(elements(socket, FAMILY, CHECKED)?
-        .into_iter()
-        .filter_map(parse)
-        .collect())
+    let mut owners = Vec::new();
+    for Element { key, comment, .. } in elements(socket, FAMILY, CHECKED)? {
+        if let Some(port) = ifname(&key) {
+            owners.push((port, comment));
+        }
+    }
+    Ok(owners)
 }
 
 #[cold]

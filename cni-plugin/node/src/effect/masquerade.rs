@@ -97,7 +97,7 @@ fn chain(network: &IpNet) -> String {
 /// Masquerades the source. Returns `EEXIST` if it is masqueraded already, for the owner of a
 /// terminated container and perhaps with another network's chain.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
-    let all = |has_network: bool, has_base: bool| {
+    let transaction = |has_network: bool, has_base: bool| {
         batch(|b| {
             if has_base {
                 add_base(b);
@@ -111,9 +111,11 @@ pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     };
     first_that_fits(
         socket,
-        &[&|| all(false, false), &|| all(true, false), &|| {
-            all(true, true)
-        }],
+        &[
+            &|| transaction(false, false),
+            &|| transaction(true, false),
+            &|| transaction(true, true),
+        ],
     )
 }
 
@@ -149,12 +151,11 @@ pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError
 pub fn list(socket: &mut Socket) -> Result<Vec<(IpAddr, String)>, KernelError> {
     let mut found = Vec::new();
     for map in MAPS {
-        let source = |Element { key, comment, .. }: Element| Some((address(&key)?, comment));
-        found.extend(
-            elements(socket, Family::Inet, map)?
-                .into_iter()
-                .filter_map(source),
-        );
+        for Element { key, comment, .. } in elements(socket, Family::Inet, map)? {
+            if let Some(source) = address(&key) {
+                found.push((source, comment));
+            }
+        }
     }
     Ok(found)
 }

@@ -18,6 +18,7 @@ pub(crate) mod neigh;
 mod no_route;
 mod note;
 pub mod packet_guard;
+mod programs;
 pub(crate) mod redirect;
 mod reference;
 mod reference_tuning;

@@ -51,18 +51,16 @@ impl Effect for Neigh {
 /// Reads the permanent neighbours at a link. Unknown kinds are skipped.
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
-    let Some(index) = link.map(|fact| fact.index) else {
+    let Some(link) = link else {
         return Ok(());
     };
-    let request = |out: &mut Vec<u8>| emit(&NeighbourMessage::default(), out);
-    let messages = kernel
-        .route(at.ns)
-        .and_then(|socket| Ok(socket.dump(GETNEIGH, request)?));
-    let messages = messages.doing(format_args!("list neighbours at {at}"))?;
-    let neighs = messages
-        .iter()
-        .filter_map(|message| parse(at, index, &message.body))
-        .collect();
+    let messages = kernel.dump(at.ns, GETNEIGH, |out| {
+        emit(&NeighbourMessage::default(), out);
+    });
+    let mut neighs = Vec::new();
+    for message in messages.doing(format_args!("list neighbours at {at}"))? {
+        neighs.extend(parse(at, link.index, &message.body));
+    }
     facts.neighs.insert(at.clone(), neighs);
     Ok(())
 }

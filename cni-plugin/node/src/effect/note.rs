@@ -16,16 +16,16 @@ impl Effect for Note {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.doing(format_args!("create folder {}", folder.display()))?;
-        let open = || {
-            File::options()
+        let write = || {
+            let mut file = File::options()
                 .write(true)
                 .create(true)
                 .truncate(true)
                 .mode(0o600)
-                .open(path)
+                .open(path)?;
+            file.write_all(self.text.as_bytes())
         };
-        let written = open().and_then(|mut file| file.write_all(self.text.as_bytes()));
-        Ok(written.doing(format_args!("write {}", self.path))?)
+        Ok(write().doing(format_args!("write {}", self.path))?)
     }
 
     fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {

@@ -22,7 +22,7 @@ use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family};
 use crate::sys::nft::expression::{LINK_HEADER, REG_1, Verdict};
 use crate::sys::nft::ip::NETWORK_HEADER;
-use crate::sys::nft::read::{Rule, rules};
+use crate::sys::nft::read::rules;
 use crate::sys::nft::{bytes, gone_is_fine};
 use crate::{Cause, Context, Error};
 use braid_core::name::IfName;
@@ -91,17 +91,17 @@ pub fn find(socket: &mut Socket, link: &IfName) -> Result<Option<PacketGuardFact
     {
         return Ok(None);
     }
-    let fact = |rule: &Rule| {
-        let (rate, burst) = rule.limit?;
-        Some(PacketGuardFact {
-            limit: PacketLimit { rate, burst },
-            dropped: rule.counted,
-        })
-    };
-    Ok(rules(socket, FAMILY, &table, HELD)?
-        .iter()
-        .filter(|rule| rule.is(Verdict::Drop))
-        .find_map(fact))
+    for rule in rules(socket, FAMILY, &table, HELD)? {
+        if rule.is(Verdict::Drop)
+            && let Some((rate, burst)) = rule.limit
+        {
+            return Ok(Some(PacketGuardFact {
+                limit: PacketLimit { rate, burst },
+                dropped: rule.counted,
+            }));
+        }
+    }
+    Ok(None)
 }
 
 #[cold]
@@ -110,9 +110,9 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
         .nft_of(at.ns)
         .and_then(|socket| Ok(find(socket, &at.name)?));
     let found = found.doing(format_args!("read the limit of packet sockets on {at}"))?;
-    facts
-        .packet_guards
-        .extend(found.map(|fact| (at.clone(), fact)));
+    if let Some(fact) = found {
+        facts.packet_guards.insert(at.clone(), fact);
+    }
     Ok(())
 }
 
@@ -123,7 +123,7 @@ fn table(link: &IfName) -> String {
 fn batch(guard: &PacketGuard) -> Batch {
     let mut batch = Batch::new(FAMILY, table(&guard.at.name));
     batch.table().chain(HELD).rule(HELD, |rule| {
-        rule.limit((guard.limit.rate, guard.limit.burst))
+        rule.limit(guard.limit.rate, guard.limit.burst)
             .count()
             .decide(Verdict::Drop);
     });
@@ -131,10 +131,10 @@ fn batch(guard: &PacketGuard) -> Batch {
     batch.rule(BASE_CHAIN, |rule| {
         rule.has_route(REG_1).decide(Verdict::Accept);
     });
-    let (only, nets) = guard
-        .subnets
-        .as_ref()
-        .map_or((false, &[][..]), |subnets| (subnets.only, &subnets.nets));
+    let (only, nets) = match &guard.subnets {
+        Some(subnets) => (subnets.only, &subnets.nets[..]),
+        None => (false, &[][..]),
+    };
     for net in nets {
         batch.rule(BASE_CHAIN, |rule| {
             if !only {
@@ -207,15 +207,14 @@ impl Batch {
         self.has_version(version);
         // Compares only the bytes of the prefix, like `nft`.
         let len = net.prefix_len().div_ceil(8);
-        let [addr, mask] =
-            [net.network(), net.netmask()].map(|addr| bytes(addr)[..usize::from(len)].to_vec());
         if len == 0 {
             return self;
         }
+        let (addr, mask) = (bytes(net.network()), bytes(net.netmask()));
         self.payload(NETWORK_HEADER, offset, u32::from(len), REG_1);
         if !net.prefix_len().is_multiple_of(8) {
-            self.mask(REG_1, &mask);
+            self.mask(REG_1, &mask[..usize::from(len)]);
         }
-        self.equals(REG_1, &addr)
+        self.equals(REG_1, &addr[..usize::from(len)])
     }
 }

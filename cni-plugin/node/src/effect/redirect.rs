@@ -107,7 +107,9 @@ fn filter(ns: Ns, index: u32, out: &mut Vec<u8>) {
 pub(super) fn parse(body: &[u8]) -> Option<u32> {
     const ACT: u16 = 1;
     let action = find(1, find(ACT, bpf_options(body)?)?)?;
-    let is_mirred = find(1, action).is_some_and(|kind| text_of(kind) == "mirred");
-    let parms = find(2, find(2, action).filter(|_| is_mirred)?)?;
+    if text_of(find(1, action)?) != "mirred" {
+        return None;
+    }
+    let parms = find(2, find(2, action)?)?;
     u32_of(parms.get(24..28)?)
 }

@@ -85,9 +85,10 @@ pub(super) fn del_masquerade(socket: &mut Socket, of: Of<'_>) -> Result<(), Kern
     del_rules(socket, Family::Inet, TABLE, CHAIN, |rule| {
         rule.comment.starts_with(&comment)
     })?;
-    [Family::Ip, Family::Ip6]
-        .into_iter()
-        .try_for_each(|family| del_chain(socket, family, POSTROUTING, &of.chain()))
+    for family in [Family::Ip, Family::Ip6] {
+        del_chain(socket, family, POSTROUTING, &of.chain())?;
+    }
+    Ok(())
 }
 
 /// Deletes the hardware address check of an attachment. Missing chains are a success.
@@ -139,10 +140,8 @@ fn del_rules(
     chain: &str,
     is_own: impl Fn(&Rule) -> bool,
 ) -> Result<(), KernelError> {
-    let own: Vec<Rule> = rules(socket, family, table, chain)?
-        .into_iter()
-        .filter(is_own)
-        .collect();
+    let mut own = rules(socket, family, table, chain)?;
+    own.retain(is_own);
     if own.is_empty() {
         return Ok(());
     }
@@ -160,11 +159,8 @@ fn del_chain(
     from: &str,
     chain: &str,
 ) -> Result<(), KernelError> {
-    let jumps = rules(socket, family, NAT, from)?;
-    let jumps: Vec<Rule> = jumps
-        .into_iter()
-        .filter(|rule| rule.jumps_to.as_deref() == Some(chain))
-        .collect();
+    let mut jumps = rules(socket, family, NAT, from)?;
+    jumps.retain(|rule| rule.jumps_to.as_deref() == Some(chain));
     if jumps.is_empty() && rules(socket, family, NAT, chain)?.is_empty() {
         return Ok(());
     }

@@ -23,17 +23,24 @@ struct Backup {
 }
 
 impl Backup {
-    fn attrs(&self) -> impl Iterator<Item = LinkAttr> {
-        let mac = self.mac.as_deref().and_then(Mac::parse).map(LinkAttr::Mac);
-        let flags = [
-            self.promisc.map(LinkAttr::Promisc),
-            self.allmulti.map(LinkAttr::AllMulti),
-        ];
-        let sizes = [
-            self.mtu.map(LinkAttr::Mtu),
-            self.tx_queue_len.map(LinkAttr::TxQueueLen),
-        ];
-        sizes.into_iter().chain([mac]).chain(flags).flatten()
+    fn attrs(&self) -> Vec<LinkAttr> {
+        let mut attrs = Vec::new();
+        if let Some(mtu) = self.mtu {
+            attrs.push(LinkAttr::Mtu(mtu));
+        }
+        if let Some(len) = self.tx_queue_len {
+            attrs.push(LinkAttr::TxQueueLen(len));
+        }
+        if let Some(mac) = self.mac.as_deref().and_then(Mac::parse) {
+            attrs.push(LinkAttr::Mac(mac));
+        }
+        if let Some(is_on) = self.promisc {
+            attrs.push(LinkAttr::Promisc(is_on));
+        }
+        if let Some(is_on) = self.allmulti {
+            attrs.push(LinkAttr::AllMulti(is_on));
+        }
+        attrs
     }
 }
 

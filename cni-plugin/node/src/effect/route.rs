@@ -88,23 +88,22 @@ pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mu
     }
     attributes.push(RouteAttribute::Oif(index));
     attributes.push(RouteAttribute::Table(route.table));
-    attributes.extend(
-        route
-            .gw
-            .map(|gw| RouteAttribute::Gateway(RouteAddress::from(gw))),
-    );
-    attributes.extend(
-        route
-            .src
-            .map(|src| RouteAttribute::PrefSource(RouteAddress::from(src))),
-    );
-    attributes.extend(route.priority.map(RouteAttribute::Priority));
-    let metrics: Vec<RouteMetric> = route
-        .mtu
-        .map(RouteMetric::Mtu)
-        .into_iter()
-        .chain(route.advmss.map(RouteMetric::Advmss))
-        .collect();
+    if let Some(gw) = route.gw {
+        attributes.push(RouteAttribute::Gateway(RouteAddress::from(gw)));
+    }
+    if let Some(src) = route.src {
+        attributes.push(RouteAttribute::PrefSource(RouteAddress::from(src)));
+    }
+    if let Some(priority) = route.priority {
+        attributes.push(RouteAttribute::Priority(priority));
+    }
+    let mut metrics = Vec::new();
+    if let Some(mtu) = route.mtu {
+        metrics.push(RouteMetric::Mtu(mtu));
+    }
+    if let Some(advmss) = route.advmss {
+        metrics.push(RouteMetric::Advmss(advmss));
+    }
     if !metrics.is_empty() {
         attributes.push(RouteAttribute::Metrics(metrics));
     }
@@ -127,11 +126,11 @@ fn dump(
     } else {
         AddressFamily::Inet6
     };
-    let messages = socket.dump(rtnl::GETROUTE, |out| emit(&message, out))?;
-    Ok(messages
-        .iter()
-        .flat_map(|message| parse(&message.body))
-        .collect())
+    let mut routes = Vec::new();
+    for message in socket.dump(rtnl::GETROUTE, |out| emit(&message, out))? {
+        routes.extend(parse(&message.body));
+    }
+    Ok(routes)
 }
 
 /// Reads all routes of a namespace.
@@ -159,8 +158,7 @@ pub(crate) fn read_default_link(
     for v4 in [true, false] {
         let routes = kernel.route(ns).and_then(|socket| Ok(list(socket, v4)?));
         let routes = routes.doing(format_args!("list routes of {ns}"))?;
-        let is_default = |r: &RouteFact| r.dst.prefix_len() == 0 && r.table == RT_TABLE_MAIN;
-        if let Some(index) = routes.into_iter().filter(is_default).find_map(|r| r.link) {
+        if let Some(index) = default_link(&routes) {
             let name = link::name_of(kernel, ns, index);
             let name = name.doing(format_args!(
                 "look up the link of the default route of {ns}"
@@ -172,6 +170,16 @@ pub(crate) fn read_default_link(
     Ok(())
 }
 
+/// Returns the index of the link of the first default route in the main table.
+fn default_link(routes: &[RouteFact]) -> Option<u32> {
+    for route in routes {
+        if route.dst.prefix_len() == 0 && route.table == RT_TABLE_MAIN && route.link.is_some() {
+            return route.link;
+        }
+    }
+    None
+}
+
 /// Parses `RTM_NEWROUTE`: a route for each next hop, since the kernel merges several IPv6 routes to
 /// one destination. Other routes than unicast routes are skipped.
 fn parse(body: &[u8]) -> Vec<RouteFact> {
@@ -181,24 +189,26 @@ fn parse(body: &[u8]) -> Vec<RouteFact> {
     if hops.is_empty() {
         return vec![route];
     }
-    hops.iter()
-        .map(|hop| RouteFact {
+    let mut routes = Vec::with_capacity(hops.len());
+    for hop in hops {
+        routes.push(RouteFact {
             gw: hop.gw,
             link: hop.link,
             onlink: hop.flags & ONLINK != 0,
             ..route.clone()
-        })
-        .collect()
+        });
+    }
+    routes
 }
 
 /// Does the same as [`parse`], and adds the request that restores each route.
 fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     let mut routes = parse(body);
-    let hops = body
-        .get(INFO_LEN..)
-        .and_then(|attributes| find(RTA_MULTIPATH, attributes))
-        .map(hops)
-        .unwrap_or_default();
+    let attributes = body.get(INFO_LEN..).unwrap_or_default();
+    let hops = match find(RTA_MULTIPATH, attributes) {
+        Some(value) => hops(value),
+        None => Vec::new(),
+    };
     // Hops of other links must not be deleted with this link's hop. IPv6 has an object for each
     // hop, IPv4 one for all.
     let is_one = hops.iter().all(|hop| hop.link == hops[0].link);
@@ -239,14 +249,17 @@ fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
             _ => attr(kind, value, &mut out),
         }
     }
-    if let Some(Hop {
-        link: Some(link),
-        attributes,
-        ..
-    }) = hop.filter(|_| !has_object)
+    if !has_object
+        && let Some(Hop {
+            link: Some(link),
+            attributes,
+            ..
+        }) = hop
     {
         attr(RTA_OIF, &link.to_ne_bytes(), &mut out);
-        attributes_of(attributes).for_each(|(kind, value)| attr(kind, value, &mut out));
+        for (kind, value) in attributes_of(attributes) {
+            attr(kind, value, &mut out);
+        }
     }
     out
 }

@@ -33,31 +33,25 @@ impl Effect for Rule {
             AddressFamily::Inet6
         };
         message.header.action = RuleAction::ToTable;
-        message.attributes.push(RuleAttribute::Table(self.table));
-        message
-            .attributes
-            .extend(self.priority.map(RuleAttribute::Priority));
-        message.attributes.extend(
-            self.iif
-                .as_ref()
-                .map(|iif| RuleAttribute::Iifname(iif.to_string())),
-        );
-        message
-            .attributes
-            .extend(self.suppress.map(RuleAttribute::SuppressPrefixLen));
-        let len = net.prefix_len();
+        let attributes = &mut message.attributes;
+        attributes.push(RuleAttribute::Table(self.table));
+        if let Some(priority) = self.priority {
+            attributes.push(RuleAttribute::Priority(priority));
+        }
+        if let Some(iif) = &self.iif {
+            attributes.push(RuleAttribute::Iifname(iif.to_string()));
+        }
+        if let Some(len) = self.suppress {
+            attributes.push(RuleAttribute::SuppressPrefixLen(len));
+        }
         match self.of {
             Packets::From(net) => {
-                message.header.src_len = len;
-                message
-                    .attributes
-                    .push(RuleAttribute::Source(net.network()));
+                attributes.push(RuleAttribute::Source(net.network()));
+                message.header.src_len = net.prefix_len();
             }
             Packets::To(net) => {
-                message.header.dst_len = len;
-                message
-                    .attributes
-                    .push(RuleAttribute::Destination(net.network()));
+                attributes.push(RuleAttribute::Destination(net.network()));
+                message.header.dst_len = net.prefix_len();
             }
         }
         emit(&message, body);
@@ -67,30 +61,24 @@ impl Effect for Rule {
 
 /// Reads the rules of a namespace. Unknown kinds are skipped.
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, facts: &mut Facts) -> Result<(), Error> {
-    let request = |out: &mut Vec<u8>| emit(&RuleMessage::default(), out);
-    let messages = kernel
-        .route(ns)
-        .and_then(|socket| Ok(socket.dump(GETRULE, request)?));
-    let messages = messages.doing(format_args!("list rules of {ns}"))?;
-    facts.rules.insert(
-        ns,
-        messages
-            .iter()
-            .filter_map(|message| parse(ns, &message.body))
-            .collect(),
-    );
+    let messages = kernel.dump(ns, GETRULE, |out| emit(&RuleMessage::default(), out));
+    let mut rules = Vec::new();
+    for message in messages.doing(format_args!("list rules of {ns}"))? {
+        rules.extend(parse(ns, &message.body));
+    }
+    facts.rules.insert(ns, rules);
     Ok(())
 }
 
 fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
     let message = RuleMessage::parse(body).ok()?;
-    let unspecified: [(AddressFamily, IpAddr); 2] = [
-        (AddressFamily::Inet, Ipv4Addr::UNSPECIFIED.into()),
-        (AddressFamily::Inet6, Ipv6Addr::UNSPECIFIED.into()),
-    ];
-    let (_, any) = unspecified
-        .into_iter()
-        .find(|(family, _)| *family == message.header.family)?;
+    let any: IpAddr = if message.header.family == AddressFamily::Inet {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else if message.header.family == AddressFamily::Inet6 {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        return None;
+    };
     let everywhere = Packets::From(IpNet::new(any, 0).ok()?);
     let (mut of, mut table) = (everywhere, u32::from(message.header.table));
     let (mut priority, mut iif, mut suppress) = (None, None, None);
@@ -111,7 +99,7 @@ fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
             RuleAttribute::Iifname(name) => iif = IfName::parse(&name).ok(),
             // The kernel's value for no suppression has all bits set.
             RuleAttribute::SuppressPrefixLen(len) => {
-                suppress = Some(len).filter(|len| *len != u32::MAX);
+                suppress = (len != u32::MAX).then_some(len);
             }
             _ => {}
         }

@@ -26,8 +26,10 @@ pub(super) fn del(
     link::read(kernel, at, &mut facts)?;
     addr::read(kernel, at, &mut facts)?;
     rule::read(kernel, at.ns, &mut facts)?;
-    let own = facts.addrs(at).iter().map(|addr| addr.net.addr());
-    let all: Vec<IpAddr> = own.chain(addrs.iter().copied()).collect();
+    let mut all = addrs.to_vec();
+    for addr in facts.addrs(at) {
+        all.push(addr.net.addr());
+    }
     for rule in facts.rules.remove(&at.ns).unwrap_or_default() {
         let is_its = rule.iif.as_ref() == Some(&at.name) || is_about(&rule, &all);
         if table.is_none_or(|table| table == rule.table) && is_its {

@@ -4,7 +4,6 @@
 use super::{Effect, Transport, link, route};
 use crate::effect::shared::is_there_already;
 use crate::kernel::Kernel;
-use crate::sys::netlink::Socket;
 use crate::sys::release::is_at_least;
 use crate::sys::rtnl::{self, netconf};
 use crate::sys::sysctl;
@@ -30,22 +29,17 @@ pub(crate) fn write(
     steps: &[&Step],
     facts: &Facts,
 ) -> Result<Vec<io::Result<bool>>, Error> {
-    let held: Vec<bool> = steps
-        .iter()
-        .map(|step| is_there_already(step, facts) || is_held(kernel, step))
-        .collect();
-    let write_step = |(step, held): (&&Step, &bool)| match step {
-        Step::Add(Thing::Sysctl(sysctl)) if !held => sysctl::write(&sysctl.key, &sysctl.value),
-        Step::Ensure(Thing::Sysctl(sysctl)) if !held => sysctl::ensure(&sysctl.key, &sysctl.value),
-        Step::Add(_)
-        | Step::Ensure(_)
-        | Step::Del(_)
-        | Step::Set { .. }
-        | Step::Wait(_)
-        | Step::Forget(..)
-        | Step::Legacy(_) => Ok(true),
+    let mut held = Vec::with_capacity(steps.len());
+    for step in steps {
+        held.push(is_there_already(step, facts) || is_held(kernel, step));
+    }
+    let write_steps = || {
+        let mut results = Vec::with_capacity(steps.len());
+        for (step, is_held) in steps.iter().zip(&held) {
+            results.push(if *is_held { Ok(true) } else { write_step(step) });
+        }
+        results
     };
-    let write_steps = || steps.iter().zip(&held).map(write_step).collect();
     if held.iter().all(|held| *held) {
         Ok(write_steps())
     } else {
@@ -53,11 +47,24 @@ pub(crate) fn write(
     }
 }
 
+fn write_step(step: &Step) -> io::Result<bool> {
+    match step {
+        Step::Add(Thing::Sysctl(sysctl)) => sysctl::write(&sysctl.key, &sysctl.value),
+        Step::Ensure(Thing::Sysctl(sysctl)) => sysctl::ensure(&sysctl.key, &sysctl.value),
+        Step::Add(_)
+        | Step::Ensure(_)
+        | Step::Del(_)
+        | Step::Set { .. }
+        | Step::Wait(_)
+        | Step::Forget(..)
+        | Step::Legacy(_) => Ok(true),
+    }
+}
+
 pub(crate) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) -> Result<(), Error> {
-    let value = kernel.run_in(ns, || read_here(key))??;
-    facts
-        .sysctls
-        .extend(value.map(|value| ((ns, key.to_owned()), value)));
+    if let Some(value) = kernel.run_in(ns, || read_here(key))?? {
+        facts.sysctls.insert((ns, key.to_owned()), value);
+    }
     Ok(())
 }
 
@@ -81,11 +88,9 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     if !is_at_least(6, 9) {
         return None;
     }
-    let query =
-        |socket: &mut Socket| socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
-    query(kernel.route(ns).ok()?)
-        .ok()
-        .map(|message| netconf::forwards(&message.body))
+    let socket = kernel.route(ns).ok()?;
+    let answer = socket.get(rtnl::GETNETCONF, |out| netconf::of_all(family, out));
+    Some(netconf::forwards(&answer.ok()?.body))
 }
 
 /// Reads whether the host forwards IPv6. If not, also reads its links that accept router

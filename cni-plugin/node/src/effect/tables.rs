@@ -87,7 +87,10 @@ fn is_there(socket: &mut Socket, table: Table) -> Result<bool, KernelError> {
         about(out, table.family(), &[TABLE]);
     }) {
         Err(err) if err.errno == Errno::ENOENT => Ok(false),
-        other => other.map(|_| true),
+        found => {
+            found?;
+            Ok(true)
+        }
     }
 }
 

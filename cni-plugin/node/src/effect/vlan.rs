@@ -63,9 +63,9 @@ pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
         let Some((name, _)) = link::parse(&message.body) else {
             continue;
         };
-        facts
-            .vlans
-            .extend(IfName::parse(&name).ok().map(|name| (name, vlans)));
+        if let Ok(name) = IfName::parse(&name) {
+            facts.vlans.insert(name, vlans);
+        }
     }
     Ok(())
 }
@@ -82,19 +82,24 @@ fn dump(out: &mut Vec<u8>) {
 
 /// Parses `RTM_NEWLINK` of family bridge: the port's index and its VLANs.
 fn parse(body: &[u8]) -> Option<(u32, Vec<Vlan>)> {
+    let head = body.first_chunk::<INFO_LEN>()?;
+    let mut vlans = Vec::new();
+    for (kind, value) in attributes_of(find(ifla::AF_SPEC, &body[INFO_LEN..])?) {
+        if kind == BRIDGE_VLAN_INFO {
+            vlans.extend(parse_vlan(value));
+        }
+    }
+    Some((u32_of(&head[4..8])?, vlans))
+}
+
+/// Parses `struct bridge_vlan_info` (`include/uapi/linux/if_bridge.h`).
+fn parse_vlan(info: &[u8]) -> Option<Vlan> {
     const PVID: u16 = 0x2;
     const UNTAGGED: u16 = 0x4;
-    let head = body.first_chunk::<INFO_LEN>()?;
-    let vlans = attributes_of(find(ifla::AF_SPEC, &body[INFO_LEN..])?)
-        .filter(|(kind, _)| *kind == BRIDGE_VLAN_INFO)
-        .filter_map(|(_, value)| {
-            let (flags, id) = (u16_of(value)?, u16_of(value.get(2..)?)?);
-            Some(Vlan {
-                id,
-                pvid: flags & PVID != 0,
-                untagged: flags & UNTAGGED != 0,
-            })
-        })
-        .collect();
-    Some((u32_of(&head[4..8])?, vlans))
+    let flags = u16_of(info)?;
+    Some(Vlan {
+        id: u16_of(info.get(2..)?)?,
+        pvid: flags & PVID != 0,
+        untagged: flags & UNTAGGED != 0,
+    })
 }

@@ -1,14 +1,14 @@
 //! Links of the container in a VRF. The VRF is created with its first member and deleted with its
 //! last one.
 
+use super::Effect;
 use super::link::make::{self, CreateOptions};
-use super::{Effect, link};
 use crate::kernel::Kernel;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{by_index, set_master};
 use crate::{Cause, Context, Error};
 use braid_core::name::{IfName, Ns};
-use braid_core::plan::facts::{Facts, LinkFact};
+use braid_core::plan::facts::Facts;
 use braid_core::plan::thing::{Link, LinkKind, VrfMember};
 
 const VRF: &str = "vrf";
@@ -37,9 +37,8 @@ impl Effect for VrfMember {
         }
         let (master, index) = (kernel.index(&at)?, kernel.index(&self.at)?);
         let socket = kernel.route(self.at.ns)?;
-        Ok(socket
-            .call(rtnl::NEWLINK, 0, |out| set_master(index, master, out))
-            .map(drop)?)
+        socket.call(rtnl::NEWLINK, 0, |out| set_master(index, master, out))?;
+        Ok(())
     }
 
     /// Deletes the VRF with its last member. A VRF may have no members: they are deleted with their
@@ -49,30 +48,26 @@ impl Effect for VrfMember {
         let Some(vrf) = kernel.link(&at)?.filter(|vrf| vrf.kind == VRF) else {
             return Ok(());
         };
-        let socket = kernel.route(self.at.ns)?;
-        let members: Vec<(String, LinkFact)> = link::list(socket)?
-            .into_iter()
-            .filter(|(_, fact)| fact.master == Some(vrf.index))
-            .collect();
-        if members
-            .iter()
-            .all(|(name, _)| name == self.at.name.as_str())
-        {
+        let (mut own, mut has_others) = (None, false);
+        for (name, fact) in kernel.links(self.at.ns)? {
+            if fact.master != Some(vrf.index) {
+                continue;
+            }
+            if name == self.at.name.as_str() {
+                own = Some(fact.index);
+            } else {
+                has_others = true;
+            }
+        }
+        if !has_others {
             kernel.forget(&at);
             let socket = kernel.route(self.at.ns)?;
-            return Ok(socket
-                .call(rtnl::DELLINK, 0, |out| by_index(vrf.index, out))
-                .map(drop)?);
+            socket.call(rtnl::DELLINK, 0, |out| by_index(vrf.index, out))?;
+        } else if let Some(own) = own {
+            let socket = kernel.route(self.at.ns)?;
+            socket.call(rtnl::NEWLINK, 0, |out| set_master(own, 0, out))?;
         }
-        match members
-            .iter()
-            .find(|(name, _)| name == self.at.name.as_str())
-        {
-            Some((_, own)) => Ok(socket
-                .call(rtnl::NEWLINK, 0, |out| set_master(own.index, 0, out))
-                .map(drop)?),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn is_several(&self) -> bool {
@@ -82,14 +77,13 @@ impl Effect for VrfMember {
 
 /// Reads the tables of the container's VRFs.
 pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
-    let links = kernel
-        .route(Ns::Pod)
-        .and_then(|socket| Ok(link::list(socket)?));
+    let links = kernel.links(Ns::Pod);
     for (name, fact) in links.doing(format_args!("list links of {}", Ns::Pod))? {
-        let vrf = fact
-            .vrf_table
-            .and_then(|table| Some((IfName::parse(&name).ok()?, table)));
-        facts.vrfs.extend(vrf);
+        if let Some(table) = fact.vrf_table
+            && let Ok(name) = IfName::parse(&name)
+        {
+            facts.vrfs.insert(name, table);
+        }
     }
     Ok(())
 }

@@ -2,12 +2,11 @@
 
 use crate::sys::netlink::{KernelError, Socket, attributes_of, find};
 use crate::sys::rtnl::link::{by_index, link_dump};
-use crate::sys::rtnl::{self, text_of, u16_of, u32_of};
+use crate::sys::rtnl::{self, ip_of, text_of, u16_of, u32_in, u32_of};
 use braid_core::name::Mac;
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::link::{learning_word, remote_word};
 use nix::errno::Errno;
-use std::net::IpAddr;
 
 /// Attributes of `RTM_NEWLINK` that are read (`include/uapi/linux/if_link.h`).
 pub(crate) mod ifla {
@@ -37,6 +36,10 @@ pub(crate) mod ifla {
     pub(crate) const BR_VLAN_FILTERING: u16 = 7;
     pub(crate) const BR_BRIDGE_ID: u16 = 11;
     pub(crate) const BR_VLAN_DEFAULT_PVID: u16 = 39;
+    pub(crate) const MACVLAN_MODE: u16 = 1;
+    pub(crate) const IPVLAN_MODE: u16 = 1;
+    pub(crate) const TUN_TYPE: u16 = 3;
+    pub(crate) const VLAN_ID: u16 = 1;
     pub(crate) const NETKIT_MODE: u16 = 5;
     pub(crate) const VXLAN_ID: u16 = 1;
     pub(crate) const VXLAN_GROUP: u16 = 2;
@@ -67,17 +70,23 @@ pub(crate) const INFO_LEN: usize = 16;
 pub(crate) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFact>, KernelError> {
     match socket.get(rtnl::GETLINK, |out| by_index(index, out)) {
         Err(err) if err.errno == Errno::ENODEV => Ok(None),
-        answer => Ok(parse(&answer?.body).map(|(_, fact)| fact)),
+        answer => Ok(parse_fact(&answer?.body)),
     }
 }
 
 /// Returns all links by name.
 pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError> {
-    let messages = socket.dump(rtnl::GETLINK, link_dump)?;
-    Ok(messages
-        .iter()
-        .filter_map(|message| parse(&message.body))
-        .collect())
+    let mut links = Vec::new();
+    for message in socket.dump(rtnl::GETLINK, link_dump)? {
+        links.extend(parse(&message.body));
+    }
+    Ok(links)
+}
+
+/// Parses `RTM_NEWLINK`: the link's properties.
+pub(super) fn parse_fact(body: &[u8]) -> Option<LinkFact> {
+    let (_, fact) = parse(body)?;
+    Some(fact)
 }
 
 /// Parses `RTM_NEWLINK`: the link's name and properties.
@@ -100,9 +109,10 @@ pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
             ifla::MIN_MTU => fact.mtus = u32_of(value)?..=*fact.mtus.end(),
             // 0 means no limit but the kernel's signed integer.
             ifla::MAX_MTU => {
-                let most = u32_of(value)
-                    .filter(|most| *most > 0)
-                    .unwrap_or(i32::MAX.unsigned_abs());
+                let most = match u32_of(value) {
+                    Some(most) if most > 0 => most,
+                    _ => i32::MAX.unsigned_abs(),
+                };
                 fact.mtus = *fact.mtus.start()..=most;
             }
             ifla::LINK => fact.parent = u32_of(value),
@@ -124,8 +134,13 @@ pub(crate) fn parse(body: &[u8]) -> Option<(String, LinkFact)> {
 }
 
 fn alt_names(list: &[u8]) -> Vec<String> {
-    let names = attributes_of(list).filter(|(kind, _)| *kind == ifla::ALT_IFNAME);
-    names.map(|(_, name)| text_of(name)).collect()
+    let mut names = Vec::new();
+    for (kind, name) in attributes_of(list) {
+        if kind == ifla::ALT_IFNAME {
+            names.push(text_of(name));
+        }
+    }
+    names
 }
 
 /// Returns true if IPv6 is enabled, from `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF`
@@ -134,18 +149,13 @@ fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
     const INET6_CONF: u16 = 2;
     const DISABLE_IPV6: usize = 26;
     let values = find(INET6_CONF, find(AF_INET6, spec)?)?;
-    values
-        .get(4 * DISABLE_IPV6..)
-        .and_then(u32_of)
-        .map(|value| value == 0)
+    let value = u32_of(values.get(4 * DISABLE_IPV6..)?)?;
+    Some(value == 0)
 }
 
 fn mac_of(value: &[u8]) -> Option<Mac> {
-    value
-        .try_into()
-        .ok()
-        .filter(|bytes| *bytes != [0; 6])
-        .map(Mac)
+    let bytes: [u8; 6] = value.try_into().ok()?;
+    (bytes != [0; 6]).then_some(Mac(bytes))
 }
 
 fn link_info(info: &[u8], fact: &mut LinkFact) {
@@ -161,37 +171,15 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
             _ => {}
         }
     }
-    let first = find(1, data);
     match fact.kind.as_str() {
-        "macvlan" => fact.mode = first.and_then(u32_of).and_then(macvlan_mode),
-        "ipvlan" => fact.mode = first.and_then(u16_of).and_then(ipvlan_mode),
-        // `IFLA_TUN_TYPE`.
-        "tun" => fact.mode = find(3, data).and_then(|kind| tun_mode(*kind.first()?)),
-        "vlan" => {
-            let id = first.and_then(u16_of);
-            fact.settings.extend(id.map(|id| ("id", id.to_string())));
-        }
+        "macvlan" => fact.mode = macvlan_mode(data),
+        "ipvlan" => fact.mode = ipvlan_mode(data),
+        "tun" => fact.mode = tun_mode(data),
+        "netkit" => fact.mode = netkit_mode(data),
+        "vlan" => fact.settings.extend(vlan_setting(data)),
         "vxlan" => fact.settings = vxlan(data),
-        "netkit" => {
-            fact.mode = find(ifla::NETKIT_MODE, data)
-                .and_then(u32_of)
-                .and_then(netkit_mode);
-        }
-        "vrf" => fact.vrf_table = find(ifla::VRF_TABLE, data).and_then(u32_of),
-        "bridge" => {
-            for (kind, value) in attributes_of(data) {
-                match kind {
-                    ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
-                    ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
-                    // After two bytes of priority.
-                    ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
-                    ifla::BR_VLAN_DEFAULT_PVID => {
-                        fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid);
-                    }
-                    _ => {}
-                }
-            }
-        }
+        "vrf" => fact.vrf_table = u32_in(ifla::VRF_TABLE, data),
+        "bridge" => bridge(data, fact),
         _ => {}
     }
     if port_kind == "bridge" {
@@ -203,32 +191,56 @@ fn link_info(info: &[u8], fact: &mut LinkFact) {
     }
 }
 
-fn vxlan(data: &[u8]) -> Vec<(&'static str, String)> {
-    let v4 = |value: &[u8]| value.try_into().ok().map(<[u8; 4]>::into);
-    let v6 = |value: &[u8]| value.try_into().ok().map(<[u8; 16]>::into);
-    let remote = |ip: IpAddr| (remote_word(ip), ip.to_string());
-    let local = |ip: IpAddr| ("local", ip.to_string());
-    let setting = |(kind, value): (u16, &[u8])| match kind {
-        ifla::VXLAN_ID => u32_of(value).map(|id| ("id", id.to_string())),
-        ifla::VXLAN_GROUP => v4(value).map(remote),
-        ifla::VXLAN_GROUP6 => v6(value).map(remote),
-        ifla::VXLAN_LOCAL => v4(value).map(local),
-        ifla::VXLAN_LOCAL6 => v6(value).map(local),
-        ifla::VXLAN_TTL => value.first().map(|ttl| ("ttl", ttl.to_string())),
-        ifla::VXLAN_LEARNING => value
-            .first()
-            .map(|on| ("learning", learning_word(*on != 0).to_owned())),
-        ifla::VXLAN_PORT => {
-            let port = value.try_into().ok().map(u16::from_be_bytes);
-            port.map(|port| ("dstport", port.to_string()))
+fn bridge(data: &[u8], fact: &mut LinkFact) {
+    for (kind, value) in attributes_of(data) {
+        match kind {
+            ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
+            ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
+            // After two bytes of priority.
+            ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
+            ifla::BR_VLAN_DEFAULT_PVID => {
+                fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid);
+            }
+            _ => {}
         }
-        _ => None,
-    };
-    attributes_of(data).filter_map(setting).collect()
+    }
 }
 
-fn macvlan_mode(mode: u32) -> Option<&'static str> {
-    Some(match mode {
+fn vlan_setting(data: &[u8]) -> Option<(&'static str, String)> {
+    let id = u16_of(find(ifla::VLAN_ID, data)?)?;
+    Some(("id", id.to_string()))
+}
+
+fn vxlan(data: &[u8]) -> Vec<(&'static str, String)> {
+    let mut settings = Vec::new();
+    for (kind, value) in attributes_of(data) {
+        settings.extend(vxlan_setting(kind, value));
+    }
+    settings
+}
+
+/// Converts an attribute to a word of `ip link` and its value; `None` if it is none of the compared
+/// settings.
+fn vxlan_setting(kind: u16, value: &[u8]) -> Option<(&'static str, String)> {
+    Some(match kind {
+        ifla::VXLAN_ID => ("id", u32_of(value)?.to_string()),
+        ifla::VXLAN_GROUP | ifla::VXLAN_GROUP6 => {
+            let ip = ip_of(value)?;
+            (remote_word(ip), ip.to_string())
+        }
+        ifla::VXLAN_LOCAL | ifla::VXLAN_LOCAL6 => ("local", ip_of(value)?.to_string()),
+        ifla::VXLAN_TTL => ("ttl", value.first()?.to_string()),
+        ifla::VXLAN_LEARNING => ("learning", learning_word(*value.first()? != 0).to_owned()),
+        ifla::VXLAN_PORT => {
+            let port = u16::from_be_bytes(value.try_into().ok()?);
+            ("dstport", port.to_string())
+        }
+        _ => return None,
+    })
+}
+
+fn macvlan_mode(data: &[u8]) -> Option<&'static str> {
+    Some(match u32_in(ifla::MACVLAN_MODE, data)? {
         1 => "private",
         2 => "vepa",
         4 => "bridge",
@@ -238,16 +250,27 @@ fn macvlan_mode(mode: u32) -> Option<&'static str> {
     })
 }
 
-fn tun_mode(kind: u8) -> Option<&'static str> {
-    ["tun", "tap"]
-        .get(usize::from(kind).checked_sub(1)?)
-        .copied()
+fn tun_mode(data: &[u8]) -> Option<&'static str> {
+    match find(ifla::TUN_TYPE, data)?.first()? {
+        1 => Some("tun"),
+        2 => Some("tap"),
+        _ => None,
+    }
 }
 
-fn netkit_mode(mode: u32) -> Option<&'static str> {
-    ["l2", "l3"].get(usize::try_from(mode).ok()?).copied()
+fn netkit_mode(data: &[u8]) -> Option<&'static str> {
+    match u32_in(ifla::NETKIT_MODE, data)? {
+        0 => Some("l2"),
+        1 => Some("l3"),
+        _ => None,
+    }
 }
 
-fn ipvlan_mode(mode: u16) -> Option<&'static str> {
-    ["l2", "l3", "l3s"].get(usize::from(mode)).copied()
+fn ipvlan_mode(data: &[u8]) -> Option<&'static str> {
+    match u16_of(find(ifla::IPVLAN_MODE, data)?)? {
+        0 => Some("l2"),
+        1 => Some("l3"),
+        2 => Some("l3s"),
+        _ => None,
+    }
 }

@@ -7,7 +7,7 @@ pub(crate) mod scripted;
 
 use crate::log::Log;
 use crate::store::holder;
-use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netlink::{KernelError, Message, Socket};
 use crate::sys::netns::{self, NetNs};
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{get_by_alt_name, get_by_name};
@@ -17,7 +17,7 @@ use braid_core::name::{IfName, LinkName, Ns};
 use braid_core::plan::facts::LinkFact;
 use braid_core::plan::thing::LinkRef;
 use braid_core::plan::thing::host_ports::Holder;
-use link::{list, parse};
+use link::{list, parse, parse_fact};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
@@ -94,12 +94,12 @@ impl Kernel {
         })
     }
 
-    /// Enables recording the duration of each send.
+    /// Returns the log of the call.
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Has the time of each send noted.
+    /// Enables recording the duration of each send.
     pub fn time(&mut self) {
         self.is_timed = true;
     }
@@ -129,9 +129,11 @@ impl Kernel {
 
     /// True if the container's namespace has links besides those that the kernel creates in each.
     pub fn has_pod_links(&mut self) -> bool {
-        let is_made = |name: &str| !EVERYWHERE.contains(&name);
-        let links = self.route(Ns::Pod).and_then(|socket| Ok(list(socket)?));
-        links.is_ok_and(|links| links.iter().any(|(name, _)| is_made(name)))
+        let Ok(links) = self.links(Ns::Pod) else {
+            return false;
+        };
+        let is_everywhere = |name: &String| EVERYWHERE.contains(&name.as_str());
+        links.iter().any(|(name, _)| !is_everywhere(name))
     }
 
     /// Returns the container's namespace.
@@ -191,6 +193,21 @@ impl Kernel {
         }
     }
 
+    /// Sends a dump request of the route family and returns the replies.
+    pub(crate) fn dump(
+        &mut self,
+        ns: Ns,
+        kind: u16,
+        body: impl Fn(&mut Vec<u8>),
+    ) -> Result<Vec<Message>, Cause> {
+        Ok(self.route(ns)?.dump(kind, body)?)
+    }
+
+    /// Lists the links of a namespace by name.
+    pub(crate) fn links(&mut self, ns: Ns) -> Result<Vec<(String, LinkFact)>, Cause> {
+        Ok(list(self.route(ns)?)?)
+    }
+
     /// Returns the host's nf_tables socket, opened at first use.
     pub fn nft(&mut self) -> Result<&mut Socket, KernelError> {
         let socket = match self.nft.take() {
@@ -224,7 +241,11 @@ impl Kernel {
 
     /// Opens a socket that receives a multicast group of a namespace.
     pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
-        let open = || Socket::route().and_then(|socket| socket.join(group).map(|()| socket));
+        let open = || {
+            let socket = Socket::route()?;
+            socket.join(group)?;
+            Ok::<_, KernelError>(socket)
+        };
         self.run_in(ns, open)?
             .doing(format_args!("listen to rtnetlink group {group}"))
     }
@@ -237,7 +258,7 @@ impl Kernel {
         }
         let fact = match socket.get(rtnl::GETLINK, |out| get_by_name(&at.name, out)) {
             Err(err) if err.errno == Errno::ENODEV => None,
-            answer => parse(&answer?.body).map(|(_, fact)| fact),
+            answer => parse_fact(&answer?.body),
         };
         if let Some(fact) = &fact {
             self.learn(at.clone(), fact.index);
@@ -253,7 +274,8 @@ impl Kernel {
     ) -> Result<Option<(IfName, LinkFact)>, Cause> {
         let short = name.short();
         let socket = self.route(ns)?;
-        if let Some(short) = short.as_ref().filter(|_| ns == Ns::Pod)
+        if ns == Ns::Pod
+            && let Some(short) = &short
             && socket.index_of(short.as_str()) == Ok(None)
         {
             return Ok(None);
@@ -263,26 +285,24 @@ impl Kernel {
             Some(short) => get_by_name(short, out),
             None => get_by_alt_name(name, out),
         });
-        let found = match answer {
+        let answer = match answer {
             // Before Linux 5.5 there are no longer names.
             Err(err)
                 if err.errno == Errno::ENODEV || short.is_none() && err.errno == Errno::EINVAL =>
             {
-                None
+                return Ok(None);
             }
-            answer => parse(&answer?.body),
+            answer => answer?,
         };
-        let found = found.and_then(|(own, fact)| IfName::parse(&own).ok().map(|own| (own, fact)));
-        if let Some((own, fact)) = &found {
-            self.learn(
-                LinkRef {
-                    ns,
-                    name: own.clone(),
-                },
-                fact.index,
-            );
-        }
-        Ok(found)
+        let Some((own, fact)) = parse(&answer.body) else {
+            return Ok(None);
+        };
+        let Ok(name) = IfName::parse(&own) else {
+            return Ok(None);
+        };
+        let at = LinkRef { ns, name };
+        self.learn(at.clone(), fact.index);
+        Ok(Some((at.name, fact)))
     }
 
     /// Caches a link's index.

@@ -11,11 +11,7 @@ const FIRST: i32 = 3;
 
 /// Returns the socket that systemd passed to this process; `None` if there is none.
 pub fn listener() -> io::Result<Option<UnixListener>> {
-    let number = |key: &str| {
-        std::env::var(key)
-            .ok()
-            .and_then(|value| value.parse::<u32>().ok())
-    };
+    let number = |key: &str| -> Option<u32> { std::env::var(key).ok()?.parse().ok() };
     if number("LISTEN_PID") != Some(std::process::id()) {
         return Ok(None);
     }

@@ -37,10 +37,11 @@ pub fn born(path: &Path) -> io::Result<Option<SystemTime>> {
     }
     let (seconds, nanoseconds) = (answer.stx_btime.tv_sec, answer.stx_btime.tv_nsec);
     // With a wrong clock at boot, the time may be before 1970.
-    let since = u64::try_from(seconds)
-        .ok()
-        .map(|seconds| Duration::new(seconds, nanoseconds));
-    Ok(since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)))
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return Ok(None);
+    };
+    let since = Duration::new(seconds, nanoseconds);
+    Ok(SystemTime::UNIX_EPOCH.checked_add(since))
 }
 
 #[cfg(test)]

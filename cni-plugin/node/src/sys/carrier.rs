@@ -82,5 +82,6 @@ fn ask(socket: &impl AsFd, what: libc::Ioctl, link: &IfName, value: Value) -> Re
     // SAFETY: `socket` is open. The request and the memory that it points to live until the call
     // returns.
     let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, &raw mut request) };
-    Errno::result(answer).map(|_| request.value)
+    Errno::result(answer)?;
+    Ok(request.value)
 }

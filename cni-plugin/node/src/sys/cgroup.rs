@@ -17,16 +17,17 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Opens the root in this process's cgroup namespace; `EOPNOTSUPP` if it is not mounted.
 pub fn root() -> Result<OwnedFd, Errno> {
-    let elsewhere = || {
-        mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default())
-            .into_iter()
-            .find_map(open)
-    };
-    USUAL
-        .into_iter()
-        .find_map(open)
-        .or_else(elsewhere)
-        .ok_or(Errno::EOPNOTSUPP)
+    for path in USUAL {
+        if let Some(root) = open(path) {
+            return Ok(root);
+        }
+    }
+    for path in mount_points(&fs::read_to_string(MOUNTS).unwrap_or_default()) {
+        if let Some(root) = open(path) {
+            return Ok(root);
+        }
+    }
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// Opens the folder; `None` if it is not cgroup2.

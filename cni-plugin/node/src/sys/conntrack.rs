@@ -35,9 +35,9 @@ const V6_DST: u16 = 4;
 /// or else all of UDP.
 pub fn forget_udp(
     socket: &mut Socket,
-    ports: impl Iterator<Item = (IpAddr, u16)>,
+    ports: impl IntoIterator<Item = (IpAddr, u16)>,
 ) -> Result<(), KernelError> {
-    let (v4, v6) = ports.partition(|(addr, _)| addr.is_ipv4());
+    let (v4, v6) = ports.into_iter().partition(|(addr, _)| addr.is_ipv4());
     forget_of(socket, libc::AF_INET, &v4)?;
     forget_of(socket, libc::AF_INET6, &v6)
 }
@@ -72,7 +72,10 @@ fn forget_of(
         Err(err) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&err.errno) => return Ok(()),
         Err(err) => return Err(err),
     };
-    for tuple in found.iter().filter_map(|message| original(&message.body)) {
+    for message in &found {
+        let Some(tuple) = original(&message.body) else {
+            continue;
+        };
         let delete = |out: &mut Vec<u8>| {
             out.extend(head);
             attr(NESTED | TUPLE_ORIG, tuple, out);

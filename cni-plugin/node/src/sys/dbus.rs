@@ -100,9 +100,8 @@ impl Bus {
 
     /// True if the name has an owner on the bus.
     pub fn has_owner(&mut self, name: &str) -> io::Result<bool> {
-        self.call(BUS, "NameHasOwner", &[name])?
-            .map(|body| is_true(&body))
-            .map_err(io::Error::other)
+        let answer = self.call(BUS, "NameHasOwner", &[name])?;
+        Ok(is_true(&answer.map_err(io::Error::other)?))
     }
 
     /// Calls a method with string arguments and returns the body of its reply. Does not start
@@ -121,9 +120,7 @@ impl Bus {
             match kind {
                 METHOD_RETURN if answers == self.serial => return Ok(Ok(body)),
                 ERROR if answers == self.serial => {
-                    let text = string_at(&body, 0)
-                        .map(|(text, _)| text)
-                        .unwrap_or_default();
+                    let (text, _) = string_at(&body, 0).unwrap_or_default();
                     return Ok(Err(format!("{error_name}: {text}")));
                 }
                 // A signal.
@@ -272,11 +269,7 @@ impl Message {
 }
 
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u32::from_le_bytes)
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// Reads a string, and returns the offset after its NUL.

@@ -30,7 +30,10 @@ impl Writers {
             Ok(0) => Ok(false),
             // After a signal, the caller tries again.
             Err(Errno::EINTR) => Ok(true),
-            Ok(_) => self.0.read_events().map(|_| true).map_err(Into::into),
+            Ok(_) => {
+                self.0.read_events()?;
+                Ok(true)
+            }
             Err(errno) => Err(errno.into()),
         }
     }

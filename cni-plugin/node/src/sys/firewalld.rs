@@ -15,9 +15,14 @@ const ZONES: Object = Object {
 
 /// True if firewalld runs.
 pub fn is_there() -> io::Result<bool> {
-    Bus::connect()
-        .and_then(|bus| bus.map_or(Ok(false), |mut bus| bus.has_owner(NAME)))
-        .map_err(|err| broken(&err))
+    has_owner().map_err(|err| broken(&err))
+}
+
+fn has_owner() -> io::Result<bool> {
+    match Bus::connect()? {
+        Some(mut bus) => bus.has_owner(NAME),
+        None => Ok(false),
+    }
 }
 
 /// Adds the address to the zone, if missing.
@@ -42,9 +47,8 @@ pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
 /// True if the address is in the zone.
 pub fn has_source(zone: &str, addr: IpAddr) -> io::Result<bool> {
     let answer = call("querySource", zone, addr).map_err(|err| broken(&err))?;
-    answer
-        .map(|body| is_true(&body))
-        .map_err(|said| refused(&said))
+    let body = answer.map_err(|said| refused(&said))?;
+    Ok(is_true(&body))
 }
 
 fn call(member: &str, zone: &str, addr: IpAddr) -> io::Result<Answer> {

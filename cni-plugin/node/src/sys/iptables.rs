@@ -119,7 +119,8 @@ fn get(socket: &OwnedFd, layout: &Layout, option: i32, value: &mut [u8]) -> Resu
             &raw mut len,
         )
     };
-    Errno::result(done).map(drop)
+    Errno::result(done)?;
+    Ok(())
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
@@ -127,17 +128,14 @@ fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<usize> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|bytes| u16::from_ne_bytes(*bytes).into())
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?).into())
 }
 
 /// Walks the entries from offset `at` to the policy.
 fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward {
     let mut forward = Forward::default();
     let mut number = 1;
-    while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
+    while let Some(entry) = Entry::read(table, at, layout) {
         let drops_all = drops_all(table, &entry, layout, MOST_JUMPS);
         if drops_all || at >= policy {
             forward.dropper = drops_all.then_some(number);
@@ -152,20 +150,24 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
 
 /// True if the rule drops all packets, by itself or in the chain to which it sends all of them.
 fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
-    let chain = || {
-        entry
-            .verdict
-            .and_then(|verdict| usize::try_from(verdict).ok())
-            .filter(|_| jumps > 0)
+    if !entry.is_for_all {
+        return false;
+    }
+    if entry.rejects || entry.verdict == Some(DROP) {
+        return true;
+    }
+    let Some(verdict) = entry.verdict else {
+        return false;
     };
-    let is_end = entry.rejects || entry.verdict == Some(DROP);
-    entry.is_for_all
-        && (is_end || chain().is_some_and(|at| chain_drops_all(table, at, layout, jumps - 1)))
+    let Ok(chain) = usize::try_from(verdict) else {
+        return false;
+    };
+    jumps > 0 && chain_drops_all(table, chain, layout, jumps - 1)
 }
 
 /// True if a rule of the chain at offset `at` drops all packets before another rule ends it.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
-    while let Some(entry) = table.get(at..).and_then(|entry| Entry::read(entry, layout)) {
+    while let Some(entry) = Entry::read(table, at, layout) {
         if drops_all(table, &entry, layout, jumps) {
             return true;
         }
@@ -181,13 +183,16 @@ fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> b
 struct Entry {
     len: usize,
     is_for_all: bool,
+    /// True if the mark is its only condition.
     asks_mark: bool,
     rejects: bool,
     verdict: Option<i32>,
 }
 
 impl Entry {
-    fn read(entry: &[u8], layout: &Layout) -> Option<Self> {
+    /// Reads the entry at offset `at`.
+    fn read(table: &[u8], at: usize, layout: &Layout) -> Option<Self> {
+        let entry = table.get(at..)?;
         // `target_offset` and `next_offset` follow a field for the kernel.
         let (target, len) = (
             short(entry, layout.ip_len + 4)?,
@@ -196,18 +201,20 @@ impl Entry {
         let matches = entry.get(layout.entry_len..target)?;
         let is_standard = name(entry, target) == b"";
         // A target starts with its size, a name of 29 bytes and a revision.
-        let verdict = word(entry, target + 32)
-            .map(i32::from_ne_bytes)
-            .filter(|_| is_standard);
-        let is_for_all =
-            matches.is_empty() && entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
-        let rejects = name(entry, target) == b"REJECT";
-        let is_next = len > 0;
-        is_next.then(|| Self {
+        let verdict = if is_standard {
+            word(entry, target + 32).map(i32::from_ne_bytes)
+        } else {
+            None
+        };
+        let is_anywhere = entry.get(..layout.ip_len)?.iter().all(|byte| *byte == 0);
+        if len == 0 {
+            return None;
+        }
+        Some(Self {
             len,
-            is_for_all,
-            asks_mark: asks_mark(matches, layout.mark),
-            rejects,
+            is_for_all: is_anywhere && matches.is_empty(),
+            asks_mark: is_anywhere && asks_mark(matches, layout.mark),
+            rejects: name(entry, target) == b"REJECT",
             verdict,
         })
     }
@@ -221,7 +228,9 @@ fn name(bytes: &[u8], at: usize) -> &[u8] {
 /// True if the matches compare with the mark, apart from a comment.
 fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
     let mut asks = false;
-    while let Some(len) = short(matches, 0).filter(|len| *len > 0) {
+    while let Some(len) = short(matches, 0)
+        && len > 0
+    {
         match name(matches, 0) {
             // `struct xt_mark_mtinfo1`: mark, mask, and the flag for inversion.
             b"mark" => {
@@ -234,4 +243,68 @@ fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
         matches = matches.get(len..).unwrap_or_default();
     }
     asks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: u32 = 0x1000;
+
+    fn layout() -> Layout {
+        Layout { mark: MARK, ..V4 }
+    }
+
+    /// Match `-m mark --mark MARK/MARK`.
+    fn marked() -> Vec<u8> {
+        let mut matches = vec![0; 48];
+        matches[0] = 48;
+        matches[2..6].copy_from_slice(b"mark");
+        matches[32..36].copy_from_slice(&MARK.to_ne_bytes());
+        matches[36..40].copy_from_slice(&MARK.to_ne_bytes());
+        matches
+    }
+
+    /// A rule with a verdict for the source address `10.0.0.<host>`, or any if 0.
+    fn rule(host: u8, matches: &[u8], verdict: i32) -> Vec<u8> {
+        let Layout {
+            ip_len, entry_len, ..
+        } = V4;
+        let target = entry_len + matches.len();
+        let len = target + 40;
+        let mut entry = vec![0; len];
+        if host != 0 {
+            entry[..4].copy_from_slice(&[10, 0, 0, host]);
+            entry[8..12].copy_from_slice(&[255; 4]);
+        }
+        let mut put = |at: usize, number: usize| {
+            let number = u16::try_from(number).expect("short");
+            entry[at..at + 2].copy_from_slice(&number.to_ne_bytes());
+        };
+        put(ip_len + 4, target);
+        put(ip_len + 6, len);
+        put(target, 40);
+        entry[entry_len..target].copy_from_slice(matches);
+        entry[target + 32..target + 36].copy_from_slice(&verdict.to_ne_bytes());
+        entry
+    }
+
+    fn walked(rules: &[Vec<u8>]) -> Forward {
+        let policy = rules[..rules.len() - 1].concat().len();
+        walk(&rules.concat(), 0, policy, &layout())
+    }
+
+    #[test]
+    fn rule_passes_the_mark_only_if_it_has_no_other_condition() {
+        let dropping = rule(0, &[], DROP);
+        let passes = |first: Vec<u8>| {
+            let forward = walked(&[first, dropping.clone()]);
+            assert_eq!(forward.dropper, Some(2));
+            forward.passes_mark
+        };
+        assert!(passes(rule(0, &marked(), ACCEPT)));
+        assert!(!passes(rule(0, &marked(), DROP)));
+        assert!(!passes(rule(5, &marked(), ACCEPT)), "of one source");
+        assert!(!passes(rule(0, &[], -5)), "no mark");
+    }
 }

@@ -153,11 +153,10 @@ impl Socket {
         while !answered {
             self.receive(|header, body| {
                 // A notification, or a late reply to an abandoned call.
-                let Some(outcome) = header
-                    .seq
-                    .checked_sub(first)
-                    .and_then(|i| outcomes.get_mut(i as usize))
-                else {
+                let Some(at) = header.seq.checked_sub(first) else {
+                    return;
+                };
+                let Some(outcome) = outcomes.get_mut(at as usize) else {
                     return;
                 };
                 if header.kind == NLMSG_ERROR {
@@ -197,16 +196,20 @@ impl Socket {
         let mut answer = None;
         while answer.is_none() {
             self.receive(|header, body| {
-                if header.seq == seq {
-                    answer = Some(
-                        match refusal(header, body).filter(|_| header.kind == NLMSG_ERROR) {
-                            Some(error) => Err(error),
-                            None => Ok(Message {
-                                body: body.to_vec(),
-                            }),
-                        },
-                    );
+                if header.seq != seq {
+                    return;
                 }
+                let refused = if header.kind == NLMSG_ERROR {
+                    refusal(header, body)
+                } else {
+                    None
+                };
+                answer = Some(match refused {
+                    Some(error) => Err(error),
+                    None => Ok(Message {
+                        body: body.to_vec(),
+                    }),
+                });
             })?;
         }
         answer.unwrap_or_else(|| Err(Errno::EIO.into()))

@@ -252,7 +252,8 @@ pub fn cookie_of(socket: &impl AsFd) -> Result<u64, Errno> {
             &raw mut len,
         )
     };
-    Errno::result(answer).map(|_| cookie)
+    Errno::result(answer)?;
+    Ok(cookie)
 }
 
 /// Returns to the former namespace when dropped.

@@ -19,10 +19,10 @@ pub struct Ended {
 
 /// Waits for a program whose outputs are pipes to terminate, even if the pipes cannot be read.
 pub fn wait(mut child: Child) -> io::Result<Ended> {
-    let pipes = child.stdout.take().zip(child.stderr.take());
-    let read = pipes.map_or(Ok((Vec::new(), Vec::new())), |(stdout, stderr)| {
-        both(stdout, stderr)
-    });
+    let read = match (child.stdout.take(), child.stderr.take()) {
+        (Some(stdout), Some(stderr)) => both(stdout, stderr),
+        _ => Ok((Vec::new(), Vec::new())),
+    };
     let status = child.wait()?;
     let (stdout, stderr) = read?;
     Ok(Ended {

@@ -51,7 +51,8 @@ impl PacketSocket {
     /// Sends a packet to a host on the link, or to all hosts if `to` is `None`.
     pub fn send(&self, packet: &[u8], to: Option<Mac>) -> Result<(), Errno> {
         let to = address(self.index, Some(to.unwrap_or(Mac([0xff; 6]))))?;
-        sendto(self.fd.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT).map(drop)
+        sendto(self.fd.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT)?;
+        Ok(())
     }
 
     /// Receives a packet, and returns its length and source hardware address. `None` if no packet
@@ -139,7 +140,8 @@ fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
             size,
         )
     };
-    Errno::result(answer).map(drop)
+    Errno::result(answer)?;
+    Ok(())
 }
 
 /// A socket for messages to all DHCPv6 servers on one link.
@@ -173,7 +175,8 @@ impl ServersSocket {
         // All_DHCP_Relay_Agents_and_Servers (RFC 8415 §7.1).
         let servers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
         let to = SockaddrIn6::from(SocketAddrV6::new(servers, port, 0, self.index));
-        sendto(self.fd.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT).map(drop)
+        sendto(self.fd.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT)?;
+        Ok(())
     }
 
     /// Receives a message and returns its length; `None` if no message is queued.
@@ -203,17 +206,13 @@ mod tests {
         let netns = NetNs::throw_away().expect("a namespace (needs root)");
         netns
             .run(|| {
-                crate::sys::netlink::Socket::route()
-                    .and_then(|mut socket| {
-                        let up = |out: &mut Vec<u8>| {
-                            out.extend([0; 4]);
-                            out.extend(1_u32.to_ne_bytes());
-                            out.extend([1_u32.to_ne_bytes(), 1_u32.to_ne_bytes()].concat());
-                        };
-                        socket.push(crate::sys::rtnl::NEWLINK, 0, up);
-                        socket.flush().map(drop)
-                    })
-                    .expect("lo is up");
+                let mut socket = crate::sys::netlink::Socket::route().expect("a socket");
+                socket.push(crate::sys::rtnl::NEWLINK, 0, |out| {
+                    out.extend([0; 4]);
+                    out.extend(1_u32.to_ne_bytes());
+                    out.extend([1_u32.to_ne_bytes(), 1_u32.to_ne_bytes()].concat());
+                });
+                socket.flush().expect("lo is up");
                 let heard = PacketSocket::open(1, 68).expect("a socket");
                 let sender = UdpSocket::bind("127.0.0.1:0").expect("a sender");
                 sender.send_to(b"other", "127.0.0.1:69").expect("sent");

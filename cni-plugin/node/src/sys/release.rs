@@ -4,9 +4,10 @@ use nix::sys::utsname::uname;
 
 /// Returns the release; empty if it is unknown.
 pub fn release() -> String {
-    uname()
-        .map(|names| names.release().to_string_lossy().into_owned())
-        .unwrap_or_default()
+    match uname() {
+        Ok(names) => names.release().to_string_lossy().into_owned(),
+        Err(_) => String::new(),
+    }
 }
 
 /// True if the kernel has this version or a later one.

@@ -46,7 +46,10 @@ pub fn ensure(key: &str, value: &str) -> io::Result<bool> {
 /// Writes `net/…`; `false` if the kernel has no such sysctl.
 pub fn write(key: &str, value: &str) -> io::Result<bool> {
     match std::fs::OpenOptions::new().write(true).open(path(key)) {
-        Ok(mut file) => io::Write::write_all(&mut file, value.as_bytes()).map(|()| true),
+        Ok(mut file) => {
+            io::Write::write_all(&mut file, value.as_bytes())?;
+            Ok(true)
+        }
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(err) => Err(err),
     }

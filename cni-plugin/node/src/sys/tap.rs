@@ -74,7 +74,7 @@ impl Tap {
 
     fn set(&self, what: libc::Ioctl, value: libc::c_ulong) -> io::Result<()> {
         // SAFETY: the descriptor is open, and these requests take a number.
-        Errno::result(unsafe { libc::ioctl(self.0.as_raw_fd(), what, value) }).map(drop)?;
+        Errno::result(unsafe { libc::ioctl(self.0.as_raw_fd(), what, value) })?;
         Ok(())
     }
 }

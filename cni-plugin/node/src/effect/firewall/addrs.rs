@@ -64,7 +64,8 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
             if has_base {
                 add_base(b);
             }
-            for ElementKey { set, key } in what.addrs.iter().copied().map(key) {
+            for addr in &what.addrs {
+                let ElementKey { set, key } = key(*addr);
                 b.add_element(set, &key, &Means::Nothing, &what.owner);
             }
         })

@@ -47,7 +47,10 @@ pub fn shut(
 ) -> Result<Vec<String>, KernelError> {
     let chains = chains(socket)?;
     let mut shut = Vec::new();
-    for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
+    for family in [Family::Ip, Family::Ip6] {
+        if !has_addrs(family, addrs) || !is_iptables(family, &chains) {
+            continue;
+        }
         let name = family.name();
         if !jumps_to(&rules(socket, family, FILTER, FORWARD)?, CNI) {
             shut.push(format!("{name} {FILTER} {FORWARD} does not jump to {CNI}"));
@@ -77,30 +80,29 @@ pub fn shut(
 /// lock.
 pub fn open(socket: &mut Socket, addrs: &[IpAddr], admin: &str) -> Result<(), Cause> {
     let chains = chains(socket)?;
-    for family in families(addrs).filter(|family| is_iptables(*family, &chains)) {
+    for family in [Family::Ip, Family::Ip6] {
+        if !has_addrs(family, addrs) || !is_iptables(family, &chains) {
+            continue;
+        }
         let batch = open_iptables(socket, family, admin, has(family, &chains))?;
         batch.send(socket).doing(format_args!(
             "add rules to chain {} {FILTER} {FORWARD}",
             family.name()
         ))?;
     }
-    for (
-        Chain {
+    for (chain, last) in droppers(socket, addrs, &chains)? {
+        let Chain {
             family,
             table,
             name,
             ..
-        },
-        last,
-    ) in droppers(socket, addrs, &chains)?
-    {
+        } = chain;
+        let position = match last {
+            Some(handle) => RulePosition::Before(handle),
+            None => RulePosition::Last,
+        };
         let mut batch = Batch::new(*family, table.clone());
-        batch.commented_rule(
-            name,
-            last.map_or(RulePosition::Last, RulePosition::Before),
-            COMMENT,
-            pass,
-        );
+        batch.commented_rule(name, position, COMMENT, pass);
         match batch.send(socket) {
             // The rule was deleted meanwhile.
             Err(err) if err.errno == Errno::ENOENT => {}
@@ -162,11 +164,14 @@ fn is_gate(rule: &Rule) -> bool {
     rule.is(Verdict::Accept) && rule.compares == [BIT.to_ne_bytes()]
 }
 
-fn families(addrs: &[IpAddr]) -> impl Iterator<Item = Family> {
-    let has = |is_v4: bool| addrs.iter().any(|addr| addr.is_ipv4() == is_v4);
-    [(Family::Ip, has(true)), (Family::Ip6, has(false))]
-        .into_iter()
-        .filter_map(|(family, has)| has.then_some(family))
+/// True if packets of one of the addresses pass the chains of this family.
+fn has_addrs(family: Family, addrs: &[IpAddr]) -> bool {
+    match family {
+        Family::Inet => true,
+        Family::Ip => addrs.iter().any(IpAddr::is_ipv4),
+        Family::Ip6 => addrs.iter().any(IpAddr::is_ipv6),
+        Family::Bridge | Family::Netdev => false,
+    }
 }
 
 /// A chain of another program.
@@ -199,11 +204,13 @@ fn parse(message: &Message) -> Option<Chain> {
             .to_owned()
     };
     let is_filter = find(7, body).is_some_and(|kind| text(kind) == "filter");
-    let hook =
-        find(4, body).filter(|hook| is_filter && number(find(1, hook)) == Some(HOOK_FORWARD));
-    let priority = hook
-        .and_then(|hook| number(find(2, hook)))
-        .map(u32::cast_signed);
+    let mut priority = None;
+    if let Some(hook) = find(4, body)
+        && is_filter
+        && number(find(1, hook)) == Some(HOOK_FORWARD)
+    {
+        priority = number(find(2, hook)).map(u32::cast_signed);
+    }
     let is_dropping = priority.is_some() && number(find(5, body)) == Some(NF_DROP);
     Some(Chain {
         family,
@@ -238,22 +245,21 @@ fn droppers<'c>(
     chains: &'c [Chain],
 ) -> Result<Vec<(&'c Chain, Option<u64>)>, KernelError> {
     let mut droppers = Vec::new();
-    for chain in chains
-        .iter()
-        .filter(|chain| chain.priority.is_some() && chain.table != TABLE)
-    {
-        let concerns =
-            chain.family == Family::Inet || families(addrs).any(|family| family == chain.family);
+    for chain in chains {
+        if chain.priority.is_none() || chain.table == TABLE || !has_addrs(chain.family, addrs) {
+            continue;
+        }
         let is_iptables = chain.is_forward(chain.family) && chain.priority == Some(PRIORITY);
-        if !concerns || is_iptables && chain.family != Family::Inet {
+        if is_iptables && chain.family != Family::Inet {
             continue;
         }
         let rules = rules(socket, chain.family, &chain.table, &chain.name)?;
-        let last = rules
-            .last()
-            .filter(|last| last.is_for_all && last.is(Verdict::Drop));
+        let last = match rules.last() {
+            Some(last) if last.is_for_all && last.is(Verdict::Drop) => Some(last.handle),
+            _ => None,
+        };
         if (chain.is_dropping || last.is_some()) && !rules.iter().any(is_gate) {
-            droppers.push((chain, last.map(|last| last.handle)));
+            droppers.push((chain, last));
         }
     }
     Ok(droppers)

@@ -52,9 +52,10 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
         del_all(socket, std::slice::from_ref(&key))?;
         add_if_new(socket, &key, &what.owner)?;
     }
-    parts(&isolation.bridge, true, isolation.within)
-        .iter()
-        .try_for_each(|key| add_if_new(socket, key, ""))
+    for key in parts(&isolation.bridge, true, isolation.within) {
+        add_if_new(socket, &key, "")?;
+    }
+    Ok(())
 }
 
 /// Ends the isolation if no other container requires it. Missing elements are a success. The caller
@@ -73,17 +74,19 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
 /// Ends the isolation that an owner requires.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
-        let found = elements(socket, Family::Inet, set)?;
-        for element in found.into_iter().filter(|element| element.comment == owner) {
+        for element in elements(socket, Family::Inet, set)? {
+            if element.comment != owner {
+                continue;
+            }
             let bridge = ifname(&element.key);
-            del_all(
-                socket,
-                &[ElementKey {
-                    set,
-                    key: element.key,
-                }],
-            )?;
-            bridge.map_or(Ok(()), |bridge| end_unwanted(socket, &bridge))?;
+            let key = ElementKey {
+                set,
+                key: element.key,
+            };
+            del_all(socket, &[key])?;
+            if let Some(bridge) = bridge {
+                end_unwanted(socket, &bridge)?;
+            }
         }
     }
     Ok(())
@@ -94,15 +97,15 @@ pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, Kern
     let Some(isolation) = &what.isolation else {
         return Ok(Vec::new());
     };
+    let mut wanted = Vec::new();
+    for key in parts(&isolation.bridge, true, isolation.within) {
+        wanted.push((key, ""));
+    }
+    for key in books(isolation, &what.addrs) {
+        wanted.push((key, &*what.owner));
+    }
     let mut missing = Vec::new();
-    let all = parts(&isolation.bridge, true, isolation.within)
-        .into_iter()
-        .map(|key| (key, ""));
-    for (key, owner) in all.chain(
-        books(isolation, &what.addrs)
-            .into_iter()
-            .map(|key| (key, &*what.owner)),
-    ) {
+    for (key, owner) in wanted {
         if owner_of(socket, &key)?.is_none_or(|found| found != owner) {
             missing.push(format!("{} is missing in {}", isolation.bridge, key.set));
         }
@@ -122,14 +125,21 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
         IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
         IpAddr::V6(addr) => addr.octets(),
     };
-    let sets = [Some(BY), isolation.within.then_some(WITHIN_BY)];
-    let keys_in = |set| {
-        addrs.iter().map(move |addr| ElementKey {
-            set,
-            key: [bridge, mapped(addr)].concat(),
-        })
+    let sets: &[_] = if isolation.within {
+        &[BY, WITHIN_BY]
+    } else {
+        &[BY]
     };
-    sets.into_iter().flatten().flat_map(keys_in).collect()
+    let mut books = Vec::with_capacity(sets.len() * addrs.len());
+    for set in sets {
+        for addr in addrs {
+            books.push(ElementKey {
+                set,
+                key: [bridge, mapped(addr)].concat(),
+            });
+        }
+    }
+    books
 }
 
 /// Keys that the rules look up: for `all` of the bridge's packets, and for packets that stay

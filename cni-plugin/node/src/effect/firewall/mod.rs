@@ -67,20 +67,19 @@ impl Claim for Firewall {
 
     fn holders(&self, kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
         let socket = kernel.nft()?;
-        let owners = self.addrs.iter().map(|addr| addrs::owner(socket, *addr));
-        Ok(owners
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .collect())
+        let mut owners = Vec::new();
+        for addr in &self.addrs {
+            owners.extend(addrs::owner(socket, *addr)?);
+        }
+        Ok(owners)
     }
 
     fn clear(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         let socket = kernel.nft()?;
-        Ok(self
-            .addrs
-            .iter()
-            .try_for_each(|addr| addrs::del_addr(socket, *addr))?)
+        for addr in &self.addrs {
+            addrs::del_addr(socket, *addr)?;
+        }
+        Ok(())
     }
 }
 
@@ -104,10 +103,12 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
             legacy::open(&what.legacy)
         }
         Gate::Chains { .. } => Ok(()),
-        Gate::Firewalld { zone } => Ok(what
-            .addrs
-            .iter()
-            .try_for_each(|addr| firewalld::add_source(zone, *addr))?),
+        Gate::Firewalld { zone } => {
+            for addr in &what.addrs {
+                firewalld::add_source(zone, *addr)?;
+            }
+            Ok(())
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! it in the same transaction.
 
 pub mod ebpf;
+mod fact;
 pub mod loopback;
 pub mod nft;
 
@@ -22,6 +23,7 @@ use braid_core::plan::thing::host_ports::{
     EbpfCounts, Holder, HostEndpoint, HostPort, HostPortFact, Protocol,
 };
 use braid_core::plan::thing::{HostPorts, Verb};
+use fact::fact;
 use nft::NftPort;
 use nix::errno::Errno;
 use std::borrow::Cow;
@@ -68,7 +70,10 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     }
     let own = match nft::add(kernel.nft()?, all) {
         Err(err) if err.errno == Errno::EEXIST => Cow::Owned(settle(kernel, all, None)?),
-        other => other.map(|()| Cow::Borrowed(all))?,
+        added => {
+            added?;
+            Cow::Borrowed(all)
+        }
     };
     // The loopback port follows nf_tables, which decides who owns a port.
     loopback::add(&own)?;
@@ -76,15 +81,13 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
 }
 
 fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
-    let of_udp = all
-        .ports
-        .iter()
-        .map(|port| port.at)
-        .filter(|at| at.protocol == Protocol::Udp);
-    Ok(conntrack::forget_udp(
-        kernel.nft()?,
-        of_udp.map(|at| (at.addr, at.port)),
-    )?)
+    let mut udp = Vec::new();
+    for HostPort { at, .. } in &all.ports {
+        if at.protocol == Protocol::Udp {
+            udp.push((at.addr, at.port));
+        }
+    }
+    Ok(conntrack::forget_udp(kernel.nft()?, udp)?)
 }
 
 /// Deletes the ports in eBPF, and notes the nf_tables elements that still belong to this owner.
@@ -213,8 +216,11 @@ fn with(all: &HostPorts, ports: Vec<HostPort>) -> HostPorts {
 fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Cause> {
     let mut dead = BTreeSet::new();
     for HostPort { at, .. } in &all.ports {
-        let fact = observe(kernel, at)?.filter(|fact| fact.holder == Holder::Nobody);
-        dead.extend(fact.map(|fact| fact.owner));
+        if let Some(fact) = observe(kernel, at)?
+            && fact.holder == Holder::Nobody
+        {
+            dead.insert(fact.owner);
+        }
     }
     Ok(dead)
 }
@@ -242,18 +248,18 @@ fn wanted(
 
 /// Returns owner and target of a host port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
-    let found = nft::find(kernel.nft()?, at)?;
-    Ok(found.map(|NftPort { to, owner }| HostPortFact {
-        to,
-        holder: kernel.holder(&owner),
-        owner,
-    }))
+    let Some(NftPort { to, owner }) = nft::find(kernel.nft()?, at)? else {
+        return Ok(None);
+    };
+    Ok(Some(fact(kernel, to, owner)))
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look up host port {at}"))?;
-    facts.host_ports.extend(found.map(|fact| (*at, fact)));
+    if let Some(fact) = found {
+        facts.host_ports.insert(*at, fact);
+    }
     Ok(())
 }
 

@@ -63,16 +63,15 @@ impl Notes {
     /// Writes entries for links in the socket's namespace.
     pub(super) fn leave(socket: &Socket, links: &[LinkRef]) -> io::Result<Self> {
         let netns = netns::cookie()?;
-        let note = |at: &LinkRef| {
-            Ok(socket
-                .index_of(at.name.as_str())?
-                .map(|index| Note::new(netns, index, &at.name)))
-        };
-        let notes = Self {
-            netns,
-            own: links.iter().map(note).collect::<io::Result<_>>()?,
-        };
-        notes.own.iter().flatten().try_for_each(Note::leave)?;
+        let mut own = Vec::with_capacity(links.len());
+        for at in links {
+            let index = socket.index_of(at.name.as_str())?;
+            own.push(index.map(|index| Note::new(netns, index, &at.name)));
+        }
+        let notes = Self { netns, own };
+        for note in notes.own.iter().flatten() {
+            note.leave()?;
+        }
         Ok(notes)
     }
 
@@ -91,15 +90,28 @@ impl Notes {
         let Ok(entries) = fs::read_dir(ROOT) else {
             return Vec::new();
         };
-        let names = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok());
-        let own = self.own.iter().flatten();
-        let is_own = |note: &Note| own.clone().any(|own| own.file == note.file);
-        let others = names
-            .filter_map(|name| self.read(socket, &name))
-            .filter(|note| !is_own(note));
-        others.take(MOST.saturating_sub(self.own.len())).collect()
+        let most = MOST.saturating_sub(self.own.len());
+        let mut others = Vec::new();
+        for entry in entries.flatten() {
+            if others.len() >= most {
+                break;
+            }
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            if let Some(note) = self.read(socket, &name)
+                && !self.has(&note)
+            {
+                others.push(note);
+            }
+        }
+        others
+    }
+
+    /// True if this call wrote the entry.
+    fn has(&self, note: &Note) -> bool {
+        let mut own = self.own.iter().flatten();
+        own.any(|own| own.file == note.file)
     }
 
     /// Parses the entry with this name, if it is in this namespace.

@@ -1,6 +1,7 @@
 //! Creation of links: a veth or netkit pair, a bridge, or a child of another link, each in one
 //! request.
 
+use super::master::master_index;
 use super::{parse, tap};
 use crate::Cause;
 use crate::effect::attr::set_attrs;
@@ -50,12 +51,7 @@ pub(crate) fn link(
         tx_queue_len,
         ..NewLink::default()
     };
-    if let Some(master) = &link.master {
-        new.master = Some(kernel.index(&LinkRef {
-            ns: link.at.ns,
-            name: master.clone(),
-        })?);
-    }
+    new.master = master_index(kernel, link)?;
     // A child is created in the parent's namespace, any other link in its own.
     let from = link.kind.made_in().unwrap_or(link.at.ns);
     new.netns = netns_of(kernel, link.at.ns, from);
@@ -123,10 +119,10 @@ fn renamed(
 
 /// File descriptor of namespace `ns`, unless the request is made there anyway.
 fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
-    kernel
-        .netns()
-        .filter(|_| ns == Ns::Pod && ns != from)
-        .map(AsRawFd::as_raw_fd)
+    if ns != Ns::Pod || ns == from {
+        return None;
+    }
+    kernel.netns().map(AsRawFd::as_raw_fd)
 }
 
 fn kind<'a>(kernel: &Kernel, link: &'a Link, parent: Option<u32>) -> Result<NewKind<'a>, Cause> {
@@ -141,8 +137,8 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link, parent: Option<u32>) -> Result<NewK
             mode,
         } => NewKind::Netkit(other_end(kernel, link, peer, *peer_mac), netkit_mode(*mode)),
         LinkKind::Bridge { vlan_filtering } => {
-            let filters = vlan_filtering.then(|| vec![InfoBridge::VlanFiltering(true)]);
-            NewKind::Single(InfoKind::Bridge, filters.map(InfoData::Bridge))
+            let data = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
+            NewKind::Single(InfoKind::Bridge, vlan_filtering.then_some(data))
         }
         LinkKind::Macvlan {
             mode, bc_queue_len, ..
@@ -217,24 +213,28 @@ fn vxlan(made: &Vxlan, dev: Option<u32>) -> Vec<InfoVxlan> {
         InfoVxlan::Learning(made.learning),
     ];
     data.extend(dev.map(InfoVxlan::Link));
-    data.extend(made.remote.map(|ip| match ip {
-        IpAddr::V4(ip) => InfoVxlan::Group(ip),
-        IpAddr::V6(ip) => InfoVxlan::Group6(ip),
-    }));
-    data.extend(made.local.map(|ip| match ip {
-        IpAddr::V4(ip) => InfoVxlan::Local(ip),
-        IpAddr::V6(ip) => InfoVxlan::Local6(ip),
-    }));
+    if let Some(ip) = made.remote {
+        data.push(match ip {
+            IpAddr::V4(ip) => InfoVxlan::Group(ip),
+            IpAddr::V6(ip) => InfoVxlan::Group6(ip),
+        });
+    }
+    if let Some(ip) = made.local {
+        data.push(match ip {
+            IpAddr::V4(ip) => InfoVxlan::Local(ip),
+            IpAddr::V6(ip) => InfoVxlan::Local6(ip),
+        });
+    }
     data.extend(made.ttl.map(InfoVxlan::Ttl));
     data
 }
 
 /// Accepts a shared link that another call created meanwhile, if it is of the right kind.
 fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), Cause> {
-    let fact = kernel
-        .link(&link.at)?
-        .filter(|fact| fact.kind == link.kind.name())
-        .ok_or(refused)?;
+    let fact = match kernel.link(&link.at)? {
+        Some(fact) if fact.kind == link.kind.name() => fact,
+        _ => return Err(refused.into()),
+    };
     if link.up && !fact.up {
         let up = |out: &mut Vec<u8>| set_attrs(fact.index, [&LinkAttr::Up(true)], out);
         kernel.route(link.at.ns)?.call(rtnl::NEWLINK, 0, up)?;

@@ -2,6 +2,7 @@
 
 mod deletion_queue;
 pub(crate) mod make;
+mod master;
 mod tap;
 pub(crate) mod unmake;
 
@@ -27,7 +28,9 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
         return Ok(());
     }
     let fact = kernel.link(at).doing(format_args!("look up link {at}"))?;
-    facts.links.extend(fact.map(|fact| (at.clone(), fact)));
+    if let Some(fact) = fact {
+        facts.links.insert(at.clone(), fact);
+    }
     Ok(())
 }
 
@@ -54,7 +57,8 @@ pub(super) fn name_of(kernel: &mut Kernel, ns: Ns, index: u32) -> Result<IfName,
     let message = kernel
         .route(ns)?
         .get(rtnl::GETLINK, |out| by_index(index, out))?;
-    let name = parse(&message.body).map(|(name, _)| name);
-    name.and_then(|name| IfName::parse(&name).ok())
-        .ok_or_else(|| Errno::ENODEV.into())
+    let Some((name, _)) = parse(&message.body) else {
+        return Err(Errno::ENODEV.into());
+    };
+    IfName::parse(&name).map_err(|_invalid| Errno::ENODEV.into())
 }

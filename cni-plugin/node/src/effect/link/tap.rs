@@ -1,29 +1,29 @@
 //! Creation of a tap. Until it is complete, it is deleted when this process ends, even by a signal.
 
+use super::master::master_index;
+use crate::effect::programs;
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
 use crate::sys::rtnl;
 use crate::sys::rtnl::link::{NewLink, by_name, complete};
 use crate::sys::tap::{Options, Tap};
 use crate::{Cause, Context};
+use braid_core::plan::thing::Link;
 use braid_core::plan::thing::link::Tap as Made;
-use braid_core::plan::thing::{Link, LinkRef};
 use std::fs;
-use std::path::PathBuf;
+
 use std::process::Command;
 
 /// File with the `SELinux` context in which this thread starts its next program.
 const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
-/// Folders to search for `ip`, since a plugin's environment may have no `PATH`.
-const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), Cause> {
     if let Some(context) = &made.context {
         kernel.run_in(link.at.ns, || by_ip(link, made, context))??;
         return completed(kernel, link).inspect_err(|_| {
-            let socket = kernel.route(link.at.ns);
-            let _ = socket
-                .map(|socket| socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out)));
+            if let Ok(socket) = kernel.route(link.at.ns) {
+                let _ = socket.call(rtnl::DELLINK, 0, |out| by_name(&link.at.name, out));
+            }
         });
     }
     let Made {
@@ -47,11 +47,7 @@ pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), 
 
 /// Sets the attributes that the driver cannot set.
 fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
-    let master = link.master.clone().map(|name| LinkRef {
-        ns: link.at.ns,
-        name,
-    });
-    let master = master.map(|bridge| kernel.index(&bridge)).transpose()?;
+    let master = master_index(kernel, link)?;
     let set = NewLink {
         mac: link.mac,
         mtu: link.mtu,
@@ -73,11 +69,7 @@ fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
 /// Runs `ip` in this `SELinux` context to create the tap, so that programs of the context may open
 /// it.
 fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
-    let path = FOLDERS
-        .iter()
-        .map(|folder| PathBuf::from(folder).join("ip"))
-        .find(|path| path.exists());
-    let path = path.ok_or_else(|| {
+    let path = programs::find("ip").ok_or_else(|| {
         Cause::Refused("a selinuxContext needs the program ip (iproute2)".to_owned())
     })?;
     fs::write(NEXT_CONTEXT, context).doing(format_args!(
@@ -85,7 +77,9 @@ fn by_ip(link: &Link, made: &Made, context: &str) -> Result<(), Cause> {
     ))?;
     let mut ip = Command::new(&path);
     ip.args(["tuntap", "add", "name", link.at.name.as_str()]);
-    ip.args(made.options().iter().flat_map(|option| option.split(' ')));
+    for option in made.options() {
+        ip.args(option.split(' '));
+    }
     let output = ip.output();
     // Later programs must not start in this context.
     let ended = fs::write(NEXT_CONTEXT, "").doing(format_args!("clear {NEXT_CONTEXT}"));

@@ -27,8 +27,10 @@ const GROUP: u32 = 0x00b1_a1d0;
 
 /// Deletes links in one namespace. Returns a result for each.
 pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[&Link]) -> Vec<Result<(), Cause>> {
-    for at in links.iter().flat_map(|link| link.ends()) {
-        kernel.forget(at);
+    for link in links {
+        for at in link.ends() {
+            kernel.forget(at);
+        }
     }
     match ns {
         Ns::Host => of_host(
@@ -47,25 +49,31 @@ fn of_host(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
 /// Deletes the container's links in one request. Links that are left are deleted by name, pairs by
 /// their ends on the host.
 fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
-    let gone = in_pod(kernel, links).unwrap_or_default();
-    let is_gone = |at: usize| gone.get(at).copied().unwrap_or_default();
-    let left = links.iter().enumerate().filter(|(at, _)| !is_gone(*at));
-    let pairs: Vec<LinkRef> = left
-        .filter_map(|(_, link)| link.host_end())
-        .cloned()
-        .collect();
-    let mut of_pairs = if pairs.is_empty() {
+    let mut gone = in_pod(kernel, links).unwrap_or_default();
+    gone.resize(links.len(), false);
+    let mut pairs = Vec::new();
+    for (at, link) in links.iter().enumerate() {
+        if !gone[at]
+            && let Some(host) = link.host_end()
+        {
+            pairs.push(host.clone());
+        }
+    }
+    let of_pairs = if pairs.is_empty() {
         Vec::new()
     } else {
         of_host(kernel, &pairs)
-    }
-    .into_iter();
-    let delete_rest = |(at, link): (usize, &&Link)| match link.host_end() {
-        _ if is_gone(at) => Ok(()),
-        Some(_) => of_pairs.next().unwrap_or(Ok(())),
-        None => del_by_name(kernel, &link.at),
     };
-    links.iter().enumerate().map(delete_rest).collect()
+    let mut of_pairs = of_pairs.into_iter();
+    let mut results = Vec::with_capacity(links.len());
+    for (at, link) in links.iter().enumerate() {
+        results.push(match link.host_end() {
+            _ if gone[at] => Ok(()),
+            Some(_) => of_pairs.next().unwrap_or(Ok(())),
+            None => del_by_name(kernel, &link.at),
+        });
+    }
+    results
 }
 
 /// Deletes two or more links of the container by a group. Returns which of them are deleted.
@@ -82,9 +90,12 @@ fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     // Pairs are found by index, since their ends in the container may have been renamed.
     let mut ends = Vec::new();
     for (at, link) in links.iter().enumerate() {
-        match link.host_end() {
-            Some(host) => ends.extend(end_in_pod(kernel, host)?.map(|index| (at, Some(index)))),
-            None => ends.push((at, None)),
+        let Some(host) = link.host_end() else {
+            ends.push((at, None));
+            continue;
+        };
+        if let Some(index) = end_in_pod(kernel, host)? {
+            ends.push((at, Some(index)));
         }
     }
     if ends.len() < 2 {
@@ -99,15 +110,16 @@ fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
         });
     }
     socket.push(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out));
-    let mut outcomes: Vec<bool> = socket
-        .flush()?
-        .iter()
-        .map(|outcome| outcome.error.is_none())
-        .collect();
-    let is_gone = outcomes.pop().unwrap_or_default();
+    let outcomes = socket.flush()?;
     let mut gone = none;
-    for ((at, _), in_group) in ends.iter().zip(outcomes) {
-        gone[*at] = is_gone && in_group;
+    let Some((deletion, joins)) = outcomes.split_last() else {
+        return Ok(gone);
+    };
+    if deletion.error.is_some() {
+        return Ok(gone);
+    }
+    for ((at, _), join) in ends.iter().zip(joins) {
+        gone[*at] = join.error.is_none();
     }
     Ok(gone)
 }
@@ -121,9 +133,8 @@ fn end_in_pod(kernel: &mut Kernel, host: &LinkRef) -> Result<Option<u32>, Cause>
     // This follows the read of the link, on which the kernel assigns an id to the container's
     // namespace.
     let pod = kernel.pod_seen_from_host()?;
-    Ok(fact
-        .parent
-        .filter(|_| pod.is_some() && fact.parent_netns == pod))
+    let is_in_pod = pod.is_some() && fact.parent_netns == pod;
+    Ok(if is_in_pod { fact.parent } else { None })
 }
 
 fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
@@ -132,27 +143,30 @@ fn by_name(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
 
 fn del_by_name(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     let socket = kernel.route(at.ns)?;
-    let mut del = |name: &IfName| {
-        socket
-            .call(rtnl::DELLINK, 0, |out| link::by_name(name, out))
-            .map(drop)
-    };
+    let mut del = |name: &IfName| socket.call(rtnl::DELLINK, 0, |out| link::by_name(name, out));
     match del(&at.name) {
         // A killed call may have left the link under its temporary name.
         Err(err) if err.errno == Errno::ENODEV && at.ns == Ns::Pod => {
-            Ok(del(&at.name.until_renamed())?)
+            del(&at.name.until_renamed())?;
         }
-        deleted => Ok(deleted?),
+        deleted => {
+            deleted?;
+        }
     }
+    Ok(())
 }
 
 fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cause>>, Cause> {
     let Ok(notes) = Notes::leave(kernel.host(), links) else {
         return Ok(by_name(kernel, links));
     };
-    let was_there =
-        |note: &Option<Note>| note.as_ref().map(drop).ok_or_else(|| Errno::ENODEV.into());
-    let results = notes.own.iter().map(was_there).collect();
+    let mut results = Vec::with_capacity(links.len());
+    for note in &notes.own {
+        results.push(match note {
+            Some(_) => Ok(()),
+            None => Err(Errno::ENODEV.into()),
+        });
+    }
     if notes.own.iter().all(Option::is_none) {
         // This may be the second try of a call that was killed before it deleted its entry.
         notes.of_others(kernel.host());
@@ -172,26 +186,34 @@ fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cau
 /// links are deleted.
 fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
     let others = notes.of_others(socket);
-    let all: Vec<&Note> = notes.own.iter().flatten().chain(&others).collect();
-    for note in &all {
+    let mut queued: Vec<&Note> = notes.own.iter().flatten().collect();
+    queued.extend(&others);
+    for note in &queued {
         socket.push(rtnl::SETLINK, 0, |out| {
             link::into_group(&note.link, GROUP, out);
         });
     }
     socket.push(rtnl::DELLINK, 0, |out| link::by_group(GROUP, out));
-    let is_gone = |outcome: &Outcome| {
-        outcome
-            .error
-            .as_ref()
-            .is_none_or(|err| err.errno == Errno::ENODEV)
-    };
-    let outcomes: Vec<bool> = socket.flush()?.iter().map(is_gone).collect();
-    // The group may have a link that the kernel cannot delete.
-    let Some((true, in_group)) = outcomes.split_last() else {
+    let outcomes = socket.flush()?;
+    let Some((deletion, joins)) = outcomes.split_last() else {
         return Ok(false);
     };
-    for (note, _) in all.iter().zip(in_group).filter(|(_, in_group)| **in_group) {
-        note.end();
+    // The group may have a link that the kernel cannot delete.
+    if !is_gone(deletion) {
+        return Ok(false);
+    }
+    for (note, join) in queued.iter().zip(joins) {
+        if is_gone(join) {
+            note.end();
+        }
     }
     Ok(notes.are_gone())
+}
+
+/// True if the kernel did the request, or the link was deleted before.
+fn is_gone(outcome: &Outcome) -> bool {
+    match &outcome.error {
+        None => true,
+        Some(err) => err.errno == Errno::ENODEV,
+    }
 }

@@ -26,7 +26,10 @@ pub(super) fn holder(
 pub(super) fn take(socket: &mut Socket, index: u32, name: &str) -> Result<(), Cause> {
     match socket.call(rtnl::DELLINKPROP, 0, |out| alt_name(index, name, out)) {
         Err(err) if err.errno == Errno::ENOENT => Ok(()),
-        taken => Ok(taken.map(drop)?),
+        taken => {
+            taken?;
+            Ok(())
+        }
     }
 }
 
@@ -59,15 +62,14 @@ pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
     if !err.is(&[Errno::EEXIST]) || !is_on_host(kernel) {
         return err;
     }
-    let names = was
-        .alt_names
-        .iter()
-        .map(String::as_str)
-        .chain([of.to.name.as_str()]);
-    let mut others = names.filter_map(|name| Some((name, holder(kernel, Ns::Pod, name).ok()??.0)));
-    others
-        .next()
-        .map_or(err, |(name, own)| taken("container", name, &own))
+    let mut names: Vec<&str> = was.alt_names.iter().map(String::as_str).collect();
+    names.push(of.to.name.as_str());
+    for name in names {
+        if let Ok(Some((own, _))) = holder(kernel, Ns::Pod, name) {
+            return taken("container", name, &own);
+        }
+    }
+    err
 }
 
 /// Lists the alternative names that a link of the container has to lose before it moves to the host
@@ -81,13 +83,18 @@ pub(super) fn in_the_way<'f>(
     was: Option<&Was>,
 ) -> Result<Vec<&'f str>, Cause> {
     refuse_taken(kernel, name.as_str())?;
-    for alt in was.iter().flat_map(|was| &was.alt_names) {
-        refuse_taken(kernel, alt)?;
+    if let Some(was) = was {
+        for alt in &was.alt_names {
+            refuse_taken(kernel, alt)?;
+        }
     }
     let mut all = Vec::new();
     // `refuse_taken` found that no other link of the host has the link's own names.
     let is_own = |alt: &String| was.is_some_and(|was| was.alt_names.contains(alt));
-    for alt in fact.alt_names.iter().filter(|alt| !is_own(alt)) {
+    for alt in &fact.alt_names {
+        if is_own(alt) {
+            continue;
+        }
         if alt == name.as_str() {
             all.push(alt.as_str());
             continue;
@@ -101,20 +108,18 @@ pub(super) fn in_the_way<'f>(
     Ok(all)
 }
 
-/// Lists the alternative names that a link had on the host and lost meanwhile.
-fn missing<'w>(fact: &LinkFact, was: &'w Was) -> impl Iterator<Item = &'w String> {
-    was.alt_names
-        .iter()
-        .filter(|alt| !fact.alt_names.contains(alt))
-}
-
+/// True if the link lost an alternative name that it had on the host.
 pub(super) fn is_any_missing(fact: &LinkFact, was: &Was) -> bool {
-    missing(fact, was).next().is_some()
+    let mut names = was.alt_names.iter();
+    names.any(|alt| !fact.alt_names.contains(alt))
 }
 
 /// Restores the alternative names that a link had on the host.
 pub(super) fn give_missing(kernel: &mut Kernel, fact: &LinkFact, was: &Was) -> Result<(), Cause> {
-    for alt in missing(fact, was) {
+    for alt in &was.alt_names {
+        if fact.alt_names.contains(alt) {
+            continue;
+        }
         let given = kernel
             .host()
             .call(rtnl::NEWLINKPROP, 0, |out| alt_name(fact.index, alt, out));

@@ -44,39 +44,33 @@ struct Bus {
 }
 
 fn on_bus(device: &Device) -> Result<Bus, String> {
-    let pci = match &device.id {
-        None => device.pci.as_ref().map(|id| Path::new(PCI).join(id)),
-        Some(id) => match [PCI, AUXILIARY].map(|bus| Path::new(bus).join(id)) {
-            [pci, _] if pci.exists() => Some(pci),
-            [_, auxiliary] if auxiliary.exists() => {
+    let folder = match (&device.id, &device.pci) {
+        (Some(id), _) => {
+            let pci = Path::new(PCI).join(id);
+            let auxiliary = Path::new(AUXILIARY).join(id);
+            if pci.exists() {
+                pci
+            } else if auxiliary.exists() {
                 return Ok(Bus {
                     folder: Some(auxiliary),
                     driver: None,
                 });
-            }
-            _ => {
+            } else {
                 return Err(format!(
                     "runtime config DeviceID {id} not found or unsupported"
                 ));
             }
-        },
+        }
+        (None, Some(id)) => Path::new(PCI).join(id),
+        (None, None) => return Ok(Bus::default()),
     };
-    let Some(folder) = pci else {
-        return Ok(Bus::default());
-    };
-    let driver = fs::canonicalize(folder.join("driver"));
-    let driver = driver.map_err(|err| {
-        format!(
-            "error with host device: {}: {err}",
-            folder.join("driver").display()
-        )
-    })?;
-    let driver = driver
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let link = folder.join("driver");
+    let driver = fs::canonicalize(&link)
+        .map_err(|err| format!("error with host device: {}: {err}", link.display()))?;
+    let name = driver.file_name().unwrap_or_default().to_string_lossy();
+    let is_userspace = USERSPACE.contains(&&*name);
     Ok(Bus {
-        driver: Some(driver).filter(|driver| USERSPACE.contains(&driver.as_str())),
+        driver: is_userspace.then(|| name.into_owned()),
         folder: Some(folder),
     })
 }
@@ -110,9 +104,10 @@ fn by_name(kernel: &mut Kernel, name: &LinkName) -> Result<Result<IfName, String
     let found = kernel
         .named_link(Ns::Host, name)
         .doing(format_args!("look up link {:?} of host", name.as_str()))?;
-    Ok(found
-        .map(|(own, _)| own)
-        .ok_or_else(|| format!("no such link in host: {:?}", name.as_str())))
+    Ok(match found {
+        Some((own, _)) => Ok(own),
+        None => Err(format!("no such link in host: {:?}", name.as_str())),
+    })
 }
 
 /// Finds a link by hardware address. If several have it, such as a VLAN and its parent, the oldest
@@ -120,11 +115,15 @@ fn by_name(kernel: &mut Kernel, name: &LinkName) -> Result<Result<IfName, String
 fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error> {
     let mut links = link::list(kernel.host()).doing("list links of the host")?;
     links.sort_by_key(|(_, fact)| fact.index);
-    let name = links
-        .iter()
-        .find(|(_, fact)| fact.mac == Some(mac))
-        .and_then(|(name, _)| IfName::parse(name).ok());
-    Ok(name.ok_or_else(|| format!("no link of the host has hardware address {mac}")))
+    let oldest = links.iter().find(|(_, fact)| fact.mac == Some(mac));
+    if let Some((name, _)) = oldest
+        && let Ok(name) = IfName::parse(name)
+    {
+        return Ok(Ok(name));
+    }
+    Ok(Err(format!(
+        "no link of the host has hardware address {mac}"
+    )))
 }
 
 /// Folder with the names of the device's links. A virtio device has its own folder below the PCI
@@ -134,27 +133,36 @@ fn net_folder(folder: &Path) -> PathBuf {
     if own.exists() {
         return own;
     }
-    let below = entries(folder)
-        .unwrap_or_default()
-        .into_iter()
-        .find(|name| name.starts_with("virtio"));
-    below.map_or(own, |virtio| folder.join(virtio).join("net"))
+    for name in entries(folder).unwrap_or_default() {
+        if name.starts_with("virtio") {
+            return folder.join(name).join("net");
+        }
+    }
+    own
 }
 
 fn first_below(folder: &Path) -> Result<IfName, String> {
     let names = entries(folder)
         .map_err(|err| format!("failed to read directory {}: {err}", folder.display()))?;
-    let first = names.first().and_then(|name| IfName::parse(name).ok());
-    first.ok_or_else(|| format!("failed to find network device in path {}", folder.display()))
+    if let Some(first) = names.first()
+        && let Ok(name) = IfName::parse(first)
+    {
+        return Ok(name);
+    }
+    Err(format!(
+        "failed to find network device in path {}",
+        folder.display()
+    ))
 }
 
 /// Lists the names in a folder, sorted.
 fn entries(folder: &Path) -> std::io::Result<Vec<String>> {
-    let entries = fs::read_dir(folder)?;
-    let mut names: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        if let Ok(name) = entry.file_name().into_string() {
+            names.push(name);
+        }
+    }
     names.sort();
     Ok(names)
 }

@@ -34,22 +34,23 @@ pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(),
 fn is_behind_pod(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<bool, Cause> {
     let host = kernel.host_seen_from_pod()?;
     let socket = kernel.route(Ns::Pod)?;
-    let known = socket.dump(rtnl::GETNSID, nsid::dump)?;
-    for number in known
-        .iter()
-        .filter_map(|message| nsid::parse(&message.body))
-        .filter(|number| Some(*number) != host)
-    {
+    for message in socket.dump(rtnl::GETNSID, nsid::dump)? {
+        let Some(number) = nsid::parse(&message.body) else {
+            continue;
+        };
+        if Some(number) == host {
+            continue;
+        }
         // The namespace may have ended meanwhile.
         let Ok(links) = socket.dump(rtnl::GETLINK, |out| link::link_dump_of(number, out)) else {
             continue;
         };
-        if links
-            .iter()
-            .filter_map(|message| parse(&message.body))
-            .any(|(_, fact)| was.is_it(from, &fact))
-        {
-            return Ok(true);
+        for message in links {
+            if let Some((_, fact)) = parse(&message.body)
+                && was.is_it(from, &fact)
+            {
+                return Ok(true);
+            }
         }
     }
     Ok(false)

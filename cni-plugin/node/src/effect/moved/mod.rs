@@ -12,7 +12,7 @@ use super::{Effect, link};
 use crate::Cause;
 use crate::kernel::Kernel;
 use crate::sys::netlink::Socket;
-use crate::sys::rtnl::link::moved;
+use crate::sys::rtnl::link::{NewLink, moved};
 use crate::sys::{netns, rtnl};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::LinkFact;
@@ -34,7 +34,12 @@ impl Effect for Moved {
         if self.is_by_alt_name() {
             alt_names::take(kernel.host(), index, name.as_str())?;
         }
-        let body = |out: &mut Vec<u8>| moved(index, Some(netns), (name, alias), false, out);
+        let link = NewLink {
+            name: Some(name),
+            netns: Some(netns),
+            ..NewLink::default()
+        };
+        let body = |out: &mut Vec<u8>| moved(index, &link, alias, out);
         if let Err(err) = kernel.host().call(rtnl::SETLINK, 0, body) {
             return Err(alt_names::refusal(kernel, self, err.into()));
         }
@@ -69,15 +74,17 @@ impl Effect for Moved {
 /// move back.
 fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>, Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
-        return kernel
-            .link(&of.to)?
-            .map_or(Ok(None), |fact| untold(kernel, of, fact));
+        return match kernel.link(&of.to)? {
+            Some(fact) => untold(kernel, of, fact),
+            None => Ok(None),
+        };
     };
     let socket = kernel.route(Ns::Pod)?;
     if let Some(index) = was.index {
-        let there = link::of_index(socket, index)?.filter(|fact| was.may_be(fact));
-        if there.is_some() || was.hardware.is_unknown() {
-            return Ok(there.map(|fact| (fact, from.clone())));
+        match link::of_index(socket, index)? {
+            Some(fact) if was.may_be(&fact) => return Ok(Some((fact, from.clone()))),
+            _ if was.hardware.is_unknown() => return Ok(None),
+            _ => {}
         }
     }
     let links = link::list(socket)?;
@@ -95,20 +102,25 @@ fn own<'l>(
     from: &IfName,
     was: &Was,
 ) -> Option<&'l LinkFact> {
-    let find = |is_it: &dyn Fn(&str, &LinkFact) -> bool| {
-        links
-            .iter()
-            .find(|(name, fact)| was.may_be(fact) && is_it(name, fact))
-            .map(|(_, fact)| fact)
-    };
-    let by_hardware = find(&|_, _| !was.hardware.is_unknown());
-    if was.index.is_some() {
-        return by_hardware;
+    let mut candidates = Vec::new();
+    for (name, fact) in links {
+        if was.may_be(fact) {
+            candidates.push((name.as_str(), fact));
+        }
     }
-    let by_name = || find(&|name, _| name == of.to.name.as_str());
-    by_hardware
-        .or_else(by_name)
-        .or_else(|| find(&|_, fact| was.is_it(from, fact)))
+    if !was.hardware.is_unknown()
+        && let Some((_, fact)) = candidates.first()
+    {
+        return Some(fact);
+    }
+    if was.index.is_some() {
+        return None;
+    }
+    let is_named = |name: &str| name == of.to.name.as_str();
+    let by_name = candidates.iter().find(|(name, _)| is_named(name));
+    let by_alias = || candidates.iter().find(|(_, fact)| was.is_it(from, fact));
+    let (_, fact) = by_name.or_else(by_alias)?;
+    Some(fact)
 }
 
 /// Finds the name for a link without a record. It is in the alias, where the reference plugin
@@ -122,18 +134,18 @@ fn untold(
     if let Ok(name) = IfName::parse(&fact.alias) {
         return Ok(Some((fact, name)));
     }
-    let Some(name) = of
-        .from
-        .as_ref()
-        .or(Some(&of.to.name).filter(|_| fact.kind.is_empty()))
-    else {
-        let what = format!(
-            "neither a record, nor an alias, nor \"device\" has the original name of {}",
-            of.to
-        );
-        return Err(Cause::Refused(format!(
-            "failed to find original ifname: {what}"
-        )));
+    let name = match &of.from {
+        Some(name) => name,
+        None if fact.kind.is_empty() => &of.to.name,
+        None => {
+            let what = format!(
+                "neither a record, nor an alias, nor \"device\" has the original name of {}",
+                of.to
+            );
+            return Err(Cause::Refused(format!(
+                "failed to find original ifname: {what}"
+            )));
+        }
     };
     if fact.alt_names.iter().any(|alt| alt == name.as_str()) {
         let what = format!(
@@ -146,7 +158,7 @@ fn untold(
     }
     // The device with this name never left the host, so this link is another one.
     let is_there = kernel.host().index_of(name.as_str())?.is_some();
-    Ok(Some((fact, name.clone())).filter(|_| !is_there))
+    Ok((!is_there).then(|| (fact, name.clone())))
 }
 
 /// Alias and flag `up` of the link on the host. Without a record, the defaults of the reference
@@ -191,8 +203,13 @@ fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
         alt_names::take(kernel.host(), fact.index, from.as_str())?;
     }
     let (alias, up) = state(of);
+    let link = NewLink {
+        name: Some(from),
+        up,
+        ..NewLink::default()
+    };
     kernel.host().call(rtnl::SETLINK, 0, |out| {
-        moved(fact.index, None, (from, alias), up, out);
+        moved(fact.index, &link, alias, out);
     })?;
     kernel.forget(&LinkRef::host(from.clone()));
     alt_names::give_missing(kernel, &fact, was)
@@ -208,8 +225,13 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
         alt_names::take(socket, fact.index, alt)?;
     }
     let (alias, up) = state(of);
-    let body =
-        |out: &mut Vec<u8>| moved(fact.index, Some(home.as_raw_fd()), (name, alias), up, out);
+    let link = NewLink {
+        name: Some(name),
+        netns: Some(home.as_raw_fd()),
+        up,
+        ..NewLink::default()
+    };
+    let body = |out: &mut Vec<u8>| moved(fact.index, &link, alias, out);
     socket.call(rtnl::SETLINK, 0, body)?;
     kernel.forget(&LinkRef::host(name.clone()));
     match &of.was {
@@ -225,11 +247,12 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
 /// Finds the link on the host. The kernel may still be ending the namespace of a hardware link.
 fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<LinkFact>, Cause> {
     let find = |socket: &mut Socket| -> Result<Option<LinkFact>, Cause> {
-        let links = link::list(socket)?;
-        Ok(links
-            .into_iter()
-            .map(|(_, fact)| fact)
-            .find(|fact| was.is_back(from, fact)))
+        for (_, fact) in link::list(socket)? {
+            if was.is_back(from, &fact) {
+                return Ok(Some(fact));
+            }
+        }
+        Ok(None)
     };
     if !was.kind.is_empty() || kernel.has_pod() {
         return find(kernel.host());

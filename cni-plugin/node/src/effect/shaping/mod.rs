@@ -63,15 +63,17 @@ pub(crate) fn add(
 
 fn make(kernel: &mut Kernel, shaping: &Shaping, redirect: Option<&Redirect>) -> Result<(), Cause> {
     let program = Loaded::of(shaping)?;
-    let mut sides = [Ns::Pod, Ns::Host]
-        .map(|ns| Side::of(kernel, shaping, ns))
-        .into_iter()
-        .collect::<Result<Vec<_>, _>>()?;
-    sides.retain(|side| !side.queues.is_empty() || !side.filters.is_empty());
-    let index = |redirect: &Redirect| {
-        Ok::<_, Cause>((kernel.index(&redirect.from)?, kernel.index(&redirect.to)?))
+    let mut sides = Vec::with_capacity(2);
+    for ns in [Ns::Pod, Ns::Host] {
+        let side = Side::of(kernel, shaping, ns)?;
+        if !side.queues.is_empty() || !side.filters.is_empty() {
+            sides.push(side);
+        }
+    }
+    let redirect = match redirect {
+        Some(Redirect { from, to }) => Some((kernel.index(from)?, kernel.index(to)?)),
+        None => None,
     };
-    let redirect = redirect.map(index).transpose()?;
     let Some((last, others)) = sides.split_last() else {
         return Ok(());
     };
@@ -114,19 +116,18 @@ impl<'a> Side<'a> {
             queues: Vec::new(),
             filters: Vec::new(),
         };
-        for shaper in shaping.shapers.iter().filter(|shaper| shaper.at.ns == ns) {
+        for shaper in &shaping.shapers {
+            if shaper.at.ns != ns {
+                continue;
+            }
             let index = kernel.index(&shaper.at)?;
             side.queues.push((index, shaper));
             if shaper.queue.has_program() {
-                side.filters.push((
-                    index,
-                    Hook::Egress,
-                    if shaper.toward == Toward::Pod {
-                        TO_POD
-                    } else {
-                        FROM_POD
-                    },
-                ));
+                let place = match shaper.toward {
+                    Toward::Pod => TO_POD,
+                    Toward::Network => FROM_POD,
+                };
+                side.filters.push((index, Hook::Egress, place));
             }
         }
         Ok(side)
@@ -177,7 +178,8 @@ pub(super) fn detach(
             return Ok(());
         }
     }
-    found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
+    found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out)))?;
+    Ok(())
 }
 
 /// Reads the rate limits of a link.
@@ -288,8 +290,13 @@ fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause
     }
     let mut shown = [None, None];
     for (shown, outcome) in shown.iter_mut().zip(socket.flush()?) {
-        let answer = outcome.error.map_or(Ok(outcome.messages), Err);
-        *shown = found(answer)?.and_then(|messages| messages.into_iter().next());
+        let answer = match outcome.error {
+            Some(err) => Err(err),
+            None => Ok(outcome.messages),
+        };
+        if let Some(messages) = found(answer)? {
+            *shown = messages.into_iter().next();
+        }
     }
     Ok(shown)
 }
@@ -357,9 +364,9 @@ impl<'a> Batch<'a> {
 
     /// Adds the clsacts for the filters.
     fn clsacts(&mut self, side: &Side<'_>) {
-        side.filters
-            .iter()
-            .for_each(|(index, ..)| self.clsact(*index));
+        for (index, ..) in &side.filters {
+            self.clsact(*index);
+        }
     }
 
     /// Adds the filters and the queues.
@@ -398,13 +405,16 @@ impl<'a> Batch<'a> {
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
                     tc::htb(index, bulk, out);
                 });
-                for class in classes(shaper, sparse, bulk)
-                    .into_iter()
-                    .chain(has_free.then(free))
-                {
+                let mut add = |class: Class| {
                     socket.push(tc::NEWTCLASS, CREATE | EXCL, |out| {
                         tc::class(index, class, out);
                     });
+                };
+                for class in classes(shaper, sparse, bulk) {
+                    add(class);
+                }
+                if has_free {
+                    add(free());
                 }
                 let waiting = shaper.rate.bytes_in(2 * shaper.longest_ns() / 1_000_000);
                 let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
@@ -440,14 +450,17 @@ impl<'a> Batch<'a> {
 
     /// Sends the requests and returns the first error that matters.
     pub(super) fn send(self) -> Result<(), KernelError> {
-        let outcomes = self.socket.flush()?.into_iter().enumerate();
-        let matters = |position: usize, err: &KernelError| {
-            err.errno != Errno::EEXIST
-                || !self.clsacts.iter().any(|(clsact, _)| *clsact == position)
-        };
-        let mut refusals = outcomes
-            .filter_map(|(position, outcome)| outcome.error.filter(|err| matters(position, err)));
-        refusals.next().map_or(Ok(()), Err)
+        let outcomes = self.socket.flush()?;
+        for (position, outcome) in outcomes.into_iter().enumerate() {
+            let Some(err) = outcome.error else {
+                continue;
+            };
+            let is_clsact = self.clsacts.iter().any(|(clsact, _)| *clsact == position);
+            if !is_clsact || err.errno != Errno::EEXIST {
+                return Err(err);
+            }
+        }
+        Ok(())
     }
 }
 

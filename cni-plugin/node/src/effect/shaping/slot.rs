@@ -48,7 +48,8 @@ fn take_of(
     let Ok(file) = open(path) else {
         return Ok((Program::load(&[])?, 0));
     };
-    if let Some(last) = read(&file).filter(|last| last.version == VERSION)
+    if let Some(last) = read(&file)
+        && last.version == VERSION
         && let Some(program) = still_there(last)
         && let Some(slot) = free(last.next, |slot| !is_somebodys(&file, slot, &is_owned))
         && write(&file, last, slot, owner).is_ok()
@@ -83,9 +84,9 @@ fn forget_of(path: &Path) -> io::Result<()> {
 /// Finds the first free slot from `next` on. These were assigned longest ago, so their attachments
 /// are the most likely to be deleted.
 fn free(next: u32, is_free: impl Fn(u32) -> bool) -> Option<u32> {
-    (next..SLOTS)
-        .chain(0..next.min(SLOTS))
-        .find(|slot| is_free(*slot))
+    let is_free = |slot: &u32| is_free(*slot);
+    let later = (next..SLOTS).find(is_free);
+    later.or_else(|| (0..next.min(SLOTS)).find(is_free))
 }
 
 fn still_there(last: Last) -> Option<Program> {
@@ -107,16 +108,15 @@ fn open(path: &Path) -> io::Result<File> {
 fn read(file: &File) -> Option<Last> {
     let mut bytes = [0; size_of::<[u64; 4]>()];
     file.read_exact_at(&mut bytes, 0).ok()?;
-    let mut numbers = bytes
-        .chunks_exact(size_of::<u64>())
-        .map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes));
-    let mut number = || numbers.next().flatten();
-    let (version, id, load_time, next) = (number()?, number()?, number()?, number()?);
+    let (numbers, _) = bytes.as_chunks();
+    let [version, id, load_time, next] = numbers else {
+        return None;
+    };
     Some(Last {
-        version,
-        id: id.try_into().ok()?,
-        load_time,
-        next: next.try_into().ok()?,
+        version: u64::from_le_bytes(*version),
+        id: u64::from_le_bytes(*id).try_into().ok()?,
+        load_time: u64::from_le_bytes(*load_time),
+        next: u64::from_le_bytes(*next).try_into().ok()?,
     })
 }
 
@@ -142,12 +142,8 @@ fn is_somebodys(file: &File, slot: u32, is_owned: impl Fn(&str) -> bool) -> bool
     let Ok(len) = file.read_at(&mut entry, entry_at(slot)) else {
         return true;
     };
-    match str::from_utf8(
-        entry[..len]
-            .split(|byte| *byte == 0)
-            .next()
-            .unwrap_or_default(),
-    ) {
+    let mut texts = entry[..len].split(|byte| *byte == 0);
+    match str::from_utf8(texts.next().unwrap_or_default()) {
         // An entry beyond the end of the file reads as empty as well: the slot was never assigned.
         Ok("") => false,
         Ok(path) if path.starts_with('/') => Path::new(path).exists(),
@@ -205,18 +201,15 @@ mod tests {
     #[test]
     fn program_is_shared_until_its_slots_are_assigned() {
         let node = node(SLOTS + 1);
-        let mut taken: Vec<_> = (0..=SLOTS)
-            .map(|owner| node.take(owner).expect("a program"))
-            .collect();
-        let (last, slot) = taken.pop().expect("one more than there are slots");
+        let (first, slot) = node.take(0).expect("a program");
         assert_eq!(slot, 0);
-        assert_ne!(last.id, taken[0].0.id);
-        assert!(taken.iter().all(|(program, _)| program.id == taken[0].0.id));
-        assert!(
-            (0..)
-                .zip(&taken)
-                .all(|(expected, (_, slot))| *slot == expected)
-        );
+        for owner in 1..SLOTS {
+            let (program, slot) = node.take(owner).expect("a program");
+            assert_eq!((program.id, slot), (first.id, owner));
+        }
+        let (last, slot) = node.take(SLOTS).expect("a program");
+        assert_eq!(slot, 0);
+        assert_ne!(last.id, first.id);
     }
 
     #[test]
@@ -298,10 +291,10 @@ mod tests {
         let record = node.dir.path().join("record.json");
         fs::write(&record, "").expect("written");
         let entry = format!("{}\0", record.display());
-        (0..SLOTS).for_each(|slot| {
+        for slot in 0..SLOTS {
             file.write_all_at(entry.as_bytes(), entry_at(slot))
                 .expect("written");
-        });
+        }
         drop(file);
         let (alone, _) = node.take(0).expect("a program");
         assert_ne!(alone.id, first.id);
@@ -329,12 +322,9 @@ mod tests {
             bytes
         };
         // Damage to the version, the id (also beyond all ids), and the time of loading.
-        let damages = [0, 8, 13, 16].map(|at| damaged(at, 1));
-        for damage in
-            damages
-                .into_iter()
-                .chain([Vec::new(), whole[..31].to_vec(), b"[".repeat(64 * ENTRY)])
-        {
+        let mut damages = [0, 8, 13, 16].map(|at| damaged(at, 1)).to_vec();
+        damages.extend([Vec::new(), whole[..31].to_vec(), b"[".repeat(64 * ENTRY)]);
+        for damage in damages {
             fs::write(&node.path, &damage).expect("written");
             let (program, slot) = node.take(0).expect("a program");
             assert_eq!((program.id == kept.id, slot), (false, 0), "{damage:?}");

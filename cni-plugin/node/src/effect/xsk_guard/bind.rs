@@ -46,12 +46,15 @@ pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     if let Some(map) = Map::pinned(&map_pin()?)? {
         return Ok(Some(Holds(map)));
     }
-    let of_links = named(PREFIX)?
-        .iter()
-        .map(|path| pinned(path)?.as_ref().map_or(Ok(None), holds_of))
-        .collect();
-    let of_links: Result<Vec<Option<Holds>>, Errno> = of_links;
-    Ok(of_links?.into_iter().flatten().next())
+    for path in named(PREFIX)? {
+        let Some(link) = pinned(&path)? else {
+            continue;
+        };
+        if let Some(holds) = holds_of(&link)? {
+            return Ok(Some(holds));
+        }
+    }
+    Ok(None)
 }
 
 /// Opens the map of bindings, and creates it if missing.
@@ -63,7 +66,7 @@ pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     make_folder()?;
     let Holds(map) = match holds()? {
         Some(holds) => holds,
-        None => Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Holds)?,
+        None => Holds(Map::create(NAME, HASH, HELD, NO_PREALLOC)?),
     };
     map.pin(&path)?;
     Ok(Holds(map))
@@ -86,10 +89,12 @@ pub(super) fn ensure_started(holds: &Holds) -> Result<(), Errno> {
         return Ok(());
     }
     pin(&lsm::attach(&load(holds)?)?, &path)?;
-    named(PREFIX)?
-        .iter()
-        .filter(|other| **other != path)
-        .try_for_each(|other| remove(other))
+    for other in named(PREFIX)? {
+        if other != path {
+            remove(&other)?;
+        }
+    }
+    Ok(())
 }
 
 /// Detaches the program and deletes all pins.

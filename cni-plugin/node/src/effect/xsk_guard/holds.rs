@@ -18,20 +18,28 @@ pub(super) struct Holds(pub(super) Map<Place, Held>);
 impl Holds {
     /// Creates an empty map.
     pub(super) fn create() -> Result<Self, Errno> {
-        Map::create(NAME, HASH, HELD, NO_PREALLOC).map(Self)
+        Ok(Self(Map::create(NAME, HASH, HELD, NO_PREALLOC)?))
     }
 
     /// Opens the map of a program; `None` if the program has another name, or its map another
     /// layout.
     pub(super) fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
         let info = program_info(program)?;
-        let maps = info
-            .map_ids
-            .into_iter()
-            .filter(|id| *id != 0 && info.name == name_of(name))
-            .map(map_by_id);
-        // The other map of `xsk_bind` has a different key length.
-        Ok(maps.flatten().find_map(|map| Map::of(map).ok()).map(Self))
+        if info.name != name_of(name) {
+            return Ok(None);
+        }
+        for id in info.map_ids {
+            if id == 0 {
+                continue;
+            }
+            // The other map of `xsk_bind` has a different key length.
+            if let Ok(map) = map_by_id(id)
+                && let Ok(map) = Map::of(map)
+            {
+                return Ok(Some(Self(map)));
+            }
+        }
+        Ok(None)
     }
 
     /// Refuses `AF_XDP` sockets of an attachment on all links of a network namespace, given by its
@@ -66,10 +74,8 @@ impl Holds {
 
     fn find(&self, netns: u64, owner: &str) -> Result<Option<(Place, Held)>, Errno> {
         for place in places(netns) {
-            if let Some(held) = self
-                .0
-                .get(&place)?
-                .filter(|held| held.owner_text() == owner)
+            if let Some(held) = self.0.get(&place)?
+                && held.owner_text() == owner
             {
                 return Ok(Some((place, held)));
             }
@@ -97,19 +103,19 @@ impl Holds {
 
     /// Lists all attachments in the map.
     pub(super) fn list(&self) -> Result<Vec<XskBinding>, Errno> {
-        let hold = |place: &Place| {
-            let held = self.0.get(place)?;
-            let hold = |held: Held| XskBinding {
+        let mut bindings = Vec::new();
+        for place in self.0.keys()? {
+            let Some(held) = self.0.get(&place)? else {
+                continue;
+            };
+            bindings.push(XskBinding {
                 netns: place.netns,
                 link: held.link,
                 owner: held.owner_text(),
                 refused: held.refused,
-            };
-            Ok(held.map(hold))
-        };
-        let held: Result<Vec<Option<XskBinding>>, Errno> =
-            self.0.keys()?.iter().map(hold).collect();
-        Ok(held?.into_iter().flatten().collect())
+            });
+        }
+        Ok(bindings)
     }
 }
 

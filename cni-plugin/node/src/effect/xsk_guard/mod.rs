@@ -53,7 +53,10 @@ fn add(guard: &XskGuard) -> Result<(), Cause> {
         Err(Errno::E2BIG) => Err(Cause::Refused(
             "no guard is free for another attachment".to_owned(),
         )),
-        held => Ok(held.and_then(|()| bind::ensure_started(&holds))?),
+        held => {
+            held?;
+            Ok(bind::ensure_started(&holds)?)
+        }
     }
 }
 

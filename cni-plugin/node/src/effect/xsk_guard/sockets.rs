@@ -15,18 +15,20 @@ pub(super) fn count() -> io::Result<u64> {
 }
 
 fn count_in(protocols: &str) -> io::Result<u64> {
-    let mut lines = protocols.lines().map(str::split_whitespace);
-    let Some(mut xdp) = lines.find_map(|mut words| (words.next() == Some("XDP")).then_some(words))
-    else {
-        return Ok(0);
-    };
-    let count = xdp.nth(1).and_then(|count| count.parse().ok());
-    count.ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the number of XDP sockets is missing",
-        )
-    })
+    for line in protocols.lines() {
+        let mut words = line.split_whitespace();
+        if words.next() != Some("XDP") {
+            continue;
+        }
+        let count = words.nth(1).and_then(|count| count.parse().ok());
+        return count.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the number of XDP sockets is missing",
+            )
+        });
+    }
+    Ok(0)
 }
 
 #[cfg(test)]

@@ -71,7 +71,8 @@ impl Btf {
         let part = |at: usize| {
             let start = header.checked_add(word(&bytes, at)?)?;
             let part = start..start.checked_add(word(&bytes, at + 4)?)?;
-            bytes.get(part.clone()).map(|_| part)
+            bytes.get(part.clone())?;
+            Some(part)
         };
         let (types, strings) = (part(8)?, part(16)?);
         Some(Self {
@@ -93,31 +94,36 @@ impl Btf {
 
     /// Returns the offset of a struct's member in bytes; `ESRCH` if there is no such member.
     pub(crate) fn offset(&self, of: &str, member: &str) -> Result<u32, Errno> {
-        let found = self
-            .types()
-            .filter(|one| one.kind == STRUCT && self.is(one.name, of))
-            .find_map(|one| {
-                let mut members = one.rest.chunks_exact(MEMBER);
-                let member =
-                    members.find(|at| number(at, 0).is_some_and(|name| self.is(name, member)))?;
-                let bits = number(member, 8)?;
-                Some(
-                    if one.flags & HAS_BITFIELDS == 0 {
-                        bits
-                    } else {
-                        bits & 0xff_ffff
-                    } / 8,
-                )
-            });
-        found.ok_or(Errno::ESRCH)
+        for outer in self.types() {
+            if outer.kind == STRUCT
+                && self.is(outer.name, of)
+                && let Some(bits) = self.offset_in(&outer, member)
+            {
+                return Ok(bits / 8);
+            }
+        }
+        Err(Errno::ESRCH)
+    }
+
+    /// Returns the offset of a struct's member in bits.
+    fn offset_in(&self, of: &Type<'_>, member: &str) -> Option<u32> {
+        let is_it = |at: &&[u8]| number(at, 0).is_some_and(|name| self.is(name, member));
+        let mut members = of.rest.chunks_exact(MEMBER);
+        let bits = number(members.find(is_it)?, 8)?;
+        let has_sizes = of.flags & HAS_BITFIELDS != 0;
+        Some(if has_sizes { bits & 0xff_ffff } else { bits })
     }
 
     /// True if the string at offset `start` equals `text`.
     fn is(&self, start: u32, text: &str) -> bool {
-        let string = usize::try_from(start)
-            .ok()
-            .and_then(|start| self.bytes[self.strings.clone()].get(start..));
-        let rest = string.and_then(|string| string.strip_prefix(text.as_bytes()));
+        let strings = &self.bytes[self.strings.clone()];
+        let Ok(start) = usize::try_from(start) else {
+            return false;
+        };
+        let Some(string) = strings.get(start..) else {
+            return false;
+        };
+        let rest = string.strip_prefix(text.as_bytes());
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
@@ -203,10 +209,7 @@ fn len_of(kind: u32, members: u32) -> Option<usize> {
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|bytes| u32::from_ne_bytes(*bytes))
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {

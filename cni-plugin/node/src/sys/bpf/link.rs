@@ -57,7 +57,8 @@ pub(crate) fn create(
 
 /// Detaches the program immediately, without waiting for the link to be released.
 pub(crate) fn detach(link: &OwnedFd) -> Result<(), Errno> {
-    call(LINK_DETACH, &mut Detach { link_fd: raw(link) }).map(drop)
+    call(LINK_DETACH, &mut Detach { link_fd: raw(link) })?;
+    Ok(())
 }
 
 /// Returns the attach type of the link's program; `None` if the program was detached.

@@ -39,5 +39,6 @@ pub(crate) fn bind_as_xdp() -> Result<(), Errno> {
     address[..2].copy_from_slice(&family.to_ne_bytes());
     // SAFETY: the descriptor is open, and the kernel reads the sixteen bytes of the address.
     let answer = unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), 16) };
-    Errno::result(answer).map(drop)
+    Errno::result(answer)?;
+    Ok(())
 }

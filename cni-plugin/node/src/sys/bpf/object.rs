@@ -150,7 +150,10 @@ impl<K: Copy, V: Copy> Map<K, V> {
     /// Opens the map pinned at `path`. `None` if there is no pin, `EPROTO` if keys or values have
     /// another length.
     pub(crate) fn pinned(path: &Path) -> Result<Option<Self>, Errno> {
-        pinned(path)?.map(Self::of).transpose()
+        match pinned(path)? {
+            Some(fd) => Ok(Some(Self::of(fd)?)),
+            None => Ok(None),
+        }
     }
 
     /// Wraps an open map; `EPROTO` if keys or values have another length.
@@ -166,8 +169,9 @@ impl<K: Copy, V: Copy> Map<K, V> {
     fn of_kind(fd: OwnedFd, is_right: impl FnOnce(u32) -> bool) -> Result<Self, Errno> {
         let mut info = MapInfo::default();
         get_info(&fd, &mut info)?;
-        let sizes = [info.key_size, info.value_size].map(usize::try_from);
-        if sizes != [size_of::<K>(), size_of::<V>()].map(Ok) || !is_right(info.map_type) {
+        let has_sizes = usize::try_from(info.key_size) == Ok(size_of::<K>())
+            && usize::try_from(info.value_size) == Ok(size_of::<V>());
+        if !has_sizes || !is_right(info.map_type) {
             return Err(Errno::EPROTO);
         }
         Ok(Self {
@@ -184,33 +188,32 @@ impl<K: Copy, V: Copy> Map<K, V> {
     pub(crate) fn get(&self, key: &K) -> Result<Option<V>, Errno> {
         let mut value = MaybeUninit::<V>::uninit();
         let mut attr = self.element(key, value.as_mut_ptr() as u64, 0);
+        if found(call(MAP_LOOKUP, &mut attr))?.is_none() {
+            return Ok(None);
+        }
         // SAFETY: the kernel wrote the whole value. Its length was compared with the map's when the
         // map was created or opened.
-        found(call(MAP_LOOKUP, &mut attr))
-            .map(|found| found.map(|_| unsafe { value.assume_init() }))
+        Ok(Some(unsafe { value.assume_init() }))
     }
 
     /// Adds an element; `EEXIST` if it exists.
     pub(crate) fn add(&self, key: &K, value: &V) -> Result<(), Errno> {
-        call(
-            MAP_UPDATE,
-            &mut self.element(key, &raw const *value as u64, NOEXIST),
-        )
-        .map(drop)
+        let mut attr = self.element(key, &raw const *value as u64, NOEXIST);
+        call(MAP_UPDATE, &mut attr)?;
+        Ok(())
     }
 
     /// Writes an element, replacing an existing one.
     pub(crate) fn set(&self, key: &K, value: &V) -> Result<(), Errno> {
-        call(
-            MAP_UPDATE,
-            &mut self.element(key, &raw const *value as u64, 0),
-        )
-        .map(drop)
+        let mut attr = self.element(key, &raw const *value as u64, 0);
+        call(MAP_UPDATE, &mut attr)?;
+        Ok(())
     }
 
     /// Deletes an element. A missing element is a success.
     pub(crate) fn del(&self, key: &K) -> Result<(), Errno> {
-        found(call(MAP_DELETE, &mut self.element(key, 0, 0))).map(drop)
+        found(call(MAP_DELETE, &mut self.element(key, 0, 0)))?;
+        Ok(())
     }
 
     /// Returns the key after `key`, or the first one.
@@ -224,10 +227,12 @@ impl<K: Copy, V: Copy> Map<K, V> {
             value: next.as_mut_ptr() as u64,
             flags: 0,
         };
+        if found(call(MAP_GET_NEXT_KEY, &mut attr))?.is_none() {
+            return Ok(None);
+        }
         // SAFETY: the kernel wrote the whole key. Its length was compared with the map's when the
         // map was created or opened.
-        found(call(MAP_GET_NEXT_KEY, &mut attr))
-            .map(|found| found.map(|_| unsafe { next.assume_init() }))
+        Ok(Some(unsafe { next.assume_init() }))
     }
 
     /// Lists all keys, provided that no other process changes the map meanwhile.
@@ -305,23 +310,21 @@ pub(crate) fn pinned(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     };
     match call(OBJ_GET, &mut attr) {
         // A kernel without eBPF has no pins.
-        Err(Errno::ENOSYS) => Ok(None),
-        opened => found(opened)?.map(fd_of).transpose(),
+        Err(Errno::ENOENT | Errno::ENOSYS) => Ok(None),
+        opened => Ok(Some(fd_of(opened?)?)),
     }
 }
 
 /// Pins a map, a program or a link.
 pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let path = c_string(path)?;
-    call(
-        OBJ_PIN,
-        &mut Pin {
-            path: path.as_ptr() as u64,
-            fd: raw(fd),
-            file_flags: 0,
-        },
-    )
-    .map(drop)
+    let mut attr = Pin {
+        path: path.as_ptr() as u64,
+        fd: raw(fd),
+        file_flags: 0,
+    };
+    call(OBJ_PIN, &mut attr)?;
+    Ok(())
 }
 
 fn c_string(path: &Path) -> Result<CString, Errno> {
@@ -367,7 +370,8 @@ pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
         info_len,
         info: &raw mut *info as u64,
     };
-    call(OBJ_GET_INFO, &mut attr).map(drop)
+    call(OBJ_GET_INFO, &mut attr)?;
+    Ok(())
 }
 
 /// The kernel's description of a program.
@@ -417,11 +421,7 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
             let place = instruction[4..]
                 .first_chunk()
                 .map_or(0, |place| u32::from_ne_bytes(*place));
-            let map = usize::try_from(place)
-                .ok()
-                .and_then(|place| maps.get(place))
-                .copied()
-                .unwrap_or(-1);
+            let map = maps.get(place as usize).copied().unwrap_or(-1);
             instruction[4..].copy_from_slice(&map.to_ne_bytes());
         }
     }

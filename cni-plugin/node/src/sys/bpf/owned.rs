@@ -19,9 +19,8 @@ pub(crate) trait Owned: Copy {
 /// Converts an owner to the form of a map value.
 pub(crate) fn owner_of(text: &str) -> ([u8; OWNER_LEN], u16) {
     let mut owner = [0; OWNER_LEN];
-    for (to, byte) in owner.iter_mut().zip(text.bytes()) {
-        *to = byte;
-    }
+    let len = text.len().min(OWNER_LEN);
+    owner[..len].copy_from_slice(&text.as_bytes()[..len]);
     (owner, u16::try_from(text.len()).unwrap_or_default())
 }
 
@@ -36,20 +35,23 @@ impl<K: Copy, V: Owned> Map<K, V> {
 
     /// Deletes all elements of an owner.
     pub(crate) fn del_all_of(&self, owner: &str) -> Result<(), Errno> {
-        self.keys()?
-            .iter()
-            .try_for_each(|key| self.del_of(key, owner))
+        for key in self.keys()? {
+            self.del_of(&key, owner)?;
+        }
+        Ok(())
     }
 
     /// Reads all values, provided that no other process changes the map meanwhile.
     pub(crate) fn values(&self) -> Result<Vec<V>, Errno> {
-        let values: Result<Vec<Option<V>>, Errno> =
-            self.keys()?.iter().map(|key| self.get(key)).collect();
-        Ok(values?.into_iter().flatten().collect())
+        let mut values = Vec::new();
+        for key in self.keys()? {
+            values.extend(self.get(&key)?);
+        }
+        Ok(values)
     }
 
     /// True if the map has no element.
     pub(crate) fn is_empty(&self) -> Result<bool, Errno> {
-        self.next(None).map(|first| first.is_none())
+        Ok(self.next(None)?.is_none())
     }
 }

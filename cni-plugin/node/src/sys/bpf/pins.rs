@@ -47,18 +47,14 @@ pub(crate) fn named(start: &str) -> Result<Vec<PathBuf>, Errno> {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened.map_err(|err| errno_of(&err))?,
     };
-    let paths: Result<Vec<PathBuf>, Errno> = entries
-        .map(|entry| {
-            entry
-                .map(|entry| entry.path())
-                .map_err(|err| errno_of(&err))
-        })
-        .collect();
-    let mut paths = paths?;
-    paths.retain(|path| {
-        path.file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
-    });
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|err| errno_of(&err))?;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(start.as_bytes()) {
+            paths.push(entry.path());
+        }
+    }
     paths.sort_unstable();
     Ok(paths)
 }

@@ -63,7 +63,8 @@ impl Descriptor {
                 len,
             )
         };
-        Errno::result(result).map(drop)
+        Errno::result(result)?;
+        Ok(())
     }
 
     /// Receives the notifications of a multicast group.
@@ -101,7 +102,8 @@ impl Descriptor {
         };
         // Requests reach the kernel from a bound socket as well.
         let _ = bind("");
-        Errno::result(answer).map(|_| Some(index))
+        Errno::result(answer)?;
+        Ok(Some(index))
     }
 
     /// Sends one datagram.
@@ -110,7 +112,8 @@ impl Descriptor {
         if let Some(fake) = &self.fake {
             return fake.send(bytes);
         }
-        send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()).map(drop)
+        send(self.fd.as_raw_fd(), bytes, MsgFlags::empty())?;
+        Ok(())
     }
 
     /// Sets the length of the send buffer in bytes, above the node's limit too.
@@ -156,7 +159,8 @@ impl Descriptor {
             return fake.skip();
         }
         let mut buffer = [0u8; 512];
-        recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT).map(drop)
+        recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT)?;
+        Ok(())
     }
 }
 

@@ -94,8 +94,10 @@ impl Exchange {
     fn answers(&self, requests: &[Request]) -> VecDeque<Result<Vec<u8>, Errno>> {
         let mut all = VecDeque::from_iter(self.receive_error.map(Err));
         for (at, request) in requests.iter().enumerate() {
-            for (kind, body) in self.shown.iter().filter(|_| at == 0) {
-                all.push_back(Ok(message(*kind, self.shown_flags, request.seq, body)));
+            if at == 0 {
+                for (kind, body) in &self.shown {
+                    all.push_back(Ok(message(*kind, self.shown_flags, request.seq, body)));
+                }
             }
             if let Some((errno, text)) = self.refusals.get(&at) {
                 all.push_back(Ok(refusal(request, *errno, *text)));
@@ -217,10 +219,10 @@ impl Fake {
     pub(super) fn send(&self, bytes: &[u8]) -> Result<(), Errno> {
         let mut state = self.script.0.borrow_mut();
         let requests = requests(bytes);
-        let described: Vec<String> = requests
-            .iter()
-            .map(|request| (state.describe)(self.name, request))
-            .collect();
+        let mut described = Vec::with_capacity(requests.len());
+        for request in &requests {
+            described.push((state.describe)(self.name, request));
+        }
         let Some(exchange) = state.expected.pop_front() else {
             panic!("unexpected send from {}: {described:#?}", self.name);
         };

@@ -55,16 +55,17 @@ pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
     if code == 0 {
         return None;
     }
-    let attributes = body
-        .get(4 + HEADER_LEN..)
-        .filter(|_| header.flags & NLM_F_ACK_TLVS != 0)
-        .unwrap_or_default();
     let text = |text| {
         String::from_utf8_lossy(text)
             .trim_end_matches('\0')
             .to_owned()
     };
-    let ext_ack = find(NLMSGERR_ATTR_MSG, attributes).map(text);
+    let mut ext_ack = None;
+    if header.flags & NLM_F_ACK_TLVS != 0
+        && let Some(attributes) = body.get(4 + HEADER_LEN..)
+    {
+        ext_ack = find(NLMSGERR_ATTR_MSG, attributes).map(text);
+    }
     Some(KernelError {
         ext_ack,
         ..Errno::from_raw(-code).into()
@@ -87,9 +88,12 @@ pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 /// Returns the value of the first attribute of a type.
 pub fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
-    attributes_of(bytes)
-        .find(|(kind, _)| *kind == wanted)
-        .map(|(_, value)| value)
+    for (kind, value) in attributes_of(bytes) {
+        if kind == wanted {
+            return Some(value);
+        }
+    }
+    None
 }
 
 /// `NLA_F_NESTED`.

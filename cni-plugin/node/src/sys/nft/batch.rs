@@ -104,11 +104,12 @@ pub(crate) const IFNAME: Part = Part { kind: 41, len: 16 };
 
 /// Computes type and length of a concatenation: six bits of the type number for each part.
 fn concatenated(parts: &[Part]) -> Part {
-    let add = |all: Part, part: &Part| Part {
-        kind: all.kind << 6 | part.kind,
-        len: all.len + part.len,
-    };
-    parts.iter().fold(Part { kind: 0, len: 0 }, add)
+    let mut whole = Part { kind: 0, len: 0 };
+    for part in parts {
+        whole.kind = whole.kind << 6 | part.kind;
+        whole.len += part.len;
+    }
+    whole
 }
 
 /// A transaction: all of it is committed, or nothing.

@@ -197,7 +197,7 @@ impl Batch {
 
     /// Continues the rule only if the packet exceeds the limit: bytes per second and burst in
     /// bytes.
-    pub(crate) fn limit(&mut self, (rate, burst): (u64, u32)) -> &mut Self {
+    pub(crate) fn limit(&mut self, rate: u64, burst: u32) -> &mut Self {
         const BYTES: u32 = 1;
         const OVER: u32 = 1;
         const SECOND: u64 = 1;

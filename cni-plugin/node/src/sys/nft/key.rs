@@ -32,8 +32,9 @@ pub(crate) fn bytes(addr: IpAddr) -> Vec<u8> {
 
 /// Converts the kernel's bytes to an address.
 pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => bytes.first_chunk::<4>().copied().map(IpAddr::from),
-        _ => bytes.first_chunk::<16>().copied().map(IpAddr::from),
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(v4.into());
     }
+    let v6 = bytes.first_chunk::<16>()?;
+    Some((*v6).into())
 }

@@ -14,7 +14,7 @@ use super::netlink::{KernelError, Socket};
 use batch::{Batch, Family};
 pub(crate) use key::{IFNAME_LEN, TABLE, address, bytes, ifname, name};
 use nix::errno::Errno;
-use read::{element, elements};
+use read::{Element, element, elements};
 
 /// Sends the first batch. If the kernel lacks an object that it names, sends the next, larger one.
 ///
@@ -78,9 +78,12 @@ pub(crate) fn del_all_in(
     match del.send(socket) {
         // Another process deleted one meanwhile, so the kernel deleted none. Deletes them one by
         // one.
-        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => all
-            .chunks(1)
-            .try_for_each(|one| del_all_in(socket, family, one)),
+        Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
+            for element in all.chunks(1) {
+                del_all_in(socket, family, element)?;
+            }
+            Ok(())
+        }
         other => gone_is_fine(other),
     }
 }
@@ -116,13 +119,11 @@ pub(crate) fn del_of(
 ) -> Result<(), KernelError> {
     let mut own = Vec::new();
     for set in sets {
-        let found = elements(socket, Family::Inet, set)?
-            .into_iter()
-            .filter(|element| element.comment == owner);
-        own.extend(found.map(|element| ElementKey {
-            set,
-            key: element.key,
-        }));
+        for Element { key, comment, .. } in elements(socket, Family::Inet, set)? {
+            if comment == owner {
+                own.push(ElementKey { set, key });
+            }
+        }
     }
     del_all(socket, &own)
 }
@@ -131,11 +132,9 @@ pub(crate) fn del_of(
 pub(crate) fn owners_in(socket: &mut Socket, sets: &[&str]) -> Result<Vec<String>, KernelError> {
     let mut owners = Vec::new();
     for set in sets {
-        owners.extend(
-            elements(socket, Family::Inet, set)?
-                .into_iter()
-                .map(|element| element.comment),
-        );
+        for element in elements(socket, Family::Inet, set)? {
+            owners.push(element.comment);
+        }
     }
     owners.sort_unstable();
     owners.dedup();

@@ -70,7 +70,7 @@ pub(crate) fn element(
         });
     };
     match socket.call(SUBSYS | GETSETELEM, 0, request) {
-        Ok(messages) => Ok(messages.iter().flat_map(parse_elements).next()),
+        Ok(messages) => Ok(parse_elements(&messages).into_iter().next()),
         Err(err) if err.errno == Errno::ENOENT => Ok(None),
         Err(err) => Err(err),
     }
@@ -89,7 +89,7 @@ pub(crate) fn elements(
     for _ in 0..DUMP_TRIES {
         match socket.dump(SUBSYS | GETSETELEM, |out| about(out, family, &[TABLE, set])) {
             Ok(messages) if is_of_one_generation(&messages) => {
-                return Ok(messages.iter().flat_map(parse_elements).collect());
+                return Ok(parse_elements(&messages));
             }
             Ok(_) => {}
             Err(err) if err.errno == Errno::ENOENT => return Ok(Vec::new()),
@@ -100,29 +100,34 @@ pub(crate) fn elements(
 }
 
 fn is_of_one_generation(messages: &[Message]) -> bool {
-    let generation = |message: &Message| message.body.get(2..GENMSG_LEN).map(<[u8]>::to_vec);
     messages
         .windows(2)
         .all(|pair| generation(&pair[0]) == generation(&pair[1]))
 }
 
-fn parse_elements(message: &Message) -> Vec<Element> {
-    let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
-    let element = |(_, element)| {
-        let key = find(1, find(1, element)?)?.to_vec();
-        let data = find(2, element)
-            .and_then(|data| find(1, data))
-            .unwrap_or_default()
-            .to_vec();
-        Some(Element {
-            key,
-            data,
-            comment: comment_in(find(6, element).unwrap_or_default()),
-        })
-    };
-    attributes_of(find(3, body).unwrap_or_default())
-        .filter_map(element)
-        .collect()
+fn generation(message: &Message) -> Option<&[u8]> {
+    message.body.get(2..GENMSG_LEN)
+}
+
+fn parse_elements(messages: &[Message]) -> Vec<Element> {
+    let mut elements = Vec::new();
+    for message in messages {
+        let body = message.body.get(GENMSG_LEN..).unwrap_or_default();
+        for (_, element) in attributes_of(find(3, body).unwrap_or_default()) {
+            elements.extend(parse_element(element));
+        }
+    }
+    elements
+}
+
+fn parse_element(element: &[u8]) -> Option<Element> {
+    let key = nested(1, 1, element)?;
+    let data = nested(2, 1, element).unwrap_or_default();
+    Some(Element {
+        key: key.to_vec(),
+        data: data.to_vec(),
+        comment: comment_in(find(6, element).unwrap_or_default()),
+    })
 }
 
 /// Lists the rules of a chain. Empty if the table or the chain does not exist.
@@ -132,14 +137,15 @@ pub(crate) fn rules(
     table: &str,
     chain: &str,
 ) -> Result<Vec<Rule>, KernelError> {
-    match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[table, chain])) {
-        Ok(messages) => Ok(messages
-            .iter()
-            .filter_map(|message| parse_rule(message, chain))
-            .collect()),
-        Err(err) if err.errno == Errno::ENOENT => Ok(Vec::new()),
-        Err(err) => Err(err),
+    let messages = match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[table, chain])) {
+        Err(err) if err.errno == Errno::ENOENT => return Ok(Vec::new()),
+        dumped => dumped?,
+    };
+    let mut rules = Vec::new();
+    for message in &messages {
+        rules.extend(parse_rule(message, chain));
     }
+    Ok(rules)
 }
 
 fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
@@ -175,40 +181,36 @@ impl Rule {
         match name {
             // A verdict: data, then verdict, which has the code and the chain.
             "immediate" => {
-                let verdict = find(2, data)
-                    .and_then(|data| find(2, data))
-                    .unwrap_or_default();
+                let verdict = nested(2, 2, data).unwrap_or_default();
                 self.jumps_to = find(2, verdict).map(text);
-                self.decides = find(1, verdict)
-                    .and_then(|code| Some(i32::from_be_bytes(*code.first_chunk()?)));
+                self.decides = word(1, verdict).map(u32::cast_signed);
             }
             "reject" => self.decides = Some(Verdict::Drop.code()),
             "counter" => self.counted = number(2, data).unwrap_or_default(),
             "log" => {}
             "limit" => {
                 self.is_for_all = false;
-                let burst =
-                    find(3, data).and_then(|burst| Some(u32::from_be_bytes(*burst.first_chunk()?)));
-                self.limit = number(1, data).zip(burst);
+                self.limit = match (number(1, data), word(3, data)) {
+                    (Some(rate), Some(burst)) => Some((rate, burst)),
+                    _ => None,
+                };
             }
             // Data, then the value.
             "cmp" => {
                 self.is_for_all = false;
-                self.compares.extend(
-                    find(3, data)
-                        .and_then(|data| find(1, data))
-                        .map(<[u8]>::to_vec),
-                );
+                if let Some(value) = nested(3, 1, data) {
+                    self.compares.push(value.to_vec());
+                }
             }
             // An older iptables uses its own match for marks: name, revision, and a struct that
             // starts with the mark.
             "match" if find(1, data).is_some_and(|name| text(name) == "mark") => {
                 self.is_for_all = false;
-                self.compares.extend(
-                    find(3, data)
-                        .and_then(|info| info.get(..4))
-                        .map(<[u8]>::to_vec),
-                );
+                if let Some(info) = find(3, data)
+                    && let Some(mark) = info.get(..4)
+                {
+                    self.compares.push(mark.to_vec());
+                }
             }
             "match" if find(1, data).is_some_and(|name| text(name) == "comment") => {}
             _ => self.is_for_all = false,
@@ -226,15 +228,34 @@ pub(crate) fn chains_with_rules(
     socket: &mut Socket,
     family: Family,
 ) -> Result<BTreeSet<String>, KernelError> {
-    let chain = |message: &Message| {
-        let body = message.body.get(GENMSG_LEN..)?;
-        (text(find(1, body)?) == TABLE).then(|| find(2, body).map(text))?
+    let messages = match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[TABLE])) {
+        Err(err) if err.errno == Errno::ENOENT => return Ok(BTreeSet::new()),
+        dumped => dumped?,
     };
-    match socket.dump(SUBSYS | GETRULE, |out| about(out, family, &[TABLE])) {
-        Ok(messages) => Ok(messages.iter().filter_map(chain).collect()),
-        Err(err) if err.errno == Errno::ENOENT => Ok(BTreeSet::new()),
-        Err(err) => Err(err),
+    let mut chains = BTreeSet::new();
+    for message in &messages {
+        chains.extend(chain_of_rule(message));
     }
+    Ok(chains)
+}
+
+/// Parses a rule and returns the name of its chain; `None` if the rule is in another table.
+fn chain_of_rule(message: &Message) -> Option<String> {
+    let body = message.body.get(GENMSG_LEN..)?;
+    if text(find(1, body)?) != TABLE {
+        return None;
+    }
+    Some(text(find(2, body)?))
+}
+
+/// Returns the value of an attribute inside another one.
+fn nested(outer: u16, inner: u16, data: &[u8]) -> Option<&[u8]> {
+    find(inner, find(outer, data)?)
+}
+
+/// Parses a 32-bit number.
+fn word(kind: u16, data: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*find(kind, data)?.first_chunk()?))
 }
 
 /// Parses a 64-bit number.

@@ -50,11 +50,12 @@ pub enum NewKind<'a> {
 fn message(link: &NewLink<'_>) -> LinkMessage {
     let mut message = LinkMessage::default();
     let attributes = &mut message.attributes;
-    attributes.extend(
-        link.name
-            .map(|name| LinkAttribute::IfName(name.to_string())),
-    );
-    attributes.extend(link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+    if let Some(name) = link.name {
+        attributes.push(LinkAttribute::IfName(name.to_string()));
+    }
+    if let Some(mac) = link.mac {
+        attributes.push(LinkAttribute::Address(mac.0.to_vec()));
+    }
     attributes.extend(link.mtu.map(LinkAttribute::Mtu));
     attributes.extend(link.master.map(LinkAttribute::Controller));
     attributes.extend(link.netns.map(LinkAttribute::NetNsFd));
@@ -85,7 +86,9 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
         NewKind::Single(kind, data) => (kind.clone(), data.clone()),
     };
     let mut info = vec![LinkInfo::Kind(kind)];
-    info.extend(data.map(LinkInfo::Data));
+    if let Some(data) = data {
+        info.push(LinkInfo::Data(data));
+    }
     message.attributes.push(LinkAttribute::LinkInfo(info));
     emit(&message, out);
 }
@@ -124,21 +127,11 @@ pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
     );
 }
 
-/// Writes the body of `RTM_SETLINK` that moves the link with this index to `netns`, if given, and
-/// then sets name and alias. A moved link is down, and is set up then if `up`.
-pub fn moved(
-    index: u32,
-    netns: Option<RawFd>,
-    (name, alias): (&IfName, &str),
-    up: bool,
-    out: &mut Vec<u8>,
-) {
-    let mut message = message(&NewLink {
-        name: Some(name),
-        netns,
-        up,
-        ..NewLink::default()
-    });
+/// Writes the body of `RTM_SETLINK` that moves the link with this index to the namespace of `link`,
+/// if given, and then sets its attributes and the alias. A moved link is down, and is set up then
+/// if `up`.
+pub fn moved(index: u32, link: &NewLink<'_>, alias: &str, out: &mut Vec<u8>) {
+    let mut message = message(link);
     message.header.index = index;
     message
         .attributes
@@ -254,7 +247,7 @@ pub fn hardware(body: &[u8]) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::sys::netlink::find;
-    use crate::sys::rtnl::{text_of, u32_of};
+    use crate::sys::rtnl::{text_of, u32_in};
 
     /// Attribute types from `include/uapi/linux/if_link.h`.
     const ADDRESS: u16 = 1;
@@ -301,9 +294,9 @@ mod tests {
             let info = attr(LINKINFO).expect("a kind");
             assert_eq!(find(KIND, info).map(text_of).as_deref(), Some("netkit"));
             let data = find(DATA, info).expect("what a netkit alone has");
-            assert_eq!(find(MODE, data).and_then(u32_of), Some(number));
+            assert_eq!(u32_in(MODE, data), Some(number));
             assert_eq!(
-                [POLICY, PEER_POLICY].map(|of| find(of, data).and_then(u32_of)),
+                [u32_in(POLICY, data), u32_in(PEER_POLICY, data)],
                 [Some(0); 2]
             );
             assert_eq!(find(PRIMARY, data), None, "the kernel refuses who sets it");
@@ -313,7 +306,7 @@ mod tests {
                 Some("eth0")
             );
             assert_eq!(find(ADDRESS, &peer[HEAD..]), Some(&[2, 0, 0, 0, 0, 2][..]));
-            assert_eq!(find(NETNS_FD, &peer[HEAD..]).and_then(u32_of), Some(7));
+            assert_eq!(u32_in(NETNS_FD, &peer[HEAD..]), Some(7));
         }
     }
 }

@@ -8,7 +8,9 @@ pub mod netconf;
 pub mod nsid;
 pub mod tc;
 
+use crate::sys::netlink::find;
 use netlink_packet_core::Emitable;
+use std::net::IpAddr;
 
 /// Creates a link (message types are from include/uapi/linux/rtnetlink.h).
 pub const NEWLINK: u16 = libc::RTM_NEWLINK;
@@ -50,16 +52,27 @@ pub fn emit(message: &impl Emitable, out: &mut Vec<u8>) {
     message.emit(&mut out[start..]);
 }
 
+/// Returns the number in the first attribute of this kind.
+pub(crate) fn u32_in(kind: u16, attrs: &[u8]) -> Option<u32> {
+    u32_of(find(kind, attrs)?)
+}
+
+/// Returns the number at an offset of a message.
+pub(crate) fn u32_at(body: &[u8], at: usize) -> Option<u32> {
+    u32_of(body.get(at..)?)
+}
+
+/// Converts the first bytes to a number.
 pub(crate) fn u32_of(value: &[u8]) -> Option<u32> {
-    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    Some(u32::from_ne_bytes(*value.first_chunk()?))
 }
 
 pub(crate) fn u64_of(value: &[u8]) -> Option<u64> {
-    value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+    Some(u64::from_ne_bytes(*value.first_chunk()?))
 }
 
 pub(crate) fn u16_of(value: &[u8]) -> Option<u16> {
-    value.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
+    Some(u16::from_ne_bytes(*value.first_chunk()?))
 }
 
 pub(crate) fn text_of(value: &[u8]) -> String {
@@ -68,10 +81,10 @@ pub(crate) fn text_of(value: &[u8]) -> String {
         .to_owned()
 }
 
-pub(crate) fn ip_of(value: &[u8]) -> Option<std::net::IpAddr> {
-    match value.len() {
-        4 => value.first_chunk::<4>().map(|bytes| (*bytes).into()),
-        16 => value.first_chunk::<16>().map(|bytes| (*bytes).into()),
-        _ => None,
+pub(crate) fn ip_of(value: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(value) {
+        return Some(v4.into());
     }
+    let v6 = <[u8; 16]>::try_from(value).ok()?;
+    Some(v6.into())
 }

@@ -24,7 +24,6 @@ pub fn dump(out: &mut Vec<u8>) {
 pub fn parse(body: &[u8]) -> Option<i32> {
     let (_, number) =
         attributes_of(body.get(HEAD_LEN..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;
-    u32_of(number)
-        .map(u32::cast_signed)
-        .filter(|number| *number >= 0)
+    let number = u32_of(number)?.cast_signed();
+    (number >= 0).then_some(number)
 }

@@ -2,7 +2,7 @@
 
 pub mod hostport;
 
-use super::{text_of, u32_of, u64_of};
+use super::{text_of, u32_at, u32_in, u64_of};
 use crate::sys::netlink::{attr, attributes_of, find, nest};
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
@@ -299,7 +299,7 @@ pub struct Root {
 /// Parses `RTM_NEWQDISC` of a root qdisc.
 pub fn parse_root(body: &[u8]) -> Root {
     const STATS2: u16 = 7;
-    let handle = body.get(8..12).and_then(u32_of);
+    let handle = u32_at(body, 8);
     let mut root = Root {
         is_chosen: handle.is_some_and(|handle| handle != 0),
         ..Root::default()
@@ -317,15 +317,17 @@ pub fn parse_root(body: &[u8]) -> Root {
 
 /// Parses `RTM_NEWQDISC` and returns the kind.
 pub fn parse_kind(body: &[u8]) -> String {
-    find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default())
-        .map(text_of)
-        .unwrap_or_default()
+    match find(TCA_KIND, body.get(HEAD_LEN..).unwrap_or_default()) {
+        Some(kind) => text_of(kind),
+        None => String::new(),
+    }
 }
 
 /// True if `RTM_NEWQDISC` is about an `ingress` qdisc of link `index`.
 pub fn is_ingress(body: &[u8], index: u32) -> bool {
-    let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
-    (number(4), number(12)) == (Some(index), Some(CLSACT)) && parse_kind(body) == "ingress"
+    u32_at(body, 4) == Some(index)
+        && u32_at(body, 12) == Some(CLSACT)
+        && parse_kind(body) == "ingress"
 }
 
 /// Parses `TCA_STATS_BASIC` and `TCA_STATS_QUEUE` (`include/uapi/linux/gen_stats.h`).
@@ -334,15 +336,16 @@ fn passed(stats: &[u8]) -> Passed {
     const QUEUE: u16 = 3;
     let mut passed = Passed::default();
     for (kind, value) in attributes_of(stats) {
-        let number = |at: usize| value.get(at..at + 4).and_then(u32_of).map_or(0, u64::from);
+        let number = |at: usize| u32_at(value, at).map_or(0, u64::from);
         match kind {
             BASIC => {
-                (passed.bytes, passed.packets) = (
-                    value.get(..8).and_then(u64_of).unwrap_or_default(),
-                    number(8),
-                );
+                passed.bytes = u64_of(value).unwrap_or_default();
+                passed.packets = number(8);
             }
-            QUEUE => (passed.dropped, passed.delayed) = (number(8), number(16)),
+            QUEUE => {
+                passed.dropped = number(8);
+                passed.delayed = number(16);
+            }
             _ => {}
         }
     }
@@ -352,12 +355,11 @@ fn passed(stats: &[u8]) -> Passed {
 /// Reads the rate in the options of `tbf` or of an `htb` class, in bytes per second. It is in the
 /// first attribute, and in another one if it needs 64 bits.
 fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
-    let narrow = || {
-        find(1, options)
-            .and_then(|parms| u32_of(parms.get(8..12)?))
-            .map(u64::from)
-    };
-    find(wide, options).and_then(u64_of).or_else(narrow)
+    if let Some(rate) = find(wide, options).and_then(u64_of) {
+        return Some(rate);
+    }
+    let narrow = u32_at(find(1, options)?, 8)?;
+    Some(narrow.into())
 }
 
 /// Writes the body of `RTM_GETTCLASS` for a dump of a link's classes.
@@ -368,10 +370,10 @@ pub fn dump_classes(index: u32, out: &mut Vec<u8>) {
 /// Parses `RTM_NEWTCLASS` and returns the rate of the class with this number, in bytes per second.
 pub fn parse_class_rate(body: &[u8], class: u32) -> Option<u64> {
     const RATE64: u16 = 6;
-    let attrs = body
-        .get(HEAD_LEN..)
-        .filter(|_| u32_of(&body[8..12]) == Some(HANDLE | class))?;
-    rate_in(find(TCA_OPTIONS, attrs)?, RATE64)
+    if u32_at(body, 8) != Some(HANDLE | class) {
+        return None;
+    }
+    rate_in(find(TCA_OPTIONS, body.get(HEAD_LEN..)?)?, RATE64)
 }
 
 /// Writes the body of `RTM_GETTFILTER` for a dump of one side of clsact.
@@ -381,7 +383,10 @@ pub fn dump_filters(index: u32, hook: Hook, out: &mut Vec<u8>) {
 
 /// Returns the options of a `bpf` filter. Other kinds use the same attribute types differently.
 pub(crate) fn bpf_options(body: &[u8]) -> Option<&[u8]> {
-    find(TCA_OPTIONS, body.get(HEAD_LEN..)?).filter(|_| parse_kind(body) == "bpf")
+    if parse_kind(body) != "bpf" {
+        return None;
+    }
+    find(TCA_OPTIONS, body.get(HEAD_LEN..)?)
 }
 
 /// Parses `RTM_NEWTFILTER` and returns the program's id and the class id. `None` if the filter runs
@@ -389,8 +394,8 @@ pub(crate) fn bpf_options(body: &[u8]) -> Option<&[u8]> {
 pub fn parse_program(body: &[u8]) -> Option<(u32, u32)> {
     let options = bpf_options(body)?;
     Some((
-        find(ID, options).and_then(u32_of)?,
-        find(CLASSID, options).and_then(u32_of).unwrap_or_default(),
+        u32_in(ID, options)?,
+        u32_in(CLASSID, options).unwrap_or_default(),
     ))
 }
 

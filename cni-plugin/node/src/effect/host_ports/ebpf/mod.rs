@@ -7,6 +7,7 @@
 
 pub(super) mod programs;
 
+use super::fact::fact;
 use crate::effect::link::parse;
 use crate::effect::{addr, found, redirect};
 use crate::kernel::Kernel;
@@ -46,21 +47,24 @@ pub(crate) fn add(
 ) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
     let link = kernel.index(&way.link)?;
-    let bridge = way.bridge.as_ref().map(|at| kernel.index(at)).transpose()?;
+    let bridge = match &way.bridge {
+        Some(at) => Some(kernel.index(at)?),
+        None => None,
+    };
     let own = Places::from([(link, class_of_pod(kernel, link, bridge.is_some())?)]);
     let maps = match (Maps::pinned()?, Programs::pinned()?) {
         (Some(maps), Some(programs)) => {
-            let bridge = bridge
-                .map(|index| (index, ETHERNET | BRIDGE))
-                .into_iter()
-                .collect();
-            attach(kernel, &programs, &bridge, EXCL)?;
+            let mut bridges = Places::new();
+            if let Some(index) = bridge {
+                bridges.insert(index, ETHERNET | BRIDGE);
+            }
+            attach(kernel, &programs, &bridges, EXCL)?;
             attach(kernel, &programs, &own, 0)?;
             maps
         }
         _ => start(kernel, &own)?,
     };
-    maps.note_addrs(addrs(kernel)?.into_iter())?;
+    maps.note_addrs(addrs(kernel)?)?;
     for HostPort { at, to } in all.by_ebpf() {
         let Some(net) = way.nets.iter().find(|net| net.addr() == to.ip()) else {
             continue;
@@ -76,7 +80,7 @@ pub(crate) fn add(
             owner: &all.owner,
         };
         match maps.add(at, &value) {
-            Err(Errno::EEXIST) => replace(kernel, &maps, at, &value, (all, leaving))?,
+            Err(Errno::EEXIST) => replace(kernel, &maps, at, &value, all, leaving)?,
             Err(Errno::E2BIG) => {
                 let full =
                     format!("host port {at}: all {MOST_BY_EBPF} host ports of eBPF are in use");
@@ -94,16 +98,18 @@ fn replace(
     maps: &Maps,
     at: &HostEndpoint,
     value: &PortValue<'_>,
-    (all, leaving): (&HostPorts, Option<&str>),
+    all: &HostPorts,
+    leaving: Option<&str>,
 ) -> Result<(), Cause> {
-    let fact = maps
-        .find(at)?
-        .map(|shown| fact(kernel, shown))
-        .filter(|fact| Some(fact.owner.as_str()) != leaving);
-    match fact.and_then(|fact| fact.refusal(at, &all.container_id, &all.owner)) {
-        Some(refusal) => Err(Cause::Refused(refusal)),
-        None => Ok(maps.set(at, value)?),
+    if let Some(EbpfPort { to, owner, .. }) = maps.find(at)?
+        && Some(owner.as_str()) != leaving
+    {
+        let fact = fact(kernel, Some(to), owner);
+        if let Some(refusal) = fact.refusal(at, &all.container_id, &all.owner) {
+            return Err(Cause::Refused(refusal));
+        }
     }
+    Ok(maps.set(at, value)?)
 }
 
 /// Deletes the ports that still belong to this owner.
@@ -156,22 +162,22 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
 
 /// Returns owner and target of a port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
-    let maps = Maps::pinned()?;
-    Ok(maps
-        .map(|maps| maps.find(at))
-        .transpose()?
-        .flatten()
-        .map(|shown| fact(kernel, shown)))
+    let Some(maps) = Maps::pinned()? else {
+        return Ok(None);
+    };
+    let Some(EbpfPort { to, owner, .. }) = maps.find(at)? else {
+        return Ok(None);
+    };
+    Ok(Some(fact(kernel, Some(to), owner)))
 }
 
 /// Lists the owners of the ports, one entry for each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
-    let maps = Maps::pinned()?;
-    let all = maps
-        .map(|maps| maps.list())
-        .transpose()?
-        .unwrap_or_default();
-    Ok(all.into_iter().map(|shown| shown.owner).collect())
+    let Some(maps) = Maps::pinned()? else {
+        return Ok(Vec::new());
+    };
+    let ports = maps.list()?;
+    Ok(ports.into_iter().map(|port| port.owner).collect())
 }
 
 /// True if a link runs the pinned programs. A bridge port needs only the ingress program, other
@@ -181,7 +187,8 @@ fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
         return Ok(false);
     };
     let is_port = fact.is_end() && fact.master.is_some();
-    for (hook, id) in HOOKS.into_iter().zip(programs.ids()?) {
+    let [inward, outward] = programs.ids()?;
+    for (hook, id) in [(Hook::Ingress, inward), (Hook::Egress, outward)] {
         let socket = kernel.route(at.ns)?;
         let filters = found(socket.dump(tc::GETTFILTER, |out| {
             tc::dump_filters(fact.index, hook, out);
@@ -198,14 +205,6 @@ fn is_hooked(kernel: &mut Kernel, at: &LinkRef) -> Result<bool, Cause> {
     Ok(true)
 }
 
-fn fact(kernel: &mut Kernel, EbpfPort { to, owner, .. }: EbpfPort) -> HostPortFact {
-    HostPortFact {
-        to: Some(to),
-        holder: kernel.holder(&owner),
-        owner,
-    }
-}
-
 /// Computes the class that the filters of a container's link pass to the programs.
 fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32, Cause> {
     let filters = kernel.host().dump(tc::GETTFILTER, |out| {
@@ -215,11 +214,14 @@ fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32
     let is_shaped = filters
         .iter()
         .any(|filter| redirect::parse(&filter.body).is_some());
-    let flags = [(is_bridged, BRIDGE_PORT), (is_shaped, SHAPED)];
-    Ok(flags
-        .into_iter()
-        .filter(|(is, _)| *is)
-        .fold(ETHERNET | POD, |class, (_, flag)| class | flag))
+    let mut class = ETHERNET | POD;
+    if is_bridged {
+        class |= BRIDGE_PORT;
+    }
+    if is_shaped {
+        class |= SHAPED;
+    }
+    Ok(class)
 }
 
 /// Sets the class of a container's link, if it runs the programs, so that they know that ingress
@@ -235,18 +237,16 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     let filters = kernel.host().dump(tc::GETTFILTER, |out| {
         tc::dump_filters(index, Hook::Ingress, out);
     })?;
-    let mut own = filters
-        .iter()
-        .filter(|filter| tc::hostport::parse(&filter.body).is_some());
-    match own.find_map(|filter| tc::parse_program(&filter.body)) {
-        Some((_, class)) => attach(
-            kernel,
-            &programs,
-            &Places::from([(index, class | SHAPED)]),
-            0,
-        ),
-        None => Ok(()),
+    for filter in &filters {
+        if tc::hostport::parse(&filter.body).is_none() {
+            continue;
+        }
+        if let Some((_, class)) = tc::parse_program(&filter.body) {
+            let places = Places::from([(index, class | SHAPED)]);
+            return attach(kernel, &programs, &places, 0);
+        }
     }
+    Ok(())
 }
 
 /// Attaches the programs to all links. They are pinned last, so a call that finds no pins starts
@@ -272,11 +272,11 @@ fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
 fn stop(kernel: &mut Kernel) -> Result<(), Cause> {
     unpin_programs()?;
     let socket = kernel.host();
-    let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;
-    queues
-        .iter()
-        .filter_map(|queue| tc::hostport::parse_clsact(&queue.body))
-        .try_for_each(|at| detach(socket, at))?;
+    for queue in socket.dump(tc::GETQDISC, tc::dump_queues)? {
+        if let Some(index) = tc::hostport::parse_clsact(&queue.body) {
+            detach(socket, index)?;
+        }
+    }
     Ok(unpin_maps()?)
 }
 
@@ -286,11 +286,10 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     let (mut own, mut is_shared) = (Vec::new(), false);
     for hook in HOOKS {
         let filters = found(socket.dump(tc::GETTFILTER, |out| tc::dump_filters(index, hook, out)))?;
-        for filter in filters
-            .iter()
-            .flatten()
-            .filter(|filter| tc::hostport::is_filter(&filter.body))
-        {
+        for filter in filters.unwrap_or_default() {
+            if !tc::hostport::is_filter(&filter.body) {
+                continue;
+            }
             match tc::hostport::parse(&filter.body) {
                 Some(_) => own.push(hook),
                 None => is_shared = true,
@@ -298,17 +297,15 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
         }
     }
     if is_shared {
-        own.into_iter().try_for_each(|hook| {
+        for hook in own {
             found(socket.call(tc::DELTFILTER, 0, |out| {
                 tc::hostport::detach(index, hook, out);
-            }))
-            .map(drop)
-        })
-    } else if own.is_empty() {
-        Ok(())
-    } else {
-        found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out))).map(drop)
+            }))?;
+        }
+    } else if !own.is_empty() {
+        found(socket.call(tc::DELQDISC, 0, |out| tc::clsact(index, out)))?;
     }
+    Ok(())
 }
 
 /// Lists the links that clients use: all that pass packets to the host itself. Excluded are `lo`,
@@ -352,9 +349,10 @@ fn attach(
 ) -> Result<(), Cause> {
     let socket = kernel.host();
     let links: Vec<_> = links.iter().collect();
-    Ok(links
-        .chunks(LINKS_IN_A_SEND)
-        .try_for_each(|links| attach_some(socket, programs, links, flags))?)
+    for links in links.chunks(LINKS_IN_A_SEND) {
+        attach_some(socket, programs, links, flags)?;
+    }
+    Ok(())
 }
 
 fn attach_some(
@@ -363,39 +361,47 @@ fn attach_some(
     links: &[(&u32, &u32)],
     flags: u16,
 ) -> Result<(), KernelError> {
+    let [inward, outward] = programs.fds();
+    let filters = [
+        (Hook::Ingress, inward, NAMES[0]),
+        (Hook::Egress, outward, NAMES[1]),
+    ];
     for (index, class) in links {
         socket.push(tc::NEWQDISC, CREATE | EXCL, |out| tc::clsact(**index, out));
-        for ((hook, program), name) in HOOKS.into_iter().zip(programs.fds()).zip(NAMES) {
-            if **class & BRIDGE_PORT == 0 || hook == Hook::Ingress {
-                let body = |out: &mut Vec<u8>| {
-                    tc::hostport::attach(**index, hook, program, name, **class, out);
-                };
-                socket.push(tc::NEWTFILTER, CREATE | flags, body);
+        for (hook, program, name) in filters {
+            if **class & BRIDGE_PORT != 0 && hook == Hook::Egress {
+                continue;
             }
+            socket.push(tc::NEWTFILTER, CREATE | flags, |out| {
+                tc::hostport::attach(**index, hook, program, name, **class, out);
+            });
         }
     }
     // An existing clsact of another program serves as well. With `EXCL`, so does an existing
     // filter. A link may have been deleted meanwhile.
     let is_fine = |err: &KernelError| err.errno == Errno::EEXIST || err.errno == Errno::ENODEV;
-    let mut refusals = socket
-        .flush()?
-        .into_iter()
-        .filter_map(|outcome| outcome.error);
-    refusals.find(|err| !is_fine(err)).map_or(Ok(()), Err)
+    for outcome in socket.flush()? {
+        if let Some(err) = outcome.error
+            && !is_fine(&err)
+        {
+            return Err(err);
+        }
+    }
+    Ok(())
 }
 
 /// Lists the host's addresses.
 fn addrs(kernel: &mut Kernel) -> Result<Vec<IpAddr>, Cause> {
-    Ok(addr::list(kernel.host(), 0)?
-        .into_iter()
-        .map(|(_, fact)| fact.net.addr())
-        .collect())
+    let addrs = addr::list(kernel.host(), 0)?;
+    Ok(addrs.iter().map(|(_, fact)| fact.net.addr()).collect())
 }
 
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look up host port {at} in eBPF"))?;
-    facts.ebpf_ports.extend(found.map(|fact| (*at, fact)));
+    if let Some(fact) = found {
+        facts.ebpf_ports.insert(*at, fact);
+    }
     Ok(())
 }
 

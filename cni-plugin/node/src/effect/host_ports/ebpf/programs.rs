@@ -94,7 +94,10 @@ impl Programs {
         let Some(inward) = pinned(&inward)? else {
             return Ok(None);
         };
-        Ok(pinned(&outward)?.map(|outward| Self([inward, outward])))
+        let Some(outward) = pinned(&outward)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self([inward, outward])))
     }
 
     /// Creates and pins missing maps, and loads the programs.
@@ -139,10 +142,10 @@ impl Programs {
     /// Pins the programs in place of all other versions.
     pub(crate) fn pin(&self) -> Result<(), Errno> {
         unpin_programs()?;
-        self.0
-            .iter()
-            .zip(program_pins()?)
-            .try_for_each(|(program, path)| pin(program, &path))
+        let [inward, outward] = &self.0;
+        let [inward_pin, outward_pin] = program_pins()?;
+        pin(inward, &inward_pin)?;
+        pin(outward, &outward_pin)
     }
 
     /// File descriptors of the ingress and the egress program.
@@ -165,7 +168,10 @@ impl Maps {
         else {
             return Ok(None);
         };
-        Ok(Map::pinned(&addrs)?.map(|addrs| Self {
+        let Some(addrs) = Map::pinned(&addrs)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
             ports,
             by_address,
             addrs,
@@ -203,19 +209,14 @@ impl Maps {
     /// Stops an owner's container and its neighbours on the bridge from reaching each other.
     pub(crate) fn keep_apart(&self, owner: &str) -> Result<(), Errno> {
         for at in self.ports.keys()? {
-            if let Some(target) = self
-                .ports
-                .get(&at)?
-                .filter(|target| target.owner_text() == owner)
-            {
-                self.ports.set(
-                    &at,
-                    &Target {
-                        flags: target.flags & !NEIGHBOURS,
-                        ..target
-                    },
-                )?;
+            let Some(target) = self.ports.get(&at)? else {
+                continue;
+            };
+            if target.owner_text() != owner {
+                continue;
             }
+            let flags = target.flags & !NEIGHBOURS;
+            self.ports.set(&at, &Target { flags, ..target })?;
         }
         Ok(())
     }
@@ -231,13 +232,17 @@ impl Maps {
     }
 
     /// Writes the addresses of the host in place of those written before.
-    pub(crate) fn note_addrs(&self, addrs: impl Iterator<Item = IpAddr>) -> Result<(), Errno> {
+    pub(crate) fn note_addrs(&self, addrs: Vec<IpAddr>) -> Result<(), Errno> {
         // Time of the kernel's last confirmation, which the programs update: long ago.
         const NOTED: u32 = 0;
         let mut gone = self.addrs.keys()?;
         // Point-to-point links often share one address.
-        let addrs: BTreeSet<IpAddr> = addrs.filter(|addr| is_of_host(*addr)).collect();
-        for addr in addrs.into_iter().map(address) {
+        let addrs = BTreeSet::from_iter(addrs);
+        for addr in addrs {
+            if !is_of_host(addr) {
+                continue;
+            }
+            let addr = address(addr);
             match gone.iter().position(|known| *known == addr) {
                 Some(at) => drop(gone.swap_remove(at)),
                 None => self.addrs.set(&addr, &NOTED)?,

@@ -4,6 +4,7 @@
 
 pub(crate) mod programs;
 
+use super::fact::fact;
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::sys::netns;
@@ -68,21 +69,21 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
 
 /// Returns owner and target of a port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Errno> {
-    let found = Ports::pinned()?
-        .map(|ports| ports.find(at))
-        .transpose()?
-        .flatten();
-    let fact = |LoopbackPort { to, owner }| HostPortFact {
-        to: Some(to),
-        holder: kernel.holder(&owner),
-        owner,
+    let Some(ports) = Ports::pinned()? else {
+        return Ok(None);
     };
-    Ok(found.map(fact))
+    let Some(LoopbackPort { to, owner }) = ports.find(at)? else {
+        return Ok(None);
+    };
+    Ok(Some(fact(kernel, Some(to), owner)))
 }
 
 /// Lists the owners of the ports, one entry for each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
-    Ports::pinned()?.map_or_else(|| Ok(Vec::new()), |ports| ports.owners())
+    match Ports::pinned()? {
+        Some(ports) => ports.owners(),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Converts the errno of a cgroup or eBPF call to an error of the step.
@@ -101,7 +102,9 @@ fn said(errno: Errno) -> Error {
 #[cold]
 pub(crate) fn read(kernel: &mut Kernel, at: &HostEndpoint, facts: &mut Facts) -> Result<(), Error> {
     let found = observe(kernel, at).doing(format_args!("look up host port {at} at ::1"))?;
-    facts.loopback_ports.extend(found.map(|fact| (*at, fact)));
+    if let Some(fact) = found {
+        facts.loopback_ports.insert(*at, fact);
+    }
     Ok(())
 }
 

@@ -176,14 +176,15 @@ pub(crate) fn start() -> Result<Ports, Errno> {
         sockets: ensure(&sockets, "braid_sockets", LRU_HASH, SOCKETS, 0)?,
     };
     let cgroup = cgroup::root()?;
-    let attach =
-        |program: &Program| link::create(&program.load(&maps)?, &cgroup, program.attach_type);
-    let links = PROGRAMS.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+    let mut links = Vec::with_capacity(PROGRAMS.len());
+    for program in &PROGRAMS {
+        let loaded = program.load(&maps)?;
+        links.push(link::create(&loaded, &cgroup, program.attach_type)?);
+    }
     end_programs()?;
-    PROGRAMS
-        .iter()
-        .zip(&links)
-        .try_for_each(|(program, link)| pin(link, &program.pin()?))?;
+    for (program, link) in PROGRAMS.iter().zip(&links) {
+        pin(link, &program.pin()?)?;
+    }
     Ok(Ports(maps.ports))
 }
 
@@ -202,22 +203,21 @@ fn end_programs() -> Result<(), Errno> {
     for path in named(PREFIX)? {
         let link = pinned(&path)?;
         remove(&path)?;
-        link.as_ref().map_or(Ok(()), link::detach)?;
+        if let Some(link) = link {
+            link::detach(&link)?;
+        }
     }
     Ok(())
 }
 
 /// True if all programs, of any version of braid, are loaded and attached to the right hooks.
 pub(crate) fn are_attached() -> Result<bool, Errno> {
-    let links = named(PREFIX)?
-        .iter()
-        .map(|path| pinned(path))
-        .collect::<Result<Vec<_>, _>>()?;
-    let places = links
-        .iter()
-        .flatten()
-        .map(link::attached_to)
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut places = Vec::new();
+    for path in named(PREFIX)? {
+        if let Some(link) = pinned(&path)? {
+            places.push(link::attached_to(&link)?);
+        }
+    }
     Ok(PROGRAMS
         .iter()
         .all(|program| places.contains(&Some(program.attach_type))))

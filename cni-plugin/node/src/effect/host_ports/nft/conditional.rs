@@ -34,7 +34,7 @@ use crate::sys::nft::ip::Ip;
 use crate::sys::nft::{IFNAME_LEN, bytes};
 use braid_core::plan::thing::HostPorts;
 use braid_core::plan::thing::condition::{Condition, Conditions, Links, Test, digest, rules};
-use braid_core::plan::thing::host_ports::HostEndpoint;
+use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
@@ -99,14 +99,12 @@ pub(super) fn add_base(batch: &mut Batch) {
 
 /// Adds the chains of the conditions. Existing ones are emptied and filled again.
 pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
-    let conditional = what
-        .ports
-        .iter()
-        .map(|port| port.at)
-        .filter(|at| at.conditional);
-    let chains: BTreeMap<String, HostEndpoint> = conditional
-        .map(|at| (chain(&at, &what.conditions), at))
-        .collect();
+    let mut chains = BTreeMap::new();
+    for HostPort { at, .. } in &what.ports {
+        if at.conditional {
+            chains.insert(chain(at, &what.conditions), *at);
+        }
+    }
     for (name, at) in &chains {
         batch.empty_chain(name);
         add_rules(batch, name, at, what.conditions.of(at.addr.is_ipv4()));

@@ -54,7 +54,7 @@ use crate::sys::nft::{
     ElementKey, address, batch, bytes, del_of, first_that_fits, owner_of, owners_in, those,
 };
 use braid_core::plan::thing::HostPorts;
-use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, Protocol, Rewrite, Target};
+use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, Rewrite, Target};
 use rules::{add_base, add_subnet};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -103,7 +103,10 @@ pub fn find(socket: &mut Socket, at: &HostEndpoint) -> Result<Option<NftPort>, K
     {
         return Ok(None);
     }
-    Ok(found.map(|Element { data, comment, .. }| NftPort {
+    let Some(Element { data, comment, .. }) = found else {
+        return Ok(None);
+    };
+    Ok(Some(NftPort {
         to: parse_target(&data),
         owner: comment,
     }))
@@ -135,9 +138,9 @@ pub(crate) fn add_in_place_of(
                 conditional::add_base(b);
             }
             if has_chains {
-                what.targets
-                    .iter()
-                    .for_each(|target| add_subnet(b, target.rewrite));
+                for target in &what.targets {
+                    add_subnet(b, target.rewrite);
+                }
                 conditional::add_chains(b, what);
             }
             for (ElementKey { set, key }, means) in elements_of(what) {
@@ -197,73 +200,69 @@ fn keys(what: &HostPorts) -> impl Iterator<Item = ElementKey> {
 
 /// Returns each element with its value.
 fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
-    let port = |HostPort { at, to }: &HostPort| {
+    let most = 3 * what.ports.len() + 2 * what.targets.len();
+    let mut elements = Vec::with_capacity(most);
+    for HostPort { at, to } in &what.ports {
         let target = [bytes(to.ip()), padded(&to.port().to_be_bytes())].concat();
-        (
-            ElementKey {
-                set: map_of(at),
-                key: key(at),
-            },
-            Means::Value(target),
-        )
-    };
-    let mut all: Vec<_> = what.ports.iter().map(port).collect();
-    let conditional = what
-        .ports
-        .iter()
-        .map(|port| port.at)
-        .filter(|at| at.conditional);
-    all.extend(conditional.map(|at| {
-        let chain = conditional::chain(&at, &what.conditions);
-        (
-            ElementKey {
-                set: conditional::map_of(&at),
-                key: key(&at),
-            },
-            Means::Jump(chain),
-        )
-    }));
-    // Two ports of the host may redirect to the same target.
-    let led: BTreeSet<(SocketAddr, Protocol)> = what
-        .ports
-        .iter()
-        .map(|port| (port.to, port.at.protocol))
-        .collect();
-    all.extend(led.into_iter().map(|(to, protocol)| {
+        let element = ElementKey {
+            set: map_of(at),
+            key: key(at),
+        };
+        elements.push((element, Means::Value(target)));
+    }
+    for HostPort { at, .. } in &what.ports {
+        if !at.conditional {
+            continue;
+        }
+        let element = ElementKey {
+            set: conditional::map_of(at),
+            key: key(at),
+        };
+        let chain = conditional::chain(at, &what.conditions);
+        elements.push((element, Means::Jump(chain)));
+    }
+    for element in led(what) {
+        elements.push((element, Means::Nothing));
+    }
+    for Target { addr, rewrite } in &what.targets {
+        let (ip, key) = (Ip::of(*addr), bytes(*addr));
+        if *rewrite == Rewrite::Own {
+            let pair = ElementKey {
+                set: ip.one(OWN),
+                key: [key.clone(), key.clone()].concat(),
+            };
+            elements.push((pair, Means::Nothing));
+        }
+        let source = ElementKey {
+            set: ip.one(SOURCE),
+            key,
+        };
+        elements.push((source, Means::Goto(rewrite.chain())));
+    }
+    elements
+}
+
+/// Lists the elements for the container's ports. Two ports of the host may redirect to the same
+/// one.
+fn led(what: &HostPorts) -> Vec<ElementKey> {
+    let mut targets = BTreeSet::new();
+    for HostPort { at, to } in &what.ports {
+        targets.insert((*to, at.protocol));
+    }
+    let mut elements = Vec::with_capacity(targets.len());
+    for (to, protocol) in targets {
         let at = HostEndpoint {
             addr: to.ip(),
             protocol,
             port: to.port(),
             conditional: false,
         };
-        (
-            ElementKey {
-                set: Ip::of(to.ip()).one(LED),
-                key: key(&at),
-            },
-            Means::Nothing,
-        )
-    }));
-    for Target { addr, rewrite } in &what.targets {
-        let (ip, key) = (Ip::of(*addr), bytes(*addr));
-        if *rewrite == Rewrite::Own {
-            all.push((
-                ElementKey {
-                    set: ip.one(OWN),
-                    key: [key.clone(), key.clone()].concat(),
-                },
-                Means::Nothing,
-            ));
-        }
-        all.push((
-            ElementKey {
-                set: ip.one(SOURCE),
-                key,
-            },
-            Means::Goto(rewrite.chain()),
-        ));
+        elements.push(ElementKey {
+            set: Ip::of(to.ip()).one(LED),
+            key: key(&at),
+        });
     }
-    all
+    elements
 }
 
 fn key(at: &HostEndpoint) -> Vec<u8> {

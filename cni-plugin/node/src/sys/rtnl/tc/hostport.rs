@@ -2,7 +2,7 @@
 //! link.
 
 use super::{FILTER, HEAD_LEN, direct, filter_at, parse_kind, parse_program};
-use crate::sys::rtnl::u32_of;
+use crate::sys::rtnl::u32_at;
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
@@ -30,21 +30,26 @@ pub fn detach(index: u32, hook: Hook, out: &mut Vec<u8>) {
 
 /// Parses `RTM_NEWQDISC` and returns the link's index if the qdisc is a clsact.
 pub fn parse_clsact(body: &[u8]) -> Option<u32> {
-    u32_of(body.get(4..8)?).filter(|_| parse_kind(body) == "clsact")
+    if parse_kind(body) != "clsact" {
+        return None;
+    }
+    u32_at(body, 4)
 }
 
 /// Parses `RTM_NEWTFILTER`: true for a filter, false for the header that precedes the filters of a
 /// kind.
 pub fn is_filter(body: &[u8]) -> bool {
-    body.get(8..12)
-        .and_then(u32_of)
-        .is_some_and(|handle| handle != 0)
+    u32_at(body, 8).is_some_and(|handle| handle != 0)
 }
 
 /// Parses `RTM_NEWTFILTER` and returns the program's id if it is a filter for host ports.
 pub fn parse(body: &[u8]) -> Option<u32> {
-    let number = |at: usize| body.get(at..at + 4).and_then(u32_of);
-    let is_it =
-        body.len() >= HEAD_LEN && number(8) == Some(FILTER) && number(16)? >> 16 == PREFERENCE;
-    parse_program(body).filter(|_| is_it).map(|(id, _)| id)
+    let is_it = body.len() >= HEAD_LEN
+        && u32_at(body, 8) == Some(FILTER)
+        && u32_at(body, 16)? >> 16 == PREFERENCE;
+    if !is_it {
+        return None;
+    }
+    let (id, _) = parse_program(body)?;
+    Some(id)
 }

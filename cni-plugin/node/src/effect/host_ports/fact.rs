@@ -1,0 +1,14 @@
+//! Fact of a host port, with the container behind its owner.
+
+use crate::kernel::Kernel;
+use braid_core::plan::thing::host_ports::HostPortFact;
+use std::net::SocketAddr;
+
+/// Builds the fact of a port from its target and its owner.
+pub(super) fn fact(kernel: &mut Kernel, to: Option<SocketAddr>, owner: String) -> HostPortFact {
+    HostPortFact {
+        to,
+        holder: kernel.holder(&owner),
+        owner,
+    }
+}
