@@ -102,12 +102,9 @@ impl Board {
     /// that it needs.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
-        while !stage
-            .needs
-            .iter()
-            .chain(&stage.after)
-            .all(|name| ended.contains_key(name))
-        {
+        let mut awaited = stage.needs.to_vec();
+        awaited.extend(stage.after);
+        while !awaited.iter().all(|name| ended.contains_key(name)) {
             ended = self
                 .changed
                 .wait(ended)
@@ -140,11 +137,12 @@ pub(super) fn tell(all: &[Ended]) -> Result<()> {
     let seconds = all
         .last()
         .map_or(0, |last| (last.from + last.took).as_secs());
-    let failed: Vec<&str> = all
-        .iter()
-        .filter(|ended| ended.failure.is_some())
-        .map(|ended| ended.name)
-        .collect();
+    let mut failed = Vec::new();
+    for ended in all {
+        if ended.failure.is_some() {
+            failed.push(ended.name);
+        }
+    }
     if !failed.is_empty() {
         bail!("failed after {seconds} s: {}", failed.join(", "));
     }
