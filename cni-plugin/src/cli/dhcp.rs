@@ -118,7 +118,7 @@ fn duration(name: &str, text: &str) -> Result<Duration, String> {
         || format!("invalid value {text:?} for flag -{name}: not a duration such as 10s or 1m2s");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     let mut total = Duration::ZERO;
-    if text.is_empty() {
+    if rest.is_empty() {
         return Err(wrong());
     }
     if rest == "0" {
@@ -197,12 +197,13 @@ mod tests {
 
     #[test]
     fn flags_that_go_refuses_are_refused() {
-        let refused: [&[&str]; 8] = [
+        let refused: [&[&str]; 9] = [
             &["daemon"],
             &["-unknown"],
             &["-timeout"],
             &["-timeout", "10"],
             &["-timeout="],
+            &["-timeout", "+"],
             &["-timeout", "-1s"],
             &["-pidfile", "p"],
             &["-broadcast=maybe"],
