@@ -56,7 +56,7 @@ pub(super) fn run(
         ended: Mutex::default(),
         changed: Condvar::new(),
     };
-    let one = |stage: &Stage, is_behind| {
+    let run_stage = |stage: &Stage, is_behind| {
         let missing = board.wait_for(stage);
         let (from, begin) = (board.start.elapsed(), Instant::now());
         let left = limit.saturating_sub(from);
@@ -79,9 +79,9 @@ pub(super) fn run(
     thread::scope(|scope| {
         for lane in lanes {
             scope.spawn(|| {
-                lane.stages
-                    .iter()
-                    .for_each(|stage| one(stage, lane.is_behind));
+                for stage in &lane.stages {
+                    run_stage(stage, lane.is_behind);
+                }
             });
         }
     });
