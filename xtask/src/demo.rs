@@ -138,13 +138,16 @@ fn ping(from: &str, to: &str, name: &str) -> Result<()> {
         "ip",
         ["netns", "exec", from, "ping", "-c1", "-W2", to],
     ))?;
-    let time = out
-        .split("time=")
-        .nth(1)
-        .and_then(|rest| rest.split_once(" ms"))
-        .map_or("?", |(time, _)| time);
+    let time = time_of(&out).unwrap_or("?");
     println!("  ping   {from:<5} -> {to:<14} {time:>6} ms  ({name})");
     Ok(())
+}
+
+/// Returns the time in the output of `ping`, in milliseconds.
+fn time_of(ping: &str) -> Option<&str> {
+    let (_, rest) = ping.split_once("time=")?;
+    let (time, _) = rest.split_once(" ms")?;
+    Some(time)
 }
 
 fn millis(took: Duration) -> String {
@@ -167,14 +170,12 @@ fn nothing_is_left() -> Result<()> {
         "rule elements are left: {rules}"
     );
     for dir in ["/var/lib/cni/networks/demo", "/run/braid/attachments"] {
-        let names = std::fs::read_dir(dir)?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        let names: Vec<String> = names.collect::<Result<_>>()?;
-        if let Some(left) = names
-            .iter()
-            .find(|name| !name.starts_with("last_reserved_ip") && *name != "lock")
-        {
-            bail!("{dir}/{left} is left");
+        for entry in std::fs::read_dir(dir)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.starts_with("last_reserved_ip") || name == "lock" {
+                continue;
+            }
+            bail!("{dir}/{name} is left");
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::build;
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use sha2::{Digest, Sha256};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -75,11 +76,12 @@ fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
         .args(["--runs=1", "--beside=1"])
         .arg(format!("--plugins=braid={}", plugins.display()));
     let folder = sh::root().join("bench/conflists");
-    bench.args(
-        conflists
-            .iter()
-            .map(|name| format!("--conflist={}.conflist", folder.join(name).display())),
-    );
+    for name in conflists {
+        bench.arg(format!(
+            "--conflist={}.conflist",
+            folder.join(name).display()
+        ));
+    }
     // Its table has the times under valgrind.
     sh::run(bench.stdout(Stdio::null()))
 }
@@ -124,34 +126,39 @@ fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
             names.entry(address).or_default().push(name.to_owned());
         }
     }
-    Ok(names
-        .into_values()
-        .filter(|names| names.len() > 1)
-        .collect())
+    let mut aliases: Vec<Vec<String>> = names.into_values().collect();
+    aliases.retain(|names| names.len() > 1);
+    Ok(aliases)
+}
+
+/// Function that calls run.
+struct Function {
+    name: String,
+    /// Number of calls that ran it, with each ADD as [`OTHER_CALLS`].
+    calls: usize,
 }
 
 /// Returns the functions of all traces so far, with the number of calls that ran each. Functions
 /// that most ADDs run come first, because pods wait for them.
-fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>> {
-    let aliases: BTreeMap<&str, &Vec<String>> = aliases
-        .iter()
-        .flat_map(|names| names.iter().map(move |name| (name.as_str(), names)))
-        .collect();
+fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<Function>> {
+    let mut by_name = BTreeMap::<&str, &[String]>::new();
+    for names in aliases {
+        for name in names {
+            by_name.insert(name, names);
+        }
+    }
     let mut calls = BTreeMap::<String, usize>::new();
     for trace in fs::read_dir(traces)? {
         let trace = trace?.path();
         let text =
             fs::read_to_string(&trace).with_context(|| format!("read {}", trace.display()))?;
-        let functions: BTreeSet<&str> = text.lines().filter_map(function).collect();
-        let others = functions
-            .iter()
-            .filter_map(|name| aliases.get(name))
-            .flat_map(|names| names.iter());
-        let named: BTreeSet<&str> = functions
-            .iter()
-            .copied()
-            .chain(others.map(String::as_str))
-            .collect();
+        let mut named = BTreeSet::new();
+        for name in text.lines().filter_map(function) {
+            named.insert(name);
+            if let Some(names) = by_name.get(name) {
+                named.extend(names.iter().map(String::as_str));
+            }
+        }
         let weight = if text.contains(ADD) { OTHER_CALLS } else { 1 };
         for name in named {
             *calls.entry(name.to_owned()).or_default() += weight;
@@ -161,24 +168,28 @@ fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<(String, usize)>>
         calls.values().any(|calls| *calls >= OTHER_CALLS),
         "no trace has a function whose name contains {ADD}"
     );
-    let mut calls: Vec<_> = calls.into_iter().collect();
-    calls.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
-    Ok(calls)
+    let mut functions = Vec::new();
+    for (name, calls) in calls {
+        functions.push(Function { name, calls });
+    }
+    functions.sort_by_key(|function: &Function| Reverse(function.calls));
+    Ok(functions)
 }
 
 /// Returns each function once: functions of plain ADDs, then of all ADDs, then the rest.
-fn ordered(plain: &[(String, usize)], all: &[(String, usize)]) -> Vec<String> {
-    let is_in_add = |(_, calls): &&(String, usize)| *calls >= OTHER_CALLS;
+fn ordered(plain: &[Function], all: &[Function]) -> Vec<String> {
+    let is_in_add = |function: &&Function| function.calls >= OTHER_CALLS;
+    let mut wanted: Vec<&Function> = plain.iter().filter(is_in_add).collect();
+    wanted.extend(all.iter().filter(is_in_add));
+    wanted.extend(all);
     let mut seen = BTreeSet::new();
-    let wanted = plain
-        .iter()
-        .filter(is_in_add)
-        .chain(all.iter().filter(is_in_add))
-        .chain(all);
-    wanted
-        .map(|(name, _)| name.clone())
-        .filter(|name| seen.insert(name.clone()))
-        .collect()
+    let mut names = Vec::new();
+    for function in wanted {
+        if seen.insert(&function.name) {
+            names.push(function.name.clone());
+        }
+    }
+    names
 }
 
 /// Returns the function to which a line of a trace assigns a number: `fn=(12) main`, or for a
@@ -212,15 +223,15 @@ const LAST: [&str; 3] = [
 
 fn script(functions: &[String]) -> String {
     // The compiler puts unlikely code into sections with other prefixes.
-    let of_traces = functions.iter().map(|name| format!("*(.text*.{name})"));
-    let all = FIRST
-        .iter()
-        .map(ToString::to_string)
-        .chain(of_traces)
-        .chain(LAST.iter().map(ToString::to_string));
-    let lines = all.fold(String::new(), |lines, line| {
-        lines + "        " + &line + "\n"
-    });
+    let mut sections = FIRST.map(str::to_owned).to_vec();
+    for name in functions {
+        sections.push(format!("*(.text*.{name})"));
+    }
+    sections.extend(LAST.map(str::to_owned));
+    let mut lines = String::new();
+    for section in sections {
+        lines = lines + "        " + &section + "\n";
+    }
     format!("SECTIONS\n{{\n    .text.calls :\n    {{\n{lines}    }}\n}}\nINSERT BEFORE .text;\n")
 }
 
@@ -243,19 +254,17 @@ mod tests {
 
     #[test]
     fn plain_adds_come_first_then_chains_then_other_calls() {
-        let seen = |calls: &[(&str, usize)]| -> Vec<(String, usize)> {
-            calls
-                .iter()
-                .map(|(name, calls)| ((*name).to_owned(), *calls))
-                .collect()
+        let seen = |name: &str, calls| Function {
+            name: name.to_owned(),
+            calls,
         };
-        let plain = seen(&[("add", 2 * OTHER_CALLS), ("del", 2)]);
-        let all = seen(&[
-            ("chain", 5 * OTHER_CALLS),
-            ("add", 3 * OTHER_CALLS),
-            ("gc", 7),
-            ("del", 6),
-        ]);
+        let plain = [seen("add", 2 * OTHER_CALLS), seen("del", 2)];
+        let all = [
+            seen("chain", 5 * OTHER_CALLS),
+            seen("add", 3 * OTHER_CALLS),
+            seen("gc", 7),
+            seen("del", 6),
+        ];
         assert_eq!(ordered(&plain, &all), ["add", "chain", "gc", "del"]);
     }
 }

@@ -83,10 +83,8 @@ const ALL: u32 = 5;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let lanes = lanes(args);
     if let Some(name) = &args.stage {
-        let stage = lanes
-            .iter()
-            .flat_map(|lane| &lane.stages)
-            .find(|stage| stage.name == name);
+        let stages: Vec<&Stage> = lanes.iter().flat_map(|lane| &lane.stages).collect();
+        let stage = stages.into_iter().find(|stage| stage.name == name);
         return (stage.with_context(|| format!("no stage {name:?}"))?.work)(args);
     }
     journal::begin(&journal()?)?;
@@ -154,16 +152,23 @@ fn lanes(args: &Args) -> Vec<Lane> {
             ..stage("kernels", &["build", RELEASE], 30, other_kernels)
         }]);
     }
-    let behind = behind.into_iter().map(|stages| Lane {
-        stages,
-        is_behind: true,
+    joined(front, behind)
+}
+
+/// Returns the lanes, the ones behind first.
+fn joined(front: Vec<Stage>, behind: Vec<Vec<Stage>>) -> Vec<Lane> {
+    let mut lanes = Vec::new();
+    for stages in behind {
+        lanes.push(Lane {
+            stages,
+            is_behind: true,
+        });
+    }
+    lanes.push(Lane {
+        stages: front,
+        is_behind: false,
     });
-    behind
-        .chain([Lane {
-            stages: front,
-            is_behind: false,
-        }])
-        .collect()
+    lanes
 }
 
 fn xtask(args: &[&str]) -> Result<()> {
@@ -243,17 +248,21 @@ fn part(args: &Args, target: &str) -> Result<()> {
             .args(of_target)
             .args(["--list", "--format", "terse"]),
     )?;
-    let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let all = all
-        .filter(|name| !name.starts_with(CRASH_OF_PODS))
-        .map(String::from);
+    let mut names = Vec::new();
+    for line in list.lines() {
+        if let Some(name) = line.strip_suffix(": test")
+            && !name.starts_with(CRASH_OF_PODS)
+        {
+            names.push(name.to_owned());
+        }
+    }
     let offset =
         usize::try_from(sample::commit_number()).context("the number of a commit")? % QUICK_STEP;
     let part = Part {
         offset,
         step: QUICK_STEP,
     }
-    .of(all.collect());
+    .of(names);
     println!(
         "{} tests of {target}: one in {QUICK_STEP}, from number {offset} on",
         part.len()

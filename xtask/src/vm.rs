@@ -127,7 +127,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         guest::run(kernel, &command, bounds)
     });
     let mut failed = Vec::new();
-    for (kernel, Ended { code, seconds }) in kernels.iter().zip(ended) {
+    for Ended {
+        kernel,
+        code,
+        seconds,
+    } in ended
+    {
         let verdict = match &code {
             Ok(0) => "passed".to_owned(),
             Ok(code) => format!("FAILED: exit code {code}"),
@@ -144,7 +149,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-struct Ended {
+struct Ended<'a> {
+    kernel: &'a Kernel,
     code: Result<i32>,
     seconds: u64,
 }
@@ -155,7 +161,7 @@ fn side_by_side(
     kernels: &[Kernel],
     at_once: usize,
     run: impl Fn(&Kernel) -> Result<i32> + Sync,
-) -> Vec<Ended> {
+) -> Vec<Ended<'_>> {
     let next = AtomicUsize::new(0);
     let one_by_one = || {
         let mut ended = Vec::new();
@@ -168,6 +174,7 @@ fn side_by_side(
             ended.push((
                 place,
                 Ended {
+                    kernel,
                     code: run(kernel),
                     seconds: start.elapsed().as_secs(),
                 },
@@ -176,10 +183,11 @@ fn side_by_side(
     };
     let mut ended = std::thread::scope(|scope| {
         let guests: Vec<_> = (0..at_once).map(|_| scope.spawn(one_by_one)).collect();
-        guests
-            .into_iter()
-            .flat_map(|guest| guest.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect::<Vec<_>>()
+        let mut ended = Vec::new();
+        for guest in guests {
+            ended.extend(guest.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        ended
     });
     ended.sort_unstable_by_key(|(place, _)| *place);
     ended.into_iter().map(|(_, ended)| ended).collect()
@@ -218,10 +226,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     let offset = sample::commit_number() % step;
     let crash = format!("BRAID_CRASH_STEP={step} BRAID_CRASH_OFFSET={offset} {crash}");
     let kinds = ["ipvlan", "vlan", "dummy"];
-    let points = kinds.iter().chain(&["netkit", "shaped_bridge_of_netkits"]);
-    let points =
-        points.map(|kind| format!("{kind}_add_can_stop_anywhere {kind}_del_can_stop_anywhere"));
-    let points = points.collect::<Vec<_>>().join(" ");
+    let points = crash_points(&[&kinds[..], &["netkit", "shaped_bridge_of_netkits"]].concat());
     let run = if let Some(notes) = &args.skipped {
         let part = args.part.unwrap_or(Part::ALL);
         both(
@@ -255,6 +260,16 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
+/// Returns the tests of the crash points of these kinds.
+fn crash_points(kinds: &[&str]) -> String {
+    let mut points = Vec::new();
+    for kind in kinds {
+        points.push(format!("{kind}_add_can_stop_anywhere"));
+        points.push(format!("{kind}_del_can_stop_anywhere"));
+    }
+    points.join(" ")
+}
+
 /// Returns a shell command that runs two commands, the second even if the first fails. It fails if
 /// one of them does.
 fn both(first: &str, second: &str) -> String {
@@ -274,11 +289,17 @@ fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> 
 
 /// Returns the executable of the target `name` from cargo's messages, one JSON object per line.
 fn executable(messages: &str, name: &str) -> Option<String> {
-    let messages = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut of_target = messages.filter(|message| message["target"]["name"] == name);
-    of_target.find_map(|message| message["executable"].as_str().map(String::from))
+    for line in messages.lines() {
+        let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else {
+            continue;
+        };
+        if message["target"]["name"] == name
+            && let Some(executable) = message["executable"].as_str()
+        {
+            return Some(executable.to_owned());
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -301,13 +322,10 @@ mod tests {
             }
             Ok(i32::try_from(kernel.release.len())?)
         });
-        assert_eq!(
-            ended
-                .into_iter()
-                .map(|ended| ended.code.unwrap())
-                .collect::<Vec<_>>(),
-            [1, 2, 3]
-        );
+        for (index, ended) in ended.into_iter().enumerate() {
+            assert_eq!(ended.kernel.release, kernels[index].release);
+            assert_eq!(ended.code.unwrap(), i32::try_from(index).unwrap() + 1);
+        }
     }
 
     #[test]

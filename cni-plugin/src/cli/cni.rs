@@ -42,11 +42,12 @@ fn tell(error: &Error, version: Version) {
 
 /// Returns the plugin name that the program was called by.
 pub fn plugin_name(arguments: &[OsString]) -> String {
-    let path = arguments.first().map(Path::new);
-    path.and_then(Path::file_name)
-        .and_then(OsStr::to_str)
-        .unwrap_or(BRAID)
-        .to_owned()
+    if let Some(path) = arguments.first()
+        && let Some(name) = Path::new(path).file_name().and_then(OsStr::to_str)
+    {
+        return name.to_owned();
+    }
+    BRAID.to_owned()
 }
 
 fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
@@ -55,7 +56,7 @@ fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
         return Ok(());
     };
     if environment.command() == Some(Command::Version) {
-        return attach::version(plugin_name, environment.path()).and_then(|text| deliver(&text));
+        return deliver(&attach::version(plugin_name, environment.path())?);
     }
     if matches!(environment.command(), Some(Command::Add | Command::Del)) {
         priority::raise();

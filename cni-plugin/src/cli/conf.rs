@@ -9,7 +9,7 @@ use braid_node::attach::chain::{BRAID, Chain};
 use braid_node::attach::invocation::{Invocation, Wanted};
 use braid_node::ipam::host_local;
 use braid_node::source::files;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Default search path for external plugins, replaced by `CNI_PATH`.
@@ -18,54 +18,58 @@ const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
 /// Folder of a node's network configurations.
 pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
+/// Returns the type of a plugin.
+pub(super) fn type_of(plugin: &Json) -> Option<&str> {
+    plugin.get("type")?.as_str()
+}
+
 /// Returns the plugins of the node's configurations, without unreadable ones. A path that is not a
 /// file is reported.
 pub(super) fn of_node() -> Vec<NetConf> {
-    let entries = std::fs::read_dir(CONF_DIR)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    let content = |path: PathBuf| {
-        files::bytes(&path)
-            .inspect_err(|err| {
-                if err.kind() == ErrorKind::InvalidInput {
-                    output::tell(format_args!("{}: skipped: {err}", path.display()));
-                }
-            })
-            .ok()
-    };
-    let contents = entries.filter(|path| !path.is_dir()).filter_map(content);
-    contents
-        .filter_map(|bytes| plugins_of(&bytes).ok())
-        .flatten()
-        .collect()
+    let mut confs = Vec::new();
+    for entry in std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            continue;
+        }
+        match files::bytes(&path) {
+            Ok(bytes) => confs.extend(plugins_of(&bytes).into_iter().flatten()),
+            Err(err) if err.kind() == ErrorKind::InvalidInput => {
+                output::tell(format_args!("{}: skipped: {err}", path.display()));
+            }
+            Err(_) => {}
+        }
+    }
+    confs
 }
 
 /// Returns the folders in which these configurations keep `host-local` leases.
 pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
-    let host_local = |conf: &NetConf| {
-        let own = [conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local");
-        own.then(|| host_local::Config::parse_for_release(conf).ok())
-            .flatten()
-            .map(|config| config.path())
-    };
-    let plugins = confs
-        .iter()
-        .filter_map(|conf| of_plugins(conf.clone()).ok())
-        .flatten();
-    plugins.filter_map(|conf| host_local(&conf)).collect()
+    let mut folders = Vec::new();
+    for conf in confs {
+        for conf in of_plugins(conf.clone()).into_iter().flatten() {
+            if ![conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local") {
+                continue;
+            }
+            if let Ok(config) = host_local::Config::parse_for_release(&conf) {
+                folders.push(config.path());
+            }
+        }
+    }
+    folders
 }
 
 /// Returns the configurations of type `braid` that attach pods.
-pub(super) fn of_pods(confs: Vec<NetConf>) -> impl Iterator<Item = (NetConf, Settings)> {
-    let braid = confs.into_iter().filter(|conf| conf.plugin == BRAID);
-    braid.filter_map(|conf| {
-        Settings::of(&conf)
-            .ok()
-            .flatten()
-            .map(|settings| (conf, settings))
-    })
+pub(super) fn of_pods(confs: Vec<NetConf>) -> Vec<(NetConf, Settings)> {
+    let mut found = Vec::new();
+    for conf in confs {
+        if conf.plugin == BRAID
+            && let Ok(Some(settings)) = Settings::of(&conf)
+        {
+            found.push((conf, settings));
+        }
+    }
+    found
 }
 
 /// Parses the plugins of a node's configuration, as a runtime calls them.
@@ -74,35 +78,40 @@ fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
     if !json.has("plugins") || json.has("type") {
         return Ok(vec![NetConf::from_json(json)?]);
     }
-    let list = NetConfList::from_json(&json)?;
-    (0..list.plugins.len())
-        .map(|at| list.plugin_conf(at, &Injected::default()))
-        .collect()
+    plugin_confs(&NetConfList::from_json(&json)?)
+}
+
+/// Returns the configuration for each plugin of a list.
+fn plugin_confs(list: &NetConfList) -> Result<Vec<NetConf>, Error> {
+    let mut confs = Vec::new();
+    for at in 0..list.plugins.len() {
+        confs.push(list.plugin_conf(at, &Injected::default())?);
+    }
+    Ok(confs)
 }
 
 /// Returns the configuration for each plugin; expands a list of type `braid`.
 fn of_plugins(conf: NetConf) -> Result<Vec<NetConf>, Error> {
     match NetConfList::from_braid(&conf)? {
-        Some(list) if conf.plugin == BRAID => (0..list.plugins.len())
-            .map(|at| list.plugin_conf(at, &Injected::default()))
-            .collect(),
+        Some(list) if conf.plugin == BRAID => plugin_confs(&list),
         _ => Ok(vec![conf]),
     }
 }
 
 /// Reads a configuration file; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<NetConf, Error> {
-    let bytes = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin()
-            .lock()
-            .read_to_end(&mut bytes)
-            .map(|_| bytes)
-    } else {
-        std::fs::read(path)
-    };
-    let bytes = bytes.map_err(|err| Error::io(format!("read {}: {err}", path.display())))?;
+    let bytes =
+        content(path).map_err(|err| Error::io(format!("read {}: {err}", path.display())))?;
     parse(&bytes).map_err(|err| err.context(path.display()))
+}
+
+fn content(path: &Path) -> io::Result<Vec<u8>> {
+    if path != Path::new("-") {
+        return std::fs::read(path);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Parses a single plugin, or a list, which becomes a list of type `braid`. A list with only a
@@ -114,7 +123,7 @@ fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     }
     let list = NetConfList::from_json(&json)?;
     if let [plugin] = list.plugins.as_slice()
-        && plugin.get("type").and_then(Json::as_str) == Some(BRAID)
+        && type_of(plugin) == Some(BRAID)
     {
         json = plugin.clone();
         json.set("name", list.name.as_str());
@@ -127,10 +136,10 @@ fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
 /// Returns the call that attaches a container to the networks of some files. The interfaces after
 /// the first are `net1` and so on.
 pub(super) fn call(files: &[PathBuf], attachment: &Attachment) -> Result<Invocation, Error> {
-    let confs = files
-        .iter()
-        .map(|file| read(file))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut confs = Vec::new();
+    for file in files {
+        confs.push(read(file)?);
+    }
     call_of(confs, attachment)
 }
 
@@ -157,9 +166,9 @@ fn call_of(confs: Vec<NetConf>, attachment: &Attachment) -> Result<Invocation, E
         conf,
     };
     let mut call = Invocation::of(request, BRAID)?;
-    for (at, conf) in (1..).zip(confs) {
-        let ifname =
-            IfName::parse(&format!("net{at}")).map_err(|err| Error::internal(err.to_string()))?;
+    for (index, conf) in confs.enumerate() {
+        let ifname = IfName::parse(&format!("net{}", index + 1))
+            .map_err(|err| Error::internal(err.to_string()))?;
         let attachment = Attachment {
             ifname,
             ..call.first().clone()
@@ -259,11 +268,8 @@ mod tests {
         ] {
             let list = format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{plugins}]}}"#);
             let found = of_pods(plugins_of(list.as_bytes()).expect("a configuration"));
-            assert_eq!(
-                found.filter(|(conf, _)| conf.name == "n").count(),
-                expected,
-                "{plugins}"
-            );
+            assert_eq!(found.len(), expected, "{plugins}");
+            assert!(found.iter().all(|(conf, _)| conf.name == "n"), "{plugins}");
         }
     }
 

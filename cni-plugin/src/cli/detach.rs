@@ -5,7 +5,6 @@ use super::{Outcome, conf, gc, output, trial};
 use braid_node::apply::host::This;
 use braid_node::attach::del::collect;
 use braid_node::attach::orphans::records;
-use braid_node::store::record::Record;
 use clap::Args;
 
 /// Delete all attachments of one container
@@ -18,11 +17,8 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     // The id becomes part of a path below.
     conf::attachment(&arguments.container, "eth0", None, "")?;
-    let is_of = |record: &Record| record.key.owner.container_id == arguments.container;
-    let records: Vec<Record> = records(&This::new(output::log()))?
-        .into_iter()
-        .filter(is_of)
-        .collect();
+    let mut records = records(&This::new(output::log()))?;
+    records.retain(|record| record.key.owner.container_id == arguments.container);
     let sandbox = trial::sandbox_of(&arguments.container).filter(|path| path.exists());
     if records.is_empty() && sandbox.is_none() {
         return Err(format!("container {:?}: no attachment", arguments.container).into());

@@ -29,11 +29,16 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 /// Runs the daemon if the first word is `daemon`.
 pub(super) fn called_so(words: &[OsString]) -> Option<Outcome> {
     let (first, flags) = words.split_first()?;
-    (first == "daemon").then(|| {
-        let words = flags.iter().map(|word| word.to_string_lossy().into_owned());
-        dhcpd::run(settings(&words.collect::<Vec<_>>())?)?;
-        Ok(SUCCESS)
-    })
+    (first == "daemon").then(|| run_daemon(flags))
+}
+
+fn run_daemon(flags: &[OsString]) -> Outcome {
+    let mut words = Vec::new();
+    for word in flags {
+        words.push(word.to_string_lossy().into_owned());
+    }
+    dhcpd::run(settings(&words)?)?;
+    Ok(SUCCESS)
 }
 
 /// Parses flags like Go: one dash or two, with the value after `=` or in the next word.
@@ -48,15 +53,15 @@ fn settings(words: &[String]) -> Result<Settings, String> {
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let flag = word
-            .strip_prefix("--")
-            .or(word.strip_prefix('-'))
-            .filter(|flag| !flag.is_empty());
-        let flag =
-            flag.ok_or_else(|| format!("dhcp daemon: unexpected {word:?}; usage: {USAGE}"))?;
-        let (name, value) = flag
-            .split_once('=')
-            .map_or((flag, None), |(name, value)| (name, Some(value.to_owned())));
+        let flag = word.strip_prefix("--").or(word.strip_prefix('-'));
+        let flag = flag.unwrap_or_default();
+        if flag.is_empty() {
+            return Err(format!("dhcp daemon: unexpected {word:?}; usage: {USAGE}"));
+        }
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (flag, None),
+        };
         if name == "broadcast" {
             settings.broadcast = truth(value.as_deref().unwrap_or("true"))?;
             continue;
@@ -69,10 +74,12 @@ fn settings(words: &[String]) -> Result<Settings, String> {
         };
         match name {
             "socketpath" => {
-                settings.socket = Some(value()?)
-                    .filter(|path| !path.is_empty())
-                    .unwrap_or(SOCKET.into())
-                    .into();
+                let path = value()?;
+                settings.socket = if path.is_empty() {
+                    SOCKET.into()
+                } else {
+                    path.into()
+                };
             }
             "pidfile" => settings.pidfile = absolute(value()?)?,
             "hostprefix" => settings.host_prefix = value()?,
@@ -111,6 +118,9 @@ fn duration(name: &str, text: &str) -> Result<Duration, String> {
         || format!("invalid value {text:?} for flag -{name}: not a duration such as 10s or 1m2s");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(wrong());
+    }
     if rest == "0" {
         return Ok(total);
     }
@@ -119,6 +129,7 @@ fn duration(name: &str, text: &str) -> Result<Duration, String> {
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .ok_or_else(wrong)?;
         let (number, behind) = rest.split_at(digits);
+        // "ms" comes before "m", because the first match counts.
         let units = [
             ("ns", 1e-9),
             ("us", 1e-6),
@@ -128,17 +139,14 @@ fn duration(name: &str, text: &str) -> Result<Duration, String> {
             ("m", 60.0),
             ("h", 3600.0),
         ];
-        let unit = units
-            .iter()
-            .filter(|(unit, _)| behind.starts_with(unit))
-            .max_by_key(|(unit, _)| unit.len());
+        let unit = units.iter().find(|(unit, _)| behind.starts_with(unit));
         let (unit, seconds) = unit.ok_or_else(wrong)?;
         let number: f64 = number.parse().map_err(|_err| wrong())?;
         let part = Duration::try_from_secs_f64(number * seconds).map_err(|_err| wrong())?;
         total = total.checked_add(part).ok_or_else(wrong)?;
         rest = &behind[unit.len()..];
     }
-    Some(total).filter(|_| !text.is_empty()).ok_or_else(wrong)
+    Ok(total)
 }
 
 #[cfg(test)]
@@ -189,12 +197,13 @@ mod tests {
 
     #[test]
     fn flags_that_go_refuses_are_refused() {
-        let refused: [&[&str]; 8] = [
+        let refused: [&[&str]; 9] = [
             &["daemon"],
             &["-unknown"],
             &["-timeout"],
             &["-timeout", "10"],
             &["-timeout="],
+            &["-timeout", "+"],
             &["-timeout", "-1s"],
             &["-pidfile", "p"],
             &["-broadcast=maybe"],

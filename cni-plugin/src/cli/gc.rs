@@ -33,11 +33,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut folders = leases::folders(&records, &NODE);
     let confs = conf::of_node();
     folders.extend(conf::folders_of_leases(&confs));
-    let mut dead: Vec<Dead> = records
-        .into_iter()
-        .filter(|record| !is_alive(record))
-        .map(|record| Dead::Recorded(Box::new(record)))
-        .collect();
+    let mut dead = Vec::new();
+    for record in records {
+        if !is_alive(&record) {
+            dead.push(Dead::Recorded(Box::new(record)));
+        }
+    }
     dead.extend(noted_by_multus(confs, &machine));
     let outcome = |dead: &Dead| match dead {
         _ if arguments.dry_run => Ok("would be deleted"),
@@ -54,11 +55,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         };
         let network = leases::network_of(&folder);
         match found {
-            Ok(found) => rows.extend(
-                found
-                    .iter()
-                    .map(|found| row(&network, found, arguments.dry_run)),
-            ),
+            Ok(found) => {
+                for lease in &found {
+                    rows.push(row(&network, lease, arguments.dry_run));
+                }
+            }
             Err(err) => {
                 code = FAILURE;
                 rows.push(vec![
@@ -111,10 +112,9 @@ fn noted_by_multus(confs: Vec<NetConf>, machine: &dyn Machine) -> Vec<Dead> {
         // Several configurations may name the same folder.
         if seen.insert(settings.cni_dir.clone()) {
             let gone = multus::gone(&conf, &conf::plugin_path(), &settings, machine);
-            dead.extend(
-                gone.into_iter()
-                    .map(|call| Dead::Noted(Box::new((call, settings.clone())))),
-            );
+            for call in gone {
+                dead.push(Dead::Noted(Box::new((call, settings.clone()))));
+            }
         }
     }
     dead
@@ -144,28 +144,23 @@ pub(super) fn take_back<T>(
     mut work: impl FnMut(&T) -> Result<&'static str, Error>,
 ) -> u8 {
     let mut code = SUCCESS;
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|one| {
-            let done = work(one).map_or_else(
-                |err| {
-                    code = FAILURE;
-                    format!("failed: {err}")
-                },
-                str::to_owned,
-            );
-            let Key {
-                owner:
-                    Owner {
-                        network,
-                        container_id,
-                        ifname,
-                    },
-                plugin,
-            } = key(one).clone();
-            vec![network, plugin, container_id, ifname, done]
-        })
-        .collect();
+    let mut rows = Vec::new();
+    for one in all {
+        let done = match work(one) {
+            Ok(done) => done.to_owned(),
+            Err(err) => {
+                code = FAILURE;
+                format!("failed: {err}")
+            }
+        };
+        let Key { owner, plugin } = key(one).clone();
+        let Owner {
+            network,
+            container_id,
+            ifname,
+        } = owner;
+        rows.push(vec![network, plugin, container_id, ifname, done]);
+    }
     if !rows.is_empty() {
         output::print(&output::table(
             &["network", "type", "container", "ifname", "attachment"],

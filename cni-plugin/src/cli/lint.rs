@@ -103,38 +103,32 @@ fn shown(
 /// Formats a finding as `file:line: level: key: value: message`, without empty parts. A syntax error
 /// has `file:line:column:`.
 fn text(one: &LintReport) -> String {
-    let words = [&one.key, &one.value, &one.message]
-        .into_iter()
-        .filter(|word| !word.is_empty());
-    let words: Vec<&str> = words.map(String::as_str).collect();
-    let column = one.column.map(|column| format!(":{column}"));
-    format!(
-        "{}:{}{}: {}: {}\n",
-        one.file,
-        one.line,
-        column.unwrap_or_default(),
-        one.level,
-        words.join(": ")
-    )
+    let mut words = vec![one.key.as_str(), one.value.as_str(), one.message.as_str()];
+    words.retain(|word| !word.is_empty());
+    let place = match one.column {
+        Some(column) => format!("{}:{}:{column}", one.file, one.line),
+        None => format!("{}:{}", one.file, one.line),
+    };
+    format!("{place}: {}: {}\n", one.level, words.join(": "))
 }
 
 /// Returns the findings in the order of files and lines. A pod is checked against the networks in
 /// all files.
 fn of_files(files: &[File]) -> Vec<LintReport> {
-    let nads: Vec<&Nad> = files
-        .iter()
-        .flat_map(|file| &file.nads)
-        .map(|placed| &placed.object)
-        .collect();
+    let mut nads = Vec::new();
+    for file in files {
+        nads.extend(file.nads.iter().map(|placed| &placed.object));
+    }
     let mut all = Vec::new();
     for file in files {
-        let of_nads = file.nads.iter().flat_map(|placed| of_nad(file, placed));
-        let of_pods = file
-            .pods
-            .iter()
-            .flat_map(|placed| of_pod(file, placed, &nads));
-        let mut found: Vec<LintReport> = of_nads.chain(of_pods).collect();
-        found.sort_by_key(|one| one.line);
+        let mut found = Vec::new();
+        for placed in &file.nads {
+            found.extend(of_nad(file, placed));
+        }
+        for placed in &file.pods {
+            found.extend(of_pod(file, placed, &nads));
+        }
+        found.sort_by_key(|one: &LintReport| one.line);
         all.extend(found);
     }
     all
@@ -198,15 +192,11 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
             }
         }
         let lines = Lines::of(text);
-        all.extend(findings.into_iter().map(|finding| {
+        for finding in findings {
             let position = position(file, placed.place(key), text, &lines, &finding.place);
-            shown(
-                &file.path,
-                Some(format!("pod {}", pod.name)),
-                position,
-                finding,
-            )
-        }));
+            let object = Some(format!("pod {}", pod.name));
+            all.push(shown(&file.path, object, position, finding));
+        }
     }
     all
 }
@@ -215,20 +205,19 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
 /// the files is reported only if the files contain networks.
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
+        if nads.is_empty() {
+            return Vec::new();
+        }
         let what = format!("network {} is not in these files", selection.object);
-        let finding = lint::of_item(selection, Level::Warning, what);
-        return if nads.is_empty() {
-            Vec::new()
-        } else {
-            vec![finding]
-        };
+        return vec![lint::of_item(selection, Level::Warning, what)];
     };
-    let json = Json::parse(nad.config.as_bytes(), "spec.config");
-    match json.and_then(|json| Definition::parse(json, &nad.name.name)) {
-        Ok(definition) => lint::capabilities(text, selection, &definition),
-        // The network has a finding itself, or its configuration is a file of the node.
-        Err(_) => Vec::new(),
+    if let Ok(json) = Json::parse(nad.config.as_bytes(), "spec.config")
+        && let Ok(definition) = Definition::parse(json, &nad.name.name)
+    {
+        return lint::capabilities(text, selection, &definition);
     }
+    // The network has a finding itself, or its configuration is a file of the node.
+    Vec::new()
 }
 
 #[cfg(test)]

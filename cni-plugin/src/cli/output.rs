@@ -61,9 +61,12 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
     }
-    table
-        .lines()
-        .fold(String::new(), |text, line| text + line.trim_end() + "\n")
+    let mut text = String::new();
+    for line in table.lines() {
+        text += line.trim_end();
+        text += "\n";
+    }
+    text
 }
 
 /// Formats indented JSON with a newline at the end.

@@ -85,24 +85,21 @@ impl Networks {
     }
 
     fn chosen<'a>(&self, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
-        let is_it = |pod: &&Pod| {
-            self.pod
-                .as_ref()
-                .is_none_or(|asked| *asked == pod.name.name || *asked == pod.name.to_string())
-        };
-        let found: Vec<&Pod> = pods.iter().filter(is_it).collect();
+        let all: Vec<&Pod> = pods.iter().collect();
+        let mut found = all.clone();
+        if let Some(name) = &self.pod {
+            found.retain(|pod| *name == pod.name.name || *name == pod.name.to_string());
+        }
         let names = |pods: &[&Pod]| {
-            pods.iter()
-                .map(|pod| pod.name.to_string())
-                .collect::<Vec<_>>()
-                .join(", ")
+            let names: Vec<String> = pods.iter().map(|pod| pod.name.to_string()).collect();
+            names.join(", ")
         };
         match found.as_slice() {
             [pod] => Ok(pod),
             [] if pods.is_empty() => Err(Error::config("no pod in these files")),
             [] => Err(Error::config(format!(
                 "no such pod; the files have {}",
-                names(&pods.iter().collect::<Vec<_>>())
+                names(&all)
             ))),
             several => Err(Error::config(format!(
                 "--pod is required: the files have {}",
@@ -168,16 +165,16 @@ impl InCluster {
     /// Formats the published events and statuses.
     pub(super) fn shown(&self) -> String {
         let written = self.cluster.written();
-        let events = written
-            .events
-            .iter()
-            .map(|event| format!("event {}: {}\n", event.reason, event.message));
-        let statuses = written
-            .annotations
-            .iter()
-            .filter(|(key, _)| key == NETWORK_STATUS);
-        let statuses = statuses.map(|(key, value)| format!("{key}\n{value}\n"));
-        events.chain(statuses).collect()
+        let mut lines = Vec::new();
+        for event in &written.events {
+            lines.push(format!("event {}: {}\n", event.reason, event.message));
+        }
+        for (key, value) in &written.annotations {
+            if key == NETWORK_STATUS {
+                lines.push(format!("{key}\n{value}\n"));
+            }
+        }
+        lines.concat()
     }
 }
 

@@ -4,7 +4,6 @@ use super::output;
 use braid_core::name::{Hook, Ns};
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::{Shaper, Toward, Traffic};
-use braid_core::plan::thing::xsk_guard::XskBinding;
 use braid_core::plan::thing::{PacketGuard, Thing, XskGuard};
 use braid_node::attach::liveness::netns_of;
 use braid_node::effect::shaping::observe;
@@ -39,19 +38,19 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     for step in attached.steps() {
         if let Step::Add(Thing::Shaping(shaping)) = step {
             let kernel = kernel.get_or_insert_with(|| open(record));
-            directions.extend(
-                shaping
-                    .shapers
-                    .iter()
-                    .map(|shaper| direction(kernel.as_mut(), shaper)),
-            );
+            for shaper in &shaping.shapers {
+                directions.push(direction(kernel.as_mut(), shaper));
+            }
         } else if let Step::Add(Thing::PacketGuard(_) | Thing::XskGuard(_)) = step {
             let kernel = kernel.get_or_insert_with(|| open(record));
             let sent = directions
                 .iter_mut()
                 .find(|direction| direction.toward == toward(Toward::Network));
-            if let Some(passed) = sent.and_then(|direction| direction.passed.as_mut()) {
-                passed.guarded += kernel.as_mut().map_or(0, |kernel| held(kernel, step));
+            if let Some(sent) = sent
+                && let Some(passed) = &mut sent.passed
+                && let Some(kernel) = kernel
+            {
+                passed.guarded += held(kernel, step);
             }
         }
     }
@@ -60,57 +59,69 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
 
 /// Opens the host and, if it still exists, the container.
 fn open(record: &Record) -> Option<Kernel> {
-    let path = record
-        .netns
-        .as_deref()
-        .filter(|_| netns_of(record) != Netns::Gone);
-    let netns = path.and_then(|path| NetNs::open(path).ok());
+    let netns = match &record.netns {
+        Some(path) if netns_of(record) != Netns::Gone => NetNs::open(path).ok(),
+        Some(_) | None => None,
+    };
     Kernel::open(netns, output::log()).ok()
 }
 
 fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
-    let kernel = kernel.filter(|kernel| shaper.at.ns == Ns::Host || kernel.has_pod());
-    let fact = kernel.and_then(|kernel| observe(kernel, &shaper.at).ok());
-    let passed = fact.and_then(|fact| {
-        let program = fact
-            .programs
-            .iter()
-            .find(|program| program.hook == Hook::Egress);
-        // Packets that the program passes may still be dropped by a full queue.
-        let dropped = |passed: Traffic| passed.dropped + fact.passed.dropped;
-        let program = program.map(|program| Traffic {
-            dropped: dropped(program.passed),
-            ..program.passed
-        });
-        if shaper.queue.has_program() {
-            program
-        } else {
-            Some(fact.passed)
-        }
-    });
     Direction {
         toward: toward(shaper.toward),
         rate: shaper.rate.bps,
         burst: shaper.rate.burst,
         queue: shaper.queue.to_string(),
-        passed,
+        passed: passed(kernel, shaper),
     }
+}
+
+/// Returns the counters of a shaper.
+fn passed(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Option<Traffic> {
+    let kernel = kernel?;
+    if shaper.at.ns == Ns::Pod && !kernel.has_pod() {
+        return None;
+    }
+    let fact = observe(kernel, &shaper.at).ok()?;
+    if !shaper.queue.has_program() {
+        return Some(fact.passed);
+    }
+    let program = fact
+        .programs
+        .iter()
+        .find(|program| program.hook == Hook::Egress)?;
+    Some(Traffic {
+        // Packets that the program passes may still be dropped by a full queue.
+        dropped: program.passed.dropped + fact.passed.dropped,
+        ..program.passed
+    })
 }
 
 /// Returns the number of packets that a guard beside the shaper dropped.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
-    let found = if let Step::Add(Thing::PacketGuard(PacketGuard { at, .. })) = guard {
-        let found = kernel
-            .nft_of(at.ns)
-            .and_then(|socket| Ok(packet_guard::find(socket, &at.name)?));
-        found.map(|found| found.map(|fact| fact.dropped))
-    } else if let Step::Add(Thing::XskGuard(XskGuard { netns, owner, .. })) = guard {
-        let is_its = |hold: &XskBinding| hold.netns == *netns && hold.owner == *owner;
-        xsk_guard::observe().map(|held| held.into_iter().find(is_its).map(|hold| hold.refused))
+    let dropped = if let Step::Add(Thing::PacketGuard(guard)) = guard {
+        held_packets(kernel, guard)
+    } else if let Step::Add(Thing::XskGuard(guard)) = guard {
+        refused_bindings(guard)
     } else {
-        return 0;
+        None
     };
-    found.ok().flatten().unwrap_or_default()
+    dropped.unwrap_or_default()
+}
+
+fn held_packets(kernel: &mut Kernel, guard: &PacketGuard) -> Option<u64> {
+    let socket = kernel.nft_of(guard.at.ns).ok()?;
+    let fact = packet_guard::find(socket, &guard.at.name).ok()??;
+    Some(fact.dropped)
+}
+
+fn refused_bindings(guard: &XskGuard) -> Option<u64> {
+    for binding in xsk_guard::observe().ok()? {
+        if binding.netns == guard.netns && binding.owner == guard.owner {
+            return Some(binding.refused);
+        }
+    }
+    None
 }
 
 /// Returns the name of the direction in configurations.

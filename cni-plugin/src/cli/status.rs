@@ -1,5 +1,6 @@
 //! `braid status`: the attachments on this node, from the records.
 
+use super::conf::type_of;
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
 use super::{Outcome, install};
@@ -62,10 +63,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let now = SystemTime::now();
     let age = |written| now.duration_since(written).unwrap_or_default();
     let records = record::list_dated()?;
-    let mut all: Vec<StatusReport> = records
-        .iter()
-        .flat_map(|(record, written)| shown(record, age(*written), netns_of(record)))
-        .collect();
+    let mut all = Vec::new();
+    for (record, written) in &records {
+        all.extend(shown(record, age(*written), netns_of(record)));
+    }
     all.sort_by(|a, b| {
         (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname))
     });
@@ -86,20 +87,14 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 
 fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
     let report = |attached: &Attached| StatusReport {
-        pod: PodRef::of(&attached.args)
-            .ok()
-            .flatten()
-            .map(|pod| pod.name.to_string()),
+        pod: pod_of(attached),
         network: attached.network.clone(),
         network_attachment_definition: attached.object.as_ref().map(ToString::to_string),
         plugin: types(attached),
         container_id: record.key.owner.container_id.clone(),
         ifname: attached.ifname.to_string(),
         addresses: addresses(attached),
-        host_link: attached
-            .steps()
-            .find_map(host_link)
-            .map(|link| link.name.to_string()),
+        host_link: host_link_of(attached),
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
         netns_state: netns.name(),
         age_seconds: age.as_secs(),
@@ -108,37 +103,46 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
     record.attachments.iter().map(report).collect()
 }
 
+fn pod_of(attached: &Attached) -> Option<String> {
+    let pod = PodRef::of(&attached.args).ok()??;
+    Some(pod.name.to_string())
+}
+
 fn addresses(attached: &Attached) -> Vec<String> {
-    let own = |at: &LinkRef| at.ns == Ns::Pod && at.name == attached.ifname;
-    let all = attached.steps().filter_map(|step| {
-        if let Step::Add(Thing::Addr(addr)) = step {
-            Some(addr)
-        } else {
-            None
+    let mut addresses = Vec::new();
+    for step in attached.steps() {
+        if let Step::Add(Thing::Addr(addr)) = step
+            && addr.at.ns == Ns::Pod
+            && addr.at.name == attached.ifname
+        {
+            addresses.push(addr.net.to_string());
         }
-    });
-    all.filter(|addr| own(&addr.at))
-        .map(|addr| addr.net.to_string())
-        .collect()
+    }
+    addresses
 }
 
 /// Returns the types of a list, or the attachment's own.
 fn types(attached: &Attached) -> String {
-    let list = || {
-        NetConfList::from_braid(&NetConf::from_json(Json::clone(&attached.conf)).ok()?)
-            .ok()
-            .flatten()
-    };
-    match list().filter(|_| attached.plugin == BRAID) {
+    match list_of(attached) {
         Some(list) => {
-            let types = list
-                .plugins
-                .iter()
-                .filter_map(|plugin| plugin.get("type").and_then(Json::as_str));
-            types.collect::<Vec<_>>().join("+")
+            let types: Vec<&str> = list.plugins.iter().filter_map(type_of).collect();
+            types.join("+")
         }
         None => attached.plugin.clone(),
     }
+}
+
+fn list_of(attached: &Attached) -> Option<NetConfList> {
+    if attached.plugin != BRAID {
+        return None;
+    }
+    let conf = NetConf::from_json(Json::clone(&attached.conf)).ok()?;
+    NetConfList::from_braid(&conf).ok()?
+}
+
+fn host_link_of(attached: &Attached) -> Option<String> {
+    let link = attached.steps().find_map(host_link)?;
+    Some(link.name.to_string())
 }
 
 /// Returns the host end of a created link: the link itself if it is on the host, or the parent of a
@@ -147,32 +151,39 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else {
         return None;
     };
-    let own = Some(&link.at).filter(|at| at.ns == Ns::Host);
-    link.kind.parent().or(own)
+    if let Some(parent) = link.kind.parent() {
+        return Some(parent);
+    }
+    (link.at.ns == Ns::Host).then_some(&link.at)
+}
+
+/// Formats one attachment; `has_pods` adds the columns for Kubernetes.
+fn attachment_row(one: &StatusReport, has_pods: bool) -> Vec<String> {
+    let mut row = Vec::new();
+    if has_pods {
+        row.push(one.pod.clone().unwrap_or_default());
+        row.push(
+            one.network_attachment_definition
+                .clone()
+                .unwrap_or_default(),
+        );
+    }
+    row.extend([
+        one.network.clone(),
+        one.plugin.clone(),
+        short_id(&one.container_id),
+        one.ifname.clone(),
+        one.addresses.join(" "),
+        one.host_link.clone().unwrap_or_default(),
+        one.netns_state.to_owned(),
+        age_text(one.age_seconds),
+    ]);
+    row
 }
 
 fn table(all: &[StatusReport]) -> String {
     // The columns for Kubernetes appear only if there is a pod.
     let has_pods = all.iter().any(|one| one.pod.is_some());
-    let row = |one: &StatusReport| {
-        let short = short_id(&one.container_id);
-        let host_link = one.host_link.clone().unwrap_or_default();
-        let columns = [
-            &one.network,
-            &one.plugin,
-            &short,
-            &one.ifname,
-            &one.addresses.join(" "),
-            &host_link,
-        ];
-        let mut row: Vec<String> = columns.into_iter().cloned().collect();
-        if has_pods {
-            let of_pod = [&one.pod, &one.network_attachment_definition];
-            row.splice(0..0, of_pod.map(|name| name.clone().unwrap_or_default()));
-        }
-        row.extend([one.netns_state.to_owned(), age_text(one.age_seconds)]);
-        row
-    };
     let header = [
         "pod",
         "definition",
@@ -186,13 +197,14 @@ fn table(all: &[StatusReport]) -> String {
         "age",
     ];
     let header = if has_pods { &header[..] } else { &header[2..] };
-    let attachments = output::table(header, all.iter().map(row));
-    let shaped = all.iter().flat_map(|one| {
-        one.bandwidth
-            .iter()
-            .map(move |direction| limit_row(one, direction))
-    });
-    let shaped: Vec<Vec<String>> = shaped.collect();
+    let rows = all.iter().map(|one| attachment_row(one, has_pods));
+    let attachments = output::table(header, rows);
+    let mut shaped = Vec::new();
+    for one in all {
+        for direction in &one.bandwidth {
+            shaped.push(limit_row(one, direction));
+        }
+    }
     if shaped.is_empty() {
         return attachments;
     }
@@ -225,33 +237,34 @@ fn limit_row(one: &StatusReport, direction: &Direction) -> Vec<String> {
         short(direction.burst),
         direction.queue.clone(),
     ]);
-    let cells = |passed: Traffic| {
-        let Traffic {
-            bytes,
-            packets,
-            delayed,
-            dropped,
-            marked,
-            bypassed,
-            guarded,
-        } = passed;
-        [bytes, packets, delayed, dropped, marked, bypassed, guarded]
-            .map(|number| number.to_string())
-    };
-    row.extend(
-        direction
-            .passed
-            .map_or_else(|| [const { String::new() }; 7], cells),
-    );
+    row.extend(counter_cells(direction.passed));
     row
+}
+
+/// Formats the counters; empty cells without counters.
+fn counter_cells(passed: Option<Traffic>) -> [String; 7] {
+    let Some(passed) = passed else {
+        return [const { String::new() }; 7];
+    };
+    let Traffic {
+        bytes,
+        packets,
+        delayed,
+        dropped,
+        marked,
+        bypassed,
+        guarded,
+    } = passed;
+    [bytes, packets, delayed, dropped, marked, bypassed, guarded].map(|number| number.to_string())
 }
 
 /// Returns the displayed part of a container id.
 pub(super) fn short_id(id: &str) -> String {
-    id.get(..SHORT_ID_LEN)
-        .filter(|_| id.len() >= LONG_ID_LEN)
-        .unwrap_or(id)
-        .to_owned()
+    let is_long = id.len() >= LONG_ID_LEN;
+    match id.get(..SHORT_ID_LEN) {
+        Some(short) if is_long => short.to_owned(),
+        Some(_) | None => id.to_owned(),
+    }
 }
 
 /// Formats the two largest units: `45s`, `3m5s`, `2h10m`, `9d4h`.
@@ -379,10 +392,7 @@ mod tests {
 
     #[test]
     fn age_has_its_two_largest_units() {
-        let texts: Vec<String> = [0, 59, 61, 3600, 90_061]
-            .into_iter()
-            .map(age_text)
-            .collect();
+        let texts = [0, 59, 61, 3600, 90_061].map(age_text);
         assert_eq!(texts, ["0s", "59s", "1m1s", "1h0m", "1d1h"]);
     }
 }

@@ -5,7 +5,7 @@
 use super::budget::Budget;
 use crate::cluster::own;
 use crate::verb;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use serde_json::Value;
 use std::path::Path;
@@ -73,14 +73,15 @@ fn compare(ours: &Reports, theirs: &Reports) -> Result<Vec<Budget>> {
 
 /// Returns the mean of all bursts of one kind.
 fn mean(reports: &Reports, network: Network, at: &str) -> Result<f64> {
-    let of = reports
-        .iter()
-        .filter(|(of, _)| *of == network)
-        .map(|(_, report)| number(report, at));
-    let numbers = of.collect::<Result<Vec<f64>>>()?;
-    let count = u32::try_from(numbers.len()).ok().filter(|count| *count > 0);
-    Ok(numbers.iter().sum::<f64>()
-        / f64::from(count.with_context(|| format!("no burst of {network:?}"))?))
+    let (mut sum, mut count) = (0.0, 0_u32);
+    for (of, report) in reports {
+        if *of == network {
+            sum += number(report, at)?;
+            count += 1;
+        }
+    }
+    ensure!(count > 0, "no burst of {network:?}");
+    Ok(sum / f64::from(count))
 }
 
 fn number(report: &Value, at: &str) -> Result<f64> {
@@ -100,10 +101,11 @@ fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> 
         },
         || {
             burst(Network::Plugin)?;
-            turns
-                .iter()
-                .map(|network| Ok((*network, told(conflist, *network)?)))
-                .collect()
+            let mut reports = Reports::new();
+            for network in turns {
+                reports.push((*network, told(conflist, *network)?));
+            }
+            Ok(reports)
         },
     )
 }

@@ -14,7 +14,10 @@ const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
 /// A node without leases of other containers.
-const NONE: (&str, u64) = ("leases", 0);
+const NONE: Others = Others {
+    kind: "leases",
+    count: 0,
+};
 /// Options for a node that already has a pod with a limit, because the first such pod after a boot
 /// loads the program.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
@@ -25,9 +28,34 @@ const LIMITED_VETH: f64 = 1.3;
 /// without limits takes less time.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
 
-/// Calls of one verb in one setting: the conflist, leases or ports of other containers, the verb,
-/// and the plugins.
-type Calls<'a> = (&'a str, (&'a str, u64), &'a str, &'a str);
+/// Leases or ports of other containers on the node.
+#[derive(Clone, Copy)]
+struct Others {
+    /// Key of the report: `leases` or `ports`.
+    kind: &'static str,
+    count: u64,
+}
+
+/// Calls of one verb in one setting.
+#[derive(Clone, Copy)]
+struct Calls<'a> {
+    conflist: &'a str,
+    others: Others,
+    verb: &'a str,
+    plugins: &'a str,
+}
+
+impl<'a> Calls<'a> {
+    /// Returns the calls on a node without leases of other containers.
+    fn alone(conflist: &'a str, verb: &'a str, plugins: &'a str) -> Self {
+        Self {
+            conflist,
+            others: NONE,
+            verb,
+            plugins,
+        }
+    }
+}
 
 /// A ratio of two medians, and its upper bound.
 struct Ratio<'a> {
@@ -141,7 +169,7 @@ impl Runs<'_> {
                 &[lists],
             )?;
             let what = format!("ADD {kind} with bandwidth / without");
-            let [of, over] = ["limited", "none"].map(|plugins| (&*list, NONE, "ADD", plugins));
+            let [of, over] = ["limited", "none"].map(|plugins| Calls::alone(&list, "ADD", plugins));
             budgets.extend(judged(
                 &report,
                 &[Ratio {
@@ -164,7 +192,7 @@ impl Runs<'_> {
             }
             let lists = with_own(theirs, &[("braid", conflist_path(own))]);
             let report = self.run(list, &[], &self.both(), &[lists])?;
-            let [of, over] = ["braid", "ref"].map(|plugins| (theirs, NONE, "ADD", plugins));
+            let [of, over] = ["braid", "ref"].map(|plugins| Calls::alone(theirs, "ADD", plugins));
             let what = format!("ADD {list} / reference");
             budgets.extend(judged(
                 &report,
@@ -186,7 +214,7 @@ impl Runs<'_> {
             return Ok(Vec::new());
         }
         let report = self.run(list, &[], &[("braid", self.braid)], &[conflist(list)])?;
-        let [of, over] = ["braid", "floor"].map(|plugins| (list, NONE, "DEL", plugins));
+        let [of, over] = ["braid", "floor"].map(|plugins| Calls::alone(list, "DEL", plugins));
         judged(
             &report,
             &[Ratio {
@@ -243,7 +271,7 @@ fn makes(list: &str, link: &str) -> bool {
 fn plain() -> Vec<Ratio<'static>> {
     let mut ratios = Vec::new();
     for list in CONFLISTS {
-        let none = |verb, plugins| (list, NONE, verb, plugins);
+        let none = |verb, plugins| Calls::alone(list, verb, plugins);
         if SINGLE.contains(&list) {
             let what = format!("ADD {list} / reference");
             ratios.push(Ratio {
@@ -261,7 +289,13 @@ fn plain() -> Vec<Ratio<'static>> {
             at_most: 1.2,
         });
         let what = format!("ADD {list} with {MANY_LEASES} leases / with none");
-        let many = (list, ("leases", MANY_LEASES), "ADD", "braid");
+        let many = Calls {
+            others: Others {
+                kind: "leases",
+                count: MANY_LEASES,
+            },
+            ..none("ADD", "braid")
+        };
         ratios.push(Ratio {
             what,
             of: many,
@@ -275,7 +309,7 @@ fn plain() -> Vec<Ratio<'static>> {
 /// Returns the ratios of a netkit to a veth and to the reference's veth, and of its deletion to a
 /// veth's.
 fn netkit() -> [Ratio<'static>; 3] {
-    let calls = |verb, plugins| ("ptp", NONE, verb, plugins);
+    let calls = |verb, plugins| Calls::alone("ptp", verb, plugins);
     let ratio = |what: &str, verb, over, at_most| Ratio {
         what: what.to_owned(),
         of: calls(verb, "netkit"),
@@ -291,7 +325,7 @@ fn netkit() -> [Ratio<'static>; 3] {
 
 /// Returns the ratios of an attachment with a limit to one without, and to the reference.
 fn limited() -> [Ratio<'static>; 3] {
-    let add = |plugins| ("bandwidth", NONE, "ADD", plugins);
+    let add = |plugins| Calls::alone("bandwidth", "ADD", plugins);
     let ratio = |what: &str, of, over, at_most| Ratio {
         what: what.to_owned(),
         of: add(of),
@@ -319,7 +353,7 @@ fn limited() -> [Ratio<'static>; 3] {
 /// Returns the ratios of all features of a pod in one call of braid to the reference's plugins one
 /// by one.
 fn full() -> [Ratio<'static>; 2] {
-    let calls = |verb, plugins| ("full", NONE, verb, plugins);
+    let calls = |verb, plugins| Calls::alone("full", verb, plugins);
     let (add, del) = (
         "ADD full / reference".to_owned(),
         "DEL full / floor".to_owned(),
@@ -342,7 +376,13 @@ fn full() -> [Ratio<'static>; 2] {
 
 /// Returns the ratio of all features with many ports of other pods on the node to none.
 fn many_ports() -> Ratio<'static> {
-    let [of, over] = [MANY_PORTS, 0].map(|ports| ("full-braid", ("ports", ports), "ADD", "braid"));
+    let [of, over] = [MANY_PORTS, 0].map(|count| Calls {
+        others: Others {
+            kind: "ports",
+            count,
+        },
+        ..Calls::alone("full-braid", "ADD", "braid")
+    });
     Ratio {
         what: format!("ADD full with {MANY_PORTS} ports of the node / with none"),
         of,
@@ -353,9 +393,11 @@ fn many_ports() -> Ratio<'static> {
 
 /// Returns the argument for a conflist with a separate form for some plugins.
 fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
-    own.iter().fold(conflist(list), |argument, (name, path)| {
-        format!("{argument},{name}={}", path.display())
-    })
+    let mut parts = vec![conflist(list)];
+    for (name, path) in own {
+        parts.push(format!("{name}={}", path.display()));
+    }
+    parts.join(",")
 }
 
 /// Writes a copy of one of braid's lists without its `bandwidth`.
@@ -379,130 +421,40 @@ fn read(json: &Path) -> Result<Value> {
 }
 
 fn judged(report: &Value, ratios: &[Ratio<'_>]) -> Result<Vec<Budget>> {
-    let budget = |Ratio {
-                      what,
-                      of,
-                      over,
-                      at_most,
-                  }: &Ratio<'_>| {
-        Ok(Budget {
-            what: what.clone(),
-            ratio: p50(report, *of)? / p50(report, *over)?,
-            at_most: *at_most,
-        })
-    };
-    ratios.iter().map(budget).collect()
+    let mut budgets = Vec::new();
+    for ratio in ratios {
+        budgets.push(Budget {
+            what: ratio.what.clone(),
+            ratio: p50(report, ratio.of)? / p50(report, ratio.over)?,
+            at_most: ratio.at_most,
+        });
+    }
+    Ok(budgets)
 }
 
 /// Returns the median of the calls.
-fn p50(report: &Value, (conflist, (what, count), verb, plugins): Calls<'_>) -> Result<f64> {
+fn p50(report: &Value, calls: Calls<'_>) -> Result<f64> {
+    let Calls {
+        conflist,
+        others: Others { kind, count },
+        verb,
+        plugins,
+    } = calls;
     let count = count.to_string();
     let same = |row: &&Value| {
         row["conflist"] == conflist
-            && row[what] == *count
+            && row[kind] == *count
             && row["verb"] == verb
             && row["plugins"] == plugins
     };
     let rows = report["rows"]
         .as_array()
         .context("the report has no rows")?;
-    let found = rows
-        .iter()
-        .find(same)
-        .and_then(|row| row["ms"]["p50"].as_f64());
-    found.with_context(|| {
-        format!("the report has no {verb} of {plugins} for {conflist} with {count} {what}")
+    let row = rows.iter().find(same).unwrap_or(&Value::Null);
+    row["ms"]["p50"].as_f64().with_context(|| {
+        format!("the report has no {verb} of {plugins} for {conflist} with {count} {kind}")
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::budget::judge;
-    use super::*;
-    use serde_json::json;
-
-    fn row(conflist: &str, leases: u64, verb: &str, plugins: &str, p50: f64) -> Value {
-        let leases = leases.to_string();
-        json!({"conflist": conflist, "leases": leases, "verb": verb, "plugins": plugins, "ms": {"p50": p50}})
-    }
-
-    fn report(braid_add: f64, braid_del: f64, braid_add_full: f64) -> Value {
-        let mut rows = Vec::new();
-        for list in CONFLISTS {
-            for (leases, add) in [(0, braid_add), (MANY_LEASES, braid_add_full)] {
-                for (plugins, add, del) in [
-                    ("ref", 12.0, 40.0),
-                    ("floor", 0.5, 20.0),
-                    ("braid", add, braid_del),
-                ] {
-                    rows.push(row(list, leases, "ADD", plugins, add));
-                    rows.push(row(list, leases, "DEL", plugins, del));
-                }
-            }
-        }
-        json!({"rows": rows})
-    }
-
-    fn verdict(report: &Value, enforce: bool) -> Result<()> {
-        judge(&judged(report, &plain())?, enforce)
-    }
-
-    #[test]
-    fn a_limit_is_compared_with_none_and_with_the_reference() {
-        let row = |plugins, p50| row("bandwidth", 0, "ADD", plugins, p50);
-        let report = json!({"rows": [row("ref", 24.0), row("none", 2.0), row("limited", 3.0), row("chain", 6.0)]});
-        let budgets = judged(&report, &limited()).unwrap();
-        let ratios: Vec<_> = budgets
-            .iter()
-            .map(|budget| (budget.ratio, budget.ratio <= budget.at_most))
-            .collect();
-        assert_eq!(ratios, [(1.5, false), (0.125, true), (0.25, false)]);
-    }
-
-    #[test]
-    fn a_netkit_is_compared_with_a_veth_and_the_floor() {
-        let mut rows = Vec::new();
-        for (plugins, add, del) in [
-            ("ref", 12.0, 40.0),
-            ("veth", 1.5, 20.0),
-            ("netkit", 1.8, 25.0),
-            ("floor", 0.5, 20.0),
-        ] {
-            rows.extend([
-                row("ptp", 0, "ADD", plugins, add),
-                row("ptp", 0, "DEL", plugins, del),
-            ]);
-        }
-        let budgets = judged(&json!({"rows": rows}), &netkit()).unwrap();
-        let kept: Vec<bool> = budgets
-            .iter()
-            .map(|budget| budget.ratio <= budget.at_most + 1e-9)
-            .collect();
-        assert_eq!(kept, [true, true, false], "{budgets:?}");
-    }
-
-    #[test]
-    fn figures_on_the_budget_pass() {
-        assert!(verdict(&report(2.0, 24.0, 2.4), true).is_ok());
-    }
-
-    #[test]
-    fn each_broken_promise_is_counted_only_when_enforced() {
-        let refused = |report: &Value| verdict(report, true).unwrap_err().to_string();
-        assert_eq!(refused(&report(2.1, 24.0, 2.4)), "3 of 13 budgets not kept");
-        assert_eq!(refused(&report(2.0, 24.1, 2.4)), "5 of 13 budgets not kept");
-        assert_eq!(refused(&report(2.0, 24.0, 2.5)), "5 of 13 budgets not kept");
-        assert!(verdict(&report(9.0, 99.0, 99.0), false).is_ok());
-    }
-
-    #[test]
-    fn report_without_a_needed_row_is_an_error() {
-        let refused = verdict(&json!({"rows": []}), false)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            refused,
-            "the report has no ADD of braid for bridge with 0 leases"
-        );
-    }
-}
+mod tests;

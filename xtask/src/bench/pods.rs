@@ -94,10 +94,11 @@ impl<'a> Setup<'a> {
     /// Creates the pods, each with its networks in a separate Kubernetes namespace. Returns the
     /// options that name them.
     fn pods(&self) -> Result<Vec<String>> {
-        let names = WITH_NETWORKS.into_iter().chain(["no-annotation"]);
-        names
-            .map(|name| Ok(format!("--pod={name}={}", self.pod(name)?)))
-            .collect()
+        let mut options = Vec::new();
+        for name in [&WITH_NETWORKS[..], &["no-annotation"]].concat() {
+            options.push(format!("--pod={name}={}", self.pod(name)?));
+        }
+        Ok(options)
     }
 
     /// Creates a pod and returns its `CNI_ARGS`.
@@ -173,8 +174,8 @@ impl<'a> Setup<'a> {
     /// Writes a list with one plugin. Returns its path.
     fn conflist(&self, name: &str, plugin: &Value) -> Result<String> {
         let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]});
-        self.write(&format!("{name}.conflist"), &list.to_string())
-            .map(|path| path.display().to_string())
+        let path = self.write(&format!("{name}.conflist"), &list.to_string())?;
+        Ok(path.display().to_string())
     }
 
     /// Writes an account's kubeconfig for the API server at a port.

@@ -86,19 +86,22 @@ fn mdbook() -> Result<PathBuf> {
 fn read() -> Result<Pages> {
     let mut paths: Vec<PathBuf> = OTHER_PAGES.iter().map(PathBuf::from).collect();
     list(Path::new(BOOK), &mut paths)?;
-    let read = |path: PathBuf| {
+    let mut pages = Pages::new();
+    for path in paths {
         let text = fs::read_to_string(sh::root().join(&path))
             .with_context(|| format!("read {}", path.display()))?;
-        Ok((path.display().to_string(), text))
-    };
-    paths.into_iter().map(read).collect()
+        pages.insert(path.display().to_string(), text);
+    }
+    Ok(pages)
 }
 
 /// Returns the paths of all Rust files of the checkout.
 fn sources() -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for folder in ["bench", "cni-plugin", "ebpf", "tests", "xtask"] {
-        paths.extend(files::all(folder)?.into_iter().map(|file| file.path));
+        for file in files::all(folder)? {
+            paths.push(file.path);
+        }
     }
     Ok(paths)
 }
@@ -144,29 +147,47 @@ fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
             }
         }
     }
-    let listed: BTreeSet<String> = (pages.get(SUMMARY).into_iter())
-        .flat_map(|text| links(text))
-        .filter_map(|(_, target)| beside(SUMMARY, &target))
-        .collect();
-    let in_book = |path: &&String| path.starts_with(BOOK) && *path != SUMMARY;
-    let unlisted = (pages.keys().filter(in_book)).filter(|path| !listed.contains(*path));
-    faults.extend(unlisted.map(|path| format!("{path}: {SUMMARY} does not list it")));
+    faults.extend(unlisted(pages));
+    faults
+}
+
+/// Returns the pages of the book that are missing from the table of contents.
+fn unlisted(pages: &Pages) -> Vec<String> {
+    let mut listed = BTreeSet::new();
+    if let Some(summary) = pages.get(SUMMARY) {
+        for (_, target) in links(summary) {
+            listed.extend(beside(SUMMARY, &target));
+        }
+    }
+    let mut faults = Vec::new();
+    for path in pages.keys() {
+        if path.starts_with(BOOK) && path != SUMMARY && !listed.contains(path) {
+            faults.push(format!("{path}: {SUMMARY} does not list it"));
+        }
+    }
     faults
 }
 
 /// Returns the features of [`FEATURES`] without a heading on the page [`TROUBLES`].
 fn unexplained(pages: &Pages, sources: &[files::Source]) -> Vec<String> {
-    let explained: BTreeSet<&str> = (pages.get(TROUBLES).into_iter())
-        .flat_map(|text| text.lines())
-        .filter_map(|line| line.strip_prefix("## "))
-        .collect();
-    let file = sources.iter().find(|file| file.path == FEATURES);
-    let lines = file.into_iter().flat_map(|file| file.text.lines());
-    lines
-        .filter_map(|line| line.split_once(" => \"")?.1.strip_suffix("\","))
-        .filter(|name| !explained.contains(name))
-        .map(|name| format!("{TROUBLES}: no heading for {name:?} of braid doctor"))
-        .collect()
+    let page = pages.get(TROUBLES).map_or("", String::as_str);
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let explained: BTreeSet<&str> = headings.collect();
+    let Some(file) = sources.iter().find(|file| file.path == FEATURES) else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    for line in file.text.lines() {
+        if let Some((_, value)) = line.split_once(" => \"")
+            && let Some(name) = value.strip_suffix("\",")
+            && !explained.contains(name)
+        {
+            faults.push(format!(
+                "{TROUBLES}: no heading for {name:?} of braid doctor"
+            ));
+        }
+    }
+    faults
 }
 
 /// True if `end` is the end of a path and starts at a file or folder name.
@@ -217,21 +238,22 @@ fn beside(from: &str, link: &str) -> Option<String> {
 }
 
 /// Returns the lines of a page outside its code blocks, with their numbers.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut prose = Vec::new();
     let mut fence: Option<&str> = None;
-    (1..).zip(text.lines()).filter(move |(_, line)| {
-        let line = line.trim_start();
+    for (index, line) in text.lines().enumerate() {
+        let start = line.trim_start();
         let mark = ["```", "~~~"]
             .into_iter()
-            .find(|mark| line.starts_with(mark));
+            .find(|mark| start.starts_with(mark));
         match (fence, mark) {
             (None, Some(_)) => fence = mark,
             (Some(open), Some(mark)) if open == mark => fence = None,
             (Some(_), _) => {}
-            (None, None) => return true,
+            (None, None) => prose.push((index + 1, line)),
         }
-        false
-    })
+    }
+    prose
 }
 
 /// Returns the targets of the links on a page.
@@ -258,17 +280,29 @@ fn anchors(text: &str) -> BTreeSet<String> {
         if title.len() == line.len() || !title.starts_with(' ') {
             continue;
         }
-        let anchor: String = (title.trim().to_lowercase().chars())
-            .map(|c| if c.is_whitespace() { '-' } else { c })
-            .filter(|c| c.is_alphanumeric() || "-_".contains(*c))
-            .collect();
-        let again = (1..).map(|number| format!("{anchor}-{number}"));
-        let free = std::iter::once(anchor.clone())
-            .chain(again)
-            .find(|name| !anchors.contains(name));
-        anchors.extend(free);
+        let anchor = anchor(title);
+        let mut free = anchor.clone();
+        let mut number = 0;
+        while anchors.contains(&free) {
+            number += 1;
+            free = format!("{anchor}-{number}");
+        }
+        anchors.insert(free);
     }
     anchors
+}
+
+/// Returns the anchor of a title that no other heading has.
+fn anchor(title: &str) -> String {
+    let mut anchor = String::new();
+    for c in title.trim().to_lowercase().chars() {
+        if c.is_whitespace() {
+            anchor.push('-');
+        } else if c.is_alphanumeric() || "-_".contains(c) {
+            anchor.push(c);
+        }
+    }
+    anchor
 }
 
 /// Returns the paths between backticks on a page. A path with a placeholder is cut after the folder
@@ -283,9 +317,10 @@ fn paths(text: &str) -> Vec<(usize, String)> {
             if !is_named || code.starts_with(['/', '.', '<']) || !code.chars().all(is_path) {
                 continue;
             }
-            let fixed = code.split_once('<').map_or(code, |(before, _)| {
-                before.rsplit_once('/').map_or("", |(folder, _)| folder)
-            });
+            let fixed = match code.split_once('<') {
+                Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),
+                None => code,
+            };
             paths.push((number, fixed.to_owned()));
         }
     }

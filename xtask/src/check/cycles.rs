@@ -37,12 +37,11 @@ pub(super) fn check() -> Result<String> {
     for root in CRATES {
         let uses = uses(&sh::root().join(root))?;
         let cycles = components(&uses);
-        grown.extend(
-            cycles
-                .iter()
-                .filter(|cycle| !is_within(cycle, &known))
-                .map(|cycle| edges(cycle, &uses)),
-        );
+        for cycle in &cycles {
+            if !is_within(cycle, &known) {
+                grown.push(edges(cycle, &uses));
+            }
+        }
         found.extend(cycles);
     }
     found.sort();
@@ -74,15 +73,11 @@ fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
 fn edges(cycle: &Cycle, uses: &Uses) -> String {
     let mut lines = Vec::new();
     for file in cycle {
-        let used = uses
-            .get(file)
-            .into_iter()
-            .flatten()
-            .filter(|used| cycle.contains(*used));
-        lines.push(format!(
-            "{file} uses {}",
-            used.map(String::as_str).collect::<Vec<_>>().join(", ")
-        ));
+        let Some(used) = uses.get(file) else {
+            continue;
+        };
+        let used: Vec<&str> = used.intersection(cycle).map(String::as_str).collect();
+        lines.push(format!("{file} uses {}", used.join(", ")));
     }
     lines.join("\n")
 }
@@ -92,22 +87,21 @@ fn is_within(cycle: &Cycle, known: &[Cycle]) -> bool {
 }
 
 fn parse(text: &str) -> Vec<Cycle> {
-    let cycles = text
-        .split("\n\n")
-        .map(|lines| lines.lines().map(str::to_owned).collect::<Cycle>());
-    cycles.filter(|cycle| !cycle.is_empty()).collect()
+    let mut cycles = Vec::new();
+    for lines in text.split("\n\n") {
+        let cycle: Cycle = lines.lines().map(str::to_owned).collect();
+        if !cycle.is_empty() {
+            cycles.push(cycle);
+        }
+    }
+    cycles
 }
 
 fn text_of(cycles: &[Cycle]) -> String {
     let mut texts = Vec::new();
     for cycle in cycles {
-        texts.push(
-            cycle
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>()
-                .join("\n"),
-        );
+        let files: Vec<&str> = cycle.iter().map(String::as_str).collect();
+        texts.push(files.join("\n"));
     }
     texts.join("\n\n") + "\n"
 }
@@ -121,27 +115,27 @@ fn uses(root: &Path) -> Result<Uses> {
             .display()
             .to_string()
     };
-    Ok(files
-        .uses()
-        .into_iter()
-        .map(|(file, used)| (name(file), used.into_iter().map(name).collect()))
-        .collect())
+    let mut uses = Uses::new();
+    for (file, used) in files.uses() {
+        uses.insert(name(file), used.into_iter().map(name).collect());
+    }
+    Ok(uses)
 }
 
 /// Returns the strongly connected components with more than one file.
 fn components(uses: &Uses) -> Vec<Cycle> {
-    let reached: BTreeMap<&str, BTreeSet<&str>> = uses
-        .keys()
-        .map(|file| (file.as_str(), reach(file, uses)))
-        .collect();
+    let mut reached = BTreeMap::new();
+    for file in uses.keys() {
+        reached.insert(file.as_str(), reach(file, uses));
+    }
     let mut cycles: Vec<Cycle> = Vec::new();
     for (file, from) in &reached {
-        let is_back = |other: &&&str| reached.get(**other).is_some_and(|from| from.contains(file));
-        let cycle: Cycle = from
-            .iter()
-            .filter(is_back)
-            .map(|file| (*file).to_owned())
-            .collect();
+        let mut cycle = Cycle::new();
+        for other in from {
+            if reached.get(other).is_some_and(|back| back.contains(file)) {
+                cycle.insert((*other).to_owned());
+            }
+        }
         if cycle.len() > 1 && !cycles.contains(&cycle) {
             cycles.push(cycle);
         }

@@ -76,11 +76,9 @@ impl Crate {
                 [path.as_slice(), std::slice::from_ref(&name)].concat(),
                 tokens,
             );
-            children.extend(
-                below
-                    .into_iter()
-                    .map(|child| [vec![name.clone()], child].concat()),
-            );
+            for child in below {
+                children.push([vec![name.clone()], child].concat());
+            }
         }
         self.modules.insert(
             path,
@@ -103,10 +101,11 @@ impl Crate {
                 .values()
                 .filter(|path| !self.is_module(at, path));
             for path in imports.chain(&module.paths) {
-                used.extend(
-                    self.file_of(at, path, MAX_HOPS)
-                        .filter(|file| *file != module.file),
-                );
+                if let Some(file) = self.file_of(at, path, MAX_HOPS)
+                    && file != module.file
+                {
+                    used.insert(file);
+                }
             }
         }
         uses
@@ -130,7 +129,9 @@ impl Crate {
             let child = [here.as_slice(), std::slice::from_ref(name)].concat();
             if self.modules.contains_key(&child) {
                 (here, rest, is_rooted) = (child, more, true);
-            } else if let Some(import) = module.imports.get(name).filter(|_| hops > 0) {
+            } else if hops > 0
+                && let Some(import) = module.imports.get(name)
+            {
                 let whole = [import.as_slice(), more].concat();
                 // A name imported from another crate belongs to this module for modules that import
                 // it from here.

@@ -28,12 +28,10 @@ pub(super) fn strip(object: &[u8]) -> Result<Vec<u8>> {
 /// between the objects.
 pub(super) fn differing_sections(one: &[u8], other: &[u8]) -> Result<Vec<String>> {
     let (one, other) = (loaded(one)?, loaded(other)?);
-    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-    Ok(names
-        .into_iter()
-        .filter(|name| one.get(*name) != other.get(*name))
-        .cloned()
-        .collect())
+    let mut names: BTreeSet<&String> = one.keys().collect();
+    names.extend(other.keys());
+    names.retain(|name| one.get(*name) != other.get(*name));
+    Ok(names.into_iter().cloned().collect())
 }
 
 /// A section as the kernel loads it: its bytes, its references to symbols, and the symbols that it
@@ -75,12 +73,15 @@ fn loaded(bytes: &[u8]) -> Result<BTreeMap<String, Loaded>> {
 }
 
 fn symbols(file: &object::File, section: SectionIndex) -> BTreeSet<(u64, String)> {
-    let of_section = file
-        .symbols()
-        .filter(|symbol| symbol.section_index() == Some(section));
-    of_section
-        .filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?.to_owned())))
-        .collect()
+    let mut symbols = BTreeSet::new();
+    for symbol in file.symbols() {
+        if symbol.section_index() == Some(section)
+            && let Ok(name) = symbol.name()
+        {
+            symbols.insert((symbol.address(), name.to_owned()));
+        }
+    }
+    symbols
 }
 
 #[cfg(test)]

@@ -26,10 +26,11 @@ pub(super) fn checksums() -> Result<String> {
             .to_string();
         lines.insert(name, Sha256::digest(content));
     }
-    Ok(lines.iter().fold(String::new(), |mut text, (name, sum)| {
+    let mut text = String::new();
+    for (name, sum) in lines {
         let _ = writeln!(text, "{sum:x}  {name}");
-        text
-    }))
+    }
+    Ok(text)
 }
 
 /// Collects Rust and TOML files and the lock file; licences and build products do not affect the
@@ -56,24 +57,30 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// Returns the changes of files between two lists of checksums.
 pub(super) fn differences(recorded: &str, present: &str) -> Vec<String> {
     let (old, new) = (by_name(recorded), by_name(present));
-    let gone = old
-        .keys()
-        .filter(|name| !new.contains_key(*name))
-        .map(|name| format!("{name} is gone"));
-    let other = new.iter().filter_map(|(name, sum)| match old.get(name) {
-        None => Some(format!("{name} is new")),
-        Some(old) if old != sum => Some(format!("{name} changed")),
-        Some(_) => None,
-    });
-    gone.chain(other).collect()
+    let mut differences = Vec::new();
+    for name in old.keys() {
+        if !new.contains_key(name) {
+            differences.push(format!("{name} is gone"));
+        }
+    }
+    for (name, sum) in &new {
+        match old.get(name) {
+            None => differences.push(format!("{name} is new")),
+            Some(old) if old != sum => differences.push(format!("{name} changed")),
+            Some(_) => {}
+        }
+    }
+    differences
 }
 
 fn by_name(checksums: &str) -> BTreeMap<&str, &str> {
-    checksums
-        .lines()
-        .filter_map(|line| line.split_once("  "))
-        .map(|(sum, name)| (name, sum))
-        .collect()
+    let mut sums = BTreeMap::new();
+    for line in checksums.lines() {
+        if let Some((sum, name)) = line.split_once("  ") {
+            sums.insert(name, sum);
+        }
+    }
+    sums
 }
 
 #[cfg(test)]

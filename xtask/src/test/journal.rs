@@ -32,11 +32,13 @@ pub(crate) fn add_times(notes: &str, kernel: &str) -> Result<()> {
 }
 
 fn times_on(notes: &str, kernel: &str) -> String {
-    let times = notes
-        .lines()
-        .filter(|line| line.starts_with("TIME "))
-        .map(|line| format!("{line} on {kernel}\n"));
-    times.collect()
+    let mut times = Vec::new();
+    for line in notes.lines() {
+        if line.starts_with("TIME ") {
+            times.push(format!("{line} on {kernel}\n"));
+        }
+    }
+    times.concat()
 }
 
 /// Returns the tests of the target `target` that this machine's kernel could not run.

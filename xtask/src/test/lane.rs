@@ -56,7 +56,7 @@ pub(super) fn run(
         ended: Mutex::default(),
         changed: Condvar::new(),
     };
-    let one = |stage: &Stage, is_behind| {
+    let run_stage = |stage: &Stage, is_behind| {
         let missing = board.wait_for(stage);
         let (from, begin) = (board.start.elapsed(), Instant::now());
         let left = limit.saturating_sub(from);
@@ -79,9 +79,9 @@ pub(super) fn run(
     thread::scope(|scope| {
         for lane in lanes {
             scope.spawn(|| {
-                lane.stages
-                    .iter()
-                    .for_each(|stage| one(stage, lane.is_behind));
+                for stage in &lane.stages {
+                    run_stage(stage, lane.is_behind);
+                }
             });
         }
     });
@@ -102,12 +102,9 @@ impl Board {
     /// that it needs.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
-        while !stage
-            .needs
-            .iter()
-            .chain(&stage.after)
-            .all(|name| ended.contains_key(name))
-        {
+        let mut awaited = stage.needs.to_vec();
+        awaited.extend(stage.after);
+        while !awaited.iter().all(|name| ended.contains_key(name)) {
             ended = self
                 .changed
                 .wait(ended)
@@ -140,11 +137,12 @@ pub(super) fn tell(all: &[Ended]) -> Result<()> {
     let seconds = all
         .last()
         .map_or(0, |last| (last.from + last.took).as_secs());
-    let failed: Vec<&str> = all
-        .iter()
-        .filter(|ended| ended.failure.is_some())
-        .map(|ended| ended.name)
-        .collect();
+    let mut failed = Vec::new();
+    for ended in all {
+        if ended.failure.is_some() {
+            failed.push(ended.name);
+        }
+    }
     if !failed.is_empty() {
         bail!("failed after {seconds} s: {}", failed.join(", "));
     }

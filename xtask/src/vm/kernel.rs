@@ -88,26 +88,42 @@ fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
 /// Selects the kernel's package from the stanzas of the meta package: the newest with a version
 /// that starts with `wanted`.
 fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
-    let candidates = stanzas.split("\n\n").filter_map(|stanza| {
-        let version = numbers(field(stanza, "Version")?);
-        let package = dependencies(stanza).find(|name| name.starts_with("linux-image-"))?;
-        (wanted == "newest" || version.starts_with(&numbers(wanted))).then_some((version, package))
-    });
-    candidates.max().map(|(_, package)| package)
+    let mut newest = None;
+    for stanza in stanzas.split("\n\n") {
+        let Some(version) = field(stanza, "Version") else {
+            continue;
+        };
+        let version = numbers(version);
+        if wanted != "newest" && !version.starts_with(&numbers(wanted)) {
+            continue;
+        }
+        let dependencies = dependencies(stanza);
+        let package = dependencies
+            .into_iter()
+            .find(|name| name.starts_with("linux-image-"));
+        if let Some(package) = package {
+            newest = newest.max(Some((version, package)));
+        }
+    }
+    let (_, package) = newest?;
+    Some(package)
 }
 
 /// Returns the packages into which the kernel's package is split from 6.17 on: base, binary and
 /// modules of the same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
-    let is_part = |name: &&str| name.starts_with("linux-") && name.ends_with(release);
-    dependencies(stanza).filter(is_part).collect()
+    let mut parts = dependencies(stanza);
+    parts.retain(|name| name.starts_with("linux-") && name.ends_with(release));
+    parts
 }
 
-fn dependencies(stanza: &str) -> impl Iterator<Item = &str> {
-    field(stanza, "Depends")
-        .into_iter()
-        .flat_map(|list| list.split([',', '|']))
-        .filter_map(|item| item.split_whitespace().next())
+fn dependencies(stanza: &str) -> Vec<&str> {
+    let list = field(stanza, "Depends").unwrap_or_default();
+    let mut names = Vec::new();
+    for item in list.split([',', '|']) {
+        names.extend(item.split_whitespace().next());
+    }
+    names
 }
 
 fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {

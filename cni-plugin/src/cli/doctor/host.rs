@@ -5,7 +5,7 @@ use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
 use crate::cli::install::folder::Bin;
 use crate::cli::install::plan::Entry;
-use crate::cli::install::root::Root;
+use crate::cli::install::root::{Root, file_names};
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_node::store::record;
@@ -150,12 +150,15 @@ fn folder(what: &str, path: &Path, why: &str) -> Check {
 fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     let entry = |name: &str| bin.entry(name).unwrap_or(Entry::None);
     let has_program = bin.has_program();
-    let (ours, others): (Vec<&str>, Vec<&str>) =
-        names.partition(|name| has_program && entry(name).is_own());
-    let others: Vec<&str> = others
-        .into_iter()
-        .filter(|name| entry(name) != Entry::None)
-        .collect();
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for name in names {
+        let entry = entry(name);
+        if has_program && entry.is_own() {
+            ours.push(name);
+        } else if entry != Entry::None {
+            others.push(name);
+        }
+    }
     let list = |names: &[&str]| {
         if names.is_empty() {
             "none".to_owned()
@@ -195,10 +198,7 @@ fn lost() -> Check {
 /// all others.
 fn set_aside(folder: &Path) -> Check {
     const END: &str = ".cilium_bak";
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let mut names = file_names(folder);
     names.retain(|name| name.ends_with(END));
     names.sort_unstable();
     let state = if names.is_empty() {

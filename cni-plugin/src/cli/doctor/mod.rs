@@ -95,11 +95,9 @@ fn kernel() -> Vec<Check> {
                     .any(|(probe, found)| probe.feature == feature && *found == Finding::Present)
             };
             checks.push(shaping(has, &none));
-            checks.extend(
-                found
-                    .into_iter()
-                    .map(|(probe, finding)| of_probe(probe, finding)),
-            );
+            for (probe, finding) in found {
+                checks.push(of_probe(probe, finding));
+            }
         }
         Err(err) => checks.push(Check {
             name: "network namespaces".to_owned(),
@@ -115,26 +113,21 @@ fn kernel() -> Vec<Check> {
 
 /// Checks the queue that shapes traffic on a kernel with these features.
 fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
-    let queue = Queue::best(has);
-    let why = |queue: Queue| {
-        bandwidth::shortcoming(queue, has)
-            .map(|why| format!(", because {why}"))
-            .unwrap_or_default()
-    };
-    Check {
+    let mut check = Check {
         name: "shaping".to_owned(),
-        state: if queue.is_some() {
-            State::Ok
-        } else {
-            State::Missing
-        },
+        state: State::Missing,
         needed_by: "bandwidth",
         without_it: "no limits",
-        detail: queue
-            .map(|queue| format!("by {queue}{}", why(queue)))
-            .unwrap_or_default(),
         ..none.clone()
+    };
+    if let Some(queue) = Queue::best(has) {
+        check.state = State::Ok;
+        check.detail = match bandwidth::shortcoming(queue, has) {
+            Some(why) => format!("by {queue}, because {why}"),
+            None => format!("by {queue}"),
+        };
     }
+    check
 }
 
 fn of_probe(probe: &Probe, finding: Finding) -> Check {
@@ -207,11 +200,12 @@ mod tests {
     #[test]
     fn only_requirements_of_bridge_ptp_and_macvlan_are_fatal() {
         let missing = checks(&Finding::Missing("no".to_owned()));
-        let fatal: Vec<&str> = missing
-            .iter()
-            .filter(|check| is_fatal(check))
-            .map(|check| check.name.as_str())
-            .collect();
+        let mut fatal = Vec::new();
+        for check in &missing {
+            if is_fatal(check) {
+                fatal.push(check.name.as_str());
+            }
+        }
         assert_eq!(fatal, ["veth", "bridge", "macvlan"]);
         assert!(!checks(&Finding::Present).iter().any(is_fatal));
     }

@@ -6,6 +6,7 @@ use super::folder::Bin;
 use super::network::{Made, Site, is_conf};
 use super::place;
 use super::root::{Presence, Root};
+use crate::cli::conf::type_of;
 use braid_core::cni::Json;
 use braid_core::k8s::takeover;
 use braid_node::attach::chain::BRAID;
@@ -102,24 +103,23 @@ impl Files {
         planned
             .files
             .push((self.seen(kubeconfig), self.text_of_kubeconfig()?));
-        let token = self.credentials.as_ref().map(|folder| folder.join("token"));
-        if let Some(token) =
-            token.filter(|token| Root::new(&self.root).presence(token) == Presence::Missing)
-        {
-            planned.remarks.push(format!(
-                "{} does not exist yet; pods start once it does",
-                token.display()
-            ));
+        if let Some(folder) = &self.credentials {
+            let token = folder.join("token");
+            if Root::new(&self.root).presence(&token) == Presence::Missing {
+                planned.remarks.push(format!(
+                    "{} does not exist yet; pods start once it does",
+                    token.display()
+                ));
+            }
         }
         if let Some(conflist) = &self.conflist {
-            match (Site {
+            let site = Site {
                 bin,
                 names,
                 conflist,
                 kubeconfig,
-            })
-            .list()?
-            {
+            };
+            match site.list()? {
                 Made::Text(text, remarks) => {
                     planned.files.push((self.seen(conflist), text.clone()));
                     planned.list = Some(text);
@@ -154,17 +154,12 @@ impl Files {
             refuse_others(&list, kubeconfig)
                 .map_err(|err| format!("remove {}: {err}", list.display()))?;
         }
-        let mut done: Vec<String> = self
-            .conflist
-            .iter()
-            .filter_map(|path| lost_entries(&self.seen(path)))
-            .collect();
-        for path in self
-            .conflist
-            .iter()
-            .chain(&self.kubeconfig)
-            .map(|path| self.seen(path))
-        {
+        let mut done = Vec::new();
+        if let Some(list) = &self.conflist {
+            done.extend(lost_entries(&self.seen(list)));
+        }
+        for path in [&self.conflist, &self.kubeconfig].into_iter().flatten() {
+            let path = self.seen(path);
             let removed = if is_dry_run {
                 fs::symlink_metadata(&path).map(drop)
             } else {
@@ -178,7 +173,7 @@ impl Files {
                 }
             }
         }
-        if let Some(folder) = self.own_folder().filter(|_| !is_dry_run) {
+        if !is_dry_run && let Some(folder) = self.own_folder() {
             // A folder with other files stays.
             let _ = fs::remove_dir(folder);
         }
@@ -189,28 +184,15 @@ impl Files {
     /// No pod of that network could be attached or detached. `networks` is the runtime's folder of
     /// configurations.
     pub(super) fn refuse_in_use(&self, networks: &Path) -> Result<(), String> {
-        let folders: BTreeSet<&Path> = self
-            .conflist
-            .iter()
-            .filter_map(|list| list.parent())
-            .chain([networks])
-            .collect();
+        let mut folders = BTreeSet::from([networks]);
+        folders.extend(self.conflist.as_ref().and_then(|list| list.parent()));
         for folder in folders {
-            let entries = fs::read_dir(self.seen(folder))
-                .into_iter()
-                .flatten()
-                .flatten();
-            let names = entries
-                .filter_map(|entry| entry.file_name().into_string().ok())
-                .filter(|name| is_conf(name));
-            for path in names
-                .map(|name| folder.join(name))
-                .filter(|path| self.conflist.as_ref() != Some(path))
-            {
-                let content = files::bytes(&self.seen(&path)).ok();
-                if content.is_some_and(|bytes| {
-                    Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))
-                }) {
+            for name in Root::new(&self.root).file_names(folder) {
+                let path = folder.join(&name);
+                if !is_conf(&name) || self.conflist.as_ref() == Some(&path) {
+                    continue;
+                }
+                if self.is_in_use(&path) {
                     let sentence = "remove that file first, or pass it with --conflist and --kubeconfig if install wrote it";
                     return Err(format!(
                         "{} has a plugin of type {BRAID:?}: {sentence}",
@@ -222,25 +204,29 @@ impl Files {
         Ok(())
     }
 
+    /// True if a configuration has a plugin of type `braid`.
+    fn is_in_use(&self, path: &Path) -> bool {
+        let Ok(bytes) = files::bytes(&self.seen(path)) else {
+            return false;
+        };
+        Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))
+    }
+
     /// Returns the node's file system, which must exist.
     pub(super) fn root(&self) -> Result<Root, String> {
         let failed = |err: io::Error| format!("--root {}: {err}", self.root.display());
         let meta = fs::metadata(&self.root).map_err(failed)?;
-        let is_folder = if meta.is_dir() {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::NotADirectory.into())
-        };
-        is_folder.map(|()| Root::new(&self.root)).map_err(failed)
+        if !meta.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        Ok(Root::new(&self.root))
     }
 
     /// Returns the folder of the kubeconfig, unless it is the folder of configurations.
     fn own_folder(&self) -> Option<PathBuf> {
-        let [own, all] = [
-            self.kubeconfig.as_ref()?.parent()?,
-            self.conflist.as_ref()?.parent()?,
-        ];
-        (own != all).then(|| self.seen(own))
+        let own = self.kubeconfig.as_ref()?.parent()?;
+        let configurations = self.conflist.as_ref()?.parent()?;
+        (own != configurations).then(|| self.seen(own))
     }
 
     /// Returns the node's path as this process sees it.
@@ -283,10 +269,9 @@ fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
     let not_own = |why: String| format!("it is not a list that {PROGRAM} wrote: {why}");
     let bytes = files::bytes(list).map_err(|err| not_own(err.to_string()))?;
     let json = Json::parse(&bytes, "the list").map_err(|err| not_own(err.to_string()))?;
-    let text = |plugin: &Json, key: &str| plugin.get(key).and_then(Json::as_str).map(str::to_owned);
     let is_own = |plugin: &Json| {
-        let named = text(plugin, "kubeconfig").is_some_and(|path| Path::new(&path) == kubeconfig);
-        named && text(plugin, "type").as_deref() == Some(BRAID)
+        let named = plugin.get("kubeconfig").and_then(Json::as_str);
+        type_of(plugin) == Some(BRAID) && named.is_some_and(|path| Path::new(path) == kubeconfig)
     };
     if json.get("type").is_none() && takeover::plugins_of(&json).iter().any(is_own) {
         return Ok(());
@@ -301,8 +286,7 @@ fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
 fn has_own_type(json: &Json) -> bool {
     match json {
         Json::Object(fields) => {
-            json.get("type").and_then(Json::as_str) == Some(BRAID)
-                || fields.iter().any(|(_, json)| has_own_type(json))
+            type_of(json) == Some(BRAID) || fields.iter().any(|(_, json)| has_own_type(json))
         }
         Json::Array(items) => items.iter().any(has_own_type),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
@@ -313,17 +297,25 @@ fn has_own_type(json: &Json) -> bool {
 /// list.
 fn lost_entries(list: &Path) -> Option<String> {
     let json = Json::parse(&files::bytes(list).ok()?, "the list").ok()?;
-    let kinds = takeover::plugins_of(&json)
+    let mut others: Vec<&str> = takeover::plugins_of(&json)
         .iter()
-        .filter_map(|plugin| plugin.get("type")?.as_str());
-    let others: Vec<&str> = kinds.filter(|kind| *kind != BRAID).collect();
+        .filter_map(type_of)
+        .collect();
+    others.retain(|kind| *kind != BRAID);
+    if others.is_empty() {
+        return None;
+    }
     let sentence = "are removed with it; their installers must add them to the next configuration";
-    (!others.is_empty()).then(|| format!("{}: {} {sentence}", list.display(), others.join(" ")))
+    Some(format!(
+        "{}: {} {sentence}",
+        list.display(),
+        others.join(" ")
+    ))
 }
 
 fn is_written(path: &Path, text: &str) -> bool {
-    let mode = fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777);
-    mode.is_ok_and(|mode| mode == MODE)
+    let has_mode = |meta: fs::Metadata| meta.permissions().mode() & 0o7777 == MODE;
+    fs::metadata(path).is_ok_and(has_mode)
         && files::bytes(path).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 

@@ -98,73 +98,78 @@ const RUNTIMES: [Runtime; 6] = [
 /// Returns the folders of the running runtime, the first of several. Without a configuration,
 /// returns well-known folders.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
-    if let Some((runtime, file, found)) = configured(root).into_iter().next() {
-        let or = |found: Option<String>, usual: &str| {
-            PathBuf::from(found.unwrap_or_else(|| usual.to_owned()))
-        };
-        let plugins = or(found.plugins, runtime.plugins);
-        let is_of_version = plugins.starts_with("/var/lib/rancher/k3s/data")
-            && plugins != Path::new(RUNTIMES[0].plugins);
-        let but = if is_of_version {
-            "; the next upgrade deletes this folder"
-        } else {
-            ""
-        };
-        let why = format!("configured by {} in {file}{but}", runtime.name);
-        return Folders {
-            plugins,
-            networks: or(found.networks, runtime.networks),
-            why,
-        };
+    if let Some(configured) = configured(root).into_iter().next() {
+        return configured.folders();
     }
-    let chosen = |plugins: &str, networks: &str, why: String| Folders {
-        plugins: plugins.into(),
-        networks: networks.into(),
-        why,
-    };
-    let known = RUNTIMES
-        .iter()
-        .find(|runtime| runtime.plugins != DEFAULT_BIN_DIR && is_here(root, runtime.plugins));
-    known.map_or_else(
-        || {
-            chosen(
-                DEFAULT_BIN_DIR,
-                CONF_DIR,
-                "no configuration of a runtime was found".to_owned(),
-            )
-        },
-        |runtime| {
-            chosen(
-                runtime.plugins,
-                runtime.networks,
-                format!("{} has this folder", runtime.name),
-            )
-        },
-    )
+    for runtime in &RUNTIMES {
+        if runtime.plugins != DEFAULT_BIN_DIR && is_here(root, runtime.plugins) {
+            return Folders {
+                plugins: runtime.plugins.into(),
+                networks: runtime.networks.into(),
+                why: format!("{} has this folder", runtime.name),
+            };
+        }
+    }
+    Folders {
+        plugins: DEFAULT_BIN_DIR.into(),
+        networks: CONF_DIR.into(),
+        why: "no configuration of a runtime was found".to_owned(),
+    }
 }
 
 /// Returns the folders of network configurations that the node's runtimes name, each with the
 /// reason. Empty if no runtime's configuration is visible.
 pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
-    let folder = |(runtime, file, found): (&Runtime, &str, Found)| {
-        let folder = found
-            .networks
-            .unwrap_or_else(|| runtime.networks.to_owned());
-        (
-            PathBuf::from(folder),
-            format!("configured by {} in {file}", runtime.name),
-        )
-    };
-    configured(root).into_iter().map(folder).collect()
+    let mut folders = Vec::new();
+    for configured in configured(root) {
+        folders.push((configured.networks(), configured.why()));
+    }
+    folders
+}
+
+/// A runtime with a configuration.
+struct Configured {
+    runtime: &'static Runtime,
+    /// First of its configurations.
+    file: &'static str,
+    found: Found,
+}
+
+impl Configured {
+    fn folders(&self) -> Folders {
+        let named = self.found.plugins.as_deref();
+        let plugins = PathBuf::from(named.unwrap_or(self.runtime.plugins));
+        let mut why = self.why();
+        if plugins.starts_with("/var/lib/rancher/k3s/data")
+            && plugins != Path::new(RUNTIMES[0].plugins)
+        {
+            why.push_str("; the next upgrade deletes this folder");
+        }
+        Folders {
+            plugins,
+            networks: self.networks(),
+            why,
+        }
+    }
+
+    fn networks(&self) -> PathBuf {
+        let named = self.found.networks.as_deref();
+        named.unwrap_or(self.runtime.networks).into()
+    }
+
+    /// Returns the reason for the choice.
+    fn why(&self) -> String {
+        format!("configured by {} in {}", self.runtime.name, self.file)
+    }
 }
 
 /// Returns the runtimes with a configuration, the running ones first.
-fn configured(root: &Root) -> Vec<(&'static Runtime, &'static str, Found)> {
-    let mut all: Vec<_> = RUNTIMES
-        .iter()
-        .filter_map(|runtime| found(runtime, root))
-        .collect();
-    all.sort_by_key(|(runtime, ..)| !is_here(root, runtime.socket));
+fn configured(root: &Root) -> Vec<Configured> {
+    let mut all = Vec::new();
+    for runtime in &RUNTIMES {
+        all.extend(found(runtime, root));
+    }
+    all.sort_by_key(|configured: &Configured| !is_here(root, configured.runtime.socket));
     all
 }
 
@@ -173,7 +178,7 @@ fn is_here(root: &Root, path: &str) -> bool {
 }
 
 /// Reads a runtime's configuration; `None` if it has none, or does not serve pods.
-fn found<'a>(runtime: &'a Runtime, root: &Root) -> Option<(&'a Runtime, &'a str, Found)> {
+fn found(runtime: &'static Runtime, root: &Root) -> Option<Configured> {
     let mut result = None;
     let mut source = None;
     for file in runtime.configurations {
@@ -185,20 +190,24 @@ fn found<'a>(runtime: &'a Runtime, root: &Root) -> Option<(&'a Runtime, &'a str,
             read(root, path).into_iter().collect()
         };
         for table in tables {
-            let imported = imports(root, path, &table);
-            for table in [table].into_iter().chain(imported) {
+            let mut tables = imports(root, path, &table);
+            tables.insert(0, table);
+            for table in tables {
                 let more = (runtime.read)(&table)?;
                 let before: Found = result.take().unwrap_or_default();
-                let (plugins, networks) = (
-                    more.plugins.or(before.plugins),
-                    more.networks.or(before.networks),
-                );
-                result = Some(Found { plugins, networks });
+                result = Some(Found {
+                    plugins: more.plugins.or(before.plugins),
+                    networks: more.networks.or(before.networks),
+                });
             }
             source.get_or_insert(*file);
         }
     }
-    Some((runtime, source?, result?))
+    Some(Configured {
+        runtime,
+        file: source?,
+        found: result?,
+    })
 }
 
 fn read(root: &Root, path: &Path) -> Option<Table> {
@@ -212,33 +221,37 @@ fn read(root: &Root, path: &Path) -> Option<Table> {
 
 /// Parses the files of a folder, in the order of their names.
 fn of_folder(root: &Root, folder: &Path) -> Vec<Table> {
-    let entries = fs::read_dir(root.seen(folder))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    let mut names = root.file_names(folder);
     names.sort_unstable();
-    names
-        .iter()
-        .filter_map(|name| read(root, &folder.join(name)))
-        .collect()
+    let mut tables = Vec::new();
+    for name in names {
+        tables.extend(read(root, &folder.join(name)));
+    }
+    tables
 }
 
 /// Parses the imports of a containerd configuration: files, or all files of a folder that end with
 /// `.toml`.
 fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
-    let patterns = table
-        .get("imports")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str);
     let folder = file.parent().unwrap_or(Path::new("/"));
-    let of_pattern = |pattern: &str| match pattern.rsplit_once('/') {
-        Some((folder_of_all, "*.toml")) => of_folder(root, &folder.join(folder_of_all)),
-        _ => read(root, &folder.join(pattern)).into_iter().collect(),
+    let mut tables = Vec::new();
+    for pattern in texts(table, "imports") {
+        match pattern.rsplit_once('/') {
+            Some((folder_of_all, "*.toml")) => {
+                tables.extend(of_folder(root, &folder.join(folder_of_all)));
+            }
+            _ => tables.extend(read(root, &folder.join(pattern))),
+        }
+    }
+    tables
+}
+
+/// Returns the texts in an array; empty without it.
+fn texts<'a>(table: &'a Table, key: &str) -> Vec<&'a str> {
+    let Some(Value::Array(values)) = table.get(key) else {
+        return Vec::new();
     };
-    patterns.flat_map(of_pattern).collect()
+    values.iter().filter_map(Value::as_str).collect()
 }
 
 /// Parses versions 1 to 3 of containerd's configuration; `None` if its CRI plugin is disabled.
@@ -248,37 +261,19 @@ fn containerd(table: &Table) -> Option<Found> {
         "io.containerd.grpc.v1.cri",
         "cri",
     ];
-    let disabled = table
-        .get("disabled_plugins")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    if disabled
-        .filter_map(Value::as_str)
-        .any(|name| RUNTIME.contains(&name))
-    {
+    let disabled = texts(table, "disabled_plugins");
+    if disabled.iter().any(|name| RUNTIME.contains(name)) {
         return None;
     }
     let cni = RUNTIME
         .iter()
         .find_map(|name| table.get("plugins")?.get(name)?.get("cni"));
     let text = |key: &str| {
-        cni?.get(key)?
-            .as_str()
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-    };
-    let first = || {
-        Some(
-            cni?.get("bin_dirs")?
-                .as_array()?
-                .first()?
-                .as_str()?
-                .to_owned(),
-        )
+        let text = cni?.get(key)?.as_str()?;
+        (!text.is_empty()).then(|| text.to_owned())
     };
     Some(Found {
-        plugins: first().or_else(|| text("bin_dir")),
+        plugins: first_text(cni, "bin_dirs").or_else(|| text("bin_dir")),
         networks: text("conf_dir"),
     })
 }
@@ -286,21 +281,17 @@ fn containerd(table: &Table) -> Option<Found> {
 /// Returns the folders in CRI-O's configuration.
 fn crio(table: &Table) -> Found {
     let network = table.get("crio").and_then(|crio| crio.get("network"));
-    let folder = || {
-        Some(
-            network?
-                .get("plugin_dirs")?
-                .as_array()?
-                .first()?
-                .as_str()?
-                .to_owned(),
-        )
-    };
-    let networks = || network?.get("network_dir")?.as_str().map(str::to_owned);
+    let networks = || Some(network?.get("network_dir")?.as_str()?.to_owned());
     Found {
-        plugins: folder(),
+        plugins: first_text(network, "plugin_dirs"),
         networks: networks(),
     }
+}
+
+/// Returns the first text of an array.
+fn first_text(table: Option<&Value>, key: &str) -> Option<String> {
+    let values = table?.get(key)?.as_array()?;
+    Some(values.first()?.as_str()?.to_owned())
 }
 
 #[cfg(test)]

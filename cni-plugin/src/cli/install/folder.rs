@@ -27,11 +27,9 @@ impl Bin {
     pub(super) fn look(&self, known: &[&str]) -> io::Result<Folder> {
         let mut entries = BTreeMap::new();
         let stale = self.stale(known)?;
-        for name in known
-            .iter()
-            .copied()
-            .chain(stale.iter().map(String::as_str))
-        {
+        let mut names = known.to_vec();
+        names.extend(stale.iter().map(String::as_str));
+        for name in names {
             for name in [name.to_owned(), plan::backup_of(name)] {
                 entries.insert(name.clone(), self.entry(&name)?);
             }
@@ -199,33 +197,47 @@ impl Bin {
         let temp = self.at(&format!(".{PROGRAM}.{}.tmp", std::process::id()));
         // An earlier container with this process id may have been killed.
         let _ = fs::remove_file(&temp);
-        let script =
-            || executable::script(&self.program).ok_or(io::ErrorKind::InvalidFilename.into());
-        let done = match action {
-            Action::Copy => match staged {
-                Some(staged) => fs::rename(staged, self.at(PROGRAM)),
-                None => copy(&temp).and_then(|()| fs::rename(&temp, self.at(PROGRAM))),
-            },
-            Action::Script(name) => script()
-                .and_then(|text| write(&temp, &text, MODE))
-                .and_then(|()| fs::rename(&temp, self.at(name))),
-            Action::Link(name, to) => {
-                symlink(to, &temp).and_then(|()| fs::rename(&temp, self.at(name)))
-            }
-            Action::Keep(name) => fs::hard_link(self.at(name), &temp)
-                .and_then(|()| fs::rename(&temp, self.at(&plan::backup_of(name)))),
-            Action::PutBack(name) => fs::rename(self.at(&plan::backup_of(name)), self.at(name)),
-            Action::Remove(name) => fs::remove_file(self.at(name)),
-            Action::List(names) => {
-                let text = names.join("\n") + "\n";
-                write(&temp, text.as_bytes(), 0o644)
-                    .and_then(|()| fs::rename(&temp, self.at(plan::LIST)))
-            }
-        };
+        let done = self.carry_out_by(action, staged, &temp);
         if done.is_err() {
             let _ = fs::remove_file(&temp);
         }
         done
+    }
+
+    /// Carries out an action; new content is at `temp` until it is complete.
+    fn carry_out_by(&self, action: &Action, staged: Option<&Path>, temp: &Path) -> io::Result<()> {
+        let name = match action {
+            Action::PutBack(name) => {
+                return fs::rename(self.at(&plan::backup_of(name)), self.at(name));
+            }
+            Action::Remove(name) => return fs::remove_file(self.at(name)),
+            Action::Copy => {
+                if let Some(staged) = staged {
+                    return fs::rename(staged, self.at(PROGRAM));
+                }
+                copy(temp)?;
+                PROGRAM
+            }
+            Action::Script(name) => {
+                let script = executable::script(&self.program);
+                write(temp, &script.ok_or(io::ErrorKind::InvalidFilename)?, MODE)?;
+                name
+            }
+            Action::Link(name, to) => {
+                symlink(to, temp)?;
+                name
+            }
+            Action::Keep(name) => {
+                fs::hard_link(self.at(name), temp)?;
+                return fs::rename(temp, self.at(&plan::backup_of(name)));
+            }
+            Action::List(names) => {
+                let text = names.join("\n") + "\n";
+                write(temp, text.as_bytes(), 0o644)?;
+                plan::LIST
+            }
+        };
+        fs::rename(temp, self.at(name))
     }
 }
 
@@ -246,6 +258,7 @@ fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::root;
     use super::*;
 
     fn bin(dir: &Path) -> Bin {
@@ -253,16 +266,7 @@ mod tests {
     }
 
     fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(dir)
-            .expect("a folder")
-            .map(|entry| {
-                entry
-                    .expect("an entry")
-                    .file_name()
-                    .to_string_lossy()
-                    .into_owned()
-            })
-            .collect();
+        let mut names = root::file_names(dir);
         names.sort();
         names
     }

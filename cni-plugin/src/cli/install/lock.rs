@@ -73,7 +73,8 @@ fn holder(locks: &str, inode: u64) -> Option<u32> {
             return None;
         };
         let is_file = file.rsplit(':').next()?.parse() == Ok(inode);
-        pid.parse().ok().filter(|pid| is_file && *pid != 0)
+        let pid = pid.parse().ok()?;
+        (is_file && pid != 0).then_some(pid)
     };
     locks.lines().find_map(of_line)
 }

@@ -17,7 +17,8 @@ use super::names::{PROGRAM, drop_in_names};
 use super::{Outcome, SUCCESS, output};
 use clap::Args;
 use folder::Bin;
-use plan::Action;
+use lock::Lock;
+use plan::{Action, Folder};
 use root::{Presence, Root};
 use stage::Stage;
 use std::os::unix::fs::MetadataExt;
@@ -52,27 +53,12 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let known: Vec<&str> = drop_in_names().collect();
-    if let Some(unknown) = arguments
-        .names
-        .iter()
-        .find(|name| !known.contains(&name.as_str()))
-    {
-        return Err(format!(
-            "--names: braid can't replace {unknown:?}; supported: {}",
-            known.join(", ")
-        )
-        .into());
-    }
-    let names: Vec<&str> = known
-        .iter()
-        .copied()
-        .filter(|name| wants(arguments, name))
-        .collect();
+    let names = wanted(arguments, &known)?;
     let root = arguments.files.root()?;
     let folders = detect::folders(&root);
     let files = arguments.files.chosen(&folders.networks);
     let bin = bin(arguments, &folders.plugins, root)?;
-    let mut code = say(reasons(arguments, &folders));
+    let code = say(reasons(arguments, &folders));
     let held = (!arguments.dry_run)
         .then(|| lock::hold(&bin.dir, arguments.remove))
         .transpose()?;
@@ -82,115 +68,158 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     if !arguments.names.is_empty() {
         folder.stale.clear();
     }
-    let actions = if arguments.remove {
-        plan::remove(&folder, &names)
+    let target = Target {
+        bin,
+        folder,
+        names,
+        files,
+        networks: folders.networks,
+        is_dry_run: arguments.dry_run,
+    };
+    let changed = if arguments.remove {
+        target.remove()?
     } else {
-        plan::install(&folder, &names)
+        target.install(held)?
     };
-    // A configuration that can never work is refused before anything changes, and so is a directory
-    // in place of a name.
-    let planned = if arguments.remove {
-        None
-    } else {
-        Some(files.plan(&bin, &names)?)
-    };
-    if let Some(name) = plan::obstacle(&folder, &names).filter(|_| !arguments.remove) {
-        return Err(format!(
-            "{} is a directory: remove it, or select other names with --names",
-            bin.at(&name).display()
-        )
-        .into());
-    }
-    let mut stage = None;
-    // The configurations are removed before the program that they name.
-    if arguments.remove {
-        if actions
-            .iter()
-            .any(|action| matches!(action, Action::Remove(name) if name == PROGRAM))
-        {
-            files.refuse_in_use(&folders.networks)?;
-        }
-        code = code.max(say(files.remove(arguments.dry_run)?));
-        if !arguments.dry_run {
-            stage::clean(&bin);
-        }
-    } else if !arguments.dry_run && !actions.is_empty() {
-        stage = Some(Stage::try_names(&bin, folder.is_current, &names)?);
-    }
-    let staged = stage.as_ref().and_then(|stage| stage.copy.as_deref());
-    code = code.max(change(&bin, &actions, staged, arguments.dry_run)?);
-    drop(stage);
-    let Some(planned) = planned else {
-        return Ok(code);
-    };
-    let mut lines = cluster::Files::write(&planned, arguments.dry_run)?;
-    drop(held);
-    lines.extend(planned.remarks);
-    let list = planned.list.filter(|_| !arguments.dry_run);
-    lines.extend(list.and_then(|list| ready::remark(&bin, &list)));
-    code = code.max(say(lines));
-    planned.waits.map_or(Ok(code), |waits| Err(waits.into()))
+    Ok(code.max(changed))
 }
 
-/// Carries out the actions and prints them.
-fn change(
-    bin: &Bin,
-    actions: &[Action],
-    staged: Option<&Path>,
+/// Plugin folder to change, with its content.
+struct Target<'a> {
+    bin: Bin,
+    folder: Folder,
+    names: Vec<&'a str>,
+    files: cluster::Files,
+    /// The runtime's folder of configurations.
+    networks: PathBuf,
     is_dry_run: bool,
-) -> Result<u8, String> {
-    let path = bin.dir.display();
-    let mut code = SUCCESS;
-    if actions.is_empty() {
-        code = output::print(&format!("{path}: nothing to do\n"));
-    }
-    for action in actions {
-        if !is_dry_run {
-            bin.carry_out(action, staged)
-                .map_err(|err| format!("{path}: {action}: {err}"))?;
+}
+
+impl Target<'_> {
+    /// Removes the names and the files. The configurations are removed before the program that they
+    /// name.
+    fn remove(&self) -> Outcome {
+        let actions = plan::remove(&self.folder, &self.names);
+        if removes_program(&actions) {
+            self.files.refuse_in_use(&self.networks)?;
         }
-        code = code.max(output::print(&format!("{path}: {action}\n")));
+        let code = say(self.files.remove(self.is_dry_run)?);
+        if !self.is_dry_run {
+            stage::clean(&self.bin);
+        }
+        Ok(code.max(self.change(&actions, None)?))
     }
-    Ok(code)
+
+    /// Installs the names and writes the files. A configuration that can never work is refused
+    /// before anything changes, and so is a directory in place of a name.
+    fn install(&self, held: Option<Lock>) -> Outcome {
+        let actions = plan::install(&self.folder, &self.names);
+        let planned = self.files.plan(&self.bin, &self.names)?;
+        if let Some(name) = plan::obstacle(&self.folder, &self.names) {
+            return Err(format!(
+                "{} is a directory: remove it, or select other names with --names",
+                self.bin.at(&name).display()
+            )
+            .into());
+        }
+        let mut stage = None;
+        if !self.is_dry_run && !actions.is_empty() {
+            let is_current = self.folder.is_current;
+            stage = Some(Stage::try_names(&self.bin, is_current, &self.names)?);
+        }
+        let staged = stage.as_ref().and_then(|stage| stage.copy.as_deref());
+        let code = self.change(&actions, staged)?;
+        drop(stage);
+        let mut lines = cluster::Files::write(&planned, self.is_dry_run)?;
+        drop(held);
+        lines.extend(planned.remarks);
+        if !self.is_dry_run
+            && let Some(list) = planned.list
+        {
+            lines.extend(ready::remark(&self.bin, &list));
+        }
+        let code = code.max(say(lines));
+        match planned.waits {
+            Some(waits) => Err(waits.into()),
+            None => Ok(code),
+        }
+    }
+
+    /// Carries out the actions and prints them.
+    fn change(&self, actions: &[Action], staged: Option<&Path>) -> Result<u8, String> {
+        let path = self.bin.dir.display();
+        let mut code = SUCCESS;
+        if actions.is_empty() {
+            code = output::print(&format!("{path}: nothing to do\n"));
+        }
+        for action in actions {
+            if !self.is_dry_run {
+                self.bin
+                    .carry_out(action, staged)
+                    .map_err(|err| format!("{path}: {action}: {err}"))?;
+            }
+            code = code.max(output::print(&format!("{path}: {action}\n")));
+        }
+        Ok(code)
+    }
+}
+
+/// Returns the names to use. Refuses one that the program can't replace.
+fn wanted<'a>(arguments: &Arguments, known: &[&'a str]) -> Result<Vec<&'a str>, String> {
+    for name in &arguments.names {
+        if !known.contains(&name.as_str()) {
+            return Err(format!(
+                "--names: braid can't replace {name:?}; supported: {}",
+                known.join(", ")
+            ));
+        }
+    }
+    let mut names = known.to_vec();
+    names.retain(|name| wants(arguments, name));
+    Ok(names)
+}
+
+fn removes_program(actions: &[Action]) -> bool {
+    actions
+        .iter()
+        .any(|action| matches!(action, Action::Remove(name) if name == PROGRAM))
 }
 
 /// Returns the chosen folders, with the reasons.
 fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
-    let chosen = [
-        (arguments.bin_dir.is_none(), "plugins", &folders.plugins),
-        (
-            arguments.files.is_chosen(),
-            "configurations",
-            &folders.networks,
-        ),
-    ];
-    let chosen = chosen.into_iter().filter(|(is_chosen, ..)| *is_chosen);
-    chosen
-        .map(|(_, what, folder)| format!("{what} in {}: {}", folder.display(), folders.why))
-        .collect()
+    let reason =
+        |what: &str, folder: &Path| format!("{what} in {}: {}", folder.display(), folders.why);
+    let mut reasons = Vec::new();
+    if arguments.bin_dir.is_none() {
+        reasons.push(reason("plugins", &folders.plugins));
+    }
+    if arguments.files.is_chosen() {
+        reasons.push(reason("configurations", &folders.networks));
+    }
+    reasons
 }
 
 /// Returns a message about names that no longer start this program.
 pub(super) fn lost_names() -> std::io::Result<Option<String>> {
     let folder = detect::folders(&Root::new(Path::new("/"))).plugins;
     let lost = Bin::of_node(&folder).lost(&drop_in_names().collect::<Vec<_>>())?;
-    let sentence = || {
-        format!(
-            "{}: {} no longer start braid; run braid install again",
-            folder.display(),
-            lost.join(" ")
-        )
-    };
-    Ok((!lost.is_empty()).then(sentence))
+    if lost.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "{}: {} no longer start braid; run braid install again",
+        folder.display(),
+        lost.join(" ")
+    )))
 }
 
 fn say(lines: Vec<String>) -> u8 {
-    output::print(
-        &lines
-            .into_iter()
-            .map(|line| line + "\n")
-            .collect::<String>(),
-    )
+    let mut text = String::new();
+    for line in lines {
+        text += &line;
+        text += "\n";
+    }
+    output::print(&text)
 }
 
 fn wants(arguments: &Arguments, name: &str) -> bool {
@@ -242,9 +271,8 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
         ));
     }
     let identity = |path: &Path| {
-        std::fs::metadata(path)
-            .map(|meta| (meta.dev(), meta.ino()))
-            .ok()
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.dev(), meta.ino()))
     };
     let seen = bin.root.seen(folder);
     let is_there = match bin.root.presence(folder) {

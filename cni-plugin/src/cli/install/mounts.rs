@@ -21,15 +21,25 @@ pub(super) fn of(folder: &Path) -> Option<Mount> {
 /// Finds the mount of `folder`. Of several mounts at one place the last one is visible (`man 5
 /// proc_pid_mountinfo`).
 fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
-    let of_line = |line: &str| {
-        let mut fields = line.split(' ').skip(3).map(unescaped);
-        Some((fields.next()?, fields.next()?))
-    };
-    let mounts = mountinfo
-        .lines()
-        .filter_map(of_line)
-        .filter(|(_, place)| folder.starts_with(place));
-    let (root, place) = mounts.max_by_key(|(_, place)| place.components().count())?;
+    let mut deepest: Option<(PathBuf, PathBuf)> = None;
+    for line in mountinfo.lines() {
+        let mut fields = line.split(' ').skip(3);
+        let (Some(root), Some(place)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let place = unescaped(place);
+        if !folder.starts_with(&place) {
+            continue;
+        }
+        // All these places are folders around each other, so the longer path is the deeper one.
+        if deepest
+            .as_ref()
+            .is_none_or(|(_, deepest)| place.starts_with(deepest))
+        {
+            deepest = Some((unescaped(root), place));
+        }
+    }
+    let (root, place) = deepest?;
     let below = folder.strip_prefix(&place).ok()?;
     let is_part = root != Path::new("/");
     Some(Mount {

@@ -108,14 +108,19 @@ impl Folder {
 
 /// Returns the directory that blocks a name, or the kept plugin of a name.
 pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
-    let of_name = |name: &&str| match folder.entry(name) {
-        Entry::Directory => Some((*name).to_owned()),
-        Entry::Other | Entry::Alias(_) => {
-            Some(backup_of(name)).filter(|name| *folder.entry(name) == Entry::Directory)
+    for name in names {
+        match folder.entry(name) {
+            Entry::Directory => return Some((*name).to_owned()),
+            Entry::Other | Entry::Alias(_) => {
+                let backup = backup_of(name);
+                if *folder.entry(&backup) == Entry::Directory {
+                    return Some(backup);
+                }
+            }
+            Entry::Ours | Entry::Former | Entry::Dangling | Entry::None => {}
         }
-        Entry::Ours | Entry::Former | Entry::Dangling | Entry::None => None,
-    };
-    names.iter().find_map(of_name)
+    }
+    None
 }
 
 /// Plans an installation. The program comes first, so that every name can be started at any time.
@@ -135,8 +140,10 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
         actions.push(Action::Script((*name).to_owned()));
     }
     // This program refuses a call by such a name.
-    actions.extend(folder.stale.iter().flat_map(|name| folder.free(name)));
-    let mut listed: Vec<String> = folder.listed.iter().flatten().cloned().collect();
+    for name in &folder.stale {
+        actions.extend(folder.free(name));
+    }
+    let mut listed = folder.listed.clone().unwrap_or_default();
     listed.retain(|name| !folder.stale.contains(name));
     listed.extend(names.iter().map(|name| (*name).to_owned()));
     listed.sort_unstable();
@@ -150,47 +157,52 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
 /// Plans a removal. The program is removed last, when no name starts it. Plugins of others stay as
 /// they are.
 pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
-    let is_own = |name: &str| folder.entry(name).is_own();
-    let ours = names.iter().copied().filter(|name| is_own(name));
-    let all = ours.chain(folder.stale.iter().map(String::as_str));
-    let mut actions: Vec<Action> = all.flat_map(|name| folder.free(name)).collect();
-    // Another installer has taken this name since, so the kept plugin is older.
-    let lost = names
-        .iter()
-        .filter(|name| !matches!(folder.entry(name), Entry::None) && !is_own(name));
-    let lost = lost.map(|name| backup_of(name));
-    let lost =
-        lost.filter(|backup| !matches!(folder.entry(backup), Entry::None | Entry::Directory));
-    actions.extend(lost.map(Action::Remove));
-    let is_freed = |name: &String| names.contains(&name.as_str()) || folder.stale.contains(name);
-    let own = folder
-        .entries
-        .iter()
-        .filter(|(_, entry)| entry.is_own())
-        .map(|(name, _)| name);
-    let left: Vec<&String> = own
-        .filter(|name| !is_freed(name) && !name.ends_with(BACKUP))
-        .collect();
+    let mut actions = Vec::new();
+    for name in names {
+        if folder.entry(name).is_own() {
+            actions.extend(folder.free(name));
+        }
+    }
+    for name in &folder.stale {
+        actions.extend(folder.free(name));
+    }
+    for name in names {
+        // Another installer has taken this name since, so the kept plugin is older.
+        let is_taken = !matches!(
+            folder.entry(name),
+            Entry::None | Entry::Ours | Entry::Former
+        );
+        let backup = backup_of(name);
+        if is_taken && !matches!(folder.entry(&backup), Entry::None | Entry::Directory) {
+            actions.push(Action::Remove(backup));
+        }
+    }
+    let left = left_names(folder, names);
     if left.is_empty() {
-        actions.extend(
-            folder
-                .listed
-                .iter()
-                .map(|_| Action::Remove(LIST.to_owned())),
-        );
-        actions.extend(
-            folder
-                .has_program
-                .then(|| Action::Remove(PROGRAM.to_owned())),
-        );
-    } else if folder
-        .listed
-        .as_ref()
-        .is_some_and(|listed| listed.iter().any(|name| !left.contains(&name)))
+        if folder.listed.is_some() {
+            actions.push(Action::Remove(LIST.to_owned()));
+        }
+        if folder.has_program {
+            actions.push(Action::Remove(PROGRAM.to_owned()));
+        }
+    } else if let Some(listed) = &folder.listed
+        && listed.iter().any(|name| !left.contains(name))
     {
-        actions.push(Action::List(left.into_iter().cloned().collect()));
+        actions.push(Action::List(left));
     }
     actions
+}
+
+/// Returns the names that still start the program after the removal of `names`.
+fn left_names(folder: &Folder, names: &[&str]) -> Vec<String> {
+    let mut left = Vec::new();
+    for (name, entry) in &folder.entries {
+        let is_freed = names.contains(&name.as_str()) || folder.stale.contains(name);
+        if entry.is_own() && !is_freed && !name.ends_with(BACKUP) {
+            left.push(name.clone());
+        }
+    }
+    left
 }
 
 #[cfg(test)]
@@ -198,21 +210,20 @@ mod tests {
     use super::*;
 
     fn folder(entries: &[(&str, Entry)]) -> Folder {
-        let listed = entries
-            .iter()
-            .filter(|(name, _)| !name.contains('.'))
-            .map(|(name, _)| (*name).to_owned());
-        let listed = Some(listed.collect());
-        let entries = entries
-            .iter()
-            .map(|(name, entry)| ((*name).to_owned(), entry.clone()))
-            .collect();
+        let mut listed = Vec::new();
+        let mut by_name = BTreeMap::new();
+        for (name, entry) in entries {
+            if !name.contains('.') {
+                listed.push((*name).to_owned());
+            }
+            by_name.insert((*name).to_owned(), entry.clone());
+        }
         Folder {
             has_program: true,
             is_current: true,
-            entries,
+            entries: by_name,
             stale: Vec::new(),
-            listed,
+            listed: Some(listed),
         }
     }
 

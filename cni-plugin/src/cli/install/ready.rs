@@ -2,6 +2,7 @@
 
 use super::PROGRAM;
 use super::folder::Bin;
+use crate::cli::conf::type_of;
 use braid_core::cni::{Error, Json, Version};
 use braid_node::attach::chain::BRAID;
 use std::io::{self, Write};
@@ -10,15 +11,16 @@ use std::process::{Command, Stdio};
 /// Runs STATUS with the program in the plugin folder, only on the node itself. A container does not
 /// see the files that STATUS reads.
 pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
-    let list = Json::parse(list.as_bytes(), "the list")
-        .ok()
-        .filter(|_| bin.root.is_node())?;
+    if !bin.root.is_node() {
+        return None;
+    }
+    let list = Json::parse(list.as_bytes(), "the list").ok()?;
     let Some(Json::Array(plugins)) = list.get("plugins") else {
         return None;
     };
     let mut conf = plugins
         .iter()
-        .find(|plugin| plugin.get("type").and_then(Json::as_str) == Some(BRAID))?
+        .find(|plugin| type_of(plugin) == Some(BRAID))?
         .clone();
     conf.set("name", list.get("name")?.clone());
     conf.set("cniVersion", Version::NEWEST.as_str());

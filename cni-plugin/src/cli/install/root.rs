@@ -55,16 +55,35 @@ impl Root {
             (false, false) => Presence::Unseen,
         }
     }
+
+    /// Returns the names in a folder of the node, in any order. Empty if it can't be read.
+    pub(super) fn file_names(&self, folder: &Path) -> Vec<String> {
+        file_names(&self.seen(folder))
+    }
+}
+
+/// Returns the names in a folder, in any order. Empty if it can't be read.
+pub(in crate::cli) fn file_names(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        names.extend(entry.file_name().into_string());
+    }
+    names
+}
+
+/// Returns the names in a path, with `..` but without `/` and `.`.
+fn parts(path: &Path) -> Vec<OsString> {
+    let mut parts = Vec::new();
+    for part in path.components() {
+        if matches!(part, Component::Normal(_) | Component::ParentDir) {
+            parts.push(part.as_os_str().to_owned());
+        }
+    }
+    parts
 }
 
 /// Returns the path below `root` with all links resolved.
 fn resolved(root: &Path, path: &Path) -> PathBuf {
-    let parts = |path: &Path| -> Vec<OsString> {
-        let names = path
-            .components()
-            .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-        names.map(|part| part.as_os_str().to_owned()).collect()
-    };
     let (mut done, mut left, mut links) = (PathBuf::new(), VecDeque::from(parts(path)), 0);
     while let Some(part) = left.pop_front() {
         if part == ".." {
@@ -77,10 +96,9 @@ fn resolved(root: &Path, path: &Path) -> PathBuf {
                 if target.is_absolute() {
                     done = PathBuf::new();
                 }
-                parts(&target)
-                    .into_iter()
-                    .rev()
-                    .for_each(|part| left.push_front(part));
+                for part in parts(&target).into_iter().rev() {
+                    left.push_front(part);
+                }
             }
             Ok(_) | Err(_) => done.push(part),
         }

@@ -330,6 +330,10 @@ fn fault_inside_lists_and_objects_has_its_own_line() {
             "{keys}: {found:?}"
         );
     }
+}
+
+#[test]
+fn fault_inside_an_annotation_has_its_own_line() {
     for (text, expected) in [
         (
             "[{\"name\":\"a\",\"ips\":[\n\"10.0.0.1\",\n\"x\"]}]",

@@ -63,10 +63,8 @@ impl Document {
     /// Parses all documents of a text. The error has the line and the fault.
     pub(super) fn all(text: &str) -> Result<Vec<Self>, (usize, String)> {
         let documents = serde_saphyr::from_multiple::<Option<Self>>(text).map_err(|err| {
-            let line = err
-                .location()
-                .and_then(|place| usize::try_from(place.line()).ok())
-                .unwrap_or(1);
+            let line = err.location().map_or(1, |place| place.line());
+            let line = usize::try_from(line).unwrap_or(1);
             (line, err.without_snippet().to_string().replace('\n', " "))
         })?;
         Ok(documents.into_iter().flatten().collect())
@@ -74,14 +72,12 @@ impl Document {
 
     pub(super) fn nad(self) -> Placed<Nad> {
         let (name, mut places) = self.metadata.name();
-        let config = self.spec.and_then(|spec| spec.config);
-        places.extend(
-            config
-                .iter()
-                .map(|text| ("spec.config".to_owned(), line(text))),
-        );
+        let mut config = String::new();
+        if let Some(text) = self.spec.unwrap_or_default().config {
+            places.insert("spec.config".to_owned(), line(&text));
+            config = text.value;
+        }
         let annotations = self.metadata.annotations(&mut places);
-        let config = config.map(|text| text.value).unwrap_or_default();
         Placed {
             object: Nad {
                 name,
@@ -147,34 +143,27 @@ impl Spec {
 impl Meta {
     /// Returns the name, and its lines by key.
     fn name(&self) -> (ObjectName, BTreeMap<String, usize>) {
-        let namespace = self
-            .namespace
-            .clone()
-            .filter(|name| !name.is_empty())
-            .unwrap_or_else(|| DEFAULT.to_owned());
-        let name = self
-            .name
-            .as_ref()
-            .map(|name| name.value.clone())
-            .unwrap_or_default();
-        let places = self
-            .name
-            .iter()
-            .flat_map(|name| ["metadata.name", ""].map(|key| (key.to_owned(), line(name))));
-        (ObjectName { namespace, name }, places.collect())
+        let namespace = match &self.namespace {
+            Some(namespace) if !namespace.is_empty() => namespace.clone(),
+            Some(_) | None => DEFAULT.to_owned(),
+        };
+        let mut name = String::new();
+        let mut places = BTreeMap::new();
+        if let Some(text) = &self.name {
+            name.clone_from(&text.value);
+            places.insert("metadata.name".to_owned(), line(text));
+            places.insert(String::new(), line(text));
+        }
+        (ObjectName { namespace, name }, places)
     }
 
     fn annotations(self, places: &mut BTreeMap<String, usize>) -> BTreeMap<String, String> {
-        let annotations = self.annotations.unwrap_or_default();
-        places.extend(
-            annotations
-                .iter()
-                .map(|(key, text)| (key.clone(), line(text))),
-        );
+        let mut annotations = BTreeMap::new();
+        for (key, text) in self.annotations.unwrap_or_default() {
+            places.insert(key.clone(), line(&text));
+            annotations.insert(key, text.value);
+        }
         annotations
-            .into_iter()
-            .map(|(key, text)| (key, text.value))
-            .collect()
     }
 }
 

@@ -56,10 +56,10 @@ impl Lines {
             FaultPlace::Path(path) => path.as_slice(),
         };
         match (self, path.first()) {
-            (Self::Values(root), _) => {
-                let inner = root.value.deepest(path).map(|(_, line)| line);
-                inner.unwrap_or_else(|| line_of(root))
-            }
+            (Self::Values(root), _) => match root.value.deepest(path) {
+                Some((_, line)) => line,
+                None => line_of(root),
+            },
             (Self::Items(lines), Some(PathPart::Index(index))) => {
                 lines.get(*index).copied().unwrap_or(1)
             }
@@ -78,13 +78,22 @@ impl Node {
             inner.map_or((1, own), |(depth, line)| (depth + 1, line))
         };
         match (first, self) {
-            (PathPart::Key(key), Self::Object(fields)) => fields
-                .iter()
-                .filter(|(name, _)| name.value.eq_ignore_ascii_case(key))
-                .map(|(name, value)| below(value, line_of(name)))
-                .max_by_key(|(depth, _)| *depth),
+            (PathPart::Key(key), Self::Object(fields)) => {
+                let mut deepest: Option<(usize, usize)> = None;
+                for (name, value) in fields {
+                    if !name.value.eq_ignore_ascii_case(key) {
+                        continue;
+                    }
+                    let (depth, line) = below(value, line_of(name));
+                    if deepest.is_none_or(|(deepest, _)| depth >= deepest) {
+                        deepest = Some((depth, line));
+                    }
+                }
+                deepest
+            }
             (PathPart::Index(index), Self::Array(items)) => {
-                items.get(*index).map(|item| below(item, line_of(item)))
+                let item = items.get(*index)?;
+                Some(below(item, line_of(item)))
             }
             (PathPart::Key(_) | PathPart::Index(_), _) => None,
         }

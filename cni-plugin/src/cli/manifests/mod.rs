@@ -68,7 +68,10 @@ impl File {
         let done = if path == Path::new("-") {
             read(&mut std::io::stdin().lock())
         } else {
-            std::fs::File::open(path).and_then(|mut file| read(&mut file))
+            match std::fs::File::open(path) {
+                Ok(mut file) => read(&mut file),
+                Err(err) => Err(err),
+            }
         };
         done.map_err(|err| Unreadable {
             path: path.to_owned(),
@@ -115,13 +118,17 @@ impl File {
     pub(super) fn line(&self, first: usize, text: &str, inner: usize) -> usize {
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
         let line = (first + inner).saturating_sub(blank + 1);
-        let written = line
-            .checked_sub(1)
-            .and_then(|at| self.lines.get(at))
-            .map(|line| line.trim());
-        let is_there = written.is_some()
-            && written == text.lines().nth(inner.saturating_sub(1)).map(str::trim);
-        if is_there { line } else { first }
+        let inner = text.lines().nth(inner.saturating_sub(1));
+        match (self.text_of_line(line), inner) {
+            (Some(written), Some(inner)) if written.trim() == inner.trim() => line,
+            _ => first,
+        }
+    }
+
+    /// Returns the text of a line, from 1.
+    fn text_of_line(&self, line: usize) -> Option<&str> {
+        let index = line.checked_sub(1)?;
+        Some(self.lines.get(index)?)
     }
 
     /// Returns the file's line and column for a position in a text, from 1. The end of a text
@@ -140,13 +147,8 @@ impl File {
         }
         let at = self.line(first, text, line);
         let indent = |line: &str| line.len() - line.trim_start().len();
-        let [written, inner] = [
-            at.checked_sub(1)
-                .and_then(|at| self.lines.get(at))
-                .map(String::as_str),
-            text.lines().nth(line.saturating_sub(1)),
-        ];
-        match (written, inner) {
+        let inner = text.lines().nth(line.saturating_sub(1));
+        match (self.text_of_line(at), inner) {
             (Some(written), Some(inner)) if column > 0 && written.trim() == inner.trim() => {
                 let column = (column + indent(written)).saturating_sub(indent(inner));
                 FilePosition {
@@ -177,12 +179,12 @@ pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
         let File {
             pods, nads, claims, ..
         } = File::read(path)?;
-        objects
-            .pods
-            .extend(pods.into_iter().map(|placed| placed.object));
-        objects
-            .nads
-            .extend(nads.into_iter().map(|placed| placed.object));
+        for placed in pods {
+            objects.pods.push(placed.object);
+        }
+        for placed in nads {
+            objects.nads.push(placed.object);
+        }
         objects.claims.extend(claims);
     }
     Ok(Manifests::new(objects))

@@ -36,24 +36,13 @@ pub(super) fn look(
     results: &[AddResult],
     timings: &[(Vec<Step>, Timing)],
 ) -> Result<Sides, Cause> {
-    let steps = timings.iter().flat_map(|(steps, _)| steps);
-    let mut names: BTreeSet<String> = steps
-        .filter_map(host_link)
-        .map(|link| link.name.to_string())
-        .collect();
-    let of_host = results
-        .iter()
-        .flat_map(|result| &result.interfaces)
-        .filter(|interface| interface.sandbox.is_empty());
-    names.extend(of_host.map(|interface| interface.name.clone()));
+    let names = host_names(results, timings);
     let mut routes = Vec::new();
     for v4 in [true, false] {
         routes.extend(route::list(kernel.route(Ns::Pod)?, v4)?);
     }
-    let host = links(kernel, Ns::Host)?
-        .into_iter()
-        .filter(|seen| names.contains(&seen.name))
-        .collect();
+    let mut host = links(kernel, Ns::Host)?;
+    host.retain(|seen| names.contains(&seen.name));
     Ok(Sides {
         pod: links(kernel, Ns::Pod)?,
         routes,
@@ -61,22 +50,40 @@ pub(super) fn look(
     })
 }
 
+/// Returns the names of the host links that the steps create or use, or that the results name.
+fn host_names(results: &[AddResult], timings: &[(Vec<Step>, Timing)]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (steps, _) in timings {
+        for link in steps.iter().filter_map(host_link) {
+            names.insert(link.name.to_string());
+        }
+    }
+    for result in results {
+        for interface in &result.interfaces {
+            if interface.sandbox.is_empty() {
+                names.insert(interface.name.clone());
+            }
+        }
+    }
+    names
+}
+
 fn links(kernel: &mut Kernel, ns: Ns) -> Result<Vec<LinkView>, Cause> {
     let links = link::list(kernel.route(ns)?)?;
     let addrs = addr::list(kernel.route(ns)?, 0)?;
-    let addrs_of = |index| {
-        addrs
-            .iter()
-            .filter(move |(link, _)| *link == index)
-            .map(|(_, addr)| addr.clone())
-            .collect()
-    };
-    Ok(links
-        .into_iter()
-        .map(|(name, link)| LinkView {
+    let mut views = Vec::new();
+    for (name, link) in links {
+        let mut own = Vec::new();
+        for (index, addr) in &addrs {
+            if *index == link.index {
+                own.push(addr.clone());
+            }
+        }
+        views.push(LinkView {
             name,
-            addrs: addrs_of(link.index),
             link,
-        })
-        .collect())
+            addrs: own,
+        });
+    }
+    Ok(views)
 }

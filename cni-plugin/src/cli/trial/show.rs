@@ -24,11 +24,12 @@ pub(super) fn attached(
             links.iter().map(link_row),
         )
     };
-    let routes = sides
-        .routes
-        .iter()
-        .filter(|route| route.table != TABLE_LOCAL);
-    let routes: Vec<Vec<String>> = routes.map(|route| route_row(route, &sides.pod)).collect();
+    let mut routes = Vec::new();
+    for route in &sides.routes {
+        if route.table != TABLE_LOCAL {
+            routes.push(route_row(route, &sides.pod));
+        }
+    }
     let mut parts = vec![
         format!("sandbox {}\n", path.display()),
         links("interface", &sides.pod),
@@ -56,10 +57,9 @@ fn link_row(seen: &LinkView) -> Vec<String> {
 }
 
 fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
-    let name = links
+    let link = links
         .iter()
-        .find(|seen| Some(seen.link.index) == route.link)
-        .map(|seen| seen.name.clone());
+        .find(|seen| Some(seen.link.index) == route.link);
     let dst = if route.dst.prefix_len() == 0 {
         "default".to_owned()
     } else {
@@ -73,7 +73,7 @@ fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
     vec![
         dst,
         route.gw.map(|gw| gw.to_string()).unwrap_or_default(),
-        name.unwrap_or_default(),
+        link.map(|seen| seen.name.clone()).unwrap_or_default(),
         table,
     ]
 }
@@ -81,7 +81,9 @@ fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
 /// Formats the durations. Steps that were sent to the kernel together share one.
 fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
+    let mut sent = Duration::ZERO;
     for (steps, timing) in timings {
+        sent += timing.took;
         for (at, step) in steps.iter().enumerate() {
             let time = if at == 0 {
                 milliseconds(timing.took)
@@ -91,7 +93,6 @@ fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>
             rows.push(vec![time, step.to_string()]);
         }
     }
-    let sent: Duration = timings.iter().map(|(_, timing)| timing.took).sum();
     let rest = milliseconds(took.saturating_sub(sent));
     rows.push(vec![
         rest,

@@ -182,6 +182,10 @@ fn impossible_configuration_is_refused_for_every_version() {
         );
         assert_eq!(node.write().len(), 2);
     }
+}
+
+#[test]
+fn a_list_with_an_unknown_version_or_a_missing_plugin_is_refused() {
     let node = Node::new();
     node.conf(
         "10.conflist",
