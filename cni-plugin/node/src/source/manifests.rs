@@ -1,10 +1,14 @@
 //! A cluster made of manifests. Writes to it are recorded, for display.
 
-use braid_core::k8s::dynamic::Offered;
+use super::cluster::{Cluster, Kubernetes};
+use braid_core::cni::Error;
+use braid_core::k8s::dynamic::{Given, Offered};
+use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Objects of the cluster.
 #[derive(Debug, Default)]
@@ -52,6 +56,25 @@ impl Manifests {
     /// Returns the writes so far.
     pub fn written(&self) -> Ref<'_, Written> {
         self.written.borrow()
+    }
+}
+
+/// Objects are those of the manifests. Devices are this node's, because no manifest has them.
+impl Cluster for Manifests {
+    fn source(
+        &self,
+        _settings: &Settings,
+        _limit: Option<Duration>,
+    ) -> Result<Box<dyn Source>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn devices(&self, pod: &ObjectName) -> Result<Given, Error> {
+        Kubernetes.devices(pod)
+    }
+
+    fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error> {
+        Kubernetes.device_info(resource, device)
     }
 }
 
