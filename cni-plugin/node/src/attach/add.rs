@@ -1,5 +1,6 @@
 //! ADD: one transaction for all plugins of all networks of a call.
 
+use super::chain::ForeignCall;
 use super::del;
 use super::device_file::DeviceFile;
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
@@ -14,6 +15,7 @@ use crate::apply::host::{Host, Machine};
 use crate::apply::transaction::Transaction;
 use crate::ipam::Ipam;
 use crate::ipam::liveness::Netns;
+use crate::log::Log;
 use crate::store::holder::netns_of;
 use crate::store::record::{Folder, Owed, Record};
 use crate::sys::netns::NetNs;
@@ -258,7 +260,7 @@ impl Run<'_> {
         let mut at = 0;
         while let Some(place) = self.places.get(at) {
             if is_foreign(wanted, *place) {
-                self.foreign(at)?;
+                self.foreign(at, host.log())?;
                 at += 1;
             } else {
                 let natives = self.natives(at);
@@ -324,7 +326,7 @@ impl Run<'_> {
             .map_err(Error::from)
     }
 
-    fn foreign(&mut self, at: usize) -> Result<(), Error> {
+    fn foreign(&mut self, at: usize, log: &Log) -> Result<(), Error> {
         let place = self.places[at];
         let Wanted {
             chain, attachment, ..
@@ -333,15 +335,15 @@ impl Run<'_> {
             .will_delegate(place.wanted)
             .map_err(Error::from)?;
         self.done = at + 1;
-        let plugin = &chain.items[place.item].conf.plugin;
         let result = &mut self.planner.results[place.wanted];
-        let own = chain.delegate(
-            plugin,
-            place.item,
-            Command::Add,
-            Some(attachment),
-            result.as_ref(),
-        )?;
+        let call = ForeignCall {
+            plugin: &chain.items[place.item].conf.plugin,
+            item: place.item,
+            command: Command::Add,
+            attachment: Some(attachment),
+            prev: result.as_ref(),
+        };
+        let own = chain.delegate(&call, log)?;
         *result = own.or(result.take());
         // A runtime caches the first network's result itself, but does not pass it to GC.
         self.transaction

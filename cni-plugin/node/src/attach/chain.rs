@@ -4,6 +4,7 @@
 use super::flannel::Reader;
 use crate::apply::delegate;
 use crate::ipam::{self, Ipam};
+use crate::log::Log;
 use crate::store::record::Key;
 use braid_core::cni::netconf_list::{Injected, set_valid_attachments};
 use braid_core::cni::{
@@ -68,6 +69,34 @@ pub enum AddressSource {
     Ours(Box<dyn Ipam>),
     /// Another program.
     Foreign(String),
+}
+
+/// A call of a foreign plugin or IPAM of a chain.
+#[derive(Debug, Clone, Copy)]
+pub struct ForeignCall<'a> {
+    /// Type of the plugin or IPAM.
+    pub plugin: &'a str,
+    /// Index of its item in the chain.
+    pub item: usize,
+    /// The verb.
+    pub command: Command,
+    /// The container; `None` for GC and STATUS.
+    pub attachment: Option<&'a Attachment>,
+    /// The result so far.
+    pub prev: Option<&'a AddResult>,
+}
+
+impl<'a> ForeignCall<'a> {
+    /// A call that is for no container.
+    pub fn of_network(plugin: &'a str, item: usize, command: Command) -> Self {
+        Self {
+            plugin,
+            item,
+            command,
+            attachment: None,
+            prev: None,
+        }
+    }
 }
 
 impl Chain {
@@ -341,33 +370,28 @@ impl Chain {
         Ok(json)
     }
 
-    /// Runs a foreign plugin or IPAM for a container.
-    pub fn delegate(
-        &self,
-        plugin: &str,
-        at: usize,
-        command: Command,
-        attachment: Option<&Attachment>,
-        prev: Option<&AddResult>,
-    ) -> Result<Option<AddResult>, Error> {
-        let conf = self.conf_for(at, prev)?;
-        let netns = attachment
-            .and_then(|a| a.netns.as_ref())
-            .map(|path| path.display().to_string());
-        let nobody = || Owner::new(self.network(), "", "");
-        let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
-        let call = delegate::DelegateCall {
-            command,
+    /// Runs a foreign plugin or IPAM. Its standard error goes to `log`.
+    pub fn delegate(&self, call: &ForeignCall<'_>, log: &Log) -> Result<Option<AddResult>, Error> {
+        let conf = self.conf_for(call.item, call.prev)?;
+        let owner = match call.attachment {
+            Some(attachment) => self.owner(attachment),
+            None => Owner::new(self.network(), "", ""),
+        };
+        let netns = call.attachment.and_then(|own| own.netns.as_deref());
+        let netns = netns.map(|path| path.display().to_string());
+        let run = delegate::DelegateCall {
+            command: call.command,
             owner: &owner,
             netns: netns.as_deref().unwrap_or_default(),
-            args: attachment.map_or("", |a| &a.args),
+            args: call.attachment.map_or("", |own| &own.args),
             path: &self.path,
+            log,
         };
-        let result = delegate::run(plugin, &conf, &call)?;
-        let is_result = command == Command::Add && !matches!(result, Json::Null);
-        is_result
-            .then(|| AddResult::parse(&result, self.conf.version))
-            .transpose()
+        let result = delegate::run(call.plugin, &conf, &run)?;
+        if call.command != Command::Add || matches!(result, Json::Null) {
+            return Ok(None);
+        }
+        AddResult::parse(&result, self.conf.version).map(Some)
     }
 }
 

@@ -1,7 +1,7 @@
 //! CHECK: every recorded step still holds, and the container matches the result.
 
 use super::add::open_host;
-use super::chain::{AddressSource, Item, Runner};
+use super::chain::{AddressSource, ForeignCall, Item, Runner};
 use super::invocation::{Invocation, Wanted};
 use super::liveness::NodeState;
 use super::{reconstruct, recorded};
@@ -120,16 +120,18 @@ fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Resul
         attachment, chain, ..
     } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
+    let run = |plugin: &str| {
+        let call = ForeignCall {
+            plugin,
+            item: at,
+            command: Command::Check,
+            attachment: Some(attachment),
+            prev,
+        };
+        chain.delegate(&call, log).map(drop)
+    };
     if matches!(item.work, Runner::Foreign) {
-        return chain
-            .delegate(
-                &item.conf.plugin,
-                at,
-                Command::Check,
-                Some(attachment),
-                prev,
-            )
-            .map(drop);
+        return run(&item.conf.plugin);
     }
     match &item.addresses {
         AddressSource::NoIpam => Ok(()),
@@ -137,9 +139,7 @@ fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Resul
             let known = NodeState::of(root, chain.network(), log);
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
-        AddressSource::Foreign(ipam) => chain
-            .delegate(ipam, at, Command::Check, Some(attachment), prev)
-            .map(drop),
+        AddressSource::Foreign(ipam) => run(ipam),
     }
 }
 

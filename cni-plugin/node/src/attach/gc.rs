@@ -1,7 +1,7 @@
 //! GC: deletes everything of the network that no valid attachment owns: records, addresses, links
 //! and rules.
 
-use super::chain::{AddressSource, BRAID, Chain, Runner};
+use super::chain::{AddressSource, BRAID, Chain, ForeignCall, Runner};
 use super::del::collect;
 use super::liveness::NodeState;
 use super::orphans::{records, sweep, sweep_empty};
@@ -186,16 +186,14 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Err
                 failed
             }
             AddressSource::Foreign(ipam) if tells_foreign => {
-                chain.delegate(ipam, at, Command::Gc, None, None).err()
+                let call = ForeignCall::of_network(ipam, at, Command::Gc);
+                chain.delegate(&call, host.log()).err()
             }
             AddressSource::Foreign(_) | AddressSource::NoIpam => None,
         });
         if matches!(item.work, Runner::Foreign) && tells_foreign {
-            errors.extend(
-                chain
-                    .delegate(&item.conf.plugin, at, Command::Gc, None, None)
-                    .err(),
-            );
+            let call = ForeignCall::of_network(&item.conf.plugin, at, Command::Gc);
+            errors.extend(chain.delegate(&call, host.log()).err());
         }
     }
     errors

@@ -1,6 +1,6 @@
 //! STATUS: reports whether an ADD could succeed now, and if not, why.
 
-use super::chain::{AddressSource, Chain, Runner};
+use super::chain::{AddressSource, Chain, ForeignCall, Runner};
 use super::gc::mend;
 use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
@@ -69,9 +69,8 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     let item = &chain.items[at];
     match &item.work {
         Runner::Foreign => {
-            return chain
-                .delegate(&item.conf.plugin, at, Command::Status, None, None)
-                .map(drop);
+            let call = ForeignCall::of_network(&item.conf.plugin, at, Command::Status);
+            return chain.delegate(&call, host.log()).map(drop);
         }
         Runner::Native(plugin) => {
             let facts = host
@@ -87,9 +86,10 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
             let known = NodeState::of(host.root(), chain.network(), host.log());
             ipam.status(known.host()).map(|note| say(chain, note, host))
         }
-        AddressSource::Foreign(ipam) => chain
-            .delegate(ipam, at, Command::Status, None, None)
-            .map(drop),
+        AddressSource::Foreign(ipam) => {
+            let call = ForeignCall::of_network(ipam, at, Command::Status);
+            chain.delegate(&call, host.log()).map(drop)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Teardown of a call's attachments, for DEL, GC and the rollback of ADD. Failed steps stay in the
 //! record for the next attempt.
 
-use super::chain::{AddressSource, Runner};
+use super::chain::{AddressSource, ForeignCall, Runner};
 use super::device_file;
 use super::invocation::{PluginIndex, Wanted, call, is_foreign, places};
 use super::liveness::NodeState;
@@ -296,14 +296,13 @@ impl Teardown<'_> {
             ));
             return Ok(());
         }
-        chain
-            .delegate(
-                foreign,
-                place.item,
-                Command::Del,
-                Some(attachment),
-                self.prev(wanted),
-            )
-            .map(drop)
+        let call = ForeignCall {
+            plugin: foreign,
+            item: place.item,
+            command: Command::Del,
+            attachment: Some(attachment),
+            prev: self.prev(wanted),
+        };
+        chain.delegate(&call, host.log()).map(drop)
     }
 }
