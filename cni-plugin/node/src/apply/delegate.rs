@@ -8,7 +8,7 @@ use crate::sys::{executable, outputs};
 use braid_core::cni::bounds::shortened;
 use braid_core::cni::{Command, Error, Json, Owner};
 use std::fs::{self, Metadata};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
@@ -127,14 +127,10 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child =
+    let child =
         start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
-    let stdin = child.stdin.take();
-    // A plugin may respond without reading its input, so a broken pipe is not a failure.
-    if let Some(mut stdin) = stdin {
-        let _ = stdin.write_all(conf.to_string().as_bytes());
-    }
-    let output = outputs::wait(child).doing(format_args!("wait for plugin {}", file.display()))?;
+    let output = outputs::wait(child, conf.to_string().as_bytes())
+        .doing(format_args!("wait for plugin {}", file.display()))?;
     if output.status.success() {
         call.log.output(&output.stderr);
         return answer(&file, &output.stdout);
