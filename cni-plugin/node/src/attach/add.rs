@@ -2,7 +2,6 @@
 
 use super::chain::ForeignCall;
 use super::del;
-use super::device_file::DeviceFile;
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
@@ -84,20 +83,21 @@ pub fn add(
         done: 0,
         transaction,
     };
-    match run
-        .all(&mut *host)
-        .and_then(|()| deliver(&run.planner.results, Some(&mut *host)))
-    {
+    let delivered = match run.all(&mut *host) {
+        Ok(()) => deliver(&run.planner.results, Some(&mut *host)),
+        Err(err) => Err(err),
+    };
+    match delivered {
         Ok(owed) => {
-            if let Some(Err(err)) = owed.map(|owed| run.transaction.owe(owed)) {
+            if let Some(owed) = owed
+                && let Err(err) = run.transaction.owe(owed)
+            {
                 host.log().warn(&err);
             }
-            let results = run
-                .planner
-                .results
-                .drain(..)
-                .map(Option::unwrap_or_default)
-                .collect();
+            let mut results = Vec::new();
+            for result in run.planner.results.drain(..) {
+                results.push(result.unwrap_or_default());
+            }
             let timings = std::mem::take(&mut run.transaction.timings);
             Ok(Added {
                 results,
@@ -181,7 +181,9 @@ fn start_record(
         } else {
             None
         };
-        if let Some(left) = left.filter(Record::is_of_earlier_boot) {
+        if let Some(left) = left
+            && left.is_of_earlier_boot()
+        {
             end_elsewhere(left, call, (folder, machine))?;
         }
         return Ok(record);
@@ -209,11 +211,10 @@ fn end_elsewhere(
     call: &Invocation,
     (folder, machine): (&Folder, &dyn Machine),
 ) -> Result<(), Error> {
-    let netns = earlier
-        .netns
-        .as_deref()
-        .filter(|_| netns_of(&earlier) != Netns::Gone)
-        .and_then(|path| NetNs::open(path).ok());
+    let netns = match &earlier.netns {
+        Some(path) if netns_of(&earlier) != Netns::Gone => NetNs::open(path).ok(),
+        Some(_) | None => None,
+    };
     let mut host = machine.open(netns).map_err(Error::from)?;
     refuse_attached(call, earlier.netns.as_deref(), &mut *host)?;
     let there = Attachment {
@@ -303,10 +304,12 @@ impl Run<'_> {
         } else if wanted.iter().any(|wanted| wanted.chain.has_foreign()) {
             self.transaction.keep().map_err(Error::from)?;
         }
-        wanted
-            .iter()
-            .filter_map(|wanted| wanted.device_file.as_ref())
-            .try_for_each(DeviceFile::write)
+        for wanted in wanted {
+            if let Some(file) = &wanted.device_file {
+                file.write()?;
+            }
+        }
+        Ok(())
     }
 
     /// Moves the pod's default routes after a foreign plugin, if a network requests them.
@@ -424,8 +427,13 @@ impl Run<'_> {
         } = self;
         let mut record = transaction.done();
         for (at, attached) in record.attachments.iter_mut().enumerate() {
-            let held = places[..done].iter().filter(|place| place.wanted == at);
-            attached.left = Some(held.map(|place| place.item).collect());
+            let mut held = Vec::new();
+            for place in &places[..done] {
+                if place.wanted == at {
+                    held.push(place.item);
+                }
+            }
+            attached.left = Some(held);
         }
         let mut taking = Teardown {
             wanted,

@@ -172,15 +172,18 @@ impl Chain {
         } else {
             None
         };
-        let confs = match &list {
-            Some(list) => (0..list.plugins.len())
-                .map(|at| list.plugin_conf(at, &injected(&conf, None)?))
-                .collect(),
-            None => Ok(vec![NetConf {
+        let mut confs = Vec::new();
+        match &list {
+            Some(list) => {
+                for at in 0..list.plugins.len() {
+                    confs.push(list.plugin_conf(at, &injected(&conf, None)?)?);
+                }
+            }
+            None => confs.push(NetConf {
                 plugin: plugin_name.clone(),
                 ..conf.clone()
-            }]),
-        };
+            }),
+        }
         let (mut items, mut unready) = (Vec::new(), None);
         let mut reader = Reader {
             whole: &mut conf,
@@ -188,7 +191,7 @@ impl Chain {
             reading,
             container_id,
         };
-        for (at, conf) in confs?.into_iter().enumerate() {
+        for (at, conf) in confs.into_iter().enumerate() {
             match reader.items(at, &conf)? {
                 Some(made) => {
                     items.extend(made.items);
@@ -239,11 +242,13 @@ impl Chain {
 
     /// Kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
-        let features = |item: &Item| match &item.work {
-            Runner::Native(plugin) => plugin.features(),
-            Runner::Foreign | Runner::Ipam => Vec::new(),
-        };
-        self.items.iter().flat_map(features).collect()
+        let mut features = Vec::new();
+        for item in &self.items {
+            if let Runner::Native(plugin) = &item.work {
+                features.extend(plugin.features());
+            }
+        }
+        features
     }
 
     /// True if the list disables CHECK.
@@ -267,13 +272,15 @@ impl Chain {
     /// Returns [`Chain::key`] without parsing the configuration.
     pub fn key_of(plugin_name: &str, conf: &NetConf, attachment: &Attachment) -> Key {
         let plugin_name = Self::plugin_name_of(plugin_name, conf);
-        let own = conf
-            .json
-            .get("network")
-            .filter(|_| plugin_name == BRAID)
-            .and_then(|network| network.get("name")?.as_str());
+        let mut name = conf.name.as_str();
+        if plugin_name == BRAID
+            && let Some(network) = conf.json.get("network")
+            && let Some(own) = network.get("name").and_then(Json::as_str)
+        {
+            name = own;
+        }
         Key {
-            owner: attachment.owner(own.unwrap_or(&conf.name)),
+            owner: attachment.owner(name),
             plugin: plugin_name.to_owned(),
         }
     }
@@ -334,8 +341,10 @@ impl Chain {
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         let owner = self.owner(attachment);
-        self.foreign()
-            .try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
+        for plugin in self.foreign() {
+            delegate::find(plugin, &self.path, &owner)?;
+        }
+        Ok(())
     }
 
     /// Returns an error if the foreign plugin or IPAM would start this program again, endlessly.
@@ -391,7 +400,7 @@ impl Chain {
         if call.command != Command::Add || matches!(result, Json::Null) {
             return Ok(None);
         }
-        AddResult::parse(&result, self.conf.version).map(Some)
+        Ok(Some(AddResult::parse(&result, self.conf.version)?))
     }
 }
 
@@ -481,7 +490,7 @@ impl Item {
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
-                    if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
+                    if is_judged && let Some(why) = plugin.dhcp_unsupported() {
                         let needs = format!(
                             "{ipam:?} needs a DHCP server behind the link of {}: {why}",
                             conf.plugin
