@@ -97,14 +97,12 @@ impl Source for Manifests {
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        let nad = |name: &ObjectName| {
-            self.objects
-                .nads
-                .iter()
-                .find(|nad| nad.name == *name)
-                .cloned()
-        };
-        Ok(names.iter().filter_map(nad).collect())
+        let mut found = Vec::new();
+        for name in names {
+            let mut nads = self.objects.nads.iter();
+            found.extend(nads.find(|nad| nad.name == *name).cloned());
+        }
+        Ok(found)
     }
 
     fn annotate(
@@ -113,10 +111,10 @@ impl Source for Manifests {
         _uid: &str,
         edit: &Edit<'_>,
     ) -> Result<(), SourceError> {
-        let found = self.objects.pods.iter().find(|there| there.name == *pod);
-        let now = found
-            .and_then(|pod| pod.annotations.get(edit.key))
-            .map(String::as_str);
+        let mut now = None;
+        if let Some(pod) = self.objects.pods.iter().find(|there| there.name == *pod) {
+            now = pod.annotations.get(edit.key).map(String::as_str);
+        }
         if let Some(value) = (edit.value)(now) {
             self.written
                 .borrow_mut()
