@@ -106,6 +106,29 @@ fn reboot(host: &Sandbox, pods: &[&Ns]) {
 }
 
 #[test]
+fn standard_error_of_a_foreign_plugin_is_passed_on_unchanged() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let conf = json!({"cniVersion": "1.1.0", "name": "odd", "plugins": [{"type": "theirs"}]});
+    let call = host.call("braid", &pod, conf);
+    let long = 500_000;
+    host.script(
+        "theirs",
+        &format!(
+            "#!/bin/sh\nprintf 'begin\\n' >&2\nhead -c {long} /dev/zero | tr '\\0' x >&2\n\
+            cat >/dev/null\nprintf ' end' >&2\n[ $CNI_COMMAND != ADD ] || echo '{{\"cniVersion\": \"1.1.0\"}}'\n"
+        ),
+    );
+    let said = format!("begin\n{} end", "x".repeat(long));
+    let added = call.add();
+    assert!(added.stderr == said, "{} bytes", added.stderr.len());
+    added.result();
+    let deleted = call.del();
+    assert!(deleted.stderr == said, "{} bytes", deleted.stderr.len());
+    deleted.ok();
+}
+
+#[test]
 fn after_a_reboot_del_releases_everything() {
     let host = node();
     let pod = host.pod("a");

@@ -2,8 +2,10 @@
 
 use braid_core::cni::Version;
 use braid_core::cni::request::Environment;
+use braid_node::apply::host::This;
 use braid_node::attach;
 use braid_node::log::Log;
+use braid_node::source::cluster::NoCluster;
 use braid_tests::{Ns, Sandbox, Value, json};
 use std::fs;
 use std::io::Write;
@@ -70,7 +72,8 @@ fn call(verb: &str, pod: &Ns, conf: &Value) -> String {
         Ok(())
     };
     let log = Log::new(|sentence| panic!("{sentence}"));
-    attach::answer(request, "bridge", log, &mut deliver)
+    let machine = This::new(log);
+    attach::answer(request, "bridge", &machine, &NoCluster, &mut deliver)
         .unwrap_or_else(|err| panic!("{verb}: {err}"));
     answer
 }

@@ -4,8 +4,10 @@ use super::{FAILURE, SUCCESS, output};
 use crate::entry::{priority, start};
 use braid_core::cni::request::Environment;
 use braid_core::cni::{Command, Error, Version};
+use braid_node::apply::host::This;
 use braid_node::attach;
 use braid_node::attach::chain::BRAID;
+use braid_node::source::cluster::Kubernetes;
 use braid_node::source::runtime;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -65,7 +67,9 @@ fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
     // Never taken apart, nor closed: the process ends behind it.
-    attach::answer(request, plugin_name, output::log(), &mut deliver).map(std::mem::forget)
+    let machine = This::new(output::log());
+    let answered = attach::answer(request, plugin_name, &machine, &Kubernetes, &mut deliver);
+    answered.map(std::mem::forget)
 }
 
 /// Reads the configuration, usually in one read and another one that finds the end.

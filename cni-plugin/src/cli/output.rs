@@ -46,9 +46,14 @@ pub(super) fn tell(sentence: Arguments<'_>) {
     let _ = stderr().write_all(format!("{sentence}\n").as_bytes());
 }
 
-/// Receiver of the library's sentences for the operator: standard error.
+/// Receiver of the library's sentences, and of foreign plugins' standard error: standard error.
 pub(super) fn log() -> Log {
-    Log::new(tell)
+    Log::new(tell).with_output(copy)
+}
+
+/// Copies text to standard error, under the same conditions as [`tell`].
+fn copy(text: &[u8]) {
+    let _ = stderr().write_all(text);
 }
 
 /// Formats columns without borders, each as wide as its longest cell, without trailing spaces.

@@ -79,8 +79,7 @@ impl Networks {
             netns_override: false,
             conf,
         };
-        let (call, publisher) =
-            pods::call(&request, &settings, Box::new(cluster.clone()), machine)?;
+        let (call, publisher) = pods::call(&request, &settings, machine, &cluster)?;
         Ok((call, Some(InCluster { publisher, cluster })))
     }
 

@@ -2,12 +2,13 @@
 
 use super::within;
 use crate::Context;
+use crate::log::Log;
 use crate::sys::exec_busy::Writers;
 use crate::sys::{executable, outputs};
 use braid_core::cni::bounds::shortened;
 use braid_core::cni::{Command, Error, Json, Owner};
 use std::fs::{self, Metadata};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub struct DelegateCall<'a> {
     pub args: &'a str,
     /// `CNI_PATH`.
     pub path: &'a [PathBuf],
+    /// Receiver of the plugin's standard error.
+    pub log: &'a Log,
 }
 
 /// Returns the file of a plugin for a call of `owner`: the first regular file of that name in
@@ -107,7 +110,8 @@ fn text_of(path: &[PathBuf]) -> String {
     format!("[{}]", dirs.join(" "))
 }
 
-/// Runs `plugin` with `conf` and returns its output; `Json::Null` for none.
+/// Runs `plugin` with `conf` and returns its output; `Json::Null` for none. Its standard error goes
+/// to the log once it has ended; if it fails without a message, into the error.
 pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.owner)?;
     let (within, calls) = within::variable(plugin, call.owner);
@@ -123,19 +127,15 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child =
+    let child =
         start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
-    let stdin = child.stdin.take();
-    // A plugin may respond without reading its input, so a broken pipe is not a failure.
-    if let Some(mut stdin) = stdin {
-        let _ = stdin.write_all(conf.to_string().as_bytes());
-    }
-    let output = outputs::wait(child).doing(format_args!("wait for plugin {}", file.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output = outputs::wait(child, conf.to_string().as_bytes())
+        .doing(format_args!("wait for plugin {}", file.display()))?;
     if output.status.success() {
-        let _ = std::io::stderr().write_all(&output.stderr);
+        call.log.output(&output.stderr);
         return answer(&file, &output.stdout);
     }
+    let said = String::from_utf8_lossy(&output.stderr);
     Err(refusal(&file, &output.stdout, said.trim()))
 }
 

@@ -1,4 +1,4 @@
-//! The machine on which a call works, passed in by the caller.
+//! The node on which a call works, passed in by the caller.
 
 use super::executor::{OnError, Report, execute};
 use super::observe::observe;
@@ -6,19 +6,14 @@ use super::{by_owner, features, repair};
 use crate::effect::{shaping, xsk_guard};
 use crate::kernel::Kernel;
 use crate::log::Log;
-use crate::source::{self, kubelet};
+use crate::source::files;
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::{NODE, Root};
 use crate::sys::netns::NetNs;
 use crate::{Cause, Context, Error};
 use braid_core::cni;
-use braid_core::k8s::ObjectName;
-use braid_core::k8s::device_info;
-use braid_core::k8s::dynamic::Given;
 use braid_core::k8s::on_disk::DiskFile;
-use braid_core::k8s::settings::Settings;
-use braid_core::k8s::source::Source;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{LinkRef, Shaping};
 use braid_core::plan::{Feature, Step};
@@ -26,7 +21,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A machine: this one ([`This`]), or a test model.
+/// The node: namespaces, kernel, records, files of networks, and the log. Implemented by [`This`]
+/// for every caller on a node, and by a model for tests. Pods and devices are in
+/// [`Cluster`](crate::source::cluster::Cluster).
 pub trait Machine {
     /// Returns the root folder of the machine's state.
     fn root(&self) -> &Root;
@@ -46,28 +43,12 @@ pub trait Machine {
     /// Checks that a record could be written.
     fn probe(&self) -> Result<(), Error>;
 
-    /// Opens the source of pods and their networks, without a request.
-    fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error>;
-
-    /// [`Machine::source`] with a time limit for all requests together.
-    fn source_within(
-        &self,
-        settings: &Settings,
-        limit: Duration,
-    ) -> Result<Box<dyn Source>, cni::Error>;
-
     /// Reads the files of a folder, or the single file at `path`; none if it is missing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
     /// Reads the plugin files in the folder beside their list; none if the folder is missing. Fails
     /// if one cannot be read, as a pod must not start without it.
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error>;
-
-    /// Requests a pod's devices from the kubelet.
-    fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error>;
-
-    /// Returns the folder of device information.
-    fn devinfo(&self) -> &Path;
 
     /// Waits until a file exists; false after `limit`.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
@@ -131,36 +112,16 @@ impl Machine for This {
         record::probe()
     }
 
-    fn source(&self, settings: &Settings) -> Result<Box<dyn Source>, cni::Error> {
-        source::api(settings)
-    }
-
-    fn source_within(
-        &self,
-        settings: &Settings,
-        limit: Duration,
-    ) -> Result<Box<dyn Source>, cni::Error> {
-        source::api_within(settings, limit)
-    }
-
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
-        source::files::read(path)
+        files::read(path)
     }
 
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error> {
-        source::files::plugins(folder)
-    }
-
-    fn devices(&self, pod: &ObjectName) -> Result<Given, cni::Error> {
-        kubelet::devices(Path::new(kubelet::SOCKET), pod)
-    }
-
-    fn devinfo(&self) -> &Path {
-        Path::new(device_info::DIR)
+        files::plugins(folder)
     }
 
     fn await_file(&self, file: &Path, limit: Duration) -> bool {
-        source::files::wait(file, limit)
+        files::wait(file, limit)
     }
 
     fn log(&self) -> &Log {

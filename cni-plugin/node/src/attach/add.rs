@@ -1,7 +1,7 @@
 //! ADD: one transaction for all plugins of all networks of a call.
 
+use super::chain::ForeignCall;
 use super::del;
-use super::device_file::DeviceFile;
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
@@ -14,6 +14,7 @@ use crate::apply::host::{Host, Machine};
 use crate::apply::transaction::Transaction;
 use crate::ipam::Ipam;
 use crate::ipam::liveness::Netns;
+use crate::log::Log;
 use crate::store::holder::netns_of;
 use crate::store::record::{Folder, Owed, Record};
 use crate::sys::netns::NetNs;
@@ -82,20 +83,21 @@ pub fn add(
         done: 0,
         transaction,
     };
-    match run
-        .all(&mut *host)
-        .and_then(|()| deliver(&run.planner.results, Some(&mut *host)))
-    {
+    let delivered = match run.all(&mut *host) {
+        Ok(()) => deliver(&run.planner.results, Some(&mut *host)),
+        Err(err) => Err(err),
+    };
+    match delivered {
         Ok(owed) => {
-            if let Some(Err(err)) = owed.map(|owed| run.transaction.owe(owed)) {
+            if let Some(owed) = owed
+                && let Err(err) = run.transaction.owe(owed)
+            {
                 host.log().warn(&err);
             }
-            let results = run
-                .planner
-                .results
-                .drain(..)
-                .map(Option::unwrap_or_default)
-                .collect();
+            let mut results = Vec::new();
+            for result in run.planner.results.drain(..) {
+                results.push(result.unwrap_or_default());
+            }
             let timings = std::mem::take(&mut run.transaction.timings);
             Ok(Added {
                 results,
@@ -179,7 +181,9 @@ fn start_record(
         } else {
             None
         };
-        if let Some(left) = left.filter(Record::is_of_earlier_boot) {
+        if let Some(left) = left
+            && left.is_of_earlier_boot()
+        {
             end_elsewhere(left, call, (folder, machine))?;
         }
         return Ok(record);
@@ -207,11 +211,10 @@ fn end_elsewhere(
     call: &Invocation,
     (folder, machine): (&Folder, &dyn Machine),
 ) -> Result<(), Error> {
-    let netns = earlier
-        .netns
-        .as_deref()
-        .filter(|_| netns_of(&earlier) != Netns::Gone)
-        .and_then(|path| NetNs::open(path).ok());
+    let netns = match &earlier.netns {
+        Some(path) if netns_of(&earlier) != Netns::Gone => NetNs::open(path).ok(),
+        Some(_) | None => None,
+    };
     let mut host = machine.open(netns).map_err(Error::from)?;
     refuse_attached(call, earlier.netns.as_deref(), &mut *host)?;
     let there = Attachment {
@@ -258,7 +261,7 @@ impl Run<'_> {
         let mut at = 0;
         while let Some(place) = self.places.get(at) {
             if is_foreign(wanted, *place) {
-                self.foreign(at)?;
+                self.foreign(at, host.log())?;
                 at += 1;
             } else {
                 let natives = self.natives(at);
@@ -301,10 +304,12 @@ impl Run<'_> {
         } else if wanted.iter().any(|wanted| wanted.chain.has_foreign()) {
             self.transaction.keep().map_err(Error::from)?;
         }
-        wanted
-            .iter()
-            .filter_map(|wanted| wanted.device_file.as_ref())
-            .try_for_each(DeviceFile::write)
+        for wanted in wanted {
+            if let Some(file) = &wanted.device_file {
+                file.write()?;
+            }
+        }
+        Ok(())
     }
 
     /// Moves the pod's default routes after a foreign plugin, if a network requests them.
@@ -324,7 +329,7 @@ impl Run<'_> {
             .map_err(Error::from)
     }
 
-    fn foreign(&mut self, at: usize) -> Result<(), Error> {
+    fn foreign(&mut self, at: usize, log: &Log) -> Result<(), Error> {
         let place = self.places[at];
         let Wanted {
             chain, attachment, ..
@@ -333,15 +338,15 @@ impl Run<'_> {
             .will_delegate(place.wanted)
             .map_err(Error::from)?;
         self.done = at + 1;
-        let plugin = &chain.items[place.item].conf.plugin;
         let result = &mut self.planner.results[place.wanted];
-        let own = chain.delegate(
-            plugin,
-            place.item,
-            Command::Add,
-            Some(attachment),
-            result.as_ref(),
-        )?;
+        let call = ForeignCall {
+            plugin: &chain.items[place.item].conf.plugin,
+            item: place.item,
+            command: Command::Add,
+            attachment: Some(attachment),
+            prev: result.as_ref(),
+        };
+        let own = chain.delegate(&call, log)?;
         *result = own.or(result.take());
         // A runtime caches the first network's result itself, but does not pass it to GC.
         self.transaction
@@ -422,8 +427,13 @@ impl Run<'_> {
         } = self;
         let mut record = transaction.done();
         for (at, attached) in record.attachments.iter_mut().enumerate() {
-            let held = places[..done].iter().filter(|place| place.wanted == at);
-            attached.left = Some(held.map(|place| place.item).collect());
+            let mut held = Vec::new();
+            for place in &places[..done] {
+                if place.wanted == at {
+                    held.push(place.item);
+                }
+            }
+            attached.left = Some(held);
         }
         let mut taking = Teardown {
             wanted,

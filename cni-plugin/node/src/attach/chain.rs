@@ -4,6 +4,7 @@
 use super::flannel::Reader;
 use crate::apply::delegate;
 use crate::ipam::{self, Ipam};
+use crate::log::Log;
 use crate::store::record::Key;
 use braid_core::cni::netconf_list::{Injected, set_valid_attachments};
 use braid_core::cni::{
@@ -68,6 +69,34 @@ pub enum AddressSource {
     Ours(Box<dyn Ipam>),
     /// Another program.
     Foreign(String),
+}
+
+/// A call of a foreign plugin or IPAM of a chain.
+#[derive(Debug, Clone, Copy)]
+pub struct ForeignCall<'a> {
+    /// Type of the plugin or IPAM.
+    pub plugin: &'a str,
+    /// Index of its item in the chain.
+    pub item: usize,
+    /// The verb.
+    pub command: Command,
+    /// The container; `None` for GC and STATUS.
+    pub attachment: Option<&'a Attachment>,
+    /// The result so far.
+    pub prev: Option<&'a AddResult>,
+}
+
+impl<'a> ForeignCall<'a> {
+    /// A call that is for no container.
+    pub fn of_network(plugin: &'a str, item: usize, command: Command) -> Self {
+        Self {
+            plugin,
+            item,
+            command,
+            attachment: None,
+            prev: None,
+        }
+    }
 }
 
 impl Chain {
@@ -143,15 +172,18 @@ impl Chain {
         } else {
             None
         };
-        let confs = match &list {
-            Some(list) => (0..list.plugins.len())
-                .map(|at| list.plugin_conf(at, &injected(&conf, None)?))
-                .collect(),
-            None => Ok(vec![NetConf {
+        let mut confs = Vec::new();
+        match &list {
+            Some(list) => {
+                for at in 0..list.plugins.len() {
+                    confs.push(list.plugin_conf(at, &injected(&conf, None)?)?);
+                }
+            }
+            None => confs.push(NetConf {
                 plugin: plugin_name.clone(),
                 ..conf.clone()
-            }]),
-        };
+            }),
+        }
         let (mut items, mut unready) = (Vec::new(), None);
         let mut reader = Reader {
             whole: &mut conf,
@@ -159,7 +191,7 @@ impl Chain {
             reading,
             container_id,
         };
-        for (at, conf) in confs?.into_iter().enumerate() {
+        for (at, conf) in confs.into_iter().enumerate() {
             match reader.items(at, &conf)? {
                 Some(made) => {
                     items.extend(made.items);
@@ -210,11 +242,13 @@ impl Chain {
 
     /// Kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
-        let features = |item: &Item| match &item.work {
-            Runner::Native(plugin) => plugin.features(),
-            Runner::Foreign | Runner::Ipam => Vec::new(),
-        };
-        self.items.iter().flat_map(features).collect()
+        let mut features = Vec::new();
+        for item in &self.items {
+            if let Runner::Native(plugin) = &item.work {
+                features.extend(plugin.features());
+            }
+        }
+        features
     }
 
     /// True if the list disables CHECK.
@@ -238,13 +272,15 @@ impl Chain {
     /// Returns [`Chain::key`] without parsing the configuration.
     pub fn key_of(plugin_name: &str, conf: &NetConf, attachment: &Attachment) -> Key {
         let plugin_name = Self::plugin_name_of(plugin_name, conf);
-        let own = conf
-            .json
-            .get("network")
-            .filter(|_| plugin_name == BRAID)
-            .and_then(|network| network.get("name")?.as_str());
+        let mut name = conf.name.as_str();
+        if plugin_name == BRAID
+            && let Some(network) = conf.json.get("network")
+            && let Some(own) = network.get("name").and_then(Json::as_str)
+        {
+            name = own;
+        }
         Key {
-            owner: attachment.owner(own.unwrap_or(&conf.name)),
+            owner: attachment.owner(name),
             plugin: plugin_name.to_owned(),
         }
     }
@@ -305,8 +341,10 @@ impl Chain {
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         let owner = self.owner(attachment);
-        self.foreign()
-            .try_for_each(|plugin| delegate::find(plugin, &self.path, &owner).map(drop))
+        for plugin in self.foreign() {
+            delegate::find(plugin, &self.path, &owner)?;
+        }
+        Ok(())
     }
 
     /// Returns an error if the foreign plugin or IPAM would start this program again, endlessly.
@@ -341,33 +379,28 @@ impl Chain {
         Ok(json)
     }
 
-    /// Runs a foreign plugin or IPAM for a container.
-    pub fn delegate(
-        &self,
-        plugin: &str,
-        at: usize,
-        command: Command,
-        attachment: Option<&Attachment>,
-        prev: Option<&AddResult>,
-    ) -> Result<Option<AddResult>, Error> {
-        let conf = self.conf_for(at, prev)?;
-        let netns = attachment
-            .and_then(|a| a.netns.as_ref())
-            .map(|path| path.display().to_string());
-        let nobody = || Owner::new(self.network(), "", "");
-        let owner = attachment.map_or_else(nobody, |attachment| self.owner(attachment));
-        let call = delegate::DelegateCall {
-            command,
+    /// Runs a foreign plugin or IPAM. Its standard error goes to `log`.
+    pub fn delegate(&self, call: &ForeignCall<'_>, log: &Log) -> Result<Option<AddResult>, Error> {
+        let conf = self.conf_for(call.item, call.prev)?;
+        let owner = match call.attachment {
+            Some(attachment) => self.owner(attachment),
+            None => Owner::new(self.network(), "", ""),
+        };
+        let netns = call.attachment.and_then(|own| own.netns.as_deref());
+        let netns = netns.map(|path| path.display().to_string());
+        let run = delegate::DelegateCall {
+            command: call.command,
             owner: &owner,
             netns: netns.as_deref().unwrap_or_default(),
-            args: attachment.map_or("", |a| &a.args),
+            args: call.attachment.map_or("", |own| &own.args),
             path: &self.path,
+            log,
         };
-        let result = delegate::run(plugin, &conf, &call)?;
-        let is_result = command == Command::Add && !matches!(result, Json::Null);
-        is_result
-            .then(|| AddResult::parse(&result, self.conf.version))
-            .transpose()
+        let result = delegate::run(call.plugin, &conf, &run)?;
+        if call.command != Command::Add || matches!(result, Json::Null) {
+            return Ok(None);
+        }
+        Ok(Some(AddResult::parse(&result, self.conf.version)?))
     }
 }
 
@@ -457,7 +490,7 @@ impl Item {
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
-                    if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
+                    if is_judged && let Some(why) = plugin.dhcp_unsupported() {
                         let needs = format!(
                             "{ipam:?} needs a DHCP server behind the link of {}: {why}",
                             conf.plugin

@@ -1,7 +1,7 @@
 //! CHECK: every recorded step still holds, and the container matches the result.
 
 use super::add::open_host;
-use super::chain::{AddressSource, Item, Runner};
+use super::chain::{AddressSource, ForeignCall, Runner};
 use super::invocation::{Invocation, Wanted};
 use super::liveness::NodeState;
 use super::{reconstruct, recorded};
@@ -49,12 +49,10 @@ pub fn check_all(
 ) -> Result<(), Error> {
     let mut host = open_host(call.first(), call.netns_override, machine)?;
     let mut errors = Vec::new();
-    for (at, wanted) in call
-        .wanted
-        .iter()
-        .enumerate()
-        .filter(|(_, wanted)| !wanted.chain.disable_check())
-    {
+    for (at, wanted) in call.wanted.iter().enumerate() {
+        if wanted.chain.disable_check() {
+            continue;
+        }
         for item in 0..wanted.chain.items.len() {
             errors.extend(check_others(wanted, item, (host.root(), host.log())).err());
         }
@@ -100,17 +98,18 @@ fn check_natives(
     let facts = host
         .observe(&needs(&steps, attachment))
         .map_err(Error::from)?;
-    errors.extend(
-        prev.and_then(|prev| check_result(wanted, prev, (&facts, attached.is_some())).err()),
-    );
-    let missing = steps
-        .iter()
-        .enumerate()
-        .filter(|(at, step)| !is_overwritten(step, &steps[at + 1..]));
-    let missing = missing.filter_map(|(_, step)| step.holds(&facts).err());
-    errors.extend(
-        missing.map(|what| Error::internal(format!("network {:?}: {what}", chain.network()))),
-    );
+    if let Some(prev) = prev {
+        errors.extend(check_result(wanted, prev, (&facts, attached.is_some())).err());
+    }
+    for (at, step) in steps.iter().enumerate() {
+        if is_overwritten(step, &steps[at + 1..]) {
+            continue;
+        }
+        if let Err(what) = step.holds(&facts) {
+            let network = chain.network();
+            errors.push(Error::internal(format!("network {network:?}: {what}")));
+        }
+    }
     Ok(errors)
 }
 
@@ -120,16 +119,18 @@ fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Resul
         attachment, chain, ..
     } = wanted;
     let (item, prev) = (&chain.items[at], chain.conf.prev_result.as_ref());
+    let run = |plugin: &str| {
+        let call = ForeignCall {
+            plugin,
+            item: at,
+            command: Command::Check,
+            attachment: Some(attachment),
+            prev,
+        };
+        chain.delegate(&call, log).map(drop)
+    };
     if matches!(item.work, Runner::Foreign) {
-        return chain
-            .delegate(
-                &item.conf.plugin,
-                at,
-                Command::Check,
-                Some(attachment),
-                prev,
-            )
-            .map(drop);
+        return run(&item.conf.plugin);
     }
     match &item.addresses {
         AddressSource::NoIpam => Ok(()),
@@ -137,15 +138,16 @@ fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Resul
             let known = NodeState::of(root, chain.network(), log);
             ipam.check(&wanted.lease_owner(), prev, known.host_of(attachment))
         }
-        AddressSource::Foreign(ipam) => chain
-            .delegate(ipam, at, Command::Check, Some(attachment), prev)
-            .map(drop),
+        AddressSource::Foreign(ipam) => run(ipam),
     }
 }
 
 fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
     let own = LinkRef::pod(attachment.ifname.clone());
-    let mut needs: Vec<Need> = steps.iter().flat_map(Step::needs).collect();
+    let mut needs = Vec::new();
+    for step in steps {
+        needs.extend(step.needs());
+    }
     needs.extend([Need::Addrs(own), Need::Routes(Ns::Pod)]);
     needs
 }
@@ -175,14 +177,12 @@ fn check_result(
     let Wanted {
         attachment, chain, ..
     } = wanted;
-    let kind = |item: &Item| {
+    let mut kind = None;
+    for item in &chain.items {
         if let Runner::Native(plugin) = &item.work {
-            plugin.kind()
-        } else {
-            None
+            kind = plugin.kind().or(kind);
         }
-    };
-    let kind = chain.items.iter().filter_map(kind).next_back();
+    }
     // A plugin that creates no interface is checked by its recorded steps, if there is a record.
     let is_made = chain.makes_interface();
     if !is_made && is_recorded {
@@ -210,7 +210,9 @@ fn check_result(
     let fact = facts
         .link(&at)
         .ok_or_else(|| Error::internal(format!("link {at} does not exist")))?;
-    if let Some(kind) = kind.filter(|kind| fact.kind != *kind) {
+    if let Some(kind) = kind
+        && fact.kind != kind
+    {
         return Err(Error::internal(format!(
             "link {at} is of kind {:?}, not {kind}",
             fact.kind
@@ -234,11 +236,10 @@ fn check_addresses(prev: &AddResult, ifname: &IfName, facts: &Facts) -> Result<(
             .get(index)
             .is_some_and(|other| other.name != ifname.as_str())
     };
-    for ip in prev
-        .ips
-        .iter()
-        .filter(|ip| !ip.interface.is_some_and(is_elsewhere))
-    {
+    for ip in &prev.ips {
+        if ip.interface.is_some_and(is_elsewhere) {
+            continue;
+        }
         if !facts.addrs(&at).iter().any(|fact| fact.net == ip.address) {
             return Err(Error::internal(format!(
                 "address {} is missing on {at}",

@@ -8,7 +8,7 @@ use super::recorded;
 use super::teardown::Teardown;
 use super::unrecorded::forget;
 use crate::apply::host::{Host, Machine};
-use crate::store::record::{Attached, Folder, Key, Record};
+use crate::store::record::{Folder, Key, Record};
 use crate::sys::netns::{NetNs, NetNsError};
 use braid_core::cni::{Attachment, Error, Json, NetConf, Request};
 use braid_core::name::Ns;
@@ -86,10 +86,9 @@ pub fn detach_or(
         .folder(&call.key.owner.container_id)
         .map_err(Error::from)?;
     let record = folder.load_left(&call.key).map_err(Error::from)?;
-    if let Some(netns) = record
-        .as_ref()
-        .filter(|_| !host.has_pod())
-        .and_then(|record| netns_of_moved(record, call))
+    if !host.has_pod()
+        && let Some(record) = &record
+        && let Some(netns) = netns_of_moved(record, call)
     {
         host = machine.open(Some(netns)).map_err(Error::from)?;
     }
@@ -157,11 +156,7 @@ pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<
     let mut others = folder.others(key).map_err(Error::from)?;
     others.retain(|record| key.plugin == BRAID || is_list(record));
     folder.close().map_err(Error::from)?;
-    let errors: Vec<Error> = others
-        .iter()
-        .filter_map(|record| collect(record, machine).err())
-        .collect();
-    Error::joined(&errors)
+    Error::joined(&collect_all(&others, machine))
 }
 
 /// Rolls back a record, for an ADD that starts again in a namespace, perhaps with other chains.
@@ -213,43 +208,61 @@ fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
             .steps()
             .any(|step| matches!(step, Step::Add(Thing::Moved(_))))
     };
-    let path = record
-        .netns
-        .as_deref()
-        .filter(|_| call.attachment.netns.is_none() && (record.is_second() || has_moved()))?;
-    NetNs::open(path).ok()
+    let path = record.netns.as_deref()?;
+    if call.attachment.netns.is_none() && (record.is_second() || has_moved()) {
+        return NetNs::open(path).ok();
+    }
+    None
 }
 
 /// Opens the container's namespace; `None` if it is gone.
 pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
-    match attachment.netns.as_deref().map(NetNs::open) {
-        None | Some(Err(NetNsError::Gone(_))) => Ok(None),
-        Some(Ok(netns)) => Ok(Some(netns)),
-        Some(Err(err)) => Err(crate::Error::from(err).into()),
+    let Some(path) = &attachment.netns else {
+        return Ok(None);
+    };
+    match NetNs::open(path) {
+        Ok(netns) => Ok(Some(netns)),
+        Err(NetNsError::Gone(_)) => Ok(None),
+        Err(err) => Err(crate::Error::from(err).into()),
     }
+}
+
+/// [`collect`] for several records. Returns all errors.
+pub(super) fn collect_all(records: &[Record], machine: &dyn Machine) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for record in records {
+        errors.extend(collect(record, machine).err());
+    }
+    errors
 }
 
 /// Runs DEL with the recorded arguments of the call.
 pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
-    let call = || {
-        let lost = || Error::internal("the record has no attachment");
-        let first: &Attached = record.attachments.first().ok_or_else(lost)?;
-        let conf = NetConf::from_json(Json::clone(&first.conf))?;
-        let (key, path) = (record.key.clone(), record.path.clone());
-        Ok(DelRequest {
-            key,
-            attachment: record.interface_of(first),
-            conf,
-            path,
-            netns_override: false,
-        })
+    let detached = match recorded_call(record) {
+        Ok(call) => detach(&call, machine),
+        Err(err) => Err(err),
     };
-    call()
-        .and_then(|call| detach(&call, machine))
-        .map_err(|err: Error| {
-            err.context(format!(
-                "container {} {}",
-                record.key.owner.container_id, record.key.owner.ifname
-            ))
-        })
+    detached.map_err(|err| {
+        err.context(format!(
+            "container {} {}",
+            record.key.owner.container_id, record.key.owner.ifname
+        ))
+    })
+}
+
+/// Returns the recorded call, for DEL.
+fn recorded_call(record: &Record) -> Result<DelRequest, Error> {
+    let first = record
+        .attachments
+        .first()
+        .ok_or_else(|| Error::internal("the record has no attachment"))?;
+    let conf = NetConf::from_json(Json::clone(&first.conf))?;
+    let (key, path) = (record.key.clone(), record.path.clone());
+    Ok(DelRequest {
+        key,
+        attachment: record.interface_of(first),
+        conf,
+        path,
+        netns_override: false,
+    })
 }

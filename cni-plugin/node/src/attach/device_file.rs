@@ -36,9 +36,12 @@ impl DeviceFile {
 
 /// Reads the device information, if the file exists. Fails if it is not valid.
 pub fn read(path: &Path) -> Result<Option<Json>, Error> {
-    let parsed = files::read(path)
-        .and_then(|files| files.first().map(|file| parse(&file.bytes)).transpose());
-    parsed.map_err(|err| err.context(path.display()))
+    let fail = |err: Error| err.context(path.display());
+    let files = files::read(path).map_err(fail)?;
+    match files.first() {
+        Some(file) => Ok(Some(parse(&file.bytes).map_err(fail)?)),
+        None => Ok(None),
+    }
 }
 
 /// Deletes the file; missing is success.

@@ -1,8 +1,8 @@
 //! GC: deletes everything of the network that no valid attachment owns: records, addresses, links
 //! and rules.
 
-use super::chain::{AddressSource, BRAID, Chain, Runner};
-use super::del::collect;
+use super::chain::{AddressSource, BRAID, Chain, ForeignCall, Runner};
+use super::del::collect_all;
 use super::liveness::NodeState;
 use super::orphans::{records, sweep, sweep_empty};
 use super::recorded::host_locals;
@@ -30,21 +30,15 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     let records = records(machine)?;
     // A list inside the configuration may have a different name.
     let of_network = |of: &Owner| Owner::new(chain.network(), &of.container_id, &of.ifname);
-    let listed = request
-        .conf
-        .valid_attachments
-        .as_ref()
-        .map(|all| all.iter().map(of_network).collect::<Vec<_>>());
+    let valid = request.conf.valid_attachments.as_ref();
+    let listed: Option<Vec<Owner>> = valid.map(|all| all.iter().map(of_network).collect());
     let (kept, lost) = split(
         records,
         chain.network(),
         &chain.plugin_name,
         listed.as_deref(),
     );
-    let mut errors: Vec<Error> = lost
-        .iter()
-        .filter_map(|record| collect(record, machine).err())
-        .collect();
+    let mut errors = collect_all(&lost, machine);
     if let Some(listed) = &listed {
         errors.extend(forget_unlisted(
             chain.network(),
@@ -54,7 +48,9 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
         ));
     }
     let mut owners = listed.clone().unwrap_or_default();
-    owners.extend(kept.iter().flat_map(Record::owners));
+    for record in &kept {
+        owners.extend(record.owners());
+    }
     let valid = Valid {
         owners,
         containers: listed.map(|_| HashSet::new()),
@@ -114,30 +110,26 @@ pub fn collect_networks<'c>(
     valid: &Valid,
     machine: &dyn Machine,
 ) -> Result<(), Error> {
-    let chains: Vec<&Chain> = chains
-        .into_iter()
-        .filter(|chain| !chain.disable_gc())
-        .collect();
+    let mut chains: Vec<&Chain> = chains.into_iter().collect();
+    chains.retain(|chain| !chain.disable_gc());
     if chains.is_empty() {
         return Ok(());
     }
     let mut host = machine.open(None).map_err(Error::from)?;
-    mend(
-        &chains
-            .iter()
-            .flat_map(|chain| chain.features())
-            .collect::<Vec<_>>(),
-        &mut *host,
-    );
+    let mut features = Vec::new();
+    for chain in &chains {
+        features.extend(chain.features());
+    }
+    mend(&features, &mut *host);
     let (mut errors, mut kept) = (Vec::new(), Vec::new());
     for chain in chains {
         let network = chain.network();
-        let mut owners: Vec<Owner> = valid
-            .owners
-            .iter()
-            .filter(|owner| owner.network == network)
-            .cloned()
-            .collect();
+        let mut owners = Vec::new();
+        for owner in &valid.owners {
+            if owner.network == network {
+                owners.push(owner.clone());
+            }
+        }
         if valid.is_list() {
             owners.extend(holders(chain, valid));
         }
@@ -147,10 +139,10 @@ pub fn collect_networks<'c>(
             Kept::NotGone
         };
         errors.extend(collect_others(chain, listed, &mut *host));
-        let texts: HashSet<String> = owners
-            .iter()
-            .flat_map(|owner| [owner.short(), owner.whole()])
-            .collect();
+        let mut texts = HashSet::new();
+        for owner in &owners {
+            texts.extend([owner.short(), owner.whole()]);
+        }
         kept.push((NodeState::of(machine.root(), network, machine.log()), texts));
     }
     let is_lost = |text: &str| {
@@ -186,16 +178,14 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Err
                 failed
             }
             AddressSource::Foreign(ipam) if tells_foreign => {
-                chain.delegate(ipam, at, Command::Gc, None, None).err()
+                let call = ForeignCall::of_network(ipam, at, Command::Gc);
+                chain.delegate(&call, host.log()).err()
             }
             AddressSource::Foreign(_) | AddressSource::NoIpam => None,
         });
         if matches!(item.work, Runner::Foreign) && tells_foreign {
-            errors.extend(
-                chain
-                    .delegate(&item.conf.plugin, at, Command::Gc, None, None)
-                    .err(),
-            );
+            let call = ForeignCall::of_network(&item.conf.plugin, at, Command::Gc);
+            errors.extend(chain.delegate(&call, host.log()).err());
         }
     }
     errors
@@ -213,10 +203,15 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
 
 /// Returns the owners of the leases of valid containers, also of those without a record.
 fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
-    let leases = host_locals(chain)
-        .flat_map(|(_, config)| host_local::read_leases(&config.path()).unwrap_or_default());
-    let owners = leases.filter_map(|lease| owner_of(&lease, chain.network()));
-    owners
-        .filter(|owner| valid.has(&owner.container_id))
-        .collect()
+    let mut holders = Vec::new();
+    for (_, config) in host_locals(chain) {
+        for lease in host_local::read_leases(&config.path()).unwrap_or_default() {
+            if let Some(owner) = owner_of(&lease, chain.network())
+                && valid.has(&owner.container_id)
+            {
+                holders.push(owner);
+            }
+        }
+    }
+    holders
 }

@@ -132,10 +132,11 @@ impl Invocation {
 
     /// Kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
-        self.wanted
-            .iter()
-            .flat_map(|wanted| wanted.chain.features())
-            .collect()
+        let mut features = Vec::new();
+        for wanted in &self.wanted {
+            features.extend(wanted.chain.features());
+        }
+        features
     }
 
     /// True if any plugin creates an interface.
@@ -221,10 +222,13 @@ impl Wanted {
 
 /// Lists the positions of all plugins, in order.
 pub fn places(wanted: &[Wanted]) -> Vec<PluginIndex> {
-    let indices = |(at, wanted): (usize, &Wanted)| {
-        (0..wanted.chain.items.len()).map(move |item| PluginIndex { wanted: at, item })
-    };
-    wanted.iter().enumerate().flat_map(indices).collect()
+    let mut places = Vec::new();
+    for (at, wanted) in wanted.iter().enumerate() {
+        for item in 0..wanted.chain.items.len() {
+            places.push(PluginIndex { wanted: at, item });
+        }
+    }
+    places
 }
 
 /// True if the plugin at this position is another program.

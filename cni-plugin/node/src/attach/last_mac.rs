@@ -62,11 +62,9 @@ pub(super) fn adopt(mac: Mac, at: &LinkRef, planned: &mut Planned) {
             check.mac = mac;
         }
     }
-    let own = planned
-        .result
-        .interfaces
-        .iter_mut()
-        .filter(|interface| !interface.sandbox.is_empty());
-    own.filter(|interface| interface.name == at.name.as_str())
-        .for_each(|interface| interface.mac = mac.to_string());
+    for interface in &mut planned.result.interfaces {
+        if !interface.sandbox.is_empty() && interface.name == at.name.as_str() {
+            interface.mac = mac.to_string();
+        }
+    }
 }

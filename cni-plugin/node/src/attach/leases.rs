@@ -17,14 +17,18 @@ use std::path::{Path, PathBuf};
 /// Returns the folders in the default `dataDir`, and the folders that recorded configurations name.
 /// A folder has the leases of one network.
 pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
-    let default = fs::read_dir(root.at(DEFAULT_DATA_DIR))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    let mut folders: BTreeSet<PathBuf> = default.filter(|path| path.is_dir()).collect();
-    for (_, chain) in records.iter().flat_map(recorded::chains) {
-        folders.extend(host_locals(&chain).map(|(_, config)| config.path()));
+    let mut folders = BTreeSet::new();
+    let entries = fs::read_dir(root.at(DEFAULT_DATA_DIR));
+    for entry in entries.into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            folders.insert(path);
+        }
+    }
+    for record in records {
+        for (_, chain) in recorded::chains(record) {
+            folders.extend(host_locals(&chain).map(|(_, config)| config.path()));
+        }
     }
     folders
 }

@@ -85,12 +85,9 @@ impl NodeState {
         let records = self
             .records
             .get_or_init(|| record::list_in(&self.records_at).unwrap_or_default());
-        let is_owners = |record: &&Record| record.owners().any(|its| its == *owner);
-        records
-            .iter()
-            .filter(|record| record.netns.is_some())
-            .find(is_owners)
-            .map(netns_of)
+        let is_owners =
+            |record: &&Record| record.netns.is_some() && record.owners().any(|its| its == *owner);
+        records.iter().find(is_owners).map(netns_of)
     }
 }
 
@@ -112,11 +109,9 @@ impl Liveness for NodeState {
             let mut leased = recorded::leased(record, self.network(), path);
             leased.retain(|(ip, _)| is_missing(*ip));
             if !leased.is_empty() && is_alive(record) {
-                missing.extend(leased.into_iter().map(|(ip, owner)| Recorded {
-                    ip,
-                    owner,
-                    is_idle,
-                }));
+                for (ip, owner) in leased {
+                    missing.push(Recorded { ip, owner, is_idle });
+                }
             }
         });
         if let Err(err) = read {
@@ -180,13 +175,12 @@ impl Reclaimed {
             OwnedKind::Masquerades,
             OwnedKind::Firewall,
         ];
-        let owners = self
-            .leases
-            .iter()
-            .filter_map(|(lease, _)| owner_of(lease, &self.network));
-        let steps: Vec<Step> = owners
-            .flat_map(|owner| KINDS.map(|kind| Step::Forget(kind, owner.short())))
-            .collect();
+        let mut steps = Vec::new();
+        for (lease, _) in &self.leases {
+            if let Some(owner) = owner_of(lease, &self.network) {
+                steps.extend(KINDS.map(|kind| Step::Forget(kind, owner.short())));
+            }
+        }
         if steps.is_empty() {
             return;
         }

@@ -37,9 +37,9 @@ mod tests;
 mod unrecorded;
 
 use crate::apply::delegate;
-use crate::apply::host::{Machine, This};
+use crate::apply::host::Machine;
 use crate::ipam;
-use crate::log::Log;
+use crate::source::cluster::Cluster;
 use braid_core::cni::version::version_reply;
 use braid_core::cni::{Command, Error, Owner, Request, Version};
 use braid_core::k8s::settings::Settings;
@@ -48,18 +48,19 @@ use chain::{BRAID, Chain};
 use invocation::Invocation;
 use std::path::PathBuf;
 
-/// Answers a request. ADD delivers its result; the other verbs print nothing on success.
+/// Answers a request on a node and in a cluster of the caller's choice. ADD delivers its result; the
+/// other verbs print nothing on success.
 pub fn answer(
     request: Request,
     plugin_name: &str,
-    log: Log,
+    machine: &dyn Machine,
+    cluster: &dyn Cluster,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
 ) -> Result<Option<Done>, Error> {
-    let machine = This::new(log);
     if Chain::plugin_name_of(plugin_name, &request.conf) == BRAID
         && let Some(settings) = Settings::of(&request.conf)?
     {
-        return of_pods(request, plugin_name, &settings, &machine, deliver);
+        return of_pods(request, plugin_name, &settings, machine, cluster, deliver);
     }
     let chain =
         |request: &Request| Chain::parse(plugin_name, request.conf.clone(), "", &request.path);
@@ -67,7 +68,7 @@ pub fn answer(
         Command::Add => {
             let version = request.conf.version;
             let call = Invocation::of(request, plugin_name)?;
-            let added = add::add(&call, &machine, &mut |results, _| {
+            let added = add::add(&call, machine, &mut |results, _| {
                 deliver(&add::stdout(results, version)?).map(|()| None)
             })?;
             return Ok(Some(Done {
@@ -75,10 +76,10 @@ pub fn answer(
                 _added: added,
             }));
         }
-        Command::Del => del::del(request, plugin_name, &machine)?,
-        Command::Check => check::check(Invocation::of(request, plugin_name)?, &machine)?,
-        Command::Gc => gc::gc(&request, &chain(&request)?, &machine)?,
-        Command::Status => status::status(&chain(&request)?, &machine)?,
+        Command::Del => del::del(request, plugin_name, machine)?,
+        Command::Check => check::check(Invocation::of(request, plugin_name)?, machine)?,
+        Command::Gc => gc::gc(&request, &chain(&request)?, machine)?,
+        Command::Status => status::status(&chain(&request)?, machine)?,
         Command::Version => {}
     }
     Ok(None)
@@ -91,19 +92,20 @@ fn of_pods(
     plugin_name: &str,
     settings: &Settings,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
 ) -> Result<Option<Done>, Error> {
     match request.command {
         Command::Add => {
-            let added = pods::add(&request, settings, machine, deliver)?;
+            let added = pods::add(&request, settings, machine, cluster, deliver)?;
             return Ok(Some(Done {
                 _call: None,
                 _added: added,
             }));
         }
-        Command::Del => pods::del(request, settings, plugin_name, machine)?,
+        Command::Del => pods::del(request, settings, plugin_name, machine, cluster)?,
         Command::Check => pods::check(request, settings, plugin_name, machine)?,
-        Command::Gc => pods::gc(&request, settings, plugin_name, machine)?,
+        Command::Gc => pods::gc(&request, settings, plugin_name, machine, cluster)?,
         Command::Status => pods::status(&request, settings, machine)?,
         Command::Version => {}
     }

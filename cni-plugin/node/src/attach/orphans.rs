@@ -18,11 +18,13 @@ pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
 /// Deletes empty folders and temporary files that interrupted calls left in the store. Returns all
 /// errors.
 pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
-    [machine.sweep_empty(), foreign::sweep(machine.root())]
-        .into_iter()
-        .filter_map(Result::err)
-        .map(Error::from)
-        .collect()
+    let mut errors = Vec::new();
+    for swept in [machine.sweep_empty(), foreign::sweep(machine.root())] {
+        if let Err(err) = swept {
+            errors.push(err.into());
+        }
+    }
+    errors
 }
 
 /// Deletes the kernel objects of every owner that `is_lost` selects by its text. Returns all
@@ -32,11 +34,9 @@ pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<
         Ok(steps) => steps,
         Err(err) => return vec![err.into()],
     };
-    let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
-    report
-        .errors
-        .into_iter()
-        .chain(host.sweep().err())
-        .map(Error::from)
-        .collect()
+    let mut errors = host
+        .execute(&steps, &Facts::default(), OnError::GoOn)
+        .errors;
+    errors.extend(host.sweep().err());
+    errors.into_iter().map(Error::from).collect()
 }

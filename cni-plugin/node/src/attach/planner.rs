@@ -42,23 +42,20 @@ impl Native {
     /// Adds facts that were read.
     fn read(&mut self, facts: Facts) {
         self.observed.merge(facts);
-        self.ahead = self
-            .parts
-            .iter()
-            .fold(self.observed.clone(), |facts, part| {
-                facts.after(&part.steps)
-            });
+        let mut ahead = self.observed.clone();
+        for part in &self.parts {
+            ahead = ahead.after(&part.steps);
+        }
+        self.ahead = ahead;
     }
 
     /// Lets a plugin change the steps of the earlier plugins in its network.
     fn amend(&mut self, attachment: usize, amend: impl Fn(&Facts, &mut [Step]) -> bool) {
         let mut is_changed = false;
-        for part in self
-            .parts
-            .iter_mut()
-            .filter(|part| part.attachment == attachment)
-        {
-            is_changed |= amend(&self.ahead, &mut part.steps);
+        for part in &mut self.parts {
+            if part.attachment == attachment {
+                is_changed |= amend(&self.ahead, &mut part.steps);
+            }
         }
         if is_changed {
             self.read(Facts::default());
@@ -67,13 +64,12 @@ impl Native {
 
     /// Adds a plugin's steps, without shared steps that another network has already.
     fn push(&mut self, mut part: Part) {
-        let before = || {
-            self.parts
-                .iter()
-                .filter(|before| before.attachment != part.attachment)
+        let attachment = part.attachment;
+        let has = |other: &Part, step: &Step| {
+            other.attachment != attachment && other.steps.contains(step)
         };
         let is_shared = |step: &Step| {
-            matches!(step, Step::Ensure(_)) && before().any(|before| before.steps.contains(step))
+            matches!(step, Step::Ensure(_)) && self.parts.iter().any(|other| has(other, step))
         };
         part.steps.retain(|step| !is_shared(step));
         self.ahead = std::mem::take(&mut self.ahead).after(&part.steps);
@@ -148,7 +144,10 @@ impl<'a> Planner<'a> {
         native: &mut Native,
     ) -> Result<Vec<PluginIndex>, Error> {
         let (mut earlier, mut waiting) = (Vec::new(), Vec::new());
-        for place in places.iter().filter(|place| place.item == 0) {
+        for place in places {
+            if place.item > 0 {
+                continue;
+            }
             let judged = self.refuse(*place, host, native);
             if self.wanted.len() == 1 {
                 judged?;
@@ -227,7 +226,7 @@ impl<'a> Planner<'a> {
         if done.iter().any(is_ipvlan) {
             return None;
         }
-        let is_reconstructible = |step: &Step| {
+        let is_announced = |step: &Step| {
             matches!(
                 step,
                 Step::Add(Thing::Attr(Attr {
@@ -236,13 +235,12 @@ impl<'a> Planner<'a> {
                 }))
             )
         };
-        let interfaces = self.results[place.wanted]
-            .iter()
-            .flat_map(|result| &result.interfaces);
-        let own = interfaces
-            .filter(|interface| !interface.sandbox.is_empty())
-            .find(|own| own.name == at.name.as_str())?;
-        let mac = Mac::parse(&own.mac).filter(|_| !steps.iter().any(is_reconstructible))?;
+        if steps.iter().any(is_announced) {
+            return None;
+        }
+        let mut interfaces = self.results[place.wanted].as_ref()?.interfaces.iter();
+        let own = interfaces.find(|own| !own.sandbox.is_empty() && own.name == at.name.as_str())?;
+        let mac = Mac::parse(&own.mac)?;
         Some(Step::add(Attr {
             at,
             to: LinkAttr::Announce(mac),
@@ -252,12 +250,10 @@ impl<'a> Planner<'a> {
     /// Adds a plugin's plan.
     fn push(&mut self, place: PluginIndex, planned: Planned, native: &mut Native) {
         let network = self.wanted[place.wanted].chain.network();
-        self.warnings.extend(
-            planned
-                .warnings
-                .iter()
-                .map(|warning| format!("network {network:?}: {warning}")),
-        );
+        for warning in &planned.warnings {
+            self.warnings
+                .push(format!("network {network:?}: {warning}"));
+        }
         native.push(Part::new(place.wanted, planned.steps));
         self.results[place.wanted] = Some(planned.result);
     }
@@ -293,17 +289,14 @@ impl<'a> Planner<'a> {
             prev,
             no_ipv6: no_ipv6(host, item, &call, before)?,
         };
-        let lease = leases(&ask, host)?
-            .map(|lease| ask.left_of(&item.addresses, lease))
-            .transpose()?;
-        let (lease, warning) =
-            lease.map_or((None, None), |(lease, warning)| (Some(lease), warning));
-        let needs = lease
-            .as_ref()
-            .map(|lease| plugin.needs_of(lease))
-            .filter(|needs| !needs.is_empty());
-        if let Some(needs) = needs {
-            read_more(host, needs, before)?;
+        let (mut lease, mut warning) = (leases(&ask, host)?, None);
+        if let Some(given) = lease {
+            let (given, less) = ask.left_of(&item.addresses, given)?;
+            let needs = plugin.needs_of(&given);
+            if !needs.is_empty() {
+                read_more(host, needs, before)?;
+            }
+            (lease, warning) = (Some(given), less);
         }
         let mut planned = plugin.plan(&call, &before.ahead, lease)?;
         // The facts are the same: changed steps are no reason to plan again.
@@ -311,10 +304,8 @@ impl<'a> Planner<'a> {
             plugin.amend(&call, facts, steps)
         });
         planned.warnings.extend(warning);
-        planned
-            .result
-            .convertible(wanted.chain.conf.version)
-            .map(|()| planned)
+        planned.result.convertible(wanted.chain.conf.version)?;
+        Ok(planned)
     }
 
     fn plugin(&self, place: PluginIndex) -> Result<(&'a Wanted, &'a dyn Plugin), Error> {

@@ -63,11 +63,9 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
             "{ipam}: requests the addresses of {plugin} here, through the link; not shown"
         )));
     }
-    lines.extend(
-        unknown
-            .iter()
-            .map(|place| Line::Note(not_planned(item(place)))),
-    );
+    for place in unknown {
+        lines.push(Line::Note(not_planned(item(place))));
+    }
     Ok(lines)
 }
 
@@ -98,15 +96,13 @@ fn natives(
     let mut notes = notes.into_iter();
     for part in planned.parts {
         lines.extend(notes.next().into_iter().flatten());
-        let is_held = |step: &Step| is_there_already(step, &planned.observed);
-        let line = |step: Step| {
-            if is_held(&step) {
+        for step in part.steps {
+            lines.push(if is_there_already(&step, &planned.observed) {
                 Line::Held(step)
             } else {
                 Line::Step(step)
-            }
-        };
-        lines.extend(part.steps.into_iter().map(line));
+            });
+        }
     }
     Ok(())
 }

@@ -36,13 +36,15 @@ pub(super) fn steps(
         let lease = (!matches!(item.addresses, AddressSource::NoIpam))
             .then(|| lease(prev, &attachment.ifname));
         let mut needs = plugin.needs(&call);
-        needs.extend(lease.iter().flat_map(|lease| plugin.needs_of(lease)));
+        if let Some(lease) = &lease {
+            needs.extend(plugin.needs_of(lease));
+        }
         let facts = host.observe(&needs)?;
         steps.extend(plugin.plan(&call, &facts, lease)?.steps);
     }
     steps.retain(is_alike);
     if chain.makes_interface() {
-        steps.extend(host_macs(prev));
+        push_host_macs(prev, &mut steps);
     }
     Ok(steps)
 }
@@ -81,17 +83,20 @@ fn is_alike(step: &Step) -> bool {
     )
 }
 
-/// Returns steps for the host-side hardware addresses in the result.
-fn host_macs(prev: &AddResult) -> impl Iterator<Item = Step> {
-    prev.interfaces
-        .iter()
-        .filter(|interface| interface.sandbox.is_empty())
-        .filter_map(|interface| {
-            let mac = Mac::parse(&interface.mac).filter(|mac| mac.0 != [0; 6])?;
-            let at = LinkRef::host(IfName::parse(&interface.name).ok()?);
-            Some(Step::add(Attr {
-                at,
+/// Adds steps for the host-side hardware addresses in the result.
+fn push_host_macs(prev: &AddResult, steps: &mut Vec<Step>) {
+    for interface in &prev.interfaces {
+        if !interface.sandbox.is_empty() {
+            continue;
+        }
+        if let Some(mac) = Mac::parse(&interface.mac)
+            && mac.0 != [0; 6]
+            && let Ok(name) = IfName::parse(&interface.name)
+        {
+            steps.push(Step::add(Attr {
+                at: LinkRef::host(name),
                 to: LinkAttr::Mac(mac),
-            }))
-        })
+            }));
+        }
+    }
 }

@@ -27,25 +27,25 @@ pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>,
         path,
         ..
     } = call;
-    let own = || {
-        let chain = Chain::parse_left(&key.plugin, conf, attachment, path)?;
-        Ok(vec![Wanted::new(attachment.clone(), chain)])
-    };
-    let Some(record) = record else { return own() };
-    let first = record.attachments.first().and_then(|attached| {
+    let mut first = None;
+    if let Some(record) = record
+        && let Some(attached) = record.attachments.first()
+    {
         let prev = conf.json.get(PREV_RESULT).or(attached.result.as_ref());
-        chain(attached, prev, path).ok()
-    });
+        first = chain(attached, prev, path).ok();
+    }
     let first = match first {
-        Some(chain) => Ok(vec![Wanted::new(attachment.clone(), chain)]),
+        Some(chain) => chain,
         // No version of braid wrote an unreadable configuration.
-        None => own(),
+        None => Chain::parse_left(&key.plugin, conf, attachment, path)?,
     };
-    first?
-        .into_iter()
-        .map(Ok)
-        .chain(further(record, attachment))
-        .collect()
+    let mut wanted = vec![Wanted::new(attachment.clone(), first)];
+    if let Some(record) = record {
+        for other in further(record, attachment) {
+            wanted.push(other?);
+        }
+    }
+    Ok(wanted)
 }
 
 /// Returns the record's networks after the first, each with its recorded result, in the namespace
@@ -119,17 +119,18 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::C
 pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner)> {
     let mut leased = Vec::new();
     for (attached, chain) in chains(record).filter(|(attached, _)| attached.network == network) {
-        let of_it = host_locals(&chain).filter(|(_, config)| config.path() == path);
-        let steps = of_it.filter_map(|(at, _)| attached.parts.get(at)).flatten();
-        let addrs = steps.filter_map(|step| {
-            if let Step::Add(Thing::Addr(addr)) = step {
-                Some(addr)
-            } else {
-                None
+        for (at, config) in host_locals(&chain) {
+            if config.path() != path {
+                continue;
             }
-        });
-        let addrs = addrs.filter(|addr| addr.at.ns == Ns::Pod);
-        leased.extend(addrs.map(|addr| (addr.net.addr(), record.lease_owner_of(attached))));
+            for step in attached.parts.get(at).into_iter().flatten() {
+                if let Step::Add(Thing::Addr(addr)) = step
+                    && addr.at.ns == Ns::Pod
+                {
+                    leased.push((addr.net.addr(), record.lease_owner_of(attached)));
+                }
+            }
+        }
     }
     leased
 }

@@ -1,6 +1,6 @@
 //! Reservation of addresses for one call.
 
-use super::chain::{AddressSource, lease_of};
+use super::chain::{AddressSource, ForeignCall, lease_of};
 use super::invocation::Wanted;
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
@@ -25,7 +25,14 @@ pub(super) fn reserve(
         AddressSource::Ours(ipam) => ask.lease(&**ipam, |ipam| ours(wanted, ask, ipam, host))?,
         AddressSource::Foreign(ipam) => {
             holds();
-            let result = chain.delegate(ipam, at, Command::Add, Some(attachment), ask.prev)?;
+            let call = ForeignCall {
+                plugin: ipam,
+                item: at,
+                command: Command::Add,
+                attachment: Some(attachment),
+                prev: ask.prev,
+            };
+            let result = chain.delegate(&call, host.log())?;
             lease_of(result.unwrap_or_default())
         }
     };

@@ -18,17 +18,16 @@ pub(super) fn decided(
     wanted: &[Wanted],
     results: &mut [Option<AddResult>],
 ) -> Option<Vec<DefaultRoutes>> {
-    let asked: Vec<_> = wanted
-        .iter()
-        .map(|wanted| wanted.default_route.as_deref())
-        .collect();
-    if asked.iter().all(Option::is_none) {
+    if wanted.iter().all(|wanted| wanted.default_route.is_none()) {
         return None;
     }
-    let own: Vec<Families> = results
-        .iter()
-        .map(|result| result.as_ref().map(families).unwrap_or_default())
-        .collect();
+    let (mut asked, mut own) = (Vec::new(), Vec::new());
+    for wanted in wanted {
+        asked.push(wanted.default_route.as_deref());
+    }
+    for result in results.iter() {
+        own.push(result.as_ref().map_or(Families::default(), families));
+    }
     let decided = decide(&asked, &own);
     for (decided, result) in decided.iter().zip(results) {
         if let Some(result) = result {
@@ -50,13 +49,11 @@ pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut V
             continue;
         };
         let at = LinkRef::pod(wanted[attachment].attachment.ifname.clone());
-        parts.push(Part::new(
-            attachment,
-            gateways
-                .iter()
-                .map(|gateway| Step::add(route(&at, *gateway)))
-                .collect(),
-        ));
+        let mut steps = Vec::new();
+        for gateway in gateways {
+            steps.push(Step::add(route(&at, *gateway)));
+        }
+        parts.push(Part::new(attachment, steps));
     }
 }
 
@@ -67,32 +64,29 @@ pub(super) fn of_kernel(
     wanted: &[Wanted],
     host: &mut dyn Host,
 ) -> Result<Vec<Part>, Error> {
-    let links = wanted
-        .iter()
-        .map(|wanted| LinkRef::pod(wanted.attachment.ifname.clone()));
-    let needs = links
-        .clone()
-        .map(Need::Link)
-        .chain([Need::Routes(Ns::Pod)])
-        .collect::<Vec<_>>();
+    let link_of = |wanted: &Wanted| LinkRef::pod(wanted.attachment.ifname.clone());
+    let mut needs = Vec::new();
+    for wanted in wanted {
+        needs.push(Need::Link(link_of(wanted)));
+    }
+    needs.push(Need::Routes(Ns::Pod));
     let facts = host.observe(&needs).map_err(Error::from)?;
     let routes = facts.routes.get(&Ns::Pod).map_or(&[][..], Vec::as_slice);
     let mut parts = Vec::new();
-    for (attachment, (at, decided)) in links.zip(decided).enumerate() {
+    for (attachment, decided) in decided.iter().enumerate() {
+        let at = link_of(&wanted[attachment]);
         let Some(link) = facts.link(&at) else {
             continue;
         };
-        let is_its = |fact: &&RouteFact| {
+        let mut steps = Vec::new();
+        for fact in routes {
             let is_default = fact.dst.prefix_len() == 0
                 && fact.table == RT_TABLE_MAIN
                 && fact.link == Some(link.index);
-            is_default && decided.families().has(&fact.dst.addr())
-        };
-        let steps: Vec<Step> = routes
-            .iter()
-            .filter(is_its)
-            .map(|fact| Step::del(of_fact(&at, fact)))
-            .collect();
+            if is_default && decided.families().has(&fact.dst.addr()) {
+                steps.push(Step::del(of_fact(&at, fact)));
+            }
+        }
         if !steps.is_empty() {
             parts.push(Part::new(attachment, steps));
         }

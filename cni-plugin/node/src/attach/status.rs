@@ -1,6 +1,6 @@
 //! STATUS: reports whether an ADD could succeed now, and if not, why.
 
-use super::chain::{AddressSource, Chain, Runner};
+use super::chain::{AddressSource, Chain, ForeignCall, Runner};
 use super::gc::mend;
 use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
@@ -15,23 +15,22 @@ use braid_core::cni::{Command, Error};
 /// Checks the store, the kernel, each plugin's requirements on the host, and the addresses.
 #[inline(never)]
 pub fn status(chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
-    let mut errors: Vec<Error> = machine
-        .probe()
-        .map_err(|err| not_available(&err))
-        .err()
-        .into_iter()
-        .collect();
+    let mut errors = Vec::new();
+    if let Err(err) = machine.probe() {
+        errors.push(not_available(&err));
+    }
     match machine.open(None) {
         Ok(mut host) => {
             errors.extend(lacks(chain, &mut *host));
             mend(&chain.features(), &mut *host);
-            errors.extend(chain.ready().err().map(|err| Error::not_available(err.msg)));
-            let items = if errors.is_empty() {
-                chain.items.len()
-            } else {
-                0
-            };
-            errors.extend((0..items).filter_map(|at| of_item(chain, at, &mut *host).err()));
+            if let Err(err) = chain.ready() {
+                errors.push(Error::not_available(err.msg));
+            }
+            if errors.is_empty() {
+                for at in 0..chain.items.len() {
+                    errors.extend(of_item(chain, at, &mut *host).err());
+                }
+            }
         }
         Err(err) => errors.push(not_available(&err)),
     }
@@ -69,9 +68,8 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
     let item = &chain.items[at];
     match &item.work {
         Runner::Foreign => {
-            return chain
-                .delegate(&item.conf.plugin, at, Command::Status, None, None)
-                .map(drop);
+            let call = ForeignCall::of_network(&item.conf.plugin, at, Command::Status);
+            return chain.delegate(&call, host.log()).map(drop);
         }
         Runner::Native(plugin) => {
             let facts = host
@@ -85,11 +83,13 @@ fn of_item(chain: &Chain, at: usize, host: &mut dyn Host) -> Result<(), Error> {
         AddressSource::NoIpam => Ok(()),
         AddressSource::Ours(ipam) => {
             let known = NodeState::of(host.root(), chain.network(), host.log());
-            ipam.status(known.host()).map(|note| say(chain, note, host))
+            say(chain, ipam.status(known.host())?, host);
+            Ok(())
         }
-        AddressSource::Foreign(ipam) => chain
-            .delegate(ipam, at, Command::Status, None, None)
-            .map(drop),
+        AddressSource::Foreign(ipam) => {
+            let call = ForeignCall::of_network(ipam, at, Command::Status);
+            chain.delegate(&call, host.log()).map(drop)
+        }
     }
 }
 

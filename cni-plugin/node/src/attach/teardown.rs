@@ -1,7 +1,7 @@
 //! Teardown of a call's attachments, for DEL, GC and the rollback of ADD. Failed steps stay in the
 //! record for the next attempt.
 
-use super::chain::{AddressSource, Runner};
+use super::chain::{AddressSource, ForeignCall, Runner};
 use super::device_file;
 use super::invocation::{PluginIndex, Wanted, call, is_foreign, places};
 use super::liveness::NodeState;
@@ -34,64 +34,47 @@ impl Teardown<'_> {
     /// networks, are undone together. Continues after a failure. Returns all errors.
     pub fn run(&mut self, host: &mut dyn Host) -> Vec<Error> {
         let all = places(self.wanted);
-        let owed: Vec<PluginIndex> = all
-            .iter()
-            .copied()
-            .filter(|place| self.is_owed(*place))
-            .collect();
+        let mut owed = all.clone();
+        owed.retain(|place| self.is_owed(*place));
         let (mut errors, mut left, mut end) = (Vec::new(), Vec::new(), all.len());
         while end > 0 {
             let start = self.neighbours(&all, end);
-            let is_owed = |place: &&PluginIndex| owed.contains(place);
             let mut early: Vec<(PluginIndex, Result<(), Error>)> = Vec::new();
-            for place in all[start..end]
-                .iter()
-                .rev()
-                .filter(is_owed)
-                .filter(|place| self.is_through_link(**place))
-            {
-                self.take_off(*place, host, &mut errors);
-                early.push((*place, self.give_back(*place, host)));
+            for place in all[start..end].iter().rev() {
+                if owed.contains(place) && self.is_through_link(*place) {
+                    self.take_off(*place, host, &mut errors);
+                    early.push((*place, self.give_back(*place, host)));
+                }
             }
             let failed = self.undo_natives(&all[start..end], host, &mut errors);
-            for place in all[start..end].iter().rev().filter(is_owed) {
-                let given = early
-                    .iter()
-                    .position(|(given, _)| given == place)
-                    .map(|at| early.swap_remove(at).1);
-                // An address is released only after all links with it are deleted.
-                let is_carried = given.is_none() && self.has_link(*place, &failed);
-                let given = if is_carried {
-                    None
-                } else {
-                    Some(given.unwrap_or_else(|| self.give_back(*place, host)))
-                };
-                if !matches!(given, Some(Ok(()))) {
-                    left.push(*place);
+            for place in all[start..end].iter().rev() {
+                if !owed.contains(place) {
+                    continue;
                 }
-                errors.extend(given.and_then(Result::err));
+                let given = match early.iter().position(|(given, _)| given == place) {
+                    Some(at) => early.swap_remove(at).1,
+                    // An address is released only after all links with it are deleted.
+                    None if self.has_link(*place, &failed) => {
+                        left.push(*place);
+                        continue;
+                    }
+                    None => self.give_back(*place, host),
+                };
+                if let Err(err) = given {
+                    left.push(*place);
+                    errors.push(err);
+                }
             }
             end = start;
         }
-        for (at, attached) in self
-            .record
-            .iter_mut()
-            .flat_map(|record| &mut record.attachments)
-            .enumerate()
-        {
-            attached.left = Some(
-                left.iter()
-                    .filter(|place| place.wanted == at)
-                    .map(|place| place.item)
-                    .collect(),
-            );
+        if let Some(record) = &mut self.record {
+            note_left(record, &left);
+            for attached in &record.attachments {
+                if let Some(path) = &attached.device_file {
+                    errors.extend(device_file::remove(path).err());
+                }
+            }
         }
-        let files = self
-            .record
-            .iter()
-            .flat_map(|record| &record.attachments)
-            .filter_map(|one| one.device_file.as_ref());
-        errors.extend(files.filter_map(|path| device_file::remove(path).err()));
         errors
     }
 
@@ -102,17 +85,15 @@ impl Teardown<'_> {
     /// Deletes the addresses of the plugin at `place` from its link. The link is needed to release
     /// the lease, and is deleted later.
     fn take_off(&self, place: PluginIndex, host: &mut dyn Host, errors: &mut Vec<Error>) {
-        let part = self
-            .attached(place.wanted)
-            .and_then(|attached| attached.parts.get(place.item));
-        let is_own =
-            |step: &&Step| matches!(step, Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod);
-        let steps: Vec<Step> = part
-            .into_iter()
-            .flatten()
-            .filter(is_own)
-            .filter_map(Step::inverse)
-            .collect();
+        let Some(attached) = self.attached(place.wanted) else {
+            return;
+        };
+        let mut steps = Vec::new();
+        for step in attached.parts.get(place.item).into_iter().flatten() {
+            if matches!(step, Step::Add(Thing::Addr(addr)) if addr.at.ns == Ns::Pod) {
+                steps.extend(step.inverse());
+            }
+        }
         if host.has_pod() && !steps.is_empty() {
             let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
             errors.extend(report.errors.into_iter().map(Error::from));
@@ -129,16 +110,16 @@ impl Teardown<'_> {
 
     /// The recorded attachment.
     fn attached(&self, at: usize) -> Option<&Attached> {
-        self.record
-            .as_ref()
-            .and_then(|record| record.attachments.get(at))
+        self.record.as_ref()?.attachments.get(at)
     }
 
     fn is_owed(&self, place: PluginIndex) -> bool {
-        let left = self
-            .attached(place.wanted)
-            .and_then(|attached| attached.left.as_ref());
-        left.is_none_or(|left| left.contains(&place.item))
+        match self.attached(place.wanted) {
+            Some(Attached {
+                left: Some(left), ..
+            }) => left.contains(&place.item),
+            Some(Attached { left: None, .. }) | None => true,
+        }
     }
 
     /// Returns the start of the native plugins that end at `end`, or the index of the foreign
@@ -161,14 +142,14 @@ impl Teardown<'_> {
         errors: &mut Vec<Error>,
     ) -> Vec<Step> {
         let parts = self.parts(places);
-        let part = |(at, parts): &(usize, Range<usize>)| {
-            self.attached(*at)
-                .map_or(&[][..], |attached| &attached.parts[parts.clone()])
-                .iter()
-                .flatten()
-        };
+        let mut done = Vec::new();
+        for (at, parts) in &parts {
+            if let Some(attached) = self.attached(*at) {
+                done.extend(attached.parts[parts.clone()].iter().flatten().cloned());
+            }
+        }
         // Sorted in the order in which they were applied.
-        let done = ordered(parts.iter().flat_map(part).cloned().collect());
+        let done = ordered(done);
         let steps = if self.knows_steps() {
             undo(&done)
         } else {
@@ -176,11 +157,10 @@ impl Teardown<'_> {
         };
         let report = host.execute(&steps, &Facts::default(), OnError::GoOn);
         errors.extend(report.errors.into_iter().map(Error::from));
-        let mut failed: Vec<Step> = report
-            .failed
-            .into_iter()
-            .map(|(at, _)| steps[at].clone())
-            .collect();
+        let mut failed = Vec::new();
+        for (at, _) in report.failed {
+            failed.push(steps[at].clone());
+        }
         if !host.has_pod() {
             for step in &done {
                 let Step::Add(Thing::Shaping(shaping)) = step else {
@@ -193,10 +173,8 @@ impl Teardown<'_> {
             }
         }
         for (at, parts) in parts {
-            if let Some(attached) = self
-                .record
-                .as_mut()
-                .and_then(|record| record.attachments.get_mut(at))
+            if let Some(record) = &mut self.record
+                && let Some(attached) = record.attachments.get_mut(at)
             {
                 attached.keep(parts, &failed);
             }
@@ -242,26 +220,24 @@ impl Teardown<'_> {
     }
 
     fn prev<'w>(&self, wanted: &'w Wanted) -> Option<&'w AddResult> {
-        wanted
-            .chain
-            .conf
-            .prev_result
-            .as_ref()
-            .filter(|_| self.is_reconstructible)
+        if self.is_reconstructible {
+            wanted.chain.conf.prev_result.as_ref()
+        } else {
+            None
+        }
     }
 
     /// True if a link of the plugin at `place` could not be deleted or moved back.
     fn has_link(&self, place: PluginIndex, failed: &[Step]) -> bool {
-        match self.attached(place.wanted).filter(|_| self.knows_steps()) {
-            Some(attached) => {
-                let left = attached.parts.get(place.item).into_iter().flatten();
-                left.into_iter()
-                    .any(|step| matches!(step, Step::Add(Thing::Link(_) | Thing::Moved(_))))
-            }
-            None => failed
-                .iter()
-                .any(|step| matches!(step, Step::Del(Thing::Link(_) | Thing::Moved(_)))),
+        if let Some(attached) = self.attached(place.wanted)
+            && self.knows_steps()
+        {
+            let mut left = attached.parts.get(place.item).into_iter().flatten();
+            return left.any(|step| matches!(step, Step::Add(Thing::Link(_) | Thing::Moved(_))));
         }
+        failed
+            .iter()
+            .any(|step| matches!(step, Step::Del(Thing::Link(_) | Thing::Moved(_))))
     }
 
     /// Releases the addresses of the plugin at `place`, or calls DEL of a foreign plugin. A program
@@ -296,14 +272,26 @@ impl Teardown<'_> {
             ));
             return Ok(());
         }
-        chain
-            .delegate(
-                foreign,
-                place.item,
-                Command::Del,
-                Some(attachment),
-                self.prev(wanted),
-            )
-            .map(drop)
+        let call = ForeignCall {
+            plugin: foreign,
+            item: place.item,
+            command: Command::Del,
+            attachment: Some(attachment),
+            prev: self.prev(wanted),
+        };
+        chain.delegate(&call, host.log()).map(drop)
+    }
+}
+
+/// Notes in the record which plugins are still to be torn down.
+fn note_left(record: &mut Record, left: &[PluginIndex]) {
+    for (at, attached) in record.attachments.iter_mut().enumerate() {
+        let mut items = Vec::new();
+        for place in left {
+            if place.wanted == at {
+                items.push(place.item);
+            }
+        }
+        attached.left = Some(items);
     }
 }

@@ -109,11 +109,11 @@ pub(super) fn forget_unlisted(
             .iter()
             .any(|owner| owner.container_id == container_id)
     };
-    let lost = damaged
-        .into_iter()
-        .filter(|it| it.is_of(network, plugin) && !is_listed(&it.container_id));
     let mut errors = Vec::new();
-    for damaged in lost {
+    for damaged in damaged {
+        if !damaged.is_of(network, plugin) || is_listed(&damaged.container_id) {
+            continue;
+        }
         let folder = match machine.folder(&damaged.container_id) {
             Ok(folder) => folder,
             Err(err) => {

@@ -4,6 +4,7 @@ use braid_core::cni::Error;
 use braid_core::k8s::on_disk::{DiskFile, PLUGIN};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -17,22 +18,27 @@ const MAX_BYTES: u64 = 1 << 20;
 /// that cannot be read, which may belong to other networks.
 pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |err: io::Error| Error::io(format!("read {}: {err}", path.display()));
-    let paths = match fs::metadata(path) {
+    let mut paths = Vec::new();
+    match fs::metadata(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(err) => return Err(fail(err)),
         Ok(meta) if meta.is_dir() => {
-            let entries = fs::read_dir(path)
-                .and_then(Iterator::collect::<io::Result<Vec<_>>>)
-                .map_err(fail)?;
-            entries.into_iter().map(|entry| entry.path()).collect()
+            for entry in fs::read_dir(path).map_err(fail)? {
+                paths.push(entry.map_err(fail)?.path());
+            }
         }
-        Ok(_) => vec![path.to_owned()],
-    };
-    let file = |path: &std::path::PathBuf| {
-        let name = path.file_name()?.to_str()?.to_owned();
-        bytes(path).ok().map(|bytes| DiskFile { name, bytes })
-    };
-    Ok(paths.iter().filter_map(file).collect())
+        Ok(_) => paths.push(path.to_owned()),
+    }
+    let mut files = Vec::new();
+    for path in &paths {
+        if let Some(name) = path.file_name().and_then(OsStr::to_str)
+            && let Ok(bytes) = bytes(path)
+        {
+            let name = name.to_owned();
+            files.push(DiskFile { name, bytes });
+        }
+    }
+    Ok(files)
 }
 
 /// Returns the content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder,

@@ -1,10 +1,14 @@
 //! A cluster made of manifests. Writes to it are recorded, for display.
 
-use braid_core::k8s::dynamic::Offered;
+use super::cluster::{Cluster, Kubernetes};
+use braid_core::cni::Error;
+use braid_core::k8s::dynamic::{Given, Offered};
+use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Objects of the cluster.
 #[derive(Debug, Default)]
@@ -55,6 +59,25 @@ impl Manifests {
     }
 }
 
+/// Objects are those of the manifests. Devices are this node's, because no manifest has them.
+impl Cluster for Manifests {
+    fn source(
+        &self,
+        _settings: &Settings,
+        _limit: Option<Duration>,
+    ) -> Result<Box<dyn Source>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn devices(&self, pod: &ObjectName) -> Result<Given, Error> {
+        Kubernetes.devices(pod)
+    }
+
+    fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error> {
+        Kubernetes.device_info(resource, device)
+    }
+}
+
 impl Source for Manifests {
     fn pod(
         &mut self,
@@ -74,14 +97,12 @@ impl Source for Manifests {
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        let nad = |name: &ObjectName| {
-            self.objects
-                .nads
-                .iter()
-                .find(|nad| nad.name == *name)
-                .cloned()
-        };
-        Ok(names.iter().filter_map(nad).collect())
+        let mut found = Vec::new();
+        for name in names {
+            let mut nads = self.objects.nads.iter();
+            found.extend(nads.find(|nad| nad.name == *name).cloned());
+        }
+        Ok(found)
     }
 
     fn annotate(
@@ -90,10 +111,10 @@ impl Source for Manifests {
         _uid: &str,
         edit: &Edit<'_>,
     ) -> Result<(), SourceError> {
-        let found = self.objects.pods.iter().find(|there| there.name == *pod);
-        let now = found
-            .and_then(|pod| pod.annotations.get(edit.key))
-            .map(String::as_str);
+        let mut now = None;
+        if let Some(pod) = self.objects.pods.iter().find(|there| there.name == *pod) {
+            now = pod.annotations.get(edit.key).map(String::as_str);
+        }
         if let Some(value) = (edit.value)(now) {
             self.written
                 .borrow_mut()

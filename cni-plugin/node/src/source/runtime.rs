@@ -24,8 +24,11 @@ pub fn is_starting() -> bool {
 pub fn start() -> Result<Runtime, String> {
     let failed = |doing: &str, err: &io::Error| format!("start tokio: {doing}: {}", reason(err));
     // tokio has opened four other descriptors when it creates its socket pair, once per process.
-    let probe: io::Result<Vec<_>> = (0..3).map(|_| UnixStream::pair()).collect();
-    probe.map(drop).map_err(|err| failed("socketpair", &err))?;
+    let mut probe = Vec::new();
+    for _ in 0..3 {
+        probe.push(UnixStream::pair().map_err(|err| failed("socketpair", &err))?);
+    }
+    drop(probe);
     IS_STARTING.store(true, Ordering::Relaxed);
     let started = Builder::new_current_thread()
         .enable_io()

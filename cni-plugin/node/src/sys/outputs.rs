@@ -1,10 +1,12 @@
-//! Both outputs of a program, read to their ends. `wait_with_output` in std panics if a read fails.
+//! Standard streams of a program: its input is written and both outputs are read at the same time,
+//! so neither side waits for the other. `wait_with_output` in std panics if a read fails.
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ChildStdin, ExitStatus};
 
 /// A terminated program.
 #[derive(Debug)]
@@ -17,14 +19,12 @@ pub struct Ended {
     pub stderr: Vec<u8>,
 }
 
-/// Waits for a program whose outputs are pipes to terminate, even if the pipes cannot be read.
-pub fn wait(mut child: Child) -> io::Result<Ended> {
-    let read = match (child.stdout.take(), child.stderr.take()) {
-        (Some(stdout), Some(stderr)) => both(stdout, stderr),
-        _ => Ok((Vec::new(), Vec::new())),
-    };
+/// Passes `input` to a program whose streams are pipes, and waits for it to terminate, even if the
+/// pipes cannot be read. The program need not read its input.
+pub fn wait(mut child: Child, input: &[u8]) -> io::Result<Ended> {
+    let exchanged = exchange(&mut child, input);
     let status = child.wait()?;
-    let (stdout, stderr) = read?;
+    let (stdout, stderr) = exchanged?;
     Ok(Ended {
         status,
         stdout,
@@ -32,44 +32,100 @@ pub fn wait(mut child: Child) -> io::Result<Ended> {
     })
 }
 
-fn both(one: impl Read + AsFd, other: impl Read + AsFd) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let (mut texts, mut chunk) = ((Vec::new(), Vec::new()), [0; 8192]);
-    let (mut one, mut other) = (Some(one), Some(other));
-    while let (Some(first), Some(second)) = (&one, &other) {
-        let mut fds = [
-            PollFd::new(first.as_fd(), PollFlags::POLLIN),
-            PollFd::new(second.as_fd(), PollFlags::POLLIN),
-        ];
+fn exchange(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let mut input = Input {
+        pipe: child.stdin.take(),
+        left: input,
+    };
+    let mut stdout = Output::of(child.stdout.take())?;
+    let mut stderr = Output::of(child.stderr.take())?;
+    if let Some(pipe) = &input.pipe {
+        set_non_blocking(pipe)?;
+    }
+    input.write();
+    let mut chunk = [0; 8192];
+    loop {
+        let mut fds = Vec::with_capacity(3);
+        if let Some(pipe) = &input.pipe {
+            fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLOUT));
+        }
+        if let Some(pipe) = &stdout.pipe {
+            fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(pipe) = &stderr.pipe {
+            fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+        }
+        if fds.is_empty() {
+            return Ok((stdout.text, stderr.text));
+        }
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
             polled => polled?,
         };
-        let [is_first, is_second] = fds.map(|fd| fd.any().unwrap_or_default());
-        if is_first && !more(&mut one, &mut texts.0, &mut chunk)? {
-            one = None;
-        }
-        if is_second && !more(&mut other, &mut texts.1, &mut chunk)? {
-            other = None;
-        }
+        input.write();
+        stdout.read(&mut chunk)?;
+        stderr.read(&mut chunk)?;
     }
-    while more(&mut one, &mut texts.0, &mut chunk)? {}
-    while more(&mut other, &mut texts.1, &mut chunk)? {}
-    Ok(texts)
 }
 
-/// Reads once. Returns false at the end.
-fn more(pipe: &mut Option<impl Read>, text: &mut Vec<u8>, chunk: &mut [u8]) -> io::Result<bool> {
-    let Some(pipe) = pipe else { return Ok(false) };
-    loop {
-        match pipe.read(chunk) {
-            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            read => {
-                let len = read?;
-                text.extend(chunk.get(..len).unwrap_or_default());
-                return Ok(len > 0);
+/// Input that the program has not got yet.
+struct Input<'a> {
+    /// `None` once nothing is left, or the program does not read it.
+    pipe: Option<ChildStdin>,
+    left: &'a [u8],
+}
+
+impl Input<'_> {
+    /// Writes until the pipe is full.
+    fn write(&mut self) {
+        let Some(pipe) = &mut self.pipe else { return };
+        while !self.left.is_empty() {
+            match pipe.write(self.left) {
+                Ok(len) => self.left = self.left.get(len..).unwrap_or_default(),
+                Err(err) if err.kind() == ErrorKind::Interrupted => {}
+                Err(err) if err.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => break,
             }
         }
+        self.pipe = None;
     }
+}
+
+/// Output read so far.
+struct Output<P> {
+    /// `None` at its end.
+    pipe: Option<P>,
+    text: Vec<u8>,
+}
+
+impl<P: Read + AsFd> Output<P> {
+    fn of(pipe: Option<P>) -> io::Result<Self> {
+        if let Some(pipe) = &pipe {
+            set_non_blocking(pipe)?;
+        }
+        let text = Vec::new();
+        Ok(Self { pipe, text })
+    }
+
+    /// Reads once, if there is something to read.
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<()> {
+        let Some(pipe) = &mut self.pipe else {
+            return Ok(());
+        };
+        match pipe.read(chunk) {
+            Ok(0) => self.pipe = None,
+            Ok(len) => self.text.extend(chunk.get(..len).unwrap_or_default()),
+            Err(err) if matches!(err.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(err) => return Err(err),
+        }
+        Ok(())
+    }
+}
+
+/// Sets this end of a pipe to non-blocking. The program's end is not affected.
+fn set_non_blocking(pipe: &impl AsFd) -> io::Result<()> {
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -94,7 +150,7 @@ mod tests {
                 .stderr(Stdio::piped())
                 .spawn()
                 .expect("started");
-            let ended = wait(child).expect("read");
+            let ended = wait(child, b"").expect("read");
             assert_eq!(
                 (
                     [ended.stdout.len(), ended.stderr.len()],
@@ -102,6 +158,32 @@ mod tests {
                 ),
                 (lens, Some(3)),
                 "{end}"
+            );
+        }
+    }
+
+    #[test]
+    fn program_that_writes_much_before_it_reads_a_long_input_gets_all_of_it() {
+        let input = vec![b'x'; 300_000];
+        for (says, len) in [
+            ("head -c 300000 /dev/zero >&2; cat", input.len()),
+            ("head -c 300000 /dev/zero >&2; exec <&-", 0),
+            ("head -c 300000 /dev/zero >&2; head -c 100000", 100_000),
+        ] {
+            // Ends the program if both sides wait for each other.
+            let child = Command::new("timeout")
+                .args(["20", "/bin/sh", "-c", says])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("started");
+            let ended = wait(child, &input).expect("read");
+            let lens = [ended.stdout.len(), ended.stderr.len()];
+            assert_eq!(
+                (lens, ended.status.code()),
+                ([len, 300_000], Some(0)),
+                "{says}"
             );
         }
     }

@@ -10,6 +10,7 @@ use crate::attach::liveness::NodeState;
 use crate::attach::recorded::host_locals;
 use crate::ipam::host_local::claimed;
 use crate::source::api::now;
+use crate::source::cluster::Cluster;
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
 use braid_core::cni::{AddResult, Error, Kind};
@@ -118,12 +119,14 @@ pub(super) fn free_of(
     wanted: &[Wanted],
     settings: &Settings,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
 ) -> Result<bool, Error> {
     let configs = wanted.iter().flat_map(|wanted| host_locals(&wanted.chain));
     free(
         &configs.map(|(_, config)| config.path()).collect(),
         settings,
         machine,
+        cluster,
     )
 }
 
@@ -133,6 +136,7 @@ pub(super) fn free(
     folders: &BTreeSet<PathBuf>,
     settings: &Settings,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
 ) -> Result<bool, Error> {
     let mut held = Vec::new();
     for folder in folders {
@@ -144,8 +148,8 @@ pub(super) fn free(
         return Ok(false);
     }
     // Listed after the leases were read. So an owner that is not in the list is a deleted claim.
-    let uids = machine
-        .source(settings)?
+    let uids = cluster
+        .source(settings, None)?
         .claim_uids()
         .map_err(|err| of_source(&err))?;
     let uids = uids.into_iter().collect();

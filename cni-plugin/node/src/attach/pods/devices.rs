@@ -3,15 +3,23 @@
 
 use crate::apply::host::Machine;
 use crate::attach::device_file::DeviceFile;
-use crate::source::files;
+use crate::source::cluster::Cluster;
 use braid_core::cni::Error;
 use braid_core::k8s::Pod;
-use braid_core::k8s::device_info::{CNI, DP, assign, cni_file, dp_file};
+use braid_core::k8s::device_info::{CNI, DIR, assign, cni_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::network::Network;
 
 /// Returns the devices that a driver offers on a node.
 pub(super) type Offer<'o> = dyn FnMut(&str, &str) -> Result<Vec<Offered>, Error> + 'o;
+
+/// The container that gets devices, its node and its cluster.
+#[derive(Clone, Copy)]
+pub(super) struct On<'a> {
+    pub(super) container_id: &'a str,
+    pub(super) machine: &'a dyn Machine,
+    pub(super) cluster: &'a dyn Cluster,
+}
 
 /// Assigns each network its device and the path of its device information file. Returns each with
 /// the file. The kubelet is queried if a network takes a device that the pod does not name, and the
@@ -19,7 +27,7 @@ pub(super) type Offer<'o> = dyn FnMut(&str, &str) -> Result<Vec<Offered>, Error>
 pub(super) fn give(
     networks: Vec<Network>,
     pod: Option<&Pod>,
-    (container_id, machine): (&str, &dyn Machine),
+    on: On<'_>,
     offer: &mut Offer<'_>,
 ) -> Result<Vec<(Network, Option<DeviceFile>)>, Error> {
     let resource = |network: &Network| {
@@ -31,7 +39,7 @@ pub(super) fn give(
     let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
     let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();
     let given = match pod.filter(|_| asked.iter().any(Option::is_some)) {
-        Some(pod) => of_pod(pod, &asked, machine, offer)?,
+        Some(pod) => of_pod(pod, &asked, on.cluster, offer)?,
         None => Given::default(),
     };
     let assigned = assign(&asked, &given.by_resource)?;
@@ -39,7 +47,7 @@ pub(super) fn give(
     of_each
         .map(|(mut network, assigned)| {
             let device = network.device.clone().or(assigned);
-            let file = file(&mut network, device.as_deref(), (container_id, machine))
+            let file = file(&mut network, device.as_deref(), on)
                 .map_err(|err| err.context(format_args!("network {}", network.name())))?;
             Ok((network, file))
         })
@@ -51,10 +59,10 @@ pub(super) fn give(
 fn of_pod(
     pod: &Pod,
     asked: &[Option<&str>],
-    machine: &dyn Machine,
+    cluster: &dyn Cluster,
     offer: &mut Offer<'_>,
 ) -> Result<Given, Error> {
-    let mut given = machine.devices(&pod.name)?;
+    let mut given = cluster.devices(&pod.name)?;
     for driver in given.drivers(asked) {
         let offered = offer(&pod.node, &driver)?;
         given.learn(&driver, &offered);
@@ -67,16 +75,15 @@ fn of_pod(
 fn file(
     network: &mut Network,
     device: Option<&str>,
-    (container_id, machine): (&str, &dyn Machine),
+    on: On<'_>,
 ) -> Result<Option<DeviceFile>, Error> {
-    let DeviceFile { path, .. } = file_of(network, container_id, machine)?;
+    let DeviceFile { path, .. } = file_of(network, on.container_id, on.machine)?;
     let is_wanted = network.set_device_info_file(&path.display().to_string());
     let mut content = None;
     if let Some(device) = device {
         network.set_device(device);
         if let Some(resource) = &network.resource {
-            let told = machine.devinfo().join(DP).join(dp_file(resource, device)?);
-            content = files::read(&told)?.pop().map(|file| file.bytes);
+            content = on.cluster.device_info(resource, device)?;
         }
     }
     Ok((is_wanted || content.is_some()).then_some(DeviceFile { path, content }))
@@ -89,7 +96,8 @@ pub(super) fn file_of(
     machine: &dyn Machine,
 ) -> Result<DeviceFile, Error> {
     let path = machine
-        .devinfo()
+        .root()
+        .at(DIR)
         .join(CNI)
         .join(cni_file(container_id, network.ifname.as_str())?);
     Ok(DeviceFile {

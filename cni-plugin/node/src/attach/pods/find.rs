@@ -11,6 +11,7 @@ use super::{claims, devices};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::invocation::{Invocation, Wanted};
+use crate::source::cluster::Cluster;
 use braid_core::cni::{Attachment, Error, Json, Kind, NetConf, Request};
 use braid_core::ipam::configuration;
 use braid_core::k8s::nad::{Definition, Found};
@@ -29,7 +30,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Finder<'a> {
     settings: &'a Settings,
     machine: &'a dyn Machine,
-    /// Source of Kubernetes objects; opened at the first query if not given.
+    cluster: &'a dyn Cluster,
+    /// Source of Kubernetes objects; opened at the first query.
     source: Option<Box<dyn Source>>,
     /// Files of `confDir`, read once.
     files: Option<Vec<DiskFile>>,
@@ -45,20 +47,16 @@ struct OfPod {
 }
 
 impl<'a> Finder<'a> {
-    pub(super) fn new(settings: &'a Settings, machine: &'a dyn Machine) -> Self {
-        Self::of(settings, machine, None)
-    }
-
-    /// Creates a finder with the given source.
-    pub(super) fn of(
+    pub(super) fn new(
         settings: &'a Settings,
         machine: &'a dyn Machine,
-        source: Option<Box<dyn Source>>,
+        cluster: &'a dyn Cluster,
     ) -> Self {
         Self {
             settings,
             machine,
-            source,
+            cluster,
+            source: None,
             files: None,
             chained: Chained::default(),
         }
@@ -153,7 +151,11 @@ impl<'a> Finder<'a> {
         pod: Option<&Pod>,
         (attachment, path): (&Attachment, &[PathBuf]),
     ) -> Result<(Vec<Wanted>, Vec<OfNetwork>), Error> {
-        let on = (attachment.container_id.as_str(), self.machine);
+        let on = devices::On {
+            container_id: &attachment.container_id,
+            machine: self.machine,
+            cluster: self.cluster,
+        };
         let given = devices::give(networks, pod, on, &mut |node, driver| {
             self.ask()?
                 .offered(node, driver)
@@ -385,7 +387,7 @@ impl<'a> Finder<'a> {
     fn ask(&mut self) -> Result<&mut (dyn Source + 'static), Error> {
         let source = match self.source.take() {
             Some(source) => source,
-            None => self.machine.source(self.settings)?,
+            None => self.cluster.source(self.settings, None)?,
         };
         Ok(&mut **self.source.insert(source))
     }

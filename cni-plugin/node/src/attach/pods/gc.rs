@@ -11,6 +11,7 @@ use crate::attach::del::collect;
 use crate::attach::gc::{self, Valid};
 use crate::attach::unrecorded::forget_unlisted;
 use crate::attach::{leases, orphans, recorded};
+use crate::source::cluster::Cluster;
 use crate::store::record::Record;
 use braid_core::cni::{Error, Owner, Request};
 use braid_core::k8s::settings::Settings;
@@ -23,9 +24,10 @@ pub fn gc(
     settings: &Settings,
     plugin_name: &str,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
 ) -> Result<(), Error> {
     let path = settings.path(request.path.clone());
-    let mut finder = Finder::new(settings, machine);
+    let mut finder = Finder::new(settings, machine, cluster);
     let default = match finder.default_conf(&request.conf, None) {
         Ok(conf) => Some(Chain::parse(BRAID, conf, "", &path)?),
         // The records have this configuration, if any container is attached to the network.
@@ -91,13 +93,18 @@ pub fn gc(
     errors.extend(multus::collect(request, settings, &valid, machine));
     errors.extend(gc::collect_networks(chains.values(), &valid, machine).err());
     errors.extend(orphans::sweep_empty(machine));
-    errors.extend(claims::free(&folders, settings, machine).err());
-    errors.extend(pay_all(&kept, settings, machine).err());
+    errors.extend(claims::free(&folders, settings, machine, cluster).err());
+    errors.extend(pay_all(&kept, settings, machine, cluster).err());
     Error::joined(&errors)
 }
 
 /// Publishes the owed status of running containers.
-fn pay_all(kept: &[Record], settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
+fn pay_all(
+    kept: &[Record],
+    settings: &Settings,
+    machine: &dyn Machine,
+    cluster: &dyn Cluster,
+) -> Result<(), Error> {
     let mut owing = kept
         .iter()
         .filter(|record| record.owed.is_some())
@@ -105,7 +112,7 @@ fn pay_all(kept: &[Record], settings: &Settings, machine: &dyn Machine) -> Resul
     if owing.peek().is_none() {
         return Ok(());
     }
-    let mut source = machine.source(settings)?;
+    let mut source = cluster.source(settings, None)?;
     for record in owing {
         let folder = machine
             .folder(&record.key.owner.container_id)

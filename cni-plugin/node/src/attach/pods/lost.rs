@@ -11,6 +11,7 @@ use crate::attach::invocation::DelRequest;
 use crate::attach::invocation::{Invocation, Wanted};
 use crate::attach::recorded;
 use crate::attach::unrecorded::Unowned;
+use crate::source::cluster::Cluster;
 use crate::store::record::Folder;
 use braid_core::cni::{Error, NetConf};
 use braid_core::k8s::settings::Settings;
@@ -29,6 +30,7 @@ pub(super) struct Lost<'a> {
     pub(super) is_known: bool,
     pub(super) settings: &'a Settings,
     pub(super) machine: &'a dyn Machine,
+    pub(super) cluster: &'a dyn Cluster,
 }
 
 impl Lost<'_> {
@@ -84,7 +86,7 @@ impl Lost<'_> {
     /// Requests the pod's networks from the API. Empty if the API does not answer or the call is
     /// not for a pod.
     fn ask(&self) -> Vec<Wanted> {
-        let finder = Finder::within(self.settings, self.machine, LIMIT);
+        let finder = Finder::within(self.settings, self.machine, self.cluster, LIMIT);
         let asked = finder.and_then(|mut finder| finder.left(self.call, self.conf));
         asked.unwrap_or_else(|err| {
             let id = &self.call.key.owner.container_id;

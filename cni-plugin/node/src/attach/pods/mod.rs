@@ -28,9 +28,9 @@ use super::del::detach_or;
 use super::invocation::{DelRequest, Invocation};
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
+use crate::source::cluster::{Cluster, NoCluster};
 use braid_core::cni::{Error, Kind, Request};
 use braid_core::k8s::settings::Settings;
-use braid_core::k8s::source::Source;
 use find::Finder;
 pub use gc::gc;
 pub use publish::Publisher;
@@ -40,11 +40,12 @@ pub fn add(
     request: &Request,
     settings: &Settings,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
     deliver: &mut dyn FnMut(&str) -> Result<(), Error>,
 ) -> Result<Added, Error> {
     ready::wait(settings, machine)?;
     let version = request.conf.version;
-    let mut finder = Finder::new(settings, machine);
+    let mut finder = Finder::new(settings, machine, cluster);
     let (call, publisher) = finder.call(request)?;
     let mut may_free = true;
     loop {
@@ -59,7 +60,7 @@ pub fn add(
         match added {
             // An unreachable API is not the reason why the ADD failed.
             Err(err) if may_free && err.kind == Kind::NoFreeAddress => {
-                if !claims::free_of(&call.wanted, settings, machine).unwrap_or_default() {
+                if !claims::free_of(&call.wanted, settings, machine, cluster).unwrap_or_default() {
                     return Err(err);
                 }
                 may_free = false;
@@ -69,15 +70,14 @@ pub fn add(
     }
 }
 
-/// Returns the call that attaches the pod to its networks, and the publisher of its status. Objects
-/// are read from `source`.
+/// Returns the call that attaches the pod to its networks, and the publisher of its status.
 pub fn call(
     request: &Request,
     settings: &Settings,
-    source: Box<dyn Source>,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
 ) -> Result<(Invocation, Publisher), Error> {
-    Finder::of(settings, machine, Some(source)).call(request)
+    Finder::new(settings, machine, cluster).call(request)
 }
 
 /// Detaches the pod from all networks in its record. Without a record, [`lost`] finds them.
@@ -86,6 +86,7 @@ pub fn del(
     settings: &Settings,
     plugin_name: &str,
     machine: &dyn Machine,
+    cluster: &dyn Cluster,
 ) -> Result<(), Error> {
     let conf = request.conf.clone();
     let (call, is_known) = leaving(request, settings, plugin_name, machine)?;
@@ -98,6 +99,7 @@ pub fn del(
         is_known,
         settings,
         machine,
+        cluster,
     };
     detach_or(&call, machine, &|folder, host| lost.find(folder, host))
 }
@@ -161,7 +163,7 @@ fn leaving(
     let attachment = attachment.ok_or_else(|| Error::env(format!("{verb} needs a container")))?;
     let key = Chain::key_of(plugin_name, &conf, &attachment);
     let prev = conf.json.get(recorded::PREV_RESULT).cloned();
-    let known = Finder::new(settings, machine).default_conf(&conf, prev);
+    let known = Finder::new(settings, machine, &NoCluster).default_conf(&conf, prev);
     let is_known = known.is_ok();
     let conf = known.unwrap_or(conf);
     Ok((
@@ -179,7 +181,7 @@ fn leaving(
 /// Fails if the default network is not ready or could not serve an ADD.
 pub fn status(request: &Request, settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     ready::check(settings, machine)?;
-    let mut finder = Finder::new(settings, machine);
+    let mut finder = Finder::new(settings, machine, &NoCluster);
     let conf = match finder.default_conf(&request.conf, None) {
         Ok(conf) => conf,
         // The API may have the network. STATUS does not query it: a failing API must not make the

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 /// An IPAM that writes a file for each interface next to itself.
 const THEIRS: &str = r#"#!/bin/sh
 cat >/dev/null
+printf '%s says\nmore' $CNI_COMMAND >&2
 held=$(dirname "$0")/held
 case $CNI_COMMAND in
 ADD) touch "$held/$CNI_IFNAME"; echo '{"cniVersion":"1.1.0","ips":[{"address":"10.8.0.2/24"}]}' ;;
@@ -138,6 +139,17 @@ fn an_add_that_fails_at_any_step_leaves_no_foreign_record() {
         failed += 1;
     }
     assert!(failed > 3, "{failed}");
+}
+
+#[test]
+fn standard_error_of_a_foreign_program_goes_to_the_callers_log() {
+    let bed = Bed::new();
+    bed.attach().expect("attached");
+    bed.detach().expect("detached");
+    assert_eq!(
+        bed.machine.state.borrow().warnings,
+        ["ADD says", "more", "DEL says", "more"]
+    );
 }
 
 #[test]

@@ -4,11 +4,13 @@ use crate::apply::executor::{OnError, Report};
 use crate::apply::host::{Host, Machine};
 use crate::effect::shared::is_there_already;
 use crate::log::Log;
+use crate::source::cluster::Cluster;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::Root;
 use crate::sys::netns::NetNs;
 use crate::{Cause, Error};
 use braid_core::cni;
+use braid_core::k8s::device_info::{self, DP, dp_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
@@ -51,7 +53,7 @@ pub(super) struct State {
 
 /// Objects of Kubernetes and files of the node.
 #[derive(Debug, Default)]
-pub(super) struct Cluster {
+pub(super) struct Objects {
     pub(super) pods: Vec<Pod>,
     pub(super) nads: Vec<Nad>,
     pub(super) claims: Vec<IpamClaim>,
@@ -71,10 +73,10 @@ pub(super) struct Cluster {
 
 /// The cluster as a source of objects.
 #[derive(Debug)]
-struct Asked(Rc<RefCell<Cluster>>);
+struct Asked(Rc<RefCell<Objects>>);
 
 impl Asked {
-    fn ask(&self) -> Result<RefMut<'_, Cluster>, SourceError> {
+    fn ask(&self) -> Result<RefMut<'_, Objects>, SourceError> {
         let mut cluster = self.0.borrow_mut();
         cluster.asked += 1;
         match cluster.fails_at {
@@ -198,18 +200,17 @@ impl Source for Asked {
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) state: Rc<RefCell<State>>,
-    pub(super) cluster: Rc<RefCell<Cluster>>,
+    pub(super) cluster: Rc<RefCell<Objects>>,
     /// Root folder of the machine.
     root: Root,
     _folder: Rc<TempDir>,
-    pub(super) devinfo: Rc<TempDir>,
     has_pod: bool,
     log: Log,
 }
 
 impl Model {
     pub(super) fn new() -> Self {
-        let [folder, devinfo] = [(), ()].map(|()| Rc::new(TempDir::new().expect("a folder")));
+        let folder = Rc::new(TempDir::new().expect("a folder"));
         let root = Root::below(folder.path());
         std::fs::create_dir_all(root.at(record::ROOT)).expect("a folder");
         let state: Rc<RefCell<State>> = Rc::default();
@@ -220,7 +221,6 @@ impl Model {
             cluster: Rc::default(),
             root,
             _folder: folder,
-            devinfo,
             has_pod: false,
             log,
         }
@@ -246,6 +246,11 @@ impl Model {
     /// Number of steps tried since [`Model::fail_at`].
     pub(super) fn tried(&self) -> usize {
         self.state.borrow().tried
+    }
+
+    /// Folder of device information.
+    pub(super) fn devinfo(&self) -> PathBuf {
+        self.root.at(device_info::DIR)
     }
 
     /// Number of folders with records.
@@ -296,18 +301,6 @@ impl Machine for Model {
         Ok(())
     }
 
-    fn source(&self, _settings: &Settings) -> Result<Box<dyn Source>, cni::Error> {
-        Ok(Box::new(Asked(Rc::clone(&self.cluster))))
-    }
-
-    fn source_within(
-        &self,
-        settings: &Settings,
-        _limit: Duration,
-    ) -> Result<Box<dyn Source>, cni::Error> {
-        self.source(settings)
-    }
-
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {
         let cluster = self.cluster.borrow();
         let is_it = |(folder, file): &&(PathBuf, DiskFile)| {
@@ -325,22 +318,33 @@ impl Machine for Model {
         self.files(folder)
     }
 
-    fn devices(&self, _pod: &ObjectName) -> Result<Given, cni::Error> {
-        let mut cluster = self.cluster.borrow_mut();
-        cluster.devices_asked += 1;
-        Ok(cluster.devices.clone())
-    }
-
-    fn devinfo(&self) -> &Path {
-        self.devinfo.path()
-    }
-
     fn await_file(&self, file: &Path, _limit: Duration) -> bool {
         self.files(file).is_ok_and(|files| !files.is_empty())
     }
 
     fn log(&self) -> &Log {
         &self.log
+    }
+}
+
+impl Cluster for Model {
+    fn source(
+        &self,
+        _settings: &Settings,
+        _limit: Option<Duration>,
+    ) -> Result<Box<dyn Source>, cni::Error> {
+        Ok(Box::new(Asked(Rc::clone(&self.cluster))))
+    }
+
+    fn devices(&self, _pod: &ObjectName) -> Result<Given, cni::Error> {
+        let mut cluster = self.cluster.borrow_mut();
+        cluster.devices_asked += 1;
+        Ok(cluster.devices.clone())
+    }
+
+    fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, cni::Error> {
+        let path = self.devinfo().join(DP).join(dp_file(resource, device)?);
+        Ok(std::fs::read(path).ok())
     }
 }
 

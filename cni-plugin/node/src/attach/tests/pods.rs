@@ -2,6 +2,7 @@
 
 mod claims;
 mod devices;
+mod no_cluster;
 
 use super::model::Model;
 use super::{NETNS, assert_nothing_left, ipam, machine};
@@ -124,13 +125,13 @@ fn add(machine: &Model, more: &str) -> Result<String, Error> {
         text.clone_into(&mut said);
         Ok(())
     };
-    pods::add(&request, &settings, machine, &mut deliver).map(drop)?;
+    pods::add(&request, &settings, machine, machine, &mut deliver).map(drop)?;
     Ok(said)
 }
 
 fn del(machine: &Model) -> Result<(), Error> {
     let (request, settings) = request(Command::Del, "");
-    pods::del(request, &settings, "braid", machine)
+    pods::del(request, &settings, "braid", machine, machine)
 }
 
 /// Returns the published entries as `name interface default`.
@@ -274,16 +275,16 @@ fn an_unpublished_status_is_owed_and_published_by_gc() {
     machine.cluster.borrow_mut().fails_at = None;
     let listed = r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#;
     let (request, settings) = request(Command::Gc, listed);
-    pods::gc(&request, &settings, "braid", &machine).expect("collected");
+    pods::gc(&request, &settings, "braid", &machine, &machine).expect("collected");
     assert_eq!(
         status(&machine),
         ["default eth0 true", "ns/blue net1 false"]
     );
     let asked = machine.cluster.borrow().asked;
-    pods::gc(&request, &settings, "braid", &machine).expect("collected again");
+    pods::gc(&request, &settings, "braid", &machine, &machine).expect("collected again");
     assert_eq!(machine.cluster.borrow().asked, asked, "it is owed no more");
     let (request, settings) = self::request(Command::Gc, r#","cni.dev/valid-attachments":[]"#);
-    pods::gc(&request, &settings, "braid", &machine).expect("collected");
+    pods::gc(&request, &settings, "braid", &machine, &machine).expect("collected");
     assert_nothing_left(&machine, "GC takes all networks of the pod along");
 }
 
@@ -311,7 +312,7 @@ fn an_invalid_annotation_fails_the_pod_or_is_ignored_with_an_event() {
 fn an_add_that_cannot_deliver_its_result_leaves_no_status() {
     let machine = cluster(Some("blue"));
     let (request, settings) = request(Command::Add, "");
-    let added = pods::add(&request, &settings, &machine, &mut |_| {
+    let added = pods::add(&request, &settings, &machine, &machine, &mut |_| {
         Err(Error::io("closed"))
     });
     assert!(
@@ -346,7 +347,7 @@ fn gc_restores_rules_once_for_all_networks() {
         Command::Gc,
         r#","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#,
     );
-    pods::gc(&request, &settings, "braid", &machine).expect("collected");
+    pods::gc(&request, &settings, "braid", &machine, &machine).expect("collected");
     assert_eq!(machine.state.borrow().restores, 1);
 }
 
@@ -472,12 +473,12 @@ fn a_default_network_that_only_the_api_has_fails_neither_status_nor_gc() {
         )
     };
     let (request, settings) = of_object(Command::Add, "");
-    pods::add(&request, &settings, &machine, &mut |_| Ok(())).expect("attached");
+    pods::add(&request, &settings, &machine, &machine, &mut |_| Ok(())).expect("attached");
     let asked = machine.cluster.borrow().asked;
     let (request, settings) = of_object(Command::Status, "");
     pods::status(&request, &settings, &machine).expect("available");
     let (request, settings) = of_object(Command::Gc, r#","cni.dev/valid-attachments":[]"#);
-    pods::gc(&request, &settings, "braid", &machine).expect("collected");
+    pods::gc(&request, &settings, "braid", &machine, &machine).expect("collected");
     assert_eq!(
         machine.cluster.borrow().asked,
         asked,

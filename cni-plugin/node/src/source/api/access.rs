@@ -67,16 +67,12 @@ impl Access {
                 of_service_account(folder, server, &self.place())?
             }
         };
-        for cluster in kubeconfig
-            .clusters
-            .iter_mut()
-            .filter_map(|named| named.cluster.as_mut())
-        {
-            cluster.proxy_url = cluster
-                .proxy_url
-                .take()
-                .filter(|url| !url.is_empty())
-                .or(Some(NO_PROXY.to_owned()));
+        for named in &mut kubeconfig.clusters {
+            if let Some(cluster) = &mut named.cluster
+                && cluster.proxy_url.as_deref().is_none_or(str::is_empty)
+            {
+                cluster.proxy_url = Some(NO_PROXY.to_owned());
+            }
         }
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
@@ -113,9 +109,10 @@ impl Access {
     /// is invalid in a header, and would prefer an inline token. kubectl uses an inline token only
     /// if the file cannot be read.
     fn read_token(&self, who: &mut AuthInfo) -> Result<(), SourceError> {
-        let Some(path) = who.token_file.take().filter(|path| !path.is_empty()) else {
+        let path = who.token_file.take().unwrap_or_default();
+        if path.is_empty() {
             return Ok(());
-        };
+        }
         match fs::read_to_string(&path) {
             Ok(token) if token.trim().is_empty() => {
                 Err(self.refused(&format!("token file {path} is empty")))
@@ -161,13 +158,10 @@ impl Access {
             return self.refused(err);
         };
         // The parser's error text quotes the neighbouring lines, which may have tokens.
-        let line = err
-            .location()
-            .map(|place| format!(", line {}", place.line()));
-        self.refused(&format!(
-            "not a valid kubeconfig{}",
-            line.unwrap_or_default()
-        ))
+        match err.location() {
+            Some(place) => self.refused(&format!("not a valid kubeconfig, line {}", place.line())),
+            None => self.refused(&"not a valid kubeconfig"),
+        }
     }
 
     fn place(&self) -> String {
@@ -200,13 +194,14 @@ fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeco
 /// serialized form of `who`, the only form that reveals them.
 fn secrets(who: &AuthInfo) -> Vec<String> {
     let written = serde_json::to_value(who).unwrap_or_default();
-    let secrets = ["token", "password"]
-        .into_iter()
-        .filter_map(|key| written[key].as_str());
+    let mut secrets = Vec::new();
+    for key in ["token", "password"] {
+        let secret = written[key].as_str().unwrap_or_default();
+        if !secret.is_empty() {
+            secrets.push(secret.to_owned());
+        }
+    }
     secrets
-        .filter(|secret| !secret.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 #[cfg(test)]

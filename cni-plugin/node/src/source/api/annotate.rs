@@ -37,7 +37,7 @@ pub(super) async fn annotate(
         };
         let now = known.get(edit.key).map(String::as_str);
         // It may be braid's own change, if the response was lost.
-        let Some(value) = (edit.value)(now).filter(|value| Some(value.as_str()) != now) else {
+        let Some(value) = change(edit, now) else {
             return Ok(());
         };
         let ask = ApiRequest::annotate(pod, uid, (edit.key, &value), &known)?;
@@ -61,6 +61,15 @@ pub(super) async fn annotate(
         (present, refused) = (Some(Cow::Owned(read)), Some(err));
     }
     Err(refused.unwrap_or_else(|| busy(pod)))
+}
+
+/// Returns the new value; `None` if the edit leaves the present one.
+fn change(edit: &Edit<'_>, now: Option<&str>) -> Option<String> {
+    let value = (edit.value)(now)?;
+    if now == Some(value.as_str()) {
+        return None;
+    }
+    Some(value)
 }
 
 /// Returns the pod's annotations.
@@ -93,9 +102,7 @@ async fn put(
             return Err(get.is_another());
         }
         let place = object::annotation_of(&mut object, edit.key);
-        let Some(value) =
-            (edit.value)(place.as_str()).filter(|value| Some(value.as_str()) != place.as_str())
-        else {
+        let Some(value) = change(edit, place.as_str()) else {
             return Ok(());
         };
         *place = value.into();

@@ -118,22 +118,16 @@ impl Api {
         }
         let attempt = self.limits.attempt;
         let deadline = start + limit.min(left);
-        let done = self.connected().and_then(
-            |Connected {
-                 runtime,
-                 clients,
-                 server,
-                 secrets,
-             }| {
-                runtime.block_on(work(&Session {
-                    clients,
-                    server,
-                    secrets,
-                    attempt,
-                    deadline: deadline.into(),
-                }))
-            },
-        );
+        let done = match self.connected() {
+            Ok(connected) => connected.runtime.block_on(work(&Session {
+                clients: &connected.clients,
+                server: &connected.server,
+                secrets: &connected.secrets,
+                attempt,
+                deadline: deadline.into(),
+            })),
+            Err(err) => Err(err),
+        };
         self.spent += start.elapsed();
         done
     }
@@ -216,10 +210,8 @@ impl Source for Api {
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
         self.ask(self.limits.event, async |session| {
-            session
-                .send(&ApiRequest::tell(pod, uid, event)?)
-                .await
-                .map(drop)
+            session.send(&ApiRequest::tell(pod, uid, event)?).await?;
+            Ok(())
         })
     }
 
@@ -305,9 +297,10 @@ async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad
     let each = names.iter().map(async |name: &ObjectName| {
         let ask = ApiRequest::get(ObjectKind::Nad, name)?;
         match session.send(&ask).await {
-            Ok(body) => object::nad(name, &body)
-                .map(Some)
-                .map_err(|err| ask.unreadable(&err)),
+            Ok(body) => {
+                let nad = object::nad(name, &body).map_err(|err| ask.unreadable(&err))?;
+                Ok(Some(nad))
+            }
             Err(SourceError::NotFound { .. }) => Ok(None),
             Err(err) => Err(err),
         }

@@ -140,14 +140,13 @@ pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
         spec,
         status,
     } = serde_json::from_slice(body)?;
-    let claims = spec
-        .resource_claims
-        .into_iter()
-        .chain(status.resource_claim_statuses);
-    let claims = claims.chain([status.extended_resource_claim_status]);
-    let mut resource_claims: Vec<String> = claims
-        .filter_map(|claim| claim.resource_claim_name)
-        .collect();
+    let mut claims = spec.resource_claims;
+    claims.extend(status.resource_claim_statuses);
+    claims.push(status.extended_resource_claim_status);
+    let mut resource_claims = Vec::new();
+    for claim in claims {
+        resource_claims.extend(claim.resource_claim_name);
+    }
     resource_claims.sort_unstable();
     resource_claims.dedup();
     let is_over = matches!(status.phase.as_str(), "Succeeded" | "Failed");
@@ -211,14 +210,11 @@ pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
         metadata: ListMeta { next },
         items,
     } = serde_json::from_slice(body)?;
-    Ok(Page {
-        uids: items
-            .into_iter()
-            .flatten()
-            .map(|listed| listed.metadata.uid)
-            .collect(),
-        next,
-    })
+    let mut uids = Vec::new();
+    for listed in items.unwrap_or_default() {
+        uids.push(listed.metadata.uid);
+    }
+    Ok(Page { uids, next })
 }
 
 pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
@@ -231,11 +227,11 @@ pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> 
     let owner_pod = status.owner_pod.map(|owner| match owner {
         OwnerPod::Object { name } | OwnerPod::Name(name) => name,
     });
-    let conditions = status
-        .conditions
-        .iter()
-        .filter_map(|value| Json::parse(value.to_string().as_bytes(), "").ok());
-    let (conditions, ips) = (conditions.collect(), status.ips);
+    let mut conditions = Vec::new();
+    for value in &status.conditions {
+        conditions.extend(Json::parse(value.to_string().as_bytes(), "").ok());
+    }
+    let ips = status.ips;
     Ok(IpamClaim {
         name: name.clone(),
         uid,
@@ -254,36 +250,29 @@ pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
         metadata: ListMeta { next },
         items,
     } = serde_json::from_slice(body)?;
-    let of_slice = |SliceObject {
-                        spec:
-                            SliceSpec {
-                                pool: Pool { name, generation },
-                                devices,
-                            },
-                    }| {
-        devices.into_iter().map(
-            move |Device {
-                      name: device,
-                      mut attributes,
-                  }| {
-                let mut text = |key: &str| {
-                    attributes
-                        .remove(key)
-                        .and_then(|value| value.string)
-                        .unwrap_or_default()
-                };
-                let (id, resource) = (text(DEVICE_ID), text(RESOURCE));
-                Offered {
-                    pool: String::clone(&name),
-                    generation,
-                    device,
-                    id,
-                    resource,
-                }
-            },
-        )
-    };
-    Ok((items.into_iter().flat_map(of_slice).collect(), next))
+    let mut offered = Vec::new();
+    for SliceObject { spec } in items {
+        for mut device in spec.devices {
+            offered.push(Offered {
+                pool: spec.pool.name.clone(),
+                generation: spec.pool.generation,
+                id: device.take(DEVICE_ID),
+                resource: device.take(RESOURCE),
+                device: device.name,
+            });
+        }
+    }
+    Ok((offered, next))
+}
+
+impl Device {
+    /// Takes the text of an attribute; empty if it is missing or not a text.
+    fn take(&mut self, key: &str) -> String {
+        match self.attributes.remove(key) {
+            Some(Attribute { string: Some(text) }) => text,
+            Some(Attribute { string: None }) | None => String::new(),
+        }
+    }
 }
 
 /// Formats a time as Kubernetes does, in whole seconds.
@@ -325,11 +314,10 @@ pub(super) fn annotation_of<'o>(object: &'o mut Value, key: &str) -> &'o mut Val
 
 /// Returns a patch that sets the status of a claim, if the claim has not changed since it was read.
 pub(super) fn status_of_claim(claim: &IpamClaim) -> Value {
-    let conditions = claim
-        .conditions
-        .iter()
-        .filter_map(|one| serde_json::from_str::<Value>(&one.to_string()).ok());
-    let conditions: Vec<Value> = conditions.collect();
+    let mut conditions: Vec<Value> = Vec::new();
+    for condition in &claim.conditions {
+        conditions.extend(serde_json::from_str(&condition.to_string()).ok());
+    }
     let mut status = json!({"ips": claim.ips, "conditions": conditions});
     if let Some(owner) = &claim.owner_pod {
         status["ownerPod"] = json!({"name": owner});

@@ -86,17 +86,19 @@ impl Session<'_> {
                 Err(failure) => failure,
             };
             attempts += 1;
-            let mut pause = failure
-                .pause(attempts, clock())
-                .filter(|_| !(ask.is_of_version && failure.is_conflict()));
+            let mut pause = failure.pause(attempts, clock());
+            if ask.is_of_version && failure.is_conflict() {
+                pause = None;
+            }
             if is_http2 && !matches!(failure, Failure::Answer { .. }) {
                 self.clients.leave_http2();
                 pause = pause.or(Some(Duration::ZERO));
             }
-            let pause = pause.filter(|_| ask.is_repeated);
-            match pause.filter(|pause| Instant::now() + *pause < self.deadline) {
-                Some(pause) => sleep(pause).await,
-                None => return Err((failure, attempts)),
+            match pause {
+                Some(pause) if ask.is_repeated && Instant::now() + pause < self.deadline => {
+                    sleep(pause).await;
+                }
+                Some(_) | None => return Err((failure, attempts)),
             }
         }
     }
@@ -128,21 +130,17 @@ impl Session<'_> {
         if status.is_success() {
             return Ok(body.into());
         }
-        let said = serde_json::from_slice::<Status>(&body)
-            .ok()
-            .filter(|said| said.kind == "Status");
-        let is_object = said
-            .as_ref()
-            .is_some_and(|said| !said.details.name.is_empty());
-        let is_uid = said
-            .iter()
-            .flat_map(|said| &said.details.causes)
-            .any(|cause| cause.field == "metadata.uid");
-        let message = said.map_or_else(
-            || String::from_utf8_lossy(&body).into_owned(),
-            |said| said.message,
-        );
-        let message = self.presentable(&message);
+        let said = match serde_json::from_slice::<Status>(&body) {
+            Ok(said) if said.kind == "Status" => said,
+            Ok(_) | Err(_) => Status {
+                message: String::from_utf8_lossy(&body).into_owned(),
+                ..Status::default()
+            },
+        };
+        let Details { name, causes } = &said.details;
+        let is_object = !name.is_empty();
+        let is_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
+        let message = self.presentable(&said.message);
         Err(Failure::Answer {
             status: status.as_u16(),
             message,
@@ -168,14 +166,11 @@ impl Session<'_> {
 
     /// Returns one line of text without credentials, which a server or a proxy could echo.
     fn presentable(&self, text: &str) -> String {
-        let text = self.secrets.iter().fold(text.to_owned(), |text, secret| {
-            text.replace(secret, "<redacted>")
-        });
-        let text: String = text
-            .trim()
-            .chars()
-            .map(|char| if char.is_control() { ' ' } else { char })
-            .collect();
+        let mut text = text.to_owned();
+        for secret in self.secrets {
+            text = text.replace(secret, "<redacted>");
+        }
+        let text = text.trim().replace(char::is_control, " ");
         text[..text.floor_char_boundary(MESSAGE_MAX)].to_owned()
     }
 }
@@ -226,13 +221,8 @@ fn clock() -> u32 {
 
 /// Parses `Retry-After` in seconds. The API server does not send the other form, a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers
-        .get(header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()
-        .map(Duration::from_secs)
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    Some(Duration::from_secs(value.parse().ok()?))
 }
 
 fn chain<'a>(err: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -118,20 +118,17 @@ fn given(found: PodResources) -> Given {
         for ContainerDevices { resource, ids } in devices {
             given.by_resource.entry(resource).or_default().extend(ids);
         }
-        for ClaimResource {
-            driver,
-            pool,
-            device,
-        } in dynamic.into_iter().flat_map(|claim| claim.resources)
-        {
-            let allocated = Allocated {
-                driver,
-                pool,
-                device,
-            };
-            // Containers may share a claim.
-            if !given.allocated.contains(&allocated) {
-                given.allocated.push(allocated);
+        for DynamicResource { resources } in dynamic {
+            for resource in resources {
+                let allocated = Allocated {
+                    driver: resource.driver,
+                    pool: resource.pool,
+                    device: resource.device,
+                };
+                // Containers may share a claim.
+                if !given.allocated.contains(&allocated) {
+                    given.allocated.push(allocated);
+                }
             }
         }
     }
@@ -140,13 +137,14 @@ fn given(found: PodResources) -> Given {
 
 /// Returns the devices of each pod in a `Get` or `List` response; for tests without a kubelet.
 pub fn read(answer: &[u8]) -> Vec<Given> {
-    let of_get = GetResponse::decode(answer)
-        .ok()
-        .and_then(|answer| answer.pod);
-    let of_list = ListResponse::decode(answer)
-        .map(|answer| answer.pods)
-        .unwrap_or_default();
-    of_get.into_iter().chain(of_list).map(given).collect()
+    let mut found = Vec::new();
+    if let Ok(GetResponse { pod: Some(pod) }) = GetResponse::decode(answer) {
+        found.push(given(pod));
+    }
+    if let Ok(ListResponse { pods }) = ListResponse::decode(answer) {
+        found.extend(pods.into_iter().map(given));
+    }
+    found
 }
 
 /// Requests the pod's devices; requests those of all pods if the kubelet is too old for `Get`, or

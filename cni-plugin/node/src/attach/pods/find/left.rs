@@ -8,6 +8,7 @@ use crate::attach::invocation::DelRequest;
 use crate::attach::invocation::Wanted;
 use crate::attach::pods::devices;
 use crate::attach::recorded::PREV_RESULT;
+use crate::source::cluster::Cluster;
 use braid_core::cni::{Attachment, Error, Json, NetConf};
 use braid_core::ipam::Claim;
 use braid_core::k8s::network::Network;
@@ -22,14 +23,14 @@ impl<'a> Finder<'a> {
     pub(in super::super) fn within(
         settings: &'a Settings,
         machine: &'a dyn Machine,
+        cluster: &'a dyn Cluster,
         limit: Duration,
     ) -> Result<Self, Error> {
-        let source = settings
-            .kubeconfig
-            .as_ref()
-            .map(|_| machine.source_within(settings, limit))
-            .transpose()?;
-        Ok(Self::of(settings, machine, source))
+        let mut finder = Self::new(settings, machine, cluster);
+        if settings.kubeconfig.is_some() {
+            finder.source = Some(cluster.source(settings, Some(limit))?);
+        }
+        Ok(finder)
     }
 
     /// Returns the attachments of the call's pod, the default network first. Empty if the call is

@@ -98,7 +98,7 @@ impl Bed {
             Command::Gc,
             &format!(r#","cni.dev/valid-attachments":[{listed}]"#),
         );
-        pods::gc(&request, &settings, "braid", &self.machine)
+        pods::gc(&request, &settings, "braid", &self.machine, &self.machine)
     }
 }
 
@@ -316,9 +316,11 @@ fn a_claim_is_for_one_network_of_one_container() {
         .as_mut()
         .expect("a container")
         .container_id = "c2".to_owned();
-    let err = pods::add(&second, &settings, &bed.machine, &mut |_| Ok(()))
-        .map(drop)
-        .expect_err("in use");
+    let err = pods::add(&second, &settings, &bed.machine, &bed.machine, &mut |_| {
+        Ok(())
+    })
+    .map(drop)
+    .expect_err("in use");
     assert_eq!(err.kind, Kind::TryAgain);
     assert!(
         err.msg.contains("claim ns/vm-a.vm: container c1 uses it"),

@@ -29,15 +29,15 @@ fn with_devices(annotation: &str, capability: &str) -> Model {
     let ids = ["0000:18:02.5", "0000:18:02.1"].map(str::to_owned);
     cluster.devices.by_resource = BTreeMap::from([("a/vf".to_owned(), ids.to_vec())]);
     drop(cluster);
-    let dp = machine.devinfo.path().join("dp");
-    fs::create_dir(&dp).expect("a folder");
+    let dp = machine.devinfo().join("dp");
+    fs::create_dir_all(&dp).expect("a folder");
     fs::write(dp.join("a-vf-0000:18:02.1-device.json"), INFO).expect("written");
     machine
 }
 
 /// Lists the attachments' files, each with its content.
 fn files(machine: &Model) -> Vec<String> {
-    let entries = fs::read_dir(machine.devinfo.path().join("cni"))
+    let entries = fs::read_dir(machine.devinfo().join("cni"))
         .into_iter()
         .flatten()
         .flatten();
@@ -160,8 +160,8 @@ fn a_failed_add_leaves_no_file_and_no_stale_one_is_read() {
     add(&machine, "").expect_err("far has no master");
     assert_eq!(files(&machine), [""; 0]);
     let machine = with_devices("vf,vf", capability);
-    let cni = machine.devinfo.path().join("cni");
-    fs::create_dir(&cni).expect("a folder");
+    let cni = machine.devinfo().join("cni");
+    fs::create_dir_all(&cni).expect("a folder");
     for ifname in ["net1", "net2"] {
         fs::write(
             cni.join(format!("c1:{ifname}-device.json")),
@@ -226,7 +226,7 @@ fn device_information_from_a_plugin_is_published() {
         machine.cluster.borrow_mut().nads.push(nad);
         let (mut add, settings) = request(Command::Add, "");
         add.path = vec![folder.path().to_owned()];
-        pods::add(&add, &settings, &machine, &mut |_| Ok(()))
+        pods::add(&add, &settings, &machine, &machine, &mut |_| Ok(()))
             .map(drop)
             .expect("attached");
         assert_eq!(files(&machine), [format!("c1:net1-device.json {says}\n")]);
