@@ -26,10 +26,10 @@ fn cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let written: IpAddr = address.parse().ok()?;
     let address = written.to_canonical();
-    let length: u8 = length
-        .parse()
-        .ok()
-        .filter(|_| length.bytes().all(|b| b.is_ascii_digit()))?;
+    if !length.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let length: u8 = length.parse().ok()?;
     let mapped = written.is_ipv6() && address.is_ipv4();
     IpNet::new(
         address,
@@ -45,18 +45,20 @@ fn cidr(text: &str) -> Option<IpNet> {
 impl Json {
     /// Returns an address; `None` if absent or empty.
     pub fn ip(&self, key: &str) -> Result<Option<IpAddr>, Error> {
-        let text = self.str(key)?.filter(|text| !text.is_empty());
-        text.map(|text| parse_ip(text).map_err(|e| e.context(format_args!("{key:?}")).at_key(key)))
-            .transpose()
+        let Some(text) = self.text(key)? else {
+            return Ok(None);
+        };
+        let addr = parse_ip(text).map_err(|e| e.context(format_args!("{key:?}")).at_key(key))?;
+        Ok(Some(addr))
     }
 
     /// Returns an address with its prefix; `None` if absent.
     pub fn cidr(&self, key: &str) -> Result<Option<IpNet>, Error> {
-        self.str(key)?
-            .map(|text| {
-                parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}")).at_key(key))
-            })
-            .transpose()
+        let Some(text) = self.str(key)? else {
+            return Ok(None);
+        };
+        let net = parse_cidr(text).map_err(|e| e.context(format_args!("{key:?}")).at_key(key))?;
+        Ok(Some(net))
     }
 }
 

@@ -15,7 +15,10 @@ impl CniArgs {
         let mut pairs = Vec::new();
         let mut unknown = Vec::new();
         let mut ignore_unknown = false;
-        for pair in text.split(';').filter(|_| !text.is_empty()) {
+        if text.is_empty() {
+            return Ok(Self(pairs));
+        }
+        for pair in text.split(';') {
             match pair.split('=').collect::<Vec<_>>()[..] {
                 [IGNORE_UNKNOWN, value] => ignore_unknown = parse_bool(pair, value)?,
                 [key, _] if !known.contains(&key) => unknown.push(pair),
@@ -36,7 +39,7 @@ impl CniArgs {
     /// Returns the value of `key`; `None` if absent or empty.
     pub fn get(&self, key: &str) -> Option<&str> {
         let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
-        Some(value.as_str()).filter(|value| !value.is_empty())
+        if value.is_empty() { None } else { Some(value) }
     }
 }
 

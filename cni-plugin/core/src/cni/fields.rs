@@ -10,12 +10,19 @@ use super::{Error, Json};
 impl Json {
     /// Returns the value of `key`; `None` if it is absent or `null`, or this is not an object.
     pub fn get(&self, key: &str) -> Option<&Self> {
-        self.matches(key).find(|value| **value != Self::Null)
+        for (name, value) in self.fields().iter().rev() {
+            if name.eq_ignore_ascii_case(key) && *value != Self::Null {
+                return Some(value);
+            }
+        }
+        None
     }
 
     /// True if `key` is present, even with `null`.
     pub fn has(&self, key: &str) -> bool {
-        self.matches(key).next().is_some()
+        self.fields()
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(key))
     }
 
     /// Returns the fields in the order written; empty if this is not an object.
@@ -68,6 +75,12 @@ impl Json {
     /// Returns a string; `None` if absent.
     pub fn str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.typed(key, "a string", Self::as_str)
+    }
+
+    /// Returns a string; `None` if absent or empty.
+    pub fn text(&self, key: &str) -> Result<Option<&str>, Error> {
+        let text = self.str(key)?;
+        Ok(text.filter(|text| !text.is_empty()))
     }
 
     /// Returns a string, or `default`.
@@ -134,15 +147,25 @@ impl Json {
         })
     }
 
+    /// Returns the object `key` of the object `outer`; `None` if either is absent.
+    pub fn object_in(&self, outer: &str, key: &str) -> Result<Option<&Self>, Error> {
+        match self.object(outer)? {
+            Some(outer) => outer.object(key),
+            None => Ok(None),
+        }
+    }
+
     /// Parses an object with `read`; errors get `key` as context.
     pub fn nested<'a, T>(
         &'a self,
         key: &str,
         read: impl FnOnce(&'a Self) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        self.object(key)?
-            .map(|object| read(object).map_err(|e| e.context(key).at_key(key)))
-            .transpose()
+        let Some(object) = self.object(key)? else {
+            return Ok(None);
+        };
+        let value = read(object).map_err(|e| e.context(key).at_key(key))?;
+        Ok(Some(value))
     }
 
     /// Parses the items of a list with `read`; errors get `key[index]` as context. Empty if absent.
@@ -151,16 +174,17 @@ impl Json {
         key: &str,
         mut read: impl FnMut(&'a Self) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let items = self.list(key)?.unwrap_or_default().iter().enumerate();
-        let at = |error: Error, index: usize| {
-            error
-                .context(format_args!("{key}[{index}]"))
-                .at_index(index)
-                .at_key(key)
-        };
-        items
-            .map(|(index, item)| read(item).map_err(|e| at(e, index)))
-            .collect()
+        let mut values = Vec::new();
+        let items = self.list(key)?.unwrap_or_default();
+        for (index, item) in items.iter().enumerate() {
+            let value = read(item).map_err(|e| {
+                e.context(format_args!("{key}[{index}]"))
+                    .at_index(index)
+                    .at_key(key)
+            })?;
+            values.push(value);
+        }
+        Ok(values)
     }
 
     /// Parses a list of objects like [`Self::each`].
@@ -181,28 +205,26 @@ impl Json {
     /// Returns a list of strings; empty if absent.
     pub fn strings(&self, key: &str) -> Result<Vec<String>, Error> {
         self.each(key, |item| {
-            item.as_str()
-                .map(str::to_owned)
-                .ok_or_else(|| item.mismatch("a string"))
+            let Some(text) = item.as_str() else {
+                return Err(item.mismatch("a string"));
+            };
+            Ok(text.to_owned())
         })
     }
 
     /// Returns an object of strings, in the order written and with duplicates; empty if absent.
     /// Keys are data, so they are case-sensitive.
     pub fn string_map(&self, key: &str) -> Result<Vec<(String, String)>, Error> {
-        self.map(key, "a string", |value| {
-            let text = if let Self::Null = value {
-                Some("")
-            } else {
-                value.as_str()
-            };
-            text.map(str::to_owned)
+        self.entries(key, "a string", |value| match value {
+            Self::Null => Some(String::new()),
+            Self::String(text) => Some(text.clone()),
+            Self::Bool(_) | Self::Number(_) | Self::Array(_) | Self::Object(_) => None,
         })
     }
 
     /// Returns an object of booleans, like [`Self::string_map`].
     pub fn bool_map(&self, key: &str) -> Result<Vec<(String, bool)>, Error> {
-        self.map(key, "true or false", |value| match value {
+        self.entries(key, "true or false", |value| match value {
             Self::Null => Some(false),
             Self::Bool(b) => Some(*b),
             Self::Number(_) | Self::String(_) | Self::Array(_) | Self::Object(_) => None,
@@ -225,14 +247,6 @@ impl Json {
             .at_key(key)
     }
 
-    fn matches(&self, key: &str) -> impl Iterator<Item = &Self> {
-        self.fields()
-            .iter()
-            .rev()
-            .filter(move |(name, _)| name.eq_ignore_ascii_case(key))
-            .map(|(_, value)| value)
-    }
-
     fn typed<'a, T>(
         &'a self,
         key: &str,
@@ -242,9 +256,11 @@ impl Json {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        read(value)
-            .map(Some)
-            .ok_or_else(|| value.mismatch_of(key, expected))
+        let typed = read(value);
+        if typed.is_none() {
+            return Err(value.mismatch_of(key, expected));
+        }
+        Ok(typed)
     }
 
     fn integer<T: TryFrom<i128>>(
@@ -268,20 +284,20 @@ impl Json {
         Err(value.mismatch_of(key, &expected))
     }
 
-    fn map<T>(
+    fn entries<T>(
         &self,
         key: &str,
         expected: &str,
         read: impl Fn(&Self) -> Option<T>,
     ) -> Result<Vec<(String, T)>, Error> {
-        let fields = self.object(key)?.map_or(&[][..], Self::fields).iter();
-        fields
-            .map(|(name, value)| {
-                let value = read(value)
-                    .ok_or_else(|| value.mismatch_of(name, expected).context(key).at_key(key))?;
-                Ok((name.clone(), value))
-            })
-            .collect()
+        let mut entries = Vec::new();
+        for (name, value) in self.object(key)?.map_or(&[][..], Self::fields) {
+            let Some(typed) = read(value) else {
+                return Err(value.mismatch_of(name, expected).context(key).at_key(key));
+            };
+            entries.push((name.clone(), typed));
+        }
+        Ok(entries)
     }
 }
 
@@ -291,6 +307,10 @@ mod tests {
 
     fn parse(text: &str) -> Json {
         Json::parse(text.as_bytes(), "test").unwrap()
+    }
+
+    fn text<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+        result.unwrap_err().to_string()
     }
 
     #[test]
@@ -307,34 +327,43 @@ mod tests {
     #[test]
     fn a_wrong_type_names_key_expectation_and_value() {
         let json = parse(r#"{"mtu":"abc","l":[1],"m":{"k":1},"o":[],"s":{"a":[1,2]},"b":1}"#);
-        let text = |result: Result<(), Error>| result.unwrap_err().to_string();
         assert_eq!(
-            text(json.u32("mtu").map(drop)),
+            text(json.u32("mtu")),
             r#""mtu": expected a number, got "abc""#
         );
+        assert_eq!(text(json.strings("l")), "l[0]: expected a string, got 1");
         assert_eq!(
-            text(json.strings("l").map(drop)),
-            "l[0]: expected a string, got 1"
-        );
-        assert_eq!(
-            text(json.string_map("m").map(drop)),
+            text(json.string_map("m")),
             r#"m: "k": expected a string, got 1"#
         );
+        assert_eq!(text(json.object("o")), r#""o": expected an object, got []"#);
         assert_eq!(
-            text(json.object("o").map(drop)),
-            r#""o": expected an object, got []"#
-        );
-        assert_eq!(
-            text(json.str("s").map(drop)),
+            text(json.str("s")),
             r#""s": expected a string, got {"a":[1,2]}"#
         );
         assert_eq!(
-            text(json.bool("b").map(drop)),
+            text(json.bool("b")),
             r#""b": expected true or false, got 1"#
         );
         assert_eq!(
-            text(json.nested("s", |s| s.bool("a")).map(drop)),
+            text(json.nested("s", |s| s.bool("a"))),
             r#"s: "a": expected true or false, got [1,2]"#
+        );
+    }
+
+    #[test]
+    fn an_empty_text_and_an_absent_outer_object_count_as_absent() {
+        let json = parse(r#"{"e":"","t":"x","o":{"i":{"k":1},"n":2}}"#);
+        assert_eq!(
+            (json.text("e"), json.text("t"), json.text("m")),
+            (Ok(None), Ok(Some("x")), Ok(None))
+        );
+        assert!(json.object_in("o", "i").unwrap().is_some());
+        assert_eq!(json.object_in("m", "i"), Ok(None));
+        assert_eq!(json.object_in("o", "m"), Ok(None));
+        assert_eq!(
+            text(json.object_in("o", "n")),
+            r#""n": expected an object, got 2"#
         );
     }
 

@@ -76,10 +76,10 @@ impl Json {
         ));
         // Writing strings and numbers to memory can't fail. `Display` is the fallback without the
         // indentation.
-        written
-            .ok()
-            .and_then(|()| String::from_utf8(text).ok())
-            .unwrap_or_else(|| self.to_string())
+        match String::from_utf8(text) {
+            Ok(text) if written.is_ok() => text,
+            _ => self.to_string(),
+        }
     }
 
     /// Sorts the keys of all objects alphabetically.

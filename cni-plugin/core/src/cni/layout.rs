@@ -4,6 +4,7 @@
 
 use super::version::Family;
 use super::{AddResult, Dns, Error, Interface, IpConfig, Json, Route, Version};
+use std::net::IpAddr;
 
 impl AddResult {
     /// Checks that `version` can represent this result: 0.1.0 and 0.2.0 need an address.
@@ -43,26 +44,18 @@ impl AddResult {
                 continue;
             };
             let mut object = Json::object_of([("ip", ip.address.to_string().into())]);
-            set_some(
-                &mut object,
-                "gateway",
-                ip.gateway.map(|gateway| gateway.to_string()),
-            );
-            let routes = self
-                .routes
-                .iter()
-                .filter(|route| route.dst.addr().is_ipv4() == v4);
-            set_list(
-                &mut object,
-                "routes",
-                routes.map(|route| {
-                    Route {
+            set_addr(&mut object, "gateway", ip.gateway);
+            let mut routes = Vec::new();
+            for route in &self.routes {
+                if route.dst.addr().is_ipv4() == v4 {
+                    let plain = Route {
                         gw: route.gw,
                         ..Route::to(route.dst)
-                    }
-                    .to_json()
-                }),
-            );
+                    };
+                    routes.push(plain.to_json());
+                }
+            }
+            set_list(&mut object, "routes", routes);
             json.set(key, object);
         }
         json.set("dns", self.dns.to_json());
@@ -111,17 +104,11 @@ impl IpConfig {
                 },
             );
         }
-        set_some(
-            &mut json,
-            "interface",
-            self.interface.map(|index| index as u64),
-        );
+        if let Some(index) = self.interface {
+            json.set("interface", index as u64);
+        }
         json.set("address", self.address.to_string());
-        set_some(
-            &mut json,
-            "gateway",
-            self.gateway.map(|gateway| gateway.to_string()),
-        );
+        set_addr(&mut json, "gateway", self.gateway);
         json
     }
 }
@@ -131,7 +118,7 @@ impl Route {
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([("dst", self.dst.to_string().into())]);
         let set = |value: u32| (value != 0).then_some(value);
-        set_some(&mut json, "gw", self.gw.map(|gw| gw.to_string()));
+        set_addr(&mut json, "gw", self.gw);
         set_some(&mut json, "mtu", set(self.mtu));
         set_some(&mut json, "advmss", set(self.advmss));
         set_some(&mut json, "priority", set(self.priority));
@@ -145,15 +132,10 @@ impl Dns {
     /// Returns the fields that are set.
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([]);
-        let texts = |list: &[String]| {
-            list.iter()
-                .map(|text| text.as_str().into())
-                .collect::<Vec<Json>>()
-        };
-        set_list(&mut json, "nameservers", texts(&self.nameservers));
+        set_texts(&mut json, "nameservers", &self.nameservers);
         set_text(&mut json, "domain", &self.domain);
-        set_list(&mut json, "search", texts(&self.search));
-        set_list(&mut json, "options", texts(&self.options));
+        set_texts(&mut json, "search", &self.search);
+        set_texts(&mut json, "options", &self.options);
         json
     }
 }
@@ -165,12 +147,26 @@ fn set_some(json: &mut Json, key: &str, value: Option<impl Into<Json>>) {
 }
 
 fn set_text(json: &mut Json, key: &str, text: &str) {
-    set_some(json, key, Some(text).filter(|text| !text.is_empty()));
+    if !text.is_empty() {
+        json.set(key, text);
+    }
+}
+
+fn set_texts(json: &mut Json, key: &str, texts: &[String]) {
+    set_list(json, key, texts.iter().map(|text| text.as_str().into()));
+}
+
+fn set_addr(json: &mut Json, key: &str, addr: Option<IpAddr>) {
+    if let Some(addr) = addr {
+        json.set(key, addr.to_string());
+    }
 }
 
 fn set_list(json: &mut Json, key: &str, items: impl IntoIterator<Item = Json>) {
     let items: Vec<Json> = items.into_iter().collect();
-    set_some(json, key, Some(items).filter(|items| !items.is_empty()));
+    if !items.is_empty() {
+        json.set(key, items);
+    }
 }
 
 #[cfg(test)]

@@ -157,9 +157,9 @@ pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResu
     let Some(prev) = json.object("prevResult")? else {
         return Ok(None);
     };
-    read(prev)
-        .map(Some)
-        .map_err(|e| e.context("could not parse prevResult").at_key("prevResult"))
+    let result =
+        read(prev).map_err(|e| e.context("could not parse prevResult").at_key("prevResult"))?;
+    Ok(Some(result))
 }
 
 fn valid_attachments(json: &Json, network: &str) -> Result<Option<Vec<Owner>>, Error> {
@@ -173,7 +173,7 @@ fn valid_attachments(json: &Json, network: &str) -> Result<Option<Vec<Owner>>, E
             item.str_or("ifname", "")?,
         ))
     };
-    json.each_object(key, owner).map(Some)
+    Ok(Some(json.each_object(key, owner)?))
 }
 
 #[cfg(test)]

@@ -68,27 +68,27 @@ impl NetConfList {
             ))
             .at_index(index)
             .at_key("plugins")),
-            None => list.with_bandwidth(json).map(Some),
+            None => Ok(Some(list.with_bandwidth(json)?)),
         }
     }
 
     /// Returns the index of the first plugin of this type.
     fn position(&self, plugin: &str) -> Option<usize> {
-        self.plugins
-            .iter()
-            .position(|one| one.get("type").and_then(Json::as_str) == Some(plugin))
+        self.plugins.iter().position(
+            |object| matches!(object.get("type"), Some(Json::String(kind)) if kind == plugin),
+        )
     }
 
     /// True if any plugin declares this capability.
     pub fn has_capability(&self, capability: &str) -> Result<bool, Error> {
         let mut has = false;
         for (index, plugin) in self.plugins.iter().enumerate() {
-            let all = plugin.bool_map("capabilities").map_err(|e| {
+            let capabilities = plugin.bool_map("capabilities").map_err(|e| {
                 e.context(format_args!("plugins[{index}]"))
                     .at_index(index)
                     .at_key("plugins")
             })?;
-            has |= is_on(&all, capability);
+            has |= is_on(&capabilities, capability);
         }
         Ok(has)
     }
@@ -96,11 +96,7 @@ impl NetConfList {
     fn with_bandwidth(mut self, braid: &Json) -> Result<Self, Error> {
         const BANDWIDTH: &str = "bandwidth";
         let own = braid.object(BANDWIDTH)?;
-        let runtime = braid
-            .object("runtimeConfig")?
-            .map(|runtime| runtime.object(BANDWIDTH))
-            .transpose()?
-            .flatten();
+        let runtime = braid.object_in("runtimeConfig", BANDWIDTH)?;
         if let Some(index) = self.position(BANDWIDTH) {
             let sentence =
                 || format!("\"{BANDWIDTH}\" and plugins[{index}] of that type can't both be set");
@@ -226,14 +222,16 @@ fn attachment_json(
 /// libcni.
 fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option<Json>, Error> {
     let capabilities = plugin.bool_map("capabilities")?;
-    let offered = offered.map_or(&[][..], Json::fields).iter();
-    let wanted: Vec<_> = offered
-        .filter(|(key, _)| is_on(&capabilities, key))
-        .cloned()
-        .collect();
-    Ok(Some(wanted)
-        .filter(|wanted| !wanted.is_empty())
-        .map(Json::Object))
+    let mut wanted = Vec::new();
+    for (key, value) in offered.map_or(&[][..], Json::fields) {
+        if is_on(&capabilities, key) {
+            wanted.push((key.clone(), value.clone()));
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Json::Object(wanted)))
 }
 
 /// True if a plugin's `capabilities` enable this one. The last of several is used.
@@ -256,11 +254,11 @@ fn list_version(json: &Json) -> Result<Version, Error> {
     } else {
         "cniVersions"
     };
-    let all = offered
-        .iter()
-        .map(String::as_str)
-        .chain(Some(own).filter(|own| !own.is_empty() && !offered.is_empty()));
-    for text in all {
+    let mut texts: Vec<&str> = offered.iter().map(String::as_str).collect();
+    if !offered.is_empty() && !own.is_empty() {
+        texts.push(own);
+    }
+    for text in texts {
         let numbers = parse_numbers(text).map_err(|e| e.context("cniVersions").at_key(key))?;
         if numbers <= Version::NEWEST.numbers() {
             known.push((numbers, text));
@@ -435,15 +433,11 @@ mod tests {
     #[test]
     fn configuration_of_type_braid_holds_a_list_in_three_forms() {
         let types = |list: NetConfList| {
-            let types = list
-                .plugins
-                .iter()
-                .filter_map(|plugin| plugin.get("type")?.as_str().map(str::to_owned));
-            (
-                list.name.clone(),
-                list.version,
-                types.collect::<Vec<_>>().join(","),
-            )
+            let mut types = Vec::new();
+            for plugin in &list.plugins {
+                types.push(plugin.string("type").unwrap());
+            }
+            (list.name.clone(), list.version, types.join(","))
         };
         for (rest, expected) in [
             (

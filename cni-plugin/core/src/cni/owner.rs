@@ -27,11 +27,10 @@ impl Owner {
 
     /// Returns an owner with these names.
     pub fn new(network: &str, container_id: &str, ifname: &str) -> Self {
-        let [network, container_id, ifname] = [network, container_id, ifname].map(str::to_owned);
         Self {
-            network,
-            container_id,
-            ifname,
+            network: network.to_owned(),
+            container_id: container_id.to_owned(),
+            ifname: ifname.to_owned(),
         }
     }
 

@@ -115,10 +115,12 @@ impl AddResult {
             };
             ip.interface = None;
             result.ips.push(ip);
-            result.routes.extend(routes.into_iter().map(|route| Route {
-                gw: route.gw,
-                ..Route::to(route.dst)
-            }));
+            for route in routes {
+                result.routes.push(Route {
+                    gw: route.gw,
+                    ..Route::to(route.dst)
+                });
+            }
         }
         Ok(result)
     }

@@ -70,21 +70,23 @@ impl Version {
 
     /// Parses like [`Self::parse`], and refuses versions outside `supported` with code 1.
     pub fn among(text: &str, supported: &[Self]) -> Result<Self, Error> {
-        Self::parse(text)
-            .filter(|version| supported.contains(version))
-            .ok_or_else(|| {
-                let names: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
-                let config = if text.is_empty() {
-                    Self::DEFAULT.as_str()
-                } else {
-                    text
-                };
-                Error::version("incompatible CNI versions").with_details(format!(
-                    "config is {:?}, plugin supports [{}]",
-                    shortened(config),
-                    names.join(" ")
-                ))
-            })
+        if let Some(version) = Self::parse(text)
+            && supported.contains(&version)
+        {
+            return Ok(version);
+        }
+        let names: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
+        let config = if text.is_empty() {
+            Self::DEFAULT.as_str()
+        } else {
+            text
+        };
+        let details = format!(
+            "config is {:?}, plugin supports [{}]",
+            shortened(config),
+            names.join(" ")
+        );
+        Err(Error::version("incompatible CNI versions").with_details(details))
     }
 
     /// Returns the version as text.
@@ -195,13 +197,16 @@ pub fn parse_numbers(text: &str) -> Result<[u32; 3], Error> {
     }
     for (number, part) in numbers.iter_mut().zip(parts) {
         let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        *number = part.parse().ok().filter(|_| digits).ok_or_else(|| {
-            Error::decode(format!(
-                "invalid version {:?}: {:?} is not a number",
-                shortened(text),
-                shortened(part)
-            ))
-        })?;
+        match part.parse() {
+            Ok(parsed) if digits => *number = parsed,
+            _ => {
+                return Err(Error::decode(format!(
+                    "invalid version {:?}: {:?} is not a number",
+                    shortened(text),
+                    shortened(part)
+                )));
+            }
+        }
     }
     Ok(numbers)
 }

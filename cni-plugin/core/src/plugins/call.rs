@@ -62,8 +62,7 @@ impl<'a> Call<'a> {
             pair[0].sandbox.is_empty() && pair[1].name == self.ifname.as_str()
         };
         let told = interfaces.windows(2).find(is_own).map(|pair| &pair[0]);
-        self.host_end =
-            told.and_then(|end| IfName::parse(&end.name).ok().zip(Mac::parse(&end.mac)));
+        self.host_end = told.and_then(name_and_mac);
         self
     }
 
@@ -151,6 +150,12 @@ pub fn bridge_mac(bridge: &IfName, boot_id: &str) -> Mac {
 /// Returns the name of a veth that the containers of a node share for `purpose`.
 pub fn shared_veth(purpose: &str) -> IfName {
     veth_name(&digest(&["shared", purpose]))
+}
+
+fn name_and_mac(interface: &Interface) -> Option<(IfName, Mac)> {
+    let name = IfName::parse(&interface.name).ok()?;
+    let mac = Mac::parse(&interface.mac)?;
+    Some((name, mac))
 }
 
 fn veth_name(digest: &[u8]) -> IfName {

@@ -7,8 +7,8 @@ use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Rout
 use crate::ipam::Lease;
 use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{IfName, LinkName, Mac, Ns};
+use crate::plan::facts::LinkFact;
 use crate::plan::step::{Event, Legacy, OwnedKind, Step};
-use crate::plan::thing::advertised::Advertised;
 use crate::plan::thing::{self, Addr, Attr, Link, LinkAttr, LinkRef, Masquerade, Sysctl};
 use crate::plan::{Facts, Need};
 use ipnet::IpNet;
@@ -34,37 +34,57 @@ pub fn of_host(name: &IfName, mac: Mac) -> Interface {
 
 /// Returns the host links that the result so far names.
 pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
-    let of_host = prev
-        .interfaces
-        .iter()
-        .filter(|interface| interface.sandbox.is_empty());
-    of_host.filter_map(|interface| IfName::parse(&interface.name).ok().map(LinkRef::host))
+    prev.interfaces.iter().filter_map(host_link)
+}
+
+fn host_link(interface: &Interface) -> Option<LinkRef> {
+    if !interface.sandbox.is_empty() {
+        return None;
+    }
+    let name = IfName::parse(&interface.name).ok()?;
+    Some(LinkRef::host(name))
+}
+
+/// Returns the first end of a pair among the host links that the result names.
+pub fn host_end(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
+    host_links(prev).find(|at| facts.link(at).is_some_and(LinkFact::is_end))
+}
+
+fn has_ipv4(ips: &[IpConfig]) -> bool {
+    ips.iter().any(|ip| ip.address.addr().is_ipv4())
+}
+
+fn has_ipv6(ips: &[IpConfig]) -> bool {
+    ips.iter().any(|ip| ip.address.addr().is_ipv6())
+}
+
+/// Returns the first gateway of a family.
+pub fn first_gateway(ips: &[IpConfig], is_ipv4: bool) -> Option<IpAddr> {
+    let mut gateways = ips.iter().filter_map(|ip| ip.gateway);
+    gateways.find(|gateway| gateway.is_ipv4() == is_ipv4)
 }
 
 /// Returns the steps that add `ips` and `routes` to `link` and set it up.
 pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -> Vec<Step> {
-    let has_v6 = ips.iter().any(|ip| ip.address.addr().is_ipv6());
-    let mut steps = sysctls(link, has_v6, dad);
+    let mut steps = sysctls(link, has_ipv6(ips), dad);
     // Set while the link is down: when it comes up, the kernel announces the addresses. The link's
     // other hosts learn the new owner of an address immediately, without a separate announcement.
     steps.push(Step::add(Attr {
         at: link.clone(),
         to: LinkAttr::ArpNotify(true),
     }));
-    steps.extend(ips.iter().map(|ip| {
-        Step::add(Addr {
+    for ip in ips {
+        steps.push(Step::add(Addr {
             at: link.clone(),
             net: ip.address,
             no_prefix_route: false,
             no_dad: dad == Dad::Off,
-        })
-    }));
+        }));
+    }
     steps.push(up(link));
-    steps.extend(
-        routes
-            .iter()
-            .map(|route| Step::add(program(link, route, ips))),
-    );
+    for route in routes {
+        steps.push(Step::add(program(link, route, ips)));
+    }
     steps
 }
 
@@ -108,9 +128,7 @@ pub fn attached(
 /// while that address is tentative. The kernel gives up after three seconds, and detection can take
 /// two.
 pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
-    ips.iter()
-        .any(|ip| ip.address.addr().is_ipv6())
-        .then(|| ipv6_off(link, "accept_dad"))
+    has_ipv6(ips).then(|| ipv6_off(link, "accept_dad"))
 }
 
 /// Returns the sysctl that keeps the node from accepting a container as its router.
@@ -131,7 +149,7 @@ fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
 
 /// Waits until duplicate address detection has ended. The link must reach its neighbours by then.
 pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
-    let asks = dad == Dad::On && ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    let asks = dad == Dad::On && has_ipv6(ips);
     asks.then(|| Step::Wait(Event::Dad(link.clone())))
 }
 
@@ -184,23 +202,19 @@ pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing:
     // The kernel lowers larger values to these bounds (v6.12 `net/ipv4/metrics.c`).
     const MOST_MTU: u32 = 65_535 - 15;
     const MOST_ADVMSS: u32 = 65_535 - 40;
-    let same_family = |gw: &IpAddr| gw.is_ipv4() == route.dst.addr().is_ipv4();
     let scope = route.scope.unwrap_or(0);
-    let gateway = || {
-        ips.iter()
-            .filter(|_| scope < RT_SCOPE_LINK)
-            .filter_map(|ip| ip.gateway)
-            .find(same_family)
+    let gw = if route.gw.is_some() {
+        route.next_hop()
+    } else if scope < RT_SCOPE_LINK {
+        first_gateway(ips, route.dst.addr().is_ipv4())
+    } else {
+        None
     };
-    let set = |value: u32| Some(value).filter(|value| *value > 0);
+    let set = |value: u32| (value > 0).then_some(value);
     thing::Route {
         at: link.clone(),
         dst: route.dst.trunc(),
-        gw: if route.gw.is_some() {
-            route.next_hop()
-        } else {
-            gateway()
-        },
+        gw,
         src: None,
         table: table(route).unwrap_or(RT_TABLE_MAIN),
         scope,
@@ -218,9 +232,7 @@ pub fn table(route: &Route) -> Option<u32> {
 
 /// Returns the fact needed before [`forwarding`].
 pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
-    ips.iter()
-        .any(|ip| ip.address.addr().is_ipv6())
-        .then_some(Need::Ipv6Forwarding)
+    has_ipv6(ips).then_some(Need::Ipv6Forwarding)
 }
 
 /// Returns the steps that enable forwarding for the families in `ips`.
@@ -237,17 +249,15 @@ pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
         })
     };
     let mut steps = Vec::new();
-    if ips.iter().any(|ip| ip.address.addr().is_ipv4()) {
+    if has_ipv4(ips) {
         steps.push(on(Sysctl::IPV4_FORWARD));
     }
-    if ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
-        steps.extend(
-            facts
-                .advertised
-                .iter()
-                .filter_map(Advertised::accept)
-                .map(Step::ensure),
-        );
+    if has_ipv6(ips) {
+        for advertised in &facts.advertised {
+            if let Some(accept_ra) = advertised.accept() {
+                steps.push(Step::ensure(accept_ra));
+            }
+        }
         steps.push(on(Sysctl::IPV6_FORWARD));
     }
     steps
@@ -255,22 +265,27 @@ pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
 
 /// Returns the steps that masquerade each address towards destinations outside its network.
 pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
-    let rule = |ip: &IpConfig| {
-        Step::add(Masquerade {
+    let mut steps = Vec::new();
+    for ip in ips {
+        steps.push(Step::add(Masquerade {
             source: ip.address.addr(),
             network: ip.address.trunc(),
             owner: call.owner.short(),
-        })
-    };
-    ips.iter().map(rule).collect()
+        }));
+    }
+    steps
 }
 
 /// Returns the steps that delete a pair of links without a record, and the masquerading of its
 /// container's addresses.
-pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> impl Iterator<Item = Step> {
-    let masquerade = ip_masq.then(|| del_masquerade(call));
-    let ends = [LinkRef::host(host), call.pod()].map(|at| Step::del(Link::any(at)));
-    masquerade.into_iter().flatten().chain(ends)
+pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if ip_masq {
+        steps.extend(del_masquerade(call));
+    }
+    steps.push(Step::del(Link::any(LinkRef::host(host))));
+    steps.push(Step::del(Link::any(call.pod())));
+    steps
 }
 
 /// Returns the steps that delete masquerade rules without a record, both braid's and the reference
@@ -323,37 +338,36 @@ pub fn first_address(net: &IpNet) -> Option<IpAddr> {
         });
     }
     match net.network() {
-        IpAddr::V4(addr) => u32::from(addr)
-            .checked_add(1)
-            .map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(addr) => u128::from(addr)
-            .checked_add(1)
-            .map(|next| IpAddr::V6(next.into())),
+        IpAddr::V4(addr) => {
+            let next = u32::from(addr).checked_add(1)?;
+            Some(IpAddr::V4(next.into()))
+        }
+        IpAddr::V6(addr) => {
+            let next = u128::from(addr).checked_add(1)?;
+            Some(IpAddr::V6(next.into()))
+        }
     }
 }
 
 /// Reads an interface name under `key`; `None` if absent or empty.
 pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
-    match json.str(key)? {
-        None | Some("") => Ok(None),
-        Some(name) => {
-            let name_of = IfName::parse(name);
-            name_of
-                .map(Some)
-                .map_err(|err| Error::config(format!("{key:?}: {name:?}: {err}")).at_key(key))
-        }
-    }
+    let Some(text) = json.text(key)? else {
+        return Ok(None);
+    };
+    let name = IfName::parse(text)
+        .map_err(|err| Error::config(format!("{key:?}: {text:?}: {err}")).at_key(key))?;
+    Ok(Some(name))
 }
 
 /// Reads the name or an alternative name of an existing link.
 pub fn link_name(json: &Json, key: &str) -> Result<Option<LinkName>, Error> {
-    let name = json.str(key)?.filter(|name| !name.is_empty());
-    let parse = |name: &str| {
-        LinkName::parse(name).map_err(|err| {
-            Error::config(format!("{key:?}: {:?}: {err}", shortened(name))).at_key(key)
-        })
+    let Some(text) = json.text(key)? else {
+        return Ok(None);
     };
-    name.map(parse).transpose()
+    let name = LinkName::parse(text).map_err(|err| {
+        Error::config(format!("{key:?}: {:?}: {err}", shortened(text))).at_key(key)
+    })?;
+    Ok(Some(name))
 }
 
 /// Reads `ipMasq`. `ipMasqBackend` is only checked: masquerading always uses nf_tables.
@@ -374,10 +388,22 @@ pub fn mac(key: &str, text: &str) -> Result<Mac, Error> {
     })
 }
 
+fn optional_mac(key: &str, text: Option<&str>) -> Result<Option<Mac>, Error> {
+    match text {
+        Some(text) => Ok(Some(mac(key, text)?)),
+        None => Ok(None),
+    }
+}
+
+/// Reads the hardware address in the configuration.
+pub fn mac_of_conf(conf: &NetConf) -> Result<Option<Mac>, Error> {
+    optional_mac("mac", conf.json.text("mac")?)
+}
+
 /// Reads the hardware address in `CNI_ARGS`; unknown keys are refused.
 pub fn mac_of_args(args: &str) -> Result<Option<Mac>, Error> {
     let args = CniArgs::parse(args, &["MAC"])?;
-    args.get("MAC").map(|text| mac("MAC", text)).transpose()
+    optional_mac("MAC", args.get("MAC"))
 }
 
 /// Reads the hardware address in `runtimeConfig`.
@@ -385,22 +411,14 @@ pub fn mac_of_runtime(conf: &NetConf) -> Result<Option<Mac>, Error> {
     let Some(runtime) = conf.json.object("runtimeConfig")? else {
         return Ok(None);
     };
-    match runtime.str("mac").map_err(|e| e.at_key("runtimeConfig"))? {
-        None | Some("") => Ok(None),
-        Some(text) => mac("runtimeConfig.mac", text).map(Some),
-    }
+    let text = runtime.text("mac").map_err(|e| e.at_key("runtimeConfig"))?;
+    optional_mac("runtimeConfig.mac", text)
 }
 
 /// Reads the hardware address in `args.cni`.
 pub fn mac_of_cni_args(conf: &NetConf) -> Result<Option<Mac>, Error> {
-    let cni = conf
-        .json
-        .object("args")?
-        .map(|args| args.object("cni"))
-        .transpose()?
-        .flatten();
-    match cni.map(|cni| cni.str("mac")).transpose()?.flatten() {
-        None | Some("") => Ok(None),
-        Some(text) => mac("args.cni.mac", text).map(Some),
-    }
+    let Some(cni) = conf.json.object_in("args", "cni")? else {
+        return Ok(None);
+    };
+    optional_mac("args.cni.mac", cni.text("mac")?)
 }

@@ -56,17 +56,19 @@ mod tests {
         let judge =
             |at: Option<&LinkRef>, has_ipv6: Option<Option<bool>>, default: Option<&str>| {
                 let mut facts = Facts::default();
-                let fact = has_ipv6.map(|has_ipv6| LinkFact {
-                    has_ipv6,
-                    ..LinkFact::planned("bridge", None, 1500, true)
-                });
-                facts.links.extend(fact.map(|fact| (br0.clone(), fact)));
-                let default = default
-                    .filter(|_| need(at, &facts).is_some())
-                    .map(str::to_owned);
-                facts
-                    .sysctls
-                    .extend(default.map(|value| ((Ns::Host, DEFAULT.to_owned()), value)));
+                if let Some(has_ipv6) = has_ipv6 {
+                    let fact = LinkFact {
+                        has_ipv6,
+                        ..LinkFact::planned("bridge", None, 1500, true)
+                    };
+                    facts.links.insert(br0.clone(), fact);
+                }
+                if let Some(default) = default
+                    && need(at, &facts).is_some()
+                {
+                    let key = (Ns::Host, DEFAULT.to_owned());
+                    facts.sysctls.insert(key, default.to_owned());
+                }
                 off(at, &facts)
             };
         let (of_link, of_new) = (

@@ -17,11 +17,26 @@ pub fn read(json: &Json) -> Result<Option<i64>, Error> {
 
 /// Returns the requested MTU if it is within `bounds`; `whose` names their source in the error.
 pub fn within(mtu: i64, bounds: &RangeInclusive<u32>, whose: &str) -> Result<u32, Error> {
-    let fits = u32::try_from(mtu).ok().filter(|mtu| bounds.contains(mtu));
+    if let Ok(mtu) = u32::try_from(mtu)
+        && bounds.contains(&mtu)
+    {
+        return Ok(mtu);
+    }
     let (least, most) = (bounds.start(), bounds.end());
-    fits.ok_or_else(|| {
-        Error::config(format!("\"mtu\": {mtu} is outside {least}-{most}{whose}")).at_key("mtu")
-    })
+    let sentence = format!("\"mtu\": {mtu} is outside {least}-{most}{whose}");
+    Err(Error::config(sentence).at_key("mtu"))
+}
+
+/// Checks an MTU like [`within`]; `None` if none is requested.
+pub fn optional_within(
+    mtu: Option<i64>,
+    bounds: &RangeInclusive<u32>,
+    whose: &str,
+) -> Result<Option<u32>, Error> {
+    match mtu {
+        Some(mtu) => Ok(Some(within(mtu, bounds, whose)?)),
+        None => Ok(None),
+    }
 }
 
 /// Refuses an IPv6 address on a link with an MTU that is too small for it. The kernel's default MTU

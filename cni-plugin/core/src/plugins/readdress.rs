@@ -58,18 +58,20 @@ pub fn vrf_needs(facts: &Facts) -> Vec<Need> {
 /// Returns the table in which the kernel creates the routes to the networks of the link's
 /// addresses.
 fn table_of(at: &LinkRef, facts: &Facts) -> u32 {
-    let master = facts.link(at).and_then(|link| link.master);
-    let is_master = |index: u32| master == Some(index);
-    let of_master = facts.vrfs.iter().find(|(name, _)| {
-        facts
-            .link(&LinkRef::pod((*name).clone()))
-            .is_some_and(|vrf| is_master(vrf.index))
-    });
-    of_master.map_or(RT_TABLE_MAIN, |(_, table)| *table)
+    let Some(master) = facts.link(at).and_then(|link| link.master) else {
+        return RT_TABLE_MAIN;
+    };
+    for (name, table) in &facts.vrfs {
+        let vrf = facts.link(&LinkRef::pod(name.clone()));
+        if vrf.is_some_and(|vrf| vrf.index == master) {
+            return *table;
+        }
+    }
+    RT_TABLE_MAIN
 }
 
-fn is_same_family(one: &IpNet, other: &IpNet) -> bool {
-    one.addr().is_ipv4() == other.addr().is_ipv4()
+fn is_same_family(first: &IpNet, second: &IpNet) -> bool {
+    first.addr().is_ipv4() == second.addr().is_ipv4()
 }
 
 impl Routing {
@@ -84,7 +86,7 @@ impl Routing {
         let is_leased = |route: &Route| {
             of_lease
                 .iter()
-                .any(|of| of.dst == route.dst && of.gw == route.gw)
+                .any(|leased| leased.dst == route.dst && leased.gw == route.gw)
         };
         let is_kernels = |route: &Route| is_to(route, &net) && route.table == table_of(at, facts);
         let is_about = |route: &Route| {
@@ -94,20 +96,18 @@ impl Routing {
         };
         let (own, shown): (Vec<Route>, Vec<Route>) =
             facts.routes_through(at).into_iter().partition(is_kernels);
-        let (leased, others): (Vec<Route>, Vec<Route>) = shown.into_iter().partition(is_leased);
+        let (leased, mut others): (Vec<Route>, Vec<Route>) = shown.into_iter().partition(is_leased);
+        others.retain(is_about);
         let mut tables: Vec<u32> = leased.iter().map(|route| route.table).collect();
         tables.sort_unstable();
         tables.dedup();
         let from = Packets::From(IpNet::from(net.addr()));
-        let rules = facts
-            .rules
-            .get(&Ns::Pod)
-            .into_iter()
-            .flatten()
-            .filter(|rule| rule.of == from)
-            .cloned()
-            .collect();
-        let others = others.into_iter().filter(is_about).collect();
+        let mut rules = Vec::new();
+        for rule in facts.rules.get(&Ns::Pod).into_iter().flatten() {
+            if rule.of == from {
+                rules.push(rule.clone());
+            }
+        }
         Self {
             net,
             gateway,
@@ -126,20 +126,38 @@ impl Routing {
 
     /// Returns the steps that delete the address with its rules and routes.
     pub fn leave(&self, at: &LinkRef) -> Vec<Step> {
-        let routes = self
-            .others
-            .iter()
-            .chain(&self.leased)
-            .cloned()
-            .map(Step::del);
-        let rules = self.rules.iter().cloned().map(Step::del);
-        let addr = Addr {
+        let mut steps = Vec::new();
+        for rule in &self.rules {
+            steps.push(Step::del(rule.clone()));
+        }
+        for route in self.others.iter().chain(&self.leased) {
+            steps.push(Step::del(route.clone()));
+        }
+        steps.push(Step::del(Addr {
             at: at.clone(),
             net: self.net,
             no_prefix_route: false,
             no_dad: false,
-        };
-        rules.chain(routes).chain([Step::del(addr)]).collect()
+        }));
+        steps
+    }
+
+    /// Converts the other routes of the lost address for the next one, except routes that are
+    /// `leased`.
+    fn followers(&self, ip: &IpConfig, at: &LinkRef, leased: &[Route]) -> Vec<Route> {
+        let mut followers = Vec::new();
+        for route in &self.others {
+            let Some(route) = self.follow(route, ip, at) else {
+                continue;
+            };
+            let is_leased = leased
+                .iter()
+                .any(|leased| leased.dst == route.dst && leased.table == route.table);
+            if !is_leased {
+                followers.push(route);
+            }
+        }
+        followers
     }
 
     /// True if a route to the address's network existed, but only outside the kernel's own table.
@@ -179,6 +197,20 @@ fn is_to(route: &Route, net: &IpNet) -> bool {
     route.dst == net.trunc() && route.gw.is_none()
 }
 
+/// Returns the lost routing of the family of `net`.
+fn routing_of<'a>(lost: &'a [Routing], net: &IpNet) -> Option<&'a Routing> {
+    lost.iter()
+        .find(|routing| is_same_family(&routing.net, net))
+}
+
+/// Returns the tables for a route of the next lease.
+fn tables(routing: Option<&Routing>, at: &LinkRef, facts: &Facts) -> Vec<u32> {
+    match routing {
+        Some(routing) if !routing.tables.is_empty() => routing.tables.clone(),
+        _ => vec![table_of(at, facts)],
+    }
+}
+
 /// Returns the steps that add the addresses of a lease to the link `at` in place of the `lost`
 /// ones, or all addresses if `lost` is empty.
 pub fn arrive(
@@ -188,28 +220,15 @@ pub fn arrive(
     lost: &[Routing],
     facts: &Facts,
 ) -> Vec<Step> {
-    let is_new = |net: &IpNet| {
-        lost.is_empty() || lost.iter().any(|routing| is_same_family(&routing.net, net))
-    };
-    let ips: Vec<IpConfig> = ips
-        .iter()
-        .filter(|ip| is_new(&ip.address))
-        .cloned()
-        .collect();
-    let routes: Vec<cni::Route> = routes
-        .iter()
-        .filter(|route| is_new(&route.dst))
-        .cloned()
-        .collect();
-    let routing_of = |net: &IpNet| {
-        lost.iter()
-            .find(|routing| is_same_family(&routing.net, net))
-    };
+    let is_new = |net: &IpNet| lost.is_empty() || routing_of(lost, net).is_some();
+    let (mut ips, mut routes) = (ips.to_vec(), routes.to_vec());
+    ips.retain(|ip| is_new(&ip.address));
+    routes.retain(|route| is_new(&route.dst));
     let mut steps = Vec::new();
     let mut leased: Vec<Route> = Vec::new();
     for step in interface::configure(at, &ips, &routes, Dad::Off) {
         if let Step::Add(Thing::Addr(addr)) = &step {
-            let no_prefix_route = routing_of(&addr.net).is_some_and(Routing::is_moved);
+            let no_prefix_route = routing_of(lost, &addr.net).is_some_and(Routing::is_moved);
             steps.push(Step::add(Addr {
                 no_prefix_route,
                 ..addr.clone()
@@ -217,45 +236,27 @@ pub fn arrive(
         } else if let Step::Add(Thing::Route(route)) = &step
             && route.table == RT_TABLE_MAIN
         {
-            let tables = routing_of(&route.dst)
-                .map(|routing| routing.tables.clone())
-                .unwrap_or_default();
-            let tables = if tables.is_empty() {
-                vec![table_of(at, facts)]
-            } else {
-                tables
-            };
-            leased.extend(tables.into_iter().map(|table| Route {
-                table,
-                ..route.clone()
-            }));
+            for table in tables(routing_of(lost, &route.dst), at, facts) {
+                leased.push(Route {
+                    table,
+                    ..route.clone()
+                });
+            }
         } else {
             steps.push(step);
         }
     }
     let mut rules = Vec::new();
-    for (routing, ip) in ips
-        .iter()
-        .filter_map(|ip| Some((routing_of(&ip.address)?, ip)))
-    {
-        let followers = routing
-            .others
-            .iter()
-            .filter_map(|route| routing.follow(route, ip, at));
-        let is_leased = |route: &Route| {
-            leased
-                .iter()
-                .any(|of| of.dst == route.dst && of.table == route.table)
+    for ip in &ips {
+        let Some(routing) = routing_of(lost, &ip.address) else {
+            continue;
         };
-        let new: Vec<Route> = followers.filter(|route| !is_leased(route)).collect();
-        leased.extend(new);
+        let followers = routing.followers(ip, at, &leased);
+        leased.extend(followers);
         let of = Packets::From(IpNet::from(ip.address.addr()));
-        rules.extend(
-            routing
-                .rules
-                .iter()
-                .map(|rule| Step::add(Rule { of, ..rule.clone() })),
-        );
+        for rule in &routing.rules {
+            rules.push(Step::add(Rule { of, ..rule.clone() }));
+        }
     }
     // A gateway must be on the link before a route through it is added.
     leased.sort_by_key(|route| route.gw.is_some());

@@ -63,9 +63,7 @@ impl Bridge {
             is_default_gateway,
             force_address: json.bool_or("forceAddress", false)?,
             ip_masq: interface::ip_masq(json)?,
-            mtu: mtu::read(json)?
-                .map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, ""))
-                .transpose()?,
+            mtu: mtu::optional_within(mtu::read(json)?, &ETHERNET_MTUS, "")?,
             device: Device::parse(json, NetkitMode::L2)?,
             hairpin: json.bool_or("hairpinMode", false)?,
             promisc: json.bool_or("promiscMode", false)?,
@@ -110,8 +108,17 @@ impl Bridge {
     /// Returns the link that carries the gateway addresses: the bridge, or its VLAN's interface.
     fn gateway_link(&self) -> Result<LinkRef, Error> {
         match self.vlan.id {
-            Some(id) => vlan::gateway_name(&self.bridge, id).map(LinkRef::host),
+            Some(id) => Ok(LinkRef::host(vlan::gateway_name(&self.bridge, id)?)),
             None => Ok(self.at()),
+        }
+    }
+
+    /// Returns [`Self::gateway_link`] if the bridge is a gateway.
+    fn gateway(&self) -> Option<LinkRef> {
+        if self.is_gateway {
+            self.gateway_link().ok()
+        } else {
+            None
         }
     }
 
@@ -124,11 +131,10 @@ impl Bridge {
     /// Returns the steps that create the bridge if missing.
     fn ensure_bridge(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let existing = facts.link(&self.at());
-        let mut steps: Vec<Step> = existing
-            .filter(|fact| is_changed_by(fact, call.host_mac()))
-            .map(|_| self.pin_mac(facts))
-            .into_iter()
-            .collect();
+        let mut steps = Vec::new();
+        if existing.is_some_and(|fact| is_changed_by(fact, call.host_mac())) {
+            steps.push(self.pin_mac(facts));
+        }
         steps.push(Step::ensure(Link {
             at: self.at(),
             mac: Some(self.mac(facts)),
@@ -167,17 +173,12 @@ impl Bridge {
             (self.hairpin, LinkAttr::Hairpin(true)),
             (self.port_isolation, LinkAttr::Isolated(true)),
         ];
-        steps.extend(
-            attrs
-                .into_iter()
-                .filter(|(wanted, _)| *wanted)
-                .map(|(_, to)| {
-                    Step::add(Attr {
-                        at: port.clone(),
-                        to,
-                    })
-                }),
-        );
+        for (is_requested, to) in attrs {
+            if is_requested {
+                let at = port.clone();
+                steps.push(Step::add(Attr { at, to }));
+            }
+        }
         let default_pvid = facts.link(&self.at()).map_or(1, |fact| fact.default_pvid);
         steps.extend(self.vlan.on_port(&port, default_pvid));
         if self.mac_spoof_check {
@@ -220,13 +221,12 @@ impl Bridge {
         if facts.link(&self.at()).is_some_and(|fact| fact.stp) {
             return Vec::new();
         }
-        let gateway = if self.is_gateway {
-            self.gateway_link().ok()
-        } else {
-            None
-        };
         let mut links = vec![self.at()];
-        links.extend(gateway.filter(|gateway| *gateway != self.at()));
+        if let Some(gateway) = self.gateway()
+            && gateway != self.at()
+        {
+            links.push(gateway);
+        }
         links.retain(|at| facts.link(at).is_none_or(|fact| !fact.running));
         links
             .into_iter()
@@ -286,35 +286,46 @@ impl Bridge {
             let Some(gateway) = ip.gateway else { continue };
             let net = IpNet::new(gateway, ip.address.prefix_len())
                 .map_err(|err| Error::internal(err.to_string()))?;
-            let existing = facts.addrs(&at).iter().map(|fact| fact.net);
-            if existing.clone().any(|other| other == net) {
+            if facts.addrs(&at).iter().any(|fact| fact.net == net) {
                 steps.push(ensure_addr(&at, net));
                 continue;
             }
-            for other in existing.filter(|other| conflicts(other, &net)) {
-                if !self.force_address {
-                    let name = at.name.as_str();
-                    let sentence =
-                        format!("{name:?} already has an IP address different from {net}: {other}");
-                    return Err(Error::internal(sentence));
+            steps.extend(self.del_conflicting(&at, net, facts)?);
+            if facts.link(&self.at()).is_some() {
+                let pin = self.pin_mac(facts);
+                // The address of the other family may have added this step already.
+                if !steps.contains(&pin) {
+                    steps.push(pin);
                 }
-                let old = Addr {
-                    at: at.clone(),
-                    net: other,
-                    no_prefix_route: false,
-                    no_dad: false,
-                };
-                steps.push(Step::del(old));
             }
-            // The address of the other family may have added this step already.
-            let pin = facts
-                .link(&self.at())
-                .map(|_| self.pin_mac(facts))
-                .filter(|pin| !steps.contains(pin));
-            steps.extend(pin);
             steps.push(ensure_addr(&at, net));
         }
         steps.extend(interface::forwarding(ips, facts));
+        Ok(steps)
+    }
+
+    /// Returns the steps that delete the addresses that conflict with a gateway's. Refuses that
+    /// without `forceAddress`.
+    fn del_conflicting(&self, at: &LinkRef, net: IpNet, facts: &Facts) -> Result<Vec<Step>, Error> {
+        let mut steps = Vec::new();
+        for fact in facts.addrs(at) {
+            let other = fact.net;
+            if !conflicts(&other, &net) {
+                continue;
+            }
+            if !self.force_address {
+                let name = at.name.as_str();
+                let sentence =
+                    format!("{name:?} already has an IP address different from {net}: {other}");
+                return Err(Error::internal(sentence));
+            }
+            steps.push(Step::del(Addr {
+                at: at.clone(),
+                net: other,
+                no_prefix_route: false,
+                no_dad: false,
+            }));
+        }
         Ok(steps)
     }
 
@@ -328,11 +339,9 @@ impl Bridge {
     }
 
     fn interfaces(&self, call: &Call<'_>, facts: &Facts) -> Vec<Interface> {
-        let bridge = interface::of_host(&self.bridge, self.mac(facts));
-        [bridge]
-            .into_iter()
-            .chain(self.device.interfaces(call, self.pod_mac(call)))
-            .collect()
+        let mut interfaces = vec![interface::of_host(&self.bridge, self.mac(facts))];
+        interfaces.extend(self.device.interfaces(call, self.pod_mac(call)));
+        interfaces
     }
 }
 
@@ -344,26 +353,23 @@ impl Plugin for Bridge {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let mut needs = vec![Need::BootIdWithout(self.at()), Need::Link(call.pod())];
         needs.extend(self.device.need());
-        if self.is_gateway {
-            let gateway = self.gateway_link().ok();
-            needs.extend(
-                gateway
-                    .into_iter()
-                    .flat_map(|at| [Need::BootIdWithout(at.clone()), Need::Addrs(at)]),
-            );
+        if let Some(at) = self.gateway() {
+            needs.extend([Need::BootIdWithout(at.clone()), Need::Addrs(at)]);
         }
         needs
     }
 
     fn gateway_at(&self, _call: &Call<'_>) -> Option<LinkRef> {
-        self.gateway_link().ok().filter(|_| self.is_gateway)
+        self.gateway()
     }
 
     fn needs_of(&self, lease: &Lease) -> Vec<Need> {
-        let forwards = self
-            .is_gateway
-            .then(|| interface::forwarding_needs(&lease.ips));
-        forwards.flatten().into_iter().collect()
+        if !self.is_gateway {
+            return Vec::new();
+        }
+        interface::forwarding_needs(&lease.ips)
+            .into_iter()
+            .collect()
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
@@ -405,7 +411,9 @@ impl Plugin for Bridge {
             if self.ip_masq {
                 steps.extend(interface::masquerade(call, &lease.ips));
             }
-            if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
+            if self.is_gateway
+                && let Some(id) = self.vlan.id
+            {
                 let name = vlan::gateway_name(&self.bridge, id)?;
                 result
                     .interfaces
@@ -454,13 +462,13 @@ impl Plugin for Bridge {
             (Feature::Masquerade, self.ip_masq),
             (Feature::MacCheck, self.mac_spoof_check),
         ];
-        let asked = asked
-            .into_iter()
-            .filter_map(|(feature, is_asked)| is_asked.then_some(feature));
-        [self.device.feature(), Feature::Bridge]
-            .into_iter()
-            .chain(asked)
-            .collect()
+        let mut features = vec![self.device.feature(), Feature::Bridge];
+        for (feature, is_asked) in asked {
+            if is_asked {
+                features.push(feature);
+            }
+        }
+        features
     }
 
     fn kind(&self) -> Option<&'static str> {
@@ -509,10 +517,7 @@ fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<Route> {
         (true, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         (false, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
     ] {
-        let gateway = ips
-            .iter()
-            .filter_map(|ip| ip.gateway)
-            .find(|gw| gw.is_ipv4() == v4);
+        let gateway = interface::first_gateway(ips, v4);
         if let (Some(gw), false, Ok(dst)) = (gateway, has(v4), IpNet::new(any, 0)) {
             missing.push(Route {
                 dst,

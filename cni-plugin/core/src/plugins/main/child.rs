@@ -62,9 +62,7 @@ impl Child {
     /// `prevResult`, if any.
     fn parent(&self, call: &Call<'_>) -> Result<Option<LinkName>, Error> {
         match (&self.parent, self.kind, call.prev) {
-            (None, ChildKind::Ipvlan { .. }, Some(prev)) => {
-                only_interface(prev).map(|name| Some(name.into()))
-            }
+            (None, ChildKind::Ipvlan { .. }, Some(prev)) => Ok(Some(only_interface(prev)?.into())),
             (parent, ..) => Ok(parent.clone()),
         }
     }
@@ -87,16 +85,16 @@ impl Child {
         let name = name.ok_or_else(|| {
             Error::internal(format!("no default route interface found in {}", self.ns))
         })?;
-        let found = facts
-            .place_of(self.ns, &name)
-            .and_then(|at| facts.link(&at).map(|fact| (at, fact)));
-        found.ok_or_else(|| {
-            let name = name.as_str();
-            Error::internal(format!(
-                "failed to lookup master {name:?}: no such link in {}",
-                self.ns
-            ))
-        })
+        if let Some(at) = facts.place_of(self.ns, &name)
+            && let Some(fact) = facts.link(&at)
+        {
+            return Ok((at, fact));
+        }
+        let name = name.as_str();
+        Err(Error::internal(format!(
+            "failed to lookup master {name:?}: no such link in {}",
+            self.ns
+        )))
     }
 
     /// Refuses a VLAN on a parent that is down. Unlike other children it could not come up.
@@ -127,39 +125,46 @@ impl Child {
             ),
             ChildKind::Ipvlan { .. } => (ETHERNET_MTUS, String::new()),
         };
-        let mtu = self
-            .mtu
-            .map(|mtu| mtu::within(mtu, &bounds, &whose))
-            .transpose()?;
+        let mtu = mtu::optional_within(self.mtu, &bounds, &whose)?;
         mtu::refuse_ipv6_below(
             mtu.or(Some(parent.mtu)),
             lease.map_or(&[], |lease| &lease.ips),
-        )
-        .map(|()| mtu)
+        )?;
+        Ok(mtu)
     }
 
     /// Returns the addresses. An ipvlan requires addresses, and without an IPAM takes over the ones
     /// in `prevResult`.
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
-        let of = |prev: &AddResult| Lease {
-            ips: prev.ips.clone(),
-            routes: prev.routes.clone(),
-            ..Lease::default()
-        };
         let given = match self.kind {
             ChildKind::Macvlan { .. } | ChildKind::Vlan { .. } => lease,
             ChildKind::Ipvlan { .. } => {
-                let lease = lease.or_else(|| call.prev.filter(|prev| !prev.ips.is_empty()).map(of));
+                let lease = lease.or_else(|| taken_over(call.prev?));
                 let none = || {
                     Error::config("\"ipam\": ipvlan needs an IPAM type or addresses in prevResult")
                 };
                 Some(lease.ok_or_else(none)?)
             }
         };
-        given
-            .as_ref()
-            .map_or(Ok(()), |lease| interface::refuse_no_addresses(&lease.ips))
-            .map(|()| given)
+        if let Some(lease) = &given {
+            interface::refuse_no_addresses(&lease.ips)?;
+        }
+        Ok(given)
+    }
+
+    /// Returns the mode of duplicate address detection.
+    fn dad(&self) -> Dad {
+        match self.kind {
+            ChildKind::Macvlan { .. }
+            | ChildKind::Ipvlan {
+                mode: IpvlanMode::L2,
+            }
+            | ChildKind::Vlan { .. } => Dad::On,
+            // Layer 3 modes have no neighbours that could answer.
+            ChildKind::Ipvlan {
+                mode: IpvlanMode::L3 | IpvlanMode::L3s,
+            } => Dad::Off,
+        }
     }
 
     /// Returns the child's hardware address, the one to request from the kernel, and the link kind
@@ -179,10 +184,9 @@ impl Child {
                 // The kernel gives a child in passthru mode its parent's address and accepts no
                 // other.
                 let is_through = mode == MacvlanMode::Passthru;
-                let mac = asked
-                    .or(fact.mac.filter(|_| is_through))
-                    .unwrap_or_else(|| call.pod_mac());
-                let told = Some(mac).filter(|_| !is_through || asked.is_some());
+                let inherited = if is_through { fact.mac } else { None };
+                let mac = asked.or(inherited).unwrap_or_else(|| call.pod_mac());
+                let told = if is_through { asked } else { Some(mac) };
                 (
                     Some(mac),
                     told,
@@ -228,17 +232,7 @@ impl Child {
             for ip in &mut ips {
                 ip.interface = Some(0);
             }
-            let dad = match self.kind {
-                ChildKind::Macvlan { .. }
-                | ChildKind::Ipvlan {
-                    mode: IpvlanMode::L2,
-                }
-                | ChildKind::Vlan { .. } => Dad::On,
-                // Layer 3 modes have no neighbours that could answer.
-                ChildKind::Ipvlan {
-                    mode: IpvlanMode::L3 | IpvlanMode::L3s,
-                } => Dad::Off,
-            };
+            let dad = self.dad();
             steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
             steps.extend(interface::settle(&call.pod(), &ips, dad));
             (result.ips, result.routes) = (ips, routes);
@@ -252,6 +246,18 @@ impl Child {
             warnings: Vec::new(),
         })
     }
+}
+
+/// Returns the addresses and routes of `prevResult`; `None` without an address.
+fn taken_over(prev: &AddResult) -> Option<Lease> {
+    if prev.ips.is_empty() {
+        return None;
+    }
+    Some(Lease {
+        ips: prev.ips.clone(),
+        routes: prev.routes.clone(),
+        ..Lease::default()
+    })
 }
 
 fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
@@ -273,8 +279,12 @@ impl Plugin for Child {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let parent = self.parent(call).ok().map(|parent| self.need(parent));
-        parent.into_iter().chain([Need::Link(call.pod())]).collect()
+        let mut needs = Vec::new();
+        if let Ok(parent) = self.parent(call) {
+            needs.push(self.need(parent));
+        }
+        needs.push(Need::Link(call.pod()));
+        needs
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
@@ -341,13 +351,10 @@ impl Plugin for Child {
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         match self.ns {
-            Ns::Host => {
-                let found = self.find(self.parent.clone(), facts).map(drop);
-                let served = found.and_then(|()| self.refuse_down(self.parent.clone(), facts));
-                served
-                    .map(|()| None)
-                    .map_err(|err| Error::not_available(err.msg))
-            }
+            Ns::Host => match self.refuse_down(self.parent.clone(), facts) {
+                Ok(()) => Ok(None),
+                Err(err) => Err(Error::not_available(err.msg)),
+            },
             Ns::Pod => Ok(None),
         }
     }

@@ -104,11 +104,7 @@ impl Device {
 
     /// Returns the steps that delete a pair without a record, and the masquerading of its
     /// container's addresses.
-    pub(super) fn teardown_without_record(
-        self,
-        call: &Call<'_>,
-        ip_masq: bool,
-    ) -> impl Iterator<Item = Step> {
+    pub(super) fn teardown_without_record(self, call: &Call<'_>, ip_masq: bool) -> Vec<Step> {
         interface::del_pair(call, self.host(call), ip_masq)
     }
 

@@ -38,15 +38,19 @@ impl HostDevice {
         let runtime = json.object("runtimeConfig")?;
         let device = Device {
             name: interface::link_name(json, "device")?,
-            mac: text(json, "hwaddr")?
-                .map(|text| interface::mac("hwaddr", text))
-                .transpose()?,
-            path: text(json, "kernelpath")?.map(path).transpose()?,
-            pci: text(json, "pciBusID")?
-                .map(|id| of_bus("pciBusID", id))
-                .transpose()?,
+            mac: match json.text("hwaddr")? {
+                Some(text) => Some(interface::mac("hwaddr", text)?),
+                None => None,
+            },
+            path: match json.text("kernelpath")? {
+                Some(text) => Some(path(text)?),
+                None => None,
+            },
+            pci: bus_id(json, "pciBusID")?,
             id: match runtime {
-                Some(runtime) => device_id(runtime).map_err(|e| e.at_key("runtimeConfig"))?,
+                Some(runtime) => {
+                    bus_id(runtime, "deviceID").map_err(|e| e.at_key("runtimeConfig"))?
+                }
                 None => None,
             },
         };
@@ -112,14 +116,11 @@ impl HostDevice {
     }
 }
 
-fn text<'a>(json: &'a Json, key: &str) -> Result<Option<&'a str>, Error> {
-    Ok(json.str(key)?.filter(|text| !text.is_empty()))
-}
-
-fn device_id(runtime: &Json) -> Result<Option<String>, Error> {
-    text(runtime, "deviceID")?
-        .map(|id| of_bus("deviceID", id))
-        .transpose()
+fn bus_id(json: &Json, key: &str) -> Result<Option<String>, Error> {
+    match json.text(key)? {
+        Some(id) => Ok(Some(of_bus(key, id)?)),
+        None => Ok(None),
+    }
 }
 
 /// Checks a path: it must be below `/sys/devices/`, without `..`.
@@ -174,12 +175,10 @@ impl Plugin for HostDevice {
                 Self::refuse_mtu(fact, lease.as_ref())?;
                 let steps = vec![Step::add(Moved::new(call.pod(), name, fact))];
                 let mac = fact.mac.map(|mac| mac.to_string()).unwrap_or_default();
-                let planned = interface::attached(call, mac, steps, lease, Dad::On)?;
+                let mut planned = interface::attached(call, mac, steps, lease, Dad::On)?;
                 let settle = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
-                Planned {
-                    steps: planned.steps.into_iter().chain(settle).collect(),
-                    ..planned
-                }
+                planned.steps.extend(settle);
+                planned
             }
         };
         planned.result.dns = self.dns.clone().unwrap_or_default();

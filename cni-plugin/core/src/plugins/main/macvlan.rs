@@ -9,11 +9,7 @@ use crate::plugins::interface;
 /// `runtimeConfig`.
 pub fn parse(conf: &NetConf, args: &str) -> Result<Child, Error> {
     let json = &conf.json;
-    let own = json
-        .str("mac")?
-        .filter(|mac| !mac.is_empty())
-        .map(|text| interface::mac("mac", text))
-        .transpose()?;
+    let own = interface::mac_of_conf(conf)?;
     let from_args = interface::mac_of_args(args)?;
     let kind = ChildKind::Macvlan {
         mode: mode(json.str_or("mode", "")?)?,

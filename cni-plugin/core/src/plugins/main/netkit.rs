@@ -24,11 +24,7 @@ impl Netkit {
     /// `args.cni` < `runtimeConfig`.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
-        let own = json
-            .str("mac")?
-            .filter(|mac| !mac.is_empty())
-            .map(|text| interface::mac("mac", text))
-            .transpose()?;
+        let own = interface::mac_of_conf(conf)?;
         let from_args = interface::mac_of_args(args)?;
         let mac = interface::mac_of_runtime(conf)?
             .or(interface::mac_of_cni_args(conf)?)

@@ -39,9 +39,7 @@ impl Ptp {
     /// Reads the configuration.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         let json = &conf.json;
-        let mtu = mtu::read(json)?
-            .map(|mtu| mtu::within(mtu, &ETHERNET_MTUS, ""))
-            .transpose()?;
+        let mtu = mtu::optional_within(mtu::read(json)?, &ETHERNET_MTUS, "")?;
         let device = Device::parse(json, NetkitMode::L3)?;
         let (ip_masq, routed) = (interface::ip_masq(json)?, Routed::parse(json)?);
         Ok(Self {
@@ -155,10 +153,9 @@ impl Plugin for Ptp {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        [Need::Link(call.pod())]
-            .into_iter()
-            .chain(self.device.need())
-            .collect()
+        let mut needs = vec![Need::Link(call.pod())];
+        needs.extend(self.device.need());
+        needs
     }
 
     fn gateway_at(&self, call: &Call<'_>) -> Option<LinkRef> {
@@ -230,44 +227,46 @@ impl Plugin for Ptp {
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
-        let at = LinkRef::host(self.device.host(call));
-        let rules = self.table().map(|_| {
-            Step::Legacy(Legacy::Rules {
-                at,
+        let mut steps = Vec::new();
+        if self.table().is_some() {
+            steps.push(Step::Legacy(Legacy::Rules {
+                at: LinkRef::host(self.device.host(call)),
                 addrs: Vec::new(),
                 table: None,
-            })
-        });
-        rules
-            .into_iter()
-            .chain(self.device.teardown_without_record(call, self.ip_masq))
-            .collect()
+            }));
+        }
+        steps.extend(self.device.teardown_without_record(call, self.ip_masq));
+        steps
     }
 
     fn status_needs(&self) -> Vec<Need> {
-        self.table()
-            .map(|_| Need::Routes(Ns::Host))
-            .into_iter()
-            .collect()
+        if self.table().is_some() {
+            vec![Need::Routes(Ns::Host)]
+        } else {
+            Vec::new()
+        }
     }
 
     /// Warns of a table without a route: the next rule applies then.
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
-        let empty = self
-            .table()
-            .filter(|table| !routes.iter().any(|route| route.table == *table));
-        Ok(empty.map(|table| {
-            format!("table {table} has no route: packets of containers use the main table")
-        }))
+        let Some(table) = self.table() else {
+            return Ok(None);
+        };
+        if routes.iter().any(|route| route.table == table) {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "table {table} has no route: packets of containers use the main table"
+        )))
     }
 
     fn features(&self) -> Vec<Feature> {
-        let masquerade = self.ip_masq.then_some(Feature::Masquerade);
-        [self.device.feature()]
-            .into_iter()
-            .chain(masquerade)
-            .collect()
+        let mut features = vec![self.device.feature()];
+        if self.ip_masq {
+            features.push(Feature::Masquerade);
+        }
+        features
     }
 
     fn kind(&self) -> Option<&'static str> {

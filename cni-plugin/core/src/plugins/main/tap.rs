@@ -26,18 +26,12 @@ impl TapConf {
     /// `runtimeConfig`.
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
-        let own = json
-            .str("mac")?
-            .filter(|mac| !mac.is_empty())
-            .map(|text| interface::mac("mac", text))
-            .transpose()?;
+        let own = interface::mac_of_conf(conf)?;
         let from_args = interface::mac_of_args(args)?;
         let (owner, group) = (json.u32("owner")?, json.u32("group")?);
-        let context = json
-            .str("selinuxContext")?
-            .filter(|context| !context.is_empty());
+        let context = json.text("selinuxContext")?;
         if let Some(context) = context
-            .filter(|context| context.contains(|c: char| c.is_control() || c.is_whitespace()))
+            && context.contains(|c: char| c.is_control() || c.is_whitespace())
         {
             return Err(Error::config(format!(
                 "\"selinuxContext\": {context:?} is not an SELinux context"
@@ -63,11 +57,9 @@ impl TapConf {
     }
 
     fn mtu(&self, lease: Option<&Lease>) -> Result<Option<u32>, Error> {
-        let mtu = self
-            .mtu
-            .map(|mtu| mtu::within(mtu, &TAP_MTUS, ""))
-            .transpose()?;
-        mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
+        let mtu = mtu::optional_within(self.mtu, &TAP_MTUS, "")?;
+        mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips))?;
+        Ok(mtu)
     }
 
     /// Returns the bridge's own name, which is not an alternative name.
@@ -96,11 +88,12 @@ impl Plugin for TapConf {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let bridge = self
-            .bridge
-            .clone()
-            .map(|name| Need::NamedLink(Ns::Pod, name));
-        bridge.into_iter().chain([Need::Link(call.pod())]).collect()
+        let mut needs = Vec::new();
+        if let Some(bridge) = &self.bridge {
+            needs.push(Need::NamedLink(Ns::Pod, bridge.clone()));
+        }
+        needs.push(Need::Link(call.pod()));
+        needs
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {

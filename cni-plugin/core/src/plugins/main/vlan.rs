@@ -18,13 +18,11 @@ pub fn parse(conf: &NetConf) -> Result<Child, Error> {
 /// Reads `vlanId`; absent means 0, as in the reference plugin.
 fn id(json: &Json) -> Result<u16, Error> {
     let id = json.i64("vlanId")?.unwrap_or(0);
-    u16::try_from(id)
-        .ok()
-        .filter(|id| *id <= MAX)
-        .ok_or_else(|| {
-            Error::config(format!(
-                "\"vlanId\": invalid VLAN ID {id} (must be between 0 and {MAX})"
-            ))
-            .at_key("vlanId")
-        })
+    match u16::try_from(id) {
+        Ok(id) if id <= MAX => Ok(id),
+        _ => Err(Error::config(format!(
+            "\"vlanId\": invalid VLAN ID {id} (must be between 0 and {MAX})"
+        ))
+        .at_key("vlanId")),
+    }
 }

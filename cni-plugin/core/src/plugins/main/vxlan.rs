@@ -66,14 +66,15 @@ impl VxlanConf {
         let Some(name) = &self.dev else {
             return Ok(None);
         };
-        let at = facts.place_of(Ns::Host, name);
-        let found = at.and_then(|at| facts.link(&at).map(|fact| (at, fact)));
-        found.map(Some).ok_or_else(|| {
-            let name = name.as_str();
-            Error::internal(format!(
-                "failed to lookup dev {name:?}: no such link in host"
-            ))
-        })
+        if let Some(at) = facts.place_of(Ns::Host, name)
+            && let Some(fact) = facts.link(&at)
+        {
+            return Ok(Some((at, fact)));
+        }
+        let name = name.as_str();
+        Err(Error::internal(format!(
+            "failed to lookup dev {name:?}: no such link in host"
+        )))
     }
 
     /// Returns the requested MTU, or the largest that the underlay carries in one packet. Without
@@ -90,43 +91,47 @@ impl VxlanConf {
             }
         };
         let wanted = self.mtu.or(most.map(i64::from));
-        let mtu = wanted
-            .map(|mtu| mtu::within(mtu, &bounds, &whose))
-            .transpose()?;
-        mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips)).map(|()| mtu)
+        let mtu = mtu::optional_within(wanted, &bounds, &whose)?;
+        mtu::refuse_ipv6_below(mtu, lease.map_or(&[], |lease| &lease.ips))?;
+        Ok(mtu)
     }
 }
 
 /// Reads a number within bounds.
 fn number(json: &Json, key: &str, least: i64, most: i64) -> Result<Option<i64>, Error> {
-    let number = json.i64(key)?;
-    match number.filter(|number| !(least..=most).contains(number)) {
-        Some(wrong) => Err(Error::config(format!(
+    match json.i64(key)? {
+        Some(wrong) if !(least..=most).contains(&wrong) => Err(Error::config(format!(
             "{key:?}: {wrong} is outside {least}-{most}"
         ))),
-        None => Ok(number),
+        number => Ok(number),
     }
 }
 
 fn address(json: &Json, key: &str) -> Result<Option<IpAddr>, Error> {
-    let text = json.str(key)?.filter(|text| !text.is_empty());
-    let parse = |text: &str| {
-        let ip = text.parse::<IpAddr>().ok();
-        ip.filter(|ip| !ip.is_unspecified())
-            .ok_or_else(|| Error::config(format!("{key:?}: {text:?} is not an IP address")))
+    let Some(text) = json.text(key)? else {
+        return Ok(None);
     };
-    text.map(parse).transpose()
+    match text.parse::<IpAddr>() {
+        Ok(ip) if !ip.is_unspecified() => Ok(Some(ip)),
+        _ => Err(Error::config(format!(
+            "{key:?}: {text:?} is not an IP address"
+        ))),
+    }
 }
 
 /// Reads `group` or `remote`.
 fn remote(json: &Json, has_dev: bool) -> Result<Option<IpAddr>, Error> {
     let (group, remote) = (address(json, "group")?, address(json, "remote")?);
-    if let Some(ip) = group.filter(|ip| !ip.is_multicast()) {
+    if let Some(ip) = group
+        && !ip.is_multicast()
+    {
         return Err(Error::config(format!(
             "\"group\": {ip} is not a multicast address; a unicast peer is \"remote\""
         )));
     }
-    if let Some(ip) = remote.filter(IpAddr::is_multicast) {
+    if let Some(ip) = remote
+        && ip.is_multicast()
+    {
         return Err(Error::config(format!(
             "\"remote\": {ip} is a multicast address; that is \"group\""
         )));
@@ -136,7 +141,10 @@ fn remote(json: &Json, has_dev: bool) -> Result<Option<IpAddr>, Error> {
         return Err(Error::config(text));
     }
     let ip = group.or(remote);
-    ip.map_or(Ok(()), |ip| needs_dev(ip, has_dev)).map(|()| ip)
+    if let Some(ip) = ip {
+        needs_dev(ip, has_dev)?;
+    }
+    Ok(ip)
 }
 
 /// Refuses an address of one link without that link. The kernel would say EINVAL (v6.12
@@ -162,12 +170,14 @@ fn local(json: &Json, remote: Option<IpAddr>, has_dev: bool) -> Result<Option<Ip
         )));
     }
     needs_dev(ip, has_dev)?;
-    match remote.filter(|remote| remote.is_ipv4() != ip.is_ipv4()) {
-        Some(remote) => Err(Error::config(format!(
+    if let Some(remote) = remote
+        && remote.is_ipv4() != ip.is_ipv4()
+    {
+        return Err(Error::config(format!(
             "\"local\": {ip} is not of the address family of {remote}"
-        ))),
-        None => Ok(Some(ip)),
+        )));
     }
+    Ok(Some(ip))
 }
 
 impl Plugin for VxlanConf {
@@ -176,11 +186,9 @@ impl Plugin for VxlanConf {
     }
 
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let underlay = self.need();
-        underlay
-            .into_iter()
-            .chain([Need::Link(call.pod())])
-            .collect()
+        let mut needs: Vec<Need> = self.need().into_iter().collect();
+        needs.push(Need::Link(call.pod()));
+        needs
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
@@ -233,9 +241,9 @@ impl Plugin for VxlanConf {
     }
 
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
-        let underlay = self.underlay(facts);
-        underlay
-            .map(|_| None)
-            .map_err(|err| Error::not_available(err.msg))
+        match self.underlay(facts) {
+            Ok(_) => Ok(None),
+            Err(err) => Err(Error::not_available(err.msg)),
+        }
     }
 }

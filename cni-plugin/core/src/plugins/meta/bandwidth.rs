@@ -96,58 +96,60 @@ impl Bandwidth {
         host: LinkRef,
         mtu: u32,
     ) -> Vec<Step> {
-        let to_pod = self.ingress.map(|rate| {
-            let queue = with_room(queue, &host, facts);
-            Shaper {
+        let mut shapers = Vec::new();
+        if let Some(rate) = self.ingress {
+            shapers.push(Shaper {
                 at: host.clone(),
                 toward: Toward::Pod,
-                queue,
+                queue: with_room(queue, &host, facts),
                 rate,
                 mtu,
-            }
-        });
-        let through = self.egress.map(|rate| (call.ifb(Ns::Host), host, rate));
-        let from_pod = through.as_ref().map(|(ifb, _, rate)| Shaper {
+            });
+        }
+        let Some(rate) = self.egress else {
+            return vec![Step::add(self.shaping(call, shapers))];
+        };
+        let ifb = call.ifb(Ns::Host);
+        shapers.push(Shaper {
             at: ifb.clone(),
             toward: Toward::Network,
             queue: self.untimed(queue, facts),
-            rate: *rate,
+            rate,
             mtu,
         });
-        let shaping = self.shaping(call, to_pod.into_iter().chain(from_pod));
-        match through {
-            Some((ifb, host, _)) => through_ifb(ifb.clone(), host, shaping, Some(call.mark(ifb))),
-            None => vec![Step::add(shaping)],
-        }
+        let shaping = self.shaping(call, shapers);
+        through_ifb(ifb.clone(), host, shaping, Some(call.mark(ifb)))
     }
 
     /// Shapes an interface that has no host end. An ifb shapes the packets to the container.
     fn of_pod(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Vec<Step> {
         let ifb = call.ifb(Ns::Pod);
-        let untimed = self.untimed(queue, facts);
-        let to_pod = self.ingress.map(|rate| Shaper {
-            at: ifb.clone(),
-            toward: Toward::Pod,
-            queue: untimed,
-            rate,
-            mtu,
-        });
-        let queue = with_room(queue, &call.pod(), facts);
-        let from_pod = self.egress.map(|rate| Shaper {
-            at: call.pod(),
-            toward: Toward::Network,
-            queue,
-            rate,
-            mtu,
-        });
-        let mut guards = Vec::new();
-        if let Some(shaper) = &from_pod {
-            let guard = PacketGuard::of(shaper, self.subnets.as_ref())
-                .filter(|_| facts.has(Feature::PacketGuard));
-            guards.extend(guard.map(Step::add));
-            guards.extend(xsk_guard(call, facts));
+        let (mut shapers, mut guards) = (Vec::new(), Vec::new());
+        if let Some(rate) = self.ingress {
+            shapers.push(Shaper {
+                at: ifb.clone(),
+                toward: Toward::Pod,
+                queue: self.untimed(queue, facts),
+                rate,
+                mtu,
+            });
         }
-        let shaping = self.shaping(call, to_pod.into_iter().chain(from_pod));
+        if let Some(rate) = self.egress {
+            let shaper = Shaper {
+                at: call.pod(),
+                toward: Toward::Network,
+                queue: with_room(queue, &call.pod(), facts),
+                rate,
+                mtu,
+            };
+            if facts.has(Feature::PacketGuard) {
+                let guard = PacketGuard::of(&shaper, self.subnets.as_ref());
+                guards.extend(guard.map(Step::add));
+            }
+            guards.extend(xsk_guard(call, facts));
+            shapers.push(shaper);
+        }
+        let shaping = self.shaping(call, shapers);
         let mut steps = match self.ingress {
             Some(_) => through_ifb(ifb, call.pod(), shaping, None),
             None => vec![Step::add(shaping)],
@@ -156,10 +158,10 @@ impl Bandwidth {
         steps
     }
 
-    fn shaping(&self, call: &Call<'_>, shapers: impl Iterator<Item = Shaper>) -> Shaping {
+    fn shaping(&self, call: &Call<'_>, shapers: Vec<Shaper>) -> Shaping {
         Shaping {
             owner: call.owner.short(),
-            shapers: shapers.collect(),
+            shapers,
             subnets: self.subnets.clone(),
         }
     }
@@ -231,7 +233,7 @@ fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>
 /// Returns the steps that guard the container's `AF_XDP` sockets; none if the kernel lacks the
 /// feature.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
-    let Some(netns) = facts.netns.filter(|_| facts.has(Feature::XskBind)) else {
+    let (Some(netns), true) = (facts.netns, facts.has(Feature::XskBind)) else {
         return Vec::new();
     };
     let guard = XskGuard {
@@ -263,21 +265,16 @@ fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
 /// Refuses to replace a queue that an administrator chose, since no later step would restore it.
 /// Also refuses to attach a program beside an ingress queue, where it would see the wrong packets.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
-    let led = |step: &Step| {
-        if let Step::Add(Thing::Redirect(Redirect { from, .. })) = step {
-            facts.shaped.get_key_value(from)
-        } else {
-            None
+    for step in steps {
+        let Step::Add(Thing::Redirect(Redirect { from, .. })) = step else {
+            continue;
+        };
+        let present = facts.shaped.get(from);
+        if present.is_some_and(|fact| fact.redirected_to.is_some()) {
+            return Err(Error::internal(format!(
+                "packets received by link {from} are already redirected to another link"
+            )));
         }
-    };
-    if let Some((at, _)) = steps
-        .iter()
-        .filter_map(led)
-        .find(|(_, fact)| fact.redirected_to.is_some())
-    {
-        return Err(Error::internal(format!(
-            "packets received by link {at} are already redirected to another link"
-        )));
     }
     for Shaper { at, queue, .. } in shapers(steps) {
         let Some(fact) = facts.shaped.get(at) else {
@@ -315,17 +312,16 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     ];
     let is_there =
         |guard| facts.has(guard) && (guard == Feature::PacketGuard || facts.netns.is_some());
-    let sentence = |(sockets, guard): (&str, Feature)| {
-        format!(
-            "{sockets} (CAP_NET_RAW) are not limited by \"egressRate\": the kernel lacks {}",
-            guard.name()
-        )
-    };
-    guards
-        .into_iter()
-        .filter(|(_, guard)| !is_there(*guard))
-        .map(sentence)
-        .collect()
+    let mut warnings = Vec::new();
+    for (sockets, guard) in guards {
+        if !is_there(guard) {
+            warnings.push(format!(
+                "{sockets} (CAP_NET_RAW) are not limited by \"egressRate\": the kernel lacks {}",
+                guard.name()
+            ));
+        }
+    }
+    warnings
 }
 
 /// Returns `queue`, but replaces TBF with `pfifo_fast` by HTB if the link's `txqueuelen` is 0 and
@@ -341,21 +337,58 @@ fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
 
 /// Returns the queue that shapes on this kernel; the error lists the missing features.
 fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
-    queue.ok_or_else(|| {
-        let missing = LADDER
-            .iter()
-            .filter(|feature| !facts.has(**feature))
-            .map(|feature| feature.name());
-        let missing = missing.collect::<Vec<_>>().join(", ");
-        Error::internal(format!(
-            "this kernel can't shape: it lacks {missing}; see `braid doctor`"
-        ))
+    if let Some(queue) = queue {
+        return Ok(queue);
+    }
+    let mut missing = Vec::new();
+    for feature in LADDER {
+        if !facts.has(*feature) {
+            missing.push(feature.name());
+        }
+    }
+    Err(Error::internal(format!(
+        "this kernel can't shape: it lacks {}; see `braid doctor`",
+        missing.join(", ")
+    )))
+}
+
+/// Returns the result's entry for the ifb that `steps` create, if any.
+fn ifb_interface(steps: &[Step], call: &Call<'_>) -> Option<Interface> {
+    for step in steps {
+        let Step::Add(Thing::Link(link)) = step else {
+            continue;
+        };
+        let sandbox = match link.at.ns {
+            Ns::Pod => call.sandbox,
+            Ns::Host => "",
+        };
+        return Some(Interface {
+            name: link.at.name.to_string(),
+            sandbox: sandbox.to_owned(),
+            ..Interface::default()
+        });
+    }
+    None
+}
+
+/// Returns the step that lowers the size of the interface's GSO packets to the size that its
+/// shaper handles.
+fn limit_gso(steps: &[Step], call: &Call<'_>, pod: &LinkFact) -> Option<Step> {
+    let sent = shapers(steps).find(|shaper| shaper.toward == Toward::Network)?;
+    let size = sent.gso_max_size()?;
+    if size >= pod.gso_max_size {
+        return None;
+    }
+    Some(Step::Set {
+        at: call.pod(),
+        to: LinkAttr::GsoMaxSize(size),
+        from: LinkAttr::GsoMaxSize(pod.gso_max_size),
     })
 }
 
 impl Plugin for Bandwidth {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let Some(prev) = call.prev.filter(|_| !self.is_unlimited()) else {
+        let (Some(prev), false) = (call.prev, self.is_unlimited()) else {
             return Vec::new();
         };
         let mut needs = vec![
@@ -403,42 +436,14 @@ impl Plugin for Bandwidth {
         })?;
         self.refuse_l3s(call, pod)?;
         let mut result = prev;
-        let steps = match place(call, &result, facts, pod)? {
+        let mut steps = match place(call, &result, facts, pod)? {
             ShapedSide::Pair { host } => self.of_pair(call, queue, facts, host, pod.mtu),
             ShapedSide::Pod => self.of_pod(call, queue, facts, pod.mtu),
         };
         self.refuse_shaping_all(&steps)?;
         refuse_queued(&steps, facts)?;
-        let mut steps = steps;
-        let ifb = steps.iter().find_map(|step| {
-            if let Step::Add(Thing::Link(link)) = step {
-                Some(&link.at)
-            } else {
-                None
-            }
-        });
-        if let Some(LinkRef { ns, name }) = ifb {
-            let sandbox = if *ns == Ns::Pod {
-                call.sandbox.to_owned()
-            } else {
-                String::new()
-            };
-            result.interfaces.push(Interface {
-                name: name.to_string(),
-                sandbox,
-                ..Interface::default()
-            });
-        }
-        let sent = shapers(&steps).find(|shaper| shaper.toward == Toward::Network);
-        let gso = sent.and_then(Shaper::gso_max_size);
-        steps.extend(
-            gso.filter(|size| *size < pod.gso_max_size)
-                .map(|size| Step::Set {
-                    at: call.pod(),
-                    to: LinkAttr::GsoMaxSize(size),
-                    from: LinkAttr::GsoMaxSize(pod.gso_max_size),
-                }),
-        );
+        result.interfaces.extend(ifb_interface(&steps, call));
+        steps.extend(limit_gso(&steps, call, pod));
         Ok(Planned {
             warnings: unguarded(&steps, facts),
             steps,

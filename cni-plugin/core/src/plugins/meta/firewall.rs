@@ -3,12 +3,11 @@
 use crate::cni::{AddResult, Error, NetConf};
 use crate::ipam::Lease;
 use crate::name::IfName;
-use crate::plan::facts::LinkFact;
 use crate::plan::step::{Legacy, OwnedKind, Step};
 use crate::plan::thing::firewall::{Gate, Isolation, LegacyTable};
 use crate::plan::thing::{Attr, Firewall as Rules, LinkAttr};
 use crate::plan::{Facts, Feature, Need};
-use crate::plugins::interface::host_links;
+use crate::plugins::interface::{host_end, host_links};
 use crate::plugins::{Call, Planned, Plugin};
 use std::net::IpAddr;
 
@@ -101,28 +100,14 @@ impl Firewall {
         if addrs.is_empty() {
             return Ok(None);
         }
-        let bridge = || {
-            let first = prev
-                .interfaces
-                .first()
-                .filter(|interface| interface.sandbox.is_empty());
-            let name = first
-                .map(|interface| interface.name.as_str())
-                .unwrap_or_default();
-            IfName::parse(name).map_err(|err| {
-                Error::config(format!(
-                    "\"ingressPolicy\" requires a bridge of the host as first interface of prevResult: {name:?}: {err}"
-                ))
-            })
-        };
         let isolation = match self.policy {
             Policy::Open => None,
             Policy::SameBridge => Some(Isolation {
-                bridge: bridge()?,
+                bridge: bridge(prev)?,
                 within: false,
             }),
             Policy::Isolated => Some(Isolation {
-                bridge: bridge()?,
+                bridge: bridge(prev)?,
                 within: true,
             }),
         };
@@ -150,28 +135,40 @@ impl Firewall {
     }
 }
 
+/// Returns the bridge of a result: its first interface, which must be on the host.
+fn bridge(prev: &AddResult) -> Result<IfName, Error> {
+    let name = match prev.interfaces.first() {
+        Some(first) if first.sandbox.is_empty() => first.name.as_str(),
+        _ => "",
+    };
+    IfName::parse(name).map_err(|err| {
+        Error::config(format!(
+            "\"ingressPolicy\" requires a bridge of the host as first interface of prevResult: {name:?}: {err}"
+        ))
+    })
+}
+
 /// Returns the legacy iptables tables for the families of the addresses that can drop packets. A
 /// NAT table does not.
 fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<LegacyTable> {
-    let dropping_tables = |(path, is_ipv4): (&str, bool)| {
-        let tables = facts
-            .files
-            .get(path)
-            .filter(|_| addrs.iter().any(|addr| addr.is_ipv4() == is_ipv4));
-        let names: Vec<&str> = tables
-            .map(|tables| tables.lines().collect())
-            .unwrap_or_default();
-        let dropping = names
-            .into_iter()
-            .filter(|name| ["filter", "mangle", "security"].contains(name));
-        dropping
-            .map(|name| LegacyTable {
-                is_ipv4,
-                name: name.to_owned(),
-            })
-            .collect::<Vec<_>>()
-    };
-    LEGACY.into_iter().flat_map(dropping_tables).collect()
+    let mut dropping = Vec::new();
+    for (path, is_ipv4) in LEGACY {
+        if !addrs.iter().any(|addr| addr.is_ipv4() == is_ipv4) {
+            continue;
+        }
+        let Some(tables) = facts.files.get(path) else {
+            continue;
+        };
+        for name in tables.lines() {
+            if ["filter", "mangle", "security"].contains(&name) {
+                dropping.push(LegacyTable {
+                    is_ipv4,
+                    name: name.to_owned(),
+                });
+            }
+        }
+    }
+    dropping
 }
 
 fn policy(text: &str) -> Result<Policy, Error> {
@@ -256,23 +253,17 @@ impl Plugin for Firewall {
                 ..Planned::default()
             });
         };
-        let port = || host_links(&result).find(|at| facts.link(at).is_some_and(LinkFact::is_end));
         let is_within = rules
             .isolation
             .as_ref()
             .is_some_and(|isolation| isolation.within);
-        let isolate = |at| {
-            Step::ensure(Attr {
-                at,
+        let mut steps = Vec::new();
+        if is_within && let Some(port) = host_end(&result, facts) {
+            steps.push(Step::ensure(Attr {
+                at: port,
                 to: LinkAttr::Isolated(true),
-            })
-        };
-        let mut steps: Vec<Step> = is_within
-            .then(port)
-            .flatten()
-            .map(isolate)
-            .into_iter()
-            .collect();
+            }));
+        }
         steps.push(Step::add(rules));
         Ok(Planned {
             steps,

@@ -75,11 +75,7 @@ pub fn with_made(conf: &NetConf, made: &Json) -> NetConf {
 }
 
 fn key(json: &Json, key: &str, default: &str) -> Result<String, Error> {
-    Ok(json
-        .str(key)?
-        .filter(|path| !path.is_empty())
-        .unwrap_or(default)
-        .to_owned())
+    Ok(json.text(key)?.unwrap_or(default).to_owned())
 }
 
 fn note_path(data_dir: &str, container_id: &str) -> String {
@@ -106,18 +102,15 @@ pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
             .mismatch("an object")
             .context("failed to parse ipam.routes"));
     }
-    routes.extend(
-        subnet
-            .networks
-            .iter()
-            .map(|net| Json::object_of([("dst", net.to_string().into())])),
-    );
-    let range =
-        |net: &IpNet| Json::Array(vec![Json::object_of([("subnet", net.to_string().into())])]);
-    ipam.set(
-        "ranges",
-        subnet.subnets.iter().map(range).collect::<Vec<_>>(),
-    );
+    for net in &subnet.networks {
+        routes.push(Json::object_of([("dst", net.to_string().into())]));
+    }
+    let mut ranges = Vec::new();
+    for net in &subnet.subnets {
+        let range = Json::object_of([("subnet", net.to_string().into())]);
+        ranges.push(Json::Array(vec![range]));
+    }
+    ipam.set("ranges", ranges);
     ipam.set("routes", routes);
     made.set("ipam", ipam);
     Ok(made)
@@ -204,15 +197,20 @@ impl Subnet {
     /// Reads lines of `KEY=value`; keys that are not flannel's are ignored.
     fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| {
-            let mut values = text
-                .lines()
-                .filter_map(|line| line.split_once('='))
-                .filter(|(name, _)| *name == key);
-            values.next_back().map(|(_, value)| value)
+            // The last line of a key is used.
+            for line in text.lines().rev() {
+                if let Some((name, value)) = line.split_once('=')
+                    && name == key
+                {
+                    return Some(value);
+                }
+            }
+            None
         };
         let [mut networks, mut subnets] = [Vec::new(), Vec::new()];
         for key in ["FLANNEL_NETWORK", "FLANNEL_IPV6_NETWORK"] {
-            for net in value(key).into_iter().flat_map(|nets| nets.split(',')) {
+            let Some(nets) = value(key) else { continue };
+            for net in nets.split(',') {
                 let net = network(key, net)?;
                 if !networks.contains(&net) {
                     networks.push(net);
@@ -220,7 +218,9 @@ impl Subnet {
             }
         }
         for key in ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"] {
-            subnets.extend(value(key).map(|net| network(key, net)).transpose()?);
+            if let Some(net) = value(key) {
+                subnets.push(network(key, net)?);
+            }
         }
         let mut missing = Vec::new();
         if networks.is_empty() {
@@ -249,9 +249,8 @@ impl Subnet {
 }
 
 fn network(key: &str, text: &str) -> Result<IpNet, String> {
-    parse_cidr(text)
-        .map(|net| net.trunc())
-        .map_err(|err| format!("{key}: {}", err.msg))
+    let net = parse_cidr(text).map_err(|err| format!("{key}: {}", err.msg))?;
+    Ok(net.trunc())
 }
 
 impl Plugin for Flannel {

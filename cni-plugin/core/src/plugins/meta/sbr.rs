@@ -60,28 +60,30 @@ impl Sbr {
             .iter()
             .copied()
             .find(|gw| gw.is_ipv4() == ip.address.addr().is_ipv4());
-        let default = own.or(ip.gateway).map(|gw| Route {
-            gw: Some(gw),
-            ..plain(at, everywhere(gw), table)
-        });
-        let mut all: Vec<Route> = default.into_iter().collect();
+        let mut routes = Vec::new();
+        if let Some(gw) = own.or(ip.gateway) {
+            routes.push(Route {
+                gw: Some(gw),
+                ..plain(at, everywhere(gw), table)
+            });
+        }
         // Configured gateways override the main table's default route. In the reference plugin that
         // route wins.
         let is_overruled = |route: &Route| own.is_some() && route.dst.prefix_len() == 0;
-        for route in main
-            .iter()
-            .filter(|route| is_about(route, ip) && !is_overruled(route))
-        {
+        for route in main {
+            if !is_about(route, ip) || is_overruled(route) {
+                continue;
+            }
             // Replaces a route, like `ip route replace`.
-            all.retain(|other| !is_in_place_of(route, other));
-            all.push(Route {
+            routes.retain(|other| !is_in_place_of(route, other));
+            routes.push(Route {
                 table,
                 ..route.clone()
             });
         }
         // A gateway must be on the link before a route through it is added.
-        all.sort_by_key(|route| route.gw.is_some());
-        all
+        routes.sort_by_key(|route| route.gw.is_some());
+        routes
     }
 
     /// Returns the steps that delete the interface's routes from the main table, except those with
@@ -93,21 +95,11 @@ impl Sbr {
         main: &[Route],
         facts: &Facts,
     ) -> Vec<Step> {
-        let mut hints: Vec<Route> = Vec::new();
-        for ip in ips.iter().filter(|_| self.source_hints) {
-            hints.retain(|other| other.dst != ip.address.trunc());
-            let scope = if ip.address.addr().is_ipv4() {
-                RT_SCOPE_LINK
-            } else {
-                0
-            };
-            let src = Some(ip.address.addr());
-            hints.push(Route {
-                src,
-                scope,
-                ..plain(at, ip.address.trunc(), RT_TABLE_MAIN)
-            });
-        }
+        let hints = if self.source_hints {
+            source_hints(ips, at)
+        } else {
+            Vec::new()
+        };
         let is_hint = |route: &Route| {
             hints.iter().any(|hint| {
                 is_in_place_of(hint, route) && hint.src == route.src && hint.scope == route.scope
@@ -123,21 +115,19 @@ impl Sbr {
             .collect();
         // A rollback runs in reverse: the networks of gateways are restored first.
         gone.sort_by_key(|route| route.gw.is_none());
-        let gone = gone
-            .into_iter()
-            .map(|route| Step::add(NoRoute::of(route.clone(), facts)));
-        let is_there = |hint: &Route| {
-            main.iter()
-                .any(|route| is_in_place_of(hint, route) && is_hint(route))
-        };
-        gone.chain(
-            hints
+        let mut steps = Vec::new();
+        for route in gone {
+            steps.push(Step::add(NoRoute::of(route.clone(), facts)));
+        }
+        for hint in &hints {
+            let is_there = main
                 .iter()
-                .filter(|hint| !is_there(hint))
-                .cloned()
-                .map(Step::add),
-        )
-        .collect()
+                .any(|route| is_in_place_of(hint, route) && is_hint(route));
+            if !is_there {
+                steps.push(Step::add(hint.clone()));
+            }
+        }
+        steps
     }
 
     /// Returns the steps that move the routes of each address to a separate table.
@@ -150,22 +140,17 @@ impl Sbr {
         let at = call.pod();
         let is_moved =
             |route: &Route| route.table == RT_TABLE_MAIN && !is_of_link_itself(&route.dst);
-        let main: Vec<Route> = facts
-            .routes_through(&at)
-            .into_iter()
-            .filter(is_moved)
-            .collect();
+        let mut main = facts.routes_through(&at);
+        main.retain(is_moved);
         let mut tables = (FIRST_TABLE..).filter(|table| !facts.is_table_used(*table));
         let (mut routes, mut rules) = (Vec::new(), Vec::new());
         for ip in ips {
             let table = tables
                 .next()
                 .ok_or_else(|| Error::internal("all routing tables are used"))?;
-            routes.extend(
-                self.routes_of(ip, table, &at, &main)
-                    .into_iter()
-                    .map(Step::add),
-            );
+            for route in self.routes_of(ip, table, &at, &main) {
+                routes.push(Step::add(route));
+            }
             rules.push(Step::add(rule(ip, table)));
         }
         routes.extend(rules);
@@ -174,18 +159,33 @@ impl Sbr {
     }
 }
 
+/// Returns the routes to the networks of the addresses, each with its address as the source.
+fn source_hints(ips: &[&IpConfig], at: &LinkRef) -> Vec<Route> {
+    let mut hints: Vec<Route> = Vec::new();
+    for ip in ips {
+        let (net, addr) = (ip.address.trunc(), ip.address.addr());
+        hints.retain(|other| other.dst != net);
+        hints.push(Route {
+            src: Some(addr),
+            scope: if addr.is_ipv4() { RT_SCOPE_LINK } else { 0 },
+            ..plain(at, net, RT_TABLE_MAIN)
+        });
+    }
+    hints
+}
+
 fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
     if given.len() > 2 {
         return Err(Error::config(
             "gateways list cannot contain more than 2 entries (one IPv4, one IPv6)",
         ));
     }
-    let mut all: Vec<IpAddr> = Vec::new();
+    let mut gateways: Vec<IpAddr> = Vec::new();
     for (index, text) in given.iter().enumerate() {
         let gateway = parse_ip(text).map_err(|err| {
             Error::config(format!("invalid static gateway IP address: {}", err.msg)).at_index(index)
         })?;
-        if let Some(other) = all
+        if let Some(other) = gateways
             .iter()
             .find(|other| other.is_ipv4() == gateway.is_ipv4())
         {
@@ -195,9 +195,9 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
             );
             return Err(Error::config(sentence).at_index(index));
         }
-        all.push(gateway);
+        gateways.push(gateway);
     }
-    Ok(all)
+    Ok(gateways)
 }
 
 /// Returns the addresses of the interface: all that the result does not assign to another one.
@@ -212,11 +212,13 @@ fn own<'a>(prev: &'a AddResult, ifname: &IfName) -> Result<Vec<&'a IpConfig>, Er
             .get(at)
             .is_some_and(|other| other.name != ifname.as_str())
     };
-    Ok(prev
-        .ips
-        .iter()
-        .filter(|ip| !ip.interface.is_some_and(is_others))
-        .collect())
+    let mut own = Vec::new();
+    for ip in &prev.ips {
+        if !ip.interface.is_some_and(is_others) {
+            own.push(ip);
+        }
+    }
+    Ok(own)
 }
 
 fn rule(ip: &IpConfig, table: u32) -> Rule {
@@ -277,16 +279,10 @@ fn is_about(route: &Route, ip: &IpConfig) -> bool {
 
 /// True if a table holds only one of the two routes, unless a request explicitly adds both.
 fn is_in_place_of(one: &Route, other: &Route) -> bool {
-    let metric = |route: &Route| {
-        let default = if route.dst.addr().is_ipv4() {
-            0
-        } else {
-            IPV6_METRIC
-        };
-        route
-            .priority
-            .filter(|metric| *metric > 0)
-            .unwrap_or(default)
+    let metric = |route: &Route| match route.priority {
+        Some(metric @ 1..) => metric,
+        _ if route.dst.addr().is_ipv4() => 0,
+        _ => IPV6_METRIC,
     };
     one.dst == other.dst && metric(one) == metric(other)
 }

@@ -33,28 +33,20 @@ impl Tuning {
     pub fn parse(conf: &NetConf, args: &str) -> Result<Self, Error> {
         let json = &conf.json;
         let nothing = Json::Object(Vec::new());
-        let over = json
-            .object("args")?
-            .map(|args| args.object("cni"))
-            .transpose()?
-            .flatten()
-            .unwrap_or(&nothing);
+        let over = json.object_in("args", "cni")?.unwrap_or(&nothing);
         let mut sysctls = sysctls(json)?;
         for (key, value) in self::sysctls(over)? {
             sysctls.retain(|(earlier, _)| *earlier != key);
             sysctls.push((key, value));
         }
-        let own = json
-            .str("mac")?
-            .filter(|mac| !mac.is_empty())
-            .map(|text| interface::mac("mac", text))
-            .transpose()?;
+        let own = interface::mac_of_conf(conf)?;
         let from_args = interface::mac_of_args(args)?;
         let mac = interface::mac_of_cni_args(conf)?
             .or(interface::mac_of_runtime(conf)?)
             .or(from_args)
             .or(own);
-        let mut attrs: Vec<LinkAttr> = mac.map(LinkAttr::Mac).into_iter().collect();
+        let mut attrs = Vec::new();
+        attrs.extend(mac.map(LinkAttr::Mac));
         if over
             .bool("promisc")?
             .map_or_else(|| json.bool_or("promisc", false), Ok)?
@@ -62,10 +54,9 @@ impl Tuning {
             attrs.push(LinkAttr::Promisc(true));
         }
         let mtu = mtu::read(over)?.map_or_else(|| mtu::read(json), |mtu| Ok(Some(mtu)))?;
-        attrs.extend(
-            mtu.map(|mtu| mtu::within(mtu, &mtu::ANY, "").map(LinkAttr::Mtu))
-                .transpose()?,
-        );
+        if let Some(mtu) = mtu::optional_within(mtu, &mtu::ANY, "")? {
+            attrs.push(LinkAttr::Mtu(mtu));
+        }
         let all_multi = over
             .bool("allmulti")?
             .map_or_else(|| json.bool("allmulti"), |on| Ok(Some(on)))?;
@@ -74,11 +65,7 @@ impl Tuning {
             .u32("txQLen")?
             .map_or_else(|| json.u32("txQLen"), |len| Ok(Some(len)))?;
         attrs.extend(len.map(LinkAttr::TxQueueLen));
-        let data_dir = json
-            .str("dataDir")?
-            .filter(|dir| !dir.is_empty())
-            .unwrap_or(DATA_DIR)
-            .to_owned();
+        let data_dir = json.text("dataDir")?.unwrap_or(DATA_DIR).to_owned();
         Ok(Self {
             sysctls,
             attrs,
@@ -110,42 +97,40 @@ impl Tuning {
     fn refuse_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         let is_without =
             |fact: &LinkFact| fact.kind == "netkit" && fact.mode == Some(NetkitMode::L3.name());
-        match self
-            .mac()
-            .filter(|_| facts.link(&call.pod()).is_some_and(is_without))
+        if let Some(mac) = self.mac()
+            && facts.link(&call.pod()).is_some_and(is_without)
         {
-            Some(mac) => {
-                let sentence = "a netkit of mode l3 has no hardware address";
-                Err(Error::config(format!(
-                    "\"mac\": {mac} can't be set on {}: {sentence}",
-                    call.pod()
-                )))
-            }
-            None => Ok(()),
+            let sentence = "a netkit of mode l3 has no hardware address";
+            return Err(Error::config(format!(
+                "\"mac\": {mac} can't be set on {}: {sentence}",
+                call.pod()
+            )));
         }
+        Ok(())
     }
 
     fn refuse_unlisted(&self, facts: &Facts) -> Result<(), Error> {
         let Some(lines) = facts.files.get(ALLOW_LIST) else {
             return Ok(());
         };
-        let patterns = lines.lines().map(str::trim).filter(|line| !line.is_empty());
-        let patterns: Vec<Regex> = patterns
-            .map(|line| {
-                Regex::new(line)
-                    .map_err(|err| Error::config(format!("{ALLOW_LIST}: {line:?}: {err}")))
-            })
-            .collect::<Result<_, _>>()?;
-        match self
-            .sysctls
-            .iter()
-            .find(|(key, _)| !patterns.iter().any(|pattern| pattern.is_match(key)))
-        {
-            Some((key, _)) => Err(Error::config(format!(
-                "Sysctl {key} is not allowed. Only the following sysctls are allowed: {lines:?}"
-            ))),
-            None => Ok(()),
+        let mut patterns = Vec::new();
+        for line in lines.lines() {
+            let line = line.trim();
+            if line.is_empty() {
+                continue;
+            }
+            let pattern = Regex::new(line)
+                .map_err(|err| Error::config(format!("{ALLOW_LIST}: {line:?}: {err}")))?;
+            patterns.push(pattern);
         }
+        for (key, _) in &self.sysctls {
+            if !patterns.iter().any(|pattern| pattern.is_match(key)) {
+                return Err(Error::config(format!(
+                    "Sysctl {key} is not allowed. Only the following sysctls are allowed: {lines:?}"
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -195,18 +180,24 @@ fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
 
 impl Plugin for Tuning {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
-        let link = (!self.attrs.is_empty()).then(|| Need::Link(call.pod()));
-        let list = (!self.sysctls.is_empty()).then(|| Need::File(ALLOW_LIST.to_owned()));
-        link.into_iter().chain(list).collect()
+        let mut needs = Vec::new();
+        if !self.attrs.is_empty() {
+            needs.push(Need::Link(call.pod()));
+        }
+        if !self.sysctls.is_empty() {
+            needs.push(Need::File(ALLOW_LIST.to_owned()));
+        }
+        needs
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         self.refuse_unlisted(facts)?;
         self.refuse_mtu(call, facts)?;
         self.refuse_mac(call, facts)?;
-        self.sysctls
-            .iter()
-            .try_for_each(|(key, _)| path(key, call.ifname.as_str()).map(drop))
+        for (key, _) in &self.sysctls {
+            path(key, call.ifname.as_str())?;
+        }
+        Ok(())
     }
 
     fn mac(&self) -> Option<Mac> {
@@ -246,20 +237,21 @@ impl Plugin for Tuning {
                     "interface {name:?} does not exist in the container"
                 ))
             })?;
-            steps.extend(self.attrs.iter().map(|attr| {
-                match (call.pod(), attr.clone(), present(fact, attr)) {
-                    (at, to, Some(from)) => Step::Set { at, to, from },
-                    (at, to, None) => Step::add(Attr { at, to }),
-                }
-            }));
+            for attr in &self.attrs {
+                let (at, to) = (call.pod(), attr.clone());
+                steps.push(match present(fact, attr) {
+                    Some(from) => Step::Set { at, to, from },
+                    None => Step::add(Attr { at, to }),
+                });
+            }
         }
         let mut result = prev.clone();
         if let Some(mac) = self.mac() {
-            let own = result
-                .interfaces
-                .iter_mut()
-                .filter(|interface| interface.name == call.ifname.as_str());
-            own.for_each(|interface| interface.mac = mac.to_string());
+            for interface in &mut result.interfaces {
+                if interface.name == call.ifname.as_str() {
+                    interface.mac = mac.to_string();
+                }
+            }
         }
         Ok(Planned {
             steps,

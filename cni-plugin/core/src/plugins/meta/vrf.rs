@@ -76,20 +76,20 @@ impl Vrf {
             value: "1".to_owned(),
             optional: true,
         };
-        let mut steps: Vec<Step> = has_ipv6.then(|| Step::add(keep)).into_iter().collect();
-        steps.extend(
-            routes
-                .iter()
-                .map(|route| Step::add(NoRoute::of(route.clone(), facts))),
-        );
+        let mut steps = Vec::new();
+        if has_ipv6 {
+            steps.push(Step::add(keep));
+        }
+        for route in &routes {
+            steps.push(Step::add(NoRoute::of(route.clone(), facts)));
+        }
         steps.push(Step::add(self.member(call, table)));
-        steps.extend(has_ipv6.then_some(Step::Wait(Event::Dad(at))));
-        steps.extend(
-            routes
-                .into_iter()
-                .rev()
-                .map(|route| Step::add(Route { table, ..route })),
-        );
+        if has_ipv6 {
+            steps.push(Step::Wait(Event::Dad(at)));
+        }
+        for route in routes.into_iter().rev() {
+            steps.push(Step::add(Route { table, ..route }));
+        }
         steps
     }
 

@@ -35,11 +35,10 @@ impl Vlans {
                 .at_key("vlan")
             })?),
         };
-        let mut trunk = json.list("vlanTrunk")?.map(|_| BTreeSet::new());
+        let has_trunk = json.list("vlanTrunk")?.is_some();
         let ranges = json.each_object("vlanTrunk", trunk_entry)?;
-        if let Some(ids) = &mut trunk {
-            ids.extend(ranges.into_iter().flatten());
-        }
+        let ids: BTreeSet<u16> = ranges.into_iter().flatten().collect();
+        let trunk = has_trunk.then_some(ids);
         Ok(Self {
             id,
             trunk,
@@ -85,11 +84,11 @@ impl Vlans {
             }));
         }
         steps.extend(untagged.map(|id| vlan(id, true)));
-        steps.extend(
-            self.tagged()
-                .filter(|id| untagged != Some(*id))
-                .map(|id| vlan(id, false)),
-        );
+        for id in self.tagged() {
+            if untagged != Some(id) {
+                steps.push(vlan(id, false));
+            }
+        }
         steps
     }
 
@@ -105,21 +104,29 @@ impl Vlans {
 }
 
 fn checked(id: i64) -> Option<u16> {
-    u16::try_from(id).ok().filter(|_| (1..=MAX).contains(&id))
+    if !(1..=MAX).contains(&id) {
+        return None;
+    }
+    u16::try_from(id).ok()
+}
+
+fn trunk_id(entry: &Json, key: &str) -> Result<Option<u16>, Error> {
+    let Some(id) = entry.i64(key)? else {
+        return Ok(None);
+    };
+    if let Some(id) = checked(id) {
+        return Ok(Some(id));
+    }
+    let sentence = format!("incorrect trunk {key} parameter: {id}");
+    Err(Error::config(sentence).at_key(key))
 }
 
 /// Reads an entry of `vlanTrunk`: `id`, or `minID` with `maxID`, or both.
 fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
-    let read = |key: &str, name: &str| match entry.i64(key)? {
-        None => Ok(None),
-        Some(id) => checked(id).map(Some).ok_or_else(|| {
-            Error::config(format!("incorrect trunk {name} parameter: {id}")).at_key(key)
-        }),
-    };
     let (min, max, id) = (
-        read("minID", "minID")?,
-        read("maxID", "maxID")?,
-        read("id", "id")?,
+        trunk_id(entry, "minID")?,
+        trunk_id(entry, "maxID")?,
+        trunk_id(entry, "id")?,
     );
     let missing = |key| {
         Error::config(format!(
@@ -138,7 +145,9 @@ fn trunk_entry(entry: &Json) -> Result<Vec<u16>, Error> {
         (None, _) => return Err(missing("minID")),
         (_, None) => return Err(missing("maxID")),
     };
-    Ok(range.into_iter().flatten().chain(id).collect())
+    let mut ids: Vec<u16> = range.into_iter().flatten().collect();
+    ids.extend(id);
+    Ok(ids)
 }
 
 /// Returns the name of the interface that carries a VLAN's gateway address.

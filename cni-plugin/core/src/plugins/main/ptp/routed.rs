@@ -85,13 +85,13 @@ impl Routed {
             if gw.is_ipv4() {
                 way.push(Step::add(plain(&at, gw)));
             }
-            way.extend(mac.map(|mac| {
-                Step::add(Neigh {
+            if let Some(mac) = mac {
+                way.push(Step::add(Neigh {
                     at: at.clone(),
                     addr: gw,
                     mac,
-                })
-            }));
+                }));
+            }
         }
         let first = steps
             .iter()
@@ -127,7 +127,8 @@ impl Routed {
                     priority: Some(TO_CONTAINERS),
                     ..rule.clone()
                 };
-                steps.extend([first, rule].map(Step::add));
+                steps.push(Step::add(first));
+                steps.push(Step::add(rule));
             }
         }
         steps

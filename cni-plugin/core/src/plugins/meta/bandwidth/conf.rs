@@ -35,12 +35,7 @@ impl Bandwidth {
     /// `runtimeConfig.bandwidth`.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
-        let runtime = conf
-            .json
-            .object("runtimeConfig")?
-            .map(|runtime| runtime.object("bandwidth"))
-            .transpose()?;
-        let of = match runtime.flatten() {
+        let of = match conf.json.object_in("runtimeConfig", "bandwidth")? {
             Some(runtime) if !KEYS.iter().any(|key| conf.json.has(key)) => runtime,
             _ => &conf.json,
         };

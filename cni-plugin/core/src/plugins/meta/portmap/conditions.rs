@@ -31,11 +31,13 @@ pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, Str
             reader.of_nft()
         }?);
     }
-    let alternatives = conditions
-        .iter()
-        .filter(|condition| !condition.is_not)
-        .map(|condition| condition.any.len());
-    if alternatives.fold(1, usize::saturating_mul) > MAX_RULES {
+    let mut rules: usize = 1;
+    for condition in &conditions {
+        if !condition.is_not {
+            rules = rules.saturating_mul(condition.any.len());
+        }
+    }
+    if rules > MAX_RULES {
         return Err(format!("would be more than {MAX_RULES} rules"));
     }
     Ok(conditions)
@@ -43,15 +45,15 @@ pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, Str
 
 /// Splits the list's elements into words; braces and commas are separate words.
 fn split(words: &[String]) -> Vec<String> {
-    let spaced = |c: char| {
+    let mut spaced = String::new();
+    for c in words.join(" ").chars() {
         if "{},".contains(c) {
-            format!(" {c} ")
+            spaced.extend([' ', c, ' ']);
         } else {
-            c.to_string()
+            spaced.push(c);
         }
-    };
-    let text: String = words.join(" ").chars().map(spaced).collect();
-    text.split_whitespace().map(str::to_owned).collect()
+    }
+    spaced.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A property of a packet.
@@ -139,10 +141,10 @@ impl Reader<'_> {
     }
 
     fn word(&mut self) -> Result<&str, String> {
-        self.words
-            .next()
-            .map(String::as_str)
-            .ok_or_else(|| "incomplete: a word is missing at the end".to_owned())
+        match self.words.next() {
+            Some(word) => Ok(word),
+            None => Err("incomplete: a word is missing at the end".to_owned()),
+        }
     }
 
     fn takes(&mut self, wanted: &str) -> bool {
@@ -168,22 +170,19 @@ fn net(word: &str, is_v4: bool) -> Result<IpNet, String> {
         Some((addr, mask)) if mask.contains('.') => masked(addr, mask),
         Some(_) => word.parse().ok(),
     };
-    let net = net
-        .filter(|net| net.addr().is_ipv4() == is_v4)
-        .map(|net| net.trunc());
-    net.ok_or_else(|| {
-        format!(
+    match net {
+        Some(net) if net.addr().is_ipv4() == is_v4 => Ok(net.trunc()),
+        _ => Err(format!(
             "{word:?} is not an {} address or subnet",
             if is_v4 { "IPv4" } else { "IPv6" }
-        )
-    })
+        )),
+    }
 }
 
 fn masked(addr: &str, mask: &str) -> Option<IpNet> {
     let mask: Ipv4Addr = mask.parse().ok()?;
-    Ipv4Net::with_netmask(addr.parse().ok()?, mask)
-        .ok()
-        .map(IpNet::V4)
+    let net = Ipv4Net::with_netmask(addr.parse().ok()?, mask).ok()?;
+    Some(IpNet::V4(net))
 }
 
 fn links(word: &str, rest: char) -> Result<Links, String> {
@@ -193,13 +192,13 @@ fn links(word: &str, rest: char) -> Result<Links, String> {
         Some(beginning) => (1..=NAME_LEN).contains(&beginning.len()) && !beginning.contains('/'),
         None => IfName::parse(name).is_ok(),
     };
-    let links = || Links {
+    if !is_name {
+        return Err(format!("{word:?} is not an interface name"));
+    }
+    Ok(Links {
         name: beginning.unwrap_or(name).to_owned(),
         is_prefix: beginning.is_some(),
-    };
-    is_name
-        .then(links)
-        .ok_or_else(|| format!("{word:?} is not an interface name"))
+    })
 }
 
 #[cfg(test)]
