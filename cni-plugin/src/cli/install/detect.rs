@@ -185,7 +185,7 @@ fn found(runtime: &'static Runtime, root: &Root) -> Option<Configured> {
         let path = Path::new(file);
         let is_folder = root.seen(path).is_dir();
         let tables: Vec<Table> = if is_folder {
-            of_folder(root, path)
+            of_folder(root, path, "")
         } else {
             read(root, path).into_iter().collect()
         };
@@ -219,9 +219,10 @@ fn read(root: &Root, path: &Path) -> Option<Table> {
         .ok()
 }
 
-/// Parses the files of a folder, in the order of their names.
-fn of_folder(root: &Root, folder: &Path) -> Vec<Table> {
+/// Parses the files of a folder that end with `ending`, in the order of their names.
+fn of_folder(root: &Root, folder: &Path, ending: &str) -> Vec<Table> {
     let mut names = root.file_names(folder);
+    names.retain(|name| name.ends_with(ending));
     names.sort_unstable();
     let mut tables = Vec::new();
     for name in names {
@@ -238,7 +239,7 @@ fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
     for pattern in texts(table, "imports") {
         match pattern.rsplit_once('/') {
             Some((folder_of_all, "*.toml")) => {
-                tables.extend(of_folder(root, &folder.join(folder_of_all)));
+                tables.extend(of_folder(root, &folder.join(folder_of_all), ".toml"));
             }
             _ => tables.extend(read(root, &folder.join(pattern))),
         }
@@ -342,10 +343,12 @@ mod tests {
         }
         let main = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml', 'more.toml']\n";
         let imported = "[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/p']\n";
+        let backup = "[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/old']\n";
         let more = "[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/n'\n";
         let files = [
             (CONTAINERD, main),
             ("/etc/containerd/conf.d/a.toml", imported),
+            ("/etc/containerd/conf.d/a.toml.bak", backup),
             ("/etc/containerd/more.toml", more),
         ];
         assert_folders(&files, expected);
