@@ -161,7 +161,7 @@ fn jumps_to(rules: &[Rule], chain: &str) -> bool {
 
 /// Compares by function, since iptables-restore writes comments in another form.
 fn is_gate(rule: &Rule) -> bool {
-    rule.is(Verdict::Accept) && rule.compares == [BIT.to_ne_bytes()]
+    rule.is(Verdict::Accept) && rule.only_compares(&BIT.to_ne_bytes())
 }
 
 /// True if packets of one of the addresses pass the chains of this family.

@@ -8,7 +8,7 @@ pub(crate) const REG_1: u32 = 8;
 /// 32-bit register after the 16 bytes from [`REG_1`].
 pub(crate) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
-const CMP_EQ: u32 = 0;
+pub(super) const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
 /// `IPS_SRC_NAT` and `IPS_DST_NAT`.
 const SRC_NAT: u32 = 1 << 4;

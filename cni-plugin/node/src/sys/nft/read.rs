@@ -1,7 +1,7 @@
 //! Reading sets and rules: requests are encoded here, replies are parsed attribute by attribute.
 
 use super::batch::{Family, SUBSYS};
-use super::expression::Verdict;
+use super::expression::{CMP_EQ, Verdict};
 use super::key::TABLE;
 use crate::sys::netlink::{
     DUMP_TRIES, KernelError, Message, NESTED, Socket, attr, attributes_of, find, nest,
@@ -44,6 +44,8 @@ pub(crate) struct Rule {
     pub(crate) counted: u64,
     /// True if it has no condition.
     pub(crate) is_for_all: bool,
+    /// True if it has a condition that is not in `compares`.
+    has_other_condition: bool,
 }
 
 /// Writes a request about a table, and about a set or chain in it.
@@ -156,16 +158,7 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
     }
     let handle = u64::from_be_bytes(*find(3, body)?.first_chunk()?);
     let comment = comment_in(find(7, body).unwrap_or_default());
-    let mut rule = Rule {
-        handle,
-        comment,
-        jumps_to: None,
-        compares: Vec::new(),
-        decides: None,
-        limit: None,
-        counted: 0,
-        is_for_all: true,
-    };
+    let mut rule = Rule::new(handle, comment);
     for (_, expression) in attributes_of(find(4, body).unwrap_or_default()) {
         rule.note(
             &text(find(1, expression)?),
@@ -176,6 +169,25 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
 }
 
 impl Rule {
+    /// A rule without expressions.
+    fn new(handle: u64, comment: String) -> Self {
+        Self {
+            handle,
+            comment,
+            jumps_to: None,
+            compares: Vec::new(),
+            decides: None,
+            limit: None,
+            counted: 0,
+            is_for_all: true,
+            has_other_condition: false,
+        }
+    }
+
+    /// True if its only condition is that a part of the packet equals `value`.
+    pub(crate) fn only_compares(&self, value: &[u8]) -> bool {
+        self.compares == [value] && !self.has_other_condition
+    }
     /// Adds an expression: its name and its data.
     fn note(&mut self, name: &str, data: &[u8]) {
         match name {
@@ -190,30 +202,39 @@ impl Rule {
             "log" => {}
             "limit" => {
                 self.is_for_all = false;
+                self.has_other_condition = true;
                 self.limit = match (number(1, data), word(3, data)) {
                     (Some(rate), Some(burst)) => Some((rate, burst)),
                     _ => None,
                 };
             }
-            // Data, then the value.
+            // Expressions that load what a later one compares.
+            "meta" | "payload" | "ct" | "bitwise" => self.is_for_all = false,
+            // The operator, then data, then the value.
             "cmp" => {
                 self.is_for_all = false;
+                self.has_other_condition |= word(2, data) != Some(CMP_EQ);
                 if let Some(value) = nested(3, 1, data) {
                     self.compares.push(value.to_vec());
                 }
             }
             // An older iptables uses its own match for marks: name, revision, and a struct that
-            // starts with the mark.
+            // starts with mark, mask, and the flag for inversion.
             "match" if find(1, data).is_some_and(|name| text(name) == "mark") => {
                 self.is_for_all = false;
                 if let Some(info) = find(3, data)
                     && let Some(mark) = info.get(..4)
                 {
+                    let is_bit = info.get(4..8) == Some(mark) && info.get(8) == Some(&0);
+                    self.has_other_condition |= !is_bit;
                     self.compares.push(mark.to_vec());
                 }
             }
             "match" if find(1, data).is_some_and(|name| text(name) == "comment") => {}
-            _ => self.is_for_all = false,
+            _ => {
+                self.is_for_all = false;
+                self.has_other_condition = true;
+            }
         }
     }
 
@@ -281,6 +302,8 @@ fn comment_in(userdata: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    const MARK: u32 = 0x1000;
+
     #[test]
     fn change_between_two_datagrams_is_detected_by_generation() {
         let message = |generation: u8| Message {
@@ -288,5 +311,68 @@ mod tests {
         };
         assert!(is_of_one_generation(&[]) && is_of_one_generation(&[message(7), message(7)]));
         assert!(!is_of_one_generation(&[message(7), message(7), message(8)]));
+    }
+
+    /// Data of a comparison with braid's mark.
+    fn compared(operator: u32) -> Vec<u8> {
+        let mut data = Vec::new();
+        attr(2, &operator.to_be_bytes(), &mut data);
+        nest(3, &mut data, |out| attr(1, &MARK.to_ne_bytes(), out));
+        data
+    }
+
+    /// Data of a match of iptables, with the struct of a mark match.
+    fn matched(name: &str, mask: u32, is_inverted: bool) -> Vec<u8> {
+        let words = [MARK, mask, u32::from(is_inverted).to_le()];
+        let mut data = Vec::new();
+        attr(1, name.as_bytes(), &mut data);
+        attr(3, words.map(u32::to_ne_bytes).as_flattened(), &mut data);
+        data
+    }
+
+    fn compares_only_the_mark(expressions: &[(&str, Vec<u8>)]) -> bool {
+        let mut rule = Rule::new(1, String::new());
+        for (name, data) in expressions {
+            rule.note(name, data);
+        }
+        rule.only_compares(&MARK.to_ne_bytes())
+    }
+
+    #[test]
+    fn rule_only_compares_if_it_has_no_other_condition() {
+        let none = Vec::new;
+        let own = [
+            ("meta", none()),
+            ("bitwise", none()),
+            ("cmp", compared(0)),
+            ("counter", none()),
+        ];
+        assert!(compares_only_the_mark(&own));
+        let old = [
+            ("match", matched("mark", MARK, false)),
+            ("match", matched("comment", 0, false)),
+        ];
+        assert!(compares_only_the_mark(&old));
+        for other in [
+            ("lookup", none()),
+            ("limit", none()),
+            ("cmp", compared(0)),
+            ("match", matched("conntrack", 0, false)),
+        ] {
+            let name = other.0;
+            let narrower = [own.to_vec(), vec![other]].concat();
+            assert!(!compares_only_the_mark(&narrower), "{name}");
+        }
+        assert!(
+            !compares_only_the_mark(&[("cmp", compared(1))]),
+            "not equal"
+        );
+        let exact = matched("mark", u32::MAX, false);
+        assert!(
+            !compares_only_the_mark(&[("match", exact)]),
+            "no other bits"
+        );
+        let inverted = matched("mark", MARK, true);
+        assert!(!compares_only_the_mark(&[("match", inverted)]), "inverted");
     }
 }
