@@ -4,7 +4,7 @@
 //! The generated configuration becomes part of the call's configuration, and so of the record: DEL
 //! no longer needs flanneld's file.
 
-use super::chain::{Item, Reading};
+use super::item::{Item, Reading};
 use braid_core::cni::{Error, Json, NetConf};
 use braid_core::plugins::meta::flannel::{
     self, FLANNEL, data_file, delegate, delegate_for_release, subnet_file,

@@ -18,6 +18,7 @@ pub mod device_file;
 mod flannel;
 pub mod gc;
 pub mod invocation;
+pub mod item;
 mod last_mac;
 mod lease_request;
 pub mod leases;

@@ -1,7 +1,8 @@
 //! Reservation of addresses for one call.
 
-use super::chain::{AddressSource, ForeignCall, lease_of};
+use super::chain::{AddressSource, ForeignCall};
 use super::invocation::Wanted;
+use super::item::lease_of;
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
 use crate::apply::host::Host;
