@@ -1,21 +1,21 @@
 //! `bridge`: a veth or netkit with its host end in a bridge, which can be the containers' gateway.
 
+mod gateway;
 mod vlan;
 
 use super::device::{Device, Ends};
-use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf, Route};
+use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, NetConf};
 use crate::ipam::Lease;
 use crate::name::{IfName, Mac};
 use crate::plan::facts::LinkFact;
 use crate::plan::step::{Event, Legacy, Step};
 use crate::plan::thing::link::{ETHERNET_MTUS, NetkitMode};
-use crate::plan::thing::{Addr, Attr, Link, LinkAttr, LinkKind, LinkRef, MacCheck};
+use crate::plan::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, MacCheck};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A `bridge` configuration.
 #[derive(Debug)]
@@ -103,23 +103,6 @@ impl Bridge {
 
     fn at(&self) -> LinkRef {
         LinkRef::host(self.bridge.clone())
-    }
-
-    /// Returns the link that carries the gateway addresses: the bridge, or its VLAN's interface.
-    fn gateway_link(&self) -> Result<LinkRef, Error> {
-        match self.vlan.id {
-            Some(id) => Ok(LinkRef::host(vlan::gateway_name(&self.bridge, id)?)),
-            None => Ok(self.at()),
-        }
-    }
-
-    /// Returns [`Self::gateway_link`] if the bridge is a gateway.
-    fn gateway(&self) -> Option<LinkRef> {
-        if self.is_gateway {
-            self.gateway_link().ok()
-        } else {
-            None
-        }
     }
 
     /// Returns the bridge's hardware address, present or planned.
@@ -263,9 +246,26 @@ impl Bridge {
             }
         }
         if self.is_default_gateway {
-            routes.extend(missing_default_routes(&ips, &routes));
+            routes.extend(gateway::missing_default_routes(&ips, &routes));
         }
         Ok(Lease { ips, routes, dns })
+    }
+
+    /// Returns the link that carries the gateway addresses: the bridge, or its VLAN's interface.
+    fn gateway_link(&self) -> Result<LinkRef, Error> {
+        match self.vlan.id {
+            Some(id) => Ok(LinkRef::host(vlan::gateway_name(&self.bridge, id)?)),
+            None => Ok(self.at()),
+        }
+    }
+
+    /// Returns [`Self::gateway_link`] if the bridge is a gateway.
+    fn gateway(&self) -> Option<LinkRef> {
+        if self.is_gateway {
+            self.gateway_link().ok()
+        } else {
+            None
+        }
     }
 
     /// Returns the steps that add the gateway addresses of `ips` to the bridge or its VLAN's
@@ -287,10 +287,15 @@ impl Bridge {
             let net = IpNet::new(gateway, ip.address.prefix_len())
                 .map_err(|err| Error::internal(err.to_string()))?;
             if facts.addrs(&at).iter().any(|fact| fact.net == net) {
-                steps.push(ensure_addr(&at, net));
+                steps.push(gateway::ensure_addr(&at, net));
                 continue;
             }
-            steps.extend(self.del_conflicting(&at, net, facts)?);
+            steps.extend(gateway::del_conflicting(
+                &at,
+                net,
+                self.force_address,
+                facts,
+            )?);
             if facts.link(&self.at()).is_some() {
                 let pin = self.pin_mac(facts);
                 // The address of the other family may have added this step already.
@@ -298,34 +303,9 @@ impl Bridge {
                     steps.push(pin);
                 }
             }
-            steps.push(ensure_addr(&at, net));
+            steps.push(gateway::ensure_addr(&at, net));
         }
         steps.extend(interface::forwarding(ips, facts));
-        Ok(steps)
-    }
-
-    /// Returns the steps that delete the addresses that conflict with a gateway's. Refuses that
-    /// without `forceAddress`.
-    fn del_conflicting(&self, at: &LinkRef, net: IpNet, facts: &Facts) -> Result<Vec<Step>, Error> {
-        let mut steps = Vec::new();
-        for fact in facts.addrs(at) {
-            let other = fact.net;
-            if !conflicts(&other, &net) {
-                continue;
-            }
-            if !self.force_address {
-                let name = at.name.as_str();
-                let sentence =
-                    format!("{name:?} already has an IP address different from {net}: {other}");
-                return Err(Error::internal(sentence));
-            }
-            steps.push(Step::del(Addr {
-                at: at.clone(),
-                net: other,
-                no_prefix_route: false,
-                no_dad: false,
-            }));
-        }
         Ok(steps)
     }
 
@@ -480,55 +460,4 @@ impl Plugin for Bridge {
 /// address is added. A bridge without any address can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
-}
-
-fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
-    Step::ensure(Addr {
-        at: at.clone(),
-        net,
-        no_prefix_route: false,
-        no_dad: true,
-    })
-}
-
-/// True if an address on the bridge conflicts with the wanted one: any other IPv4 address, an
-/// overlapping IPv6 one.
-fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
-    match (existing, wanted) {
-        (IpNet::V4(_), IpNet::V4(_)) => true,
-        (IpNet::V6(existing), IpNet::V6(wanted)) => {
-            !existing.addr().is_unicast_link_local()
-                && (existing.contains(&wanted.addr()) || wanted.contains(&existing.addr()))
-        }
-        _ => false,
-    }
-}
-
-/// Returns a default route for each family in `ips` that has none in `routes`.
-fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<Route> {
-    let is_v4 = |route: &Route| route.dst.addr().is_ipv4();
-    let has = |v4: bool| {
-        routes
-            .iter()
-            .any(|r| r.dst.prefix_len() == 0 && is_v4(r) == v4)
-    };
-    let mut missing = Vec::new();
-    for (v4, any) in [
-        (true, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        (false, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
-    ] {
-        let gateway = interface::first_gateway(ips, v4);
-        if let (Some(gw), false, Ok(dst)) = (gateway, has(v4), IpNet::new(any, 0)) {
-            missing.push(Route {
-                dst,
-                gw: Some(gw),
-                mtu: 0,
-                advmss: 0,
-                priority: 0,
-                table: None,
-                scope: None,
-            });
-        }
-    }
-    missing
 }

@@ -1,26 +1,26 @@
 //! `portmap`: host ports forwarded to container ports.
 
 mod conditions;
+mod conf;
 
-use crate::cni::{AddResult, Error, Interface, Json, NetConf, Owner};
+pub use conf::Portmap;
+
+use crate::cni::{AddResult, Error, Interface, Owner};
 use crate::ipam::Lease;
 use crate::name::{Mac, Ns};
-use crate::plan::facts::LinkFact;
 use crate::plan::step::{Legacy, OwnedKind, Step};
-use crate::plan::thing::condition::Conditions;
 use crate::plan::thing::host_ports::{
-    Backend, EbpfCounts, EbpfPath, HostEndpoint, HostPort, MOST_BY_EBPF, Protocol, Rewrite, Target,
+    Backend, EbpfCounts, EbpfPath, HostEndpoint, HostPort, MOST_BY_EBPF, Rewrite, Target,
 };
 use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Need};
-use crate::plugins::interface::host_links;
+use crate::plugins::interface::{host_end, host_links};
 use crate::plugins::{Call, Planned, Plugin};
+use conf::RequestedBackend;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Highest bit of a packet mark.
-const LAST_MARK_BIT: i64 = 31;
 /// Number of ports from which the ports in eBPF maps are counted in advance. With fewer, a full map
 /// reports itself.
 const MANY: usize = 64;
@@ -29,95 +29,26 @@ const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
 /// Kernel features that eBPF needs to redirect this host's own clients from `[::1]`.
 const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
 
-/// A `portmap` configuration.
-#[derive(Debug)]
-pub struct Portmap {
-    mappings: Vec<Mapping>,
-    /// Rewrites a source if replies would otherwise bypass the host.
-    snat: bool,
-    /// Rewrites all sources.
-    masq_all: bool,
-    /// The requested backend.
-    asked: RequestedBackend,
-    /// Conditions for packets to be redirected.
-    conditions: Conditions,
-    /// The reason to refuse an ADD with ports. A DEL is not refused: the reference plugin may have
-    /// created the attachment.
-    refusal: Option<Error>,
-}
-
-/// The backend named by `backend`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestedBackend {
-    Nftables,
-    /// iptables, which braid does not use: nf_tables replaces it.
-    Iptables,
-    /// eBPF if possible, otherwise nf_tables.
-    Ebpf,
-}
-
-/// An entry of `portMappings`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapping {
-    host_port: u16,
-    container_port: u16,
-    protocol: Protocol,
-    host_ip: Option<IpAddr>,
-}
-
 impl Portmap {
-    /// Reads the configuration.
-    pub fn parse(conf: &NetConf) -> Result<Self, Error> {
-        let json = &conf.json;
-        let runtime = json.object("runtimeConfig")?;
-        let mappings = match runtime {
-            Some(runtime) => runtime
-                .each_object("portMappings", Mapping::parse)
-                .map_err(|e| e.at_key("runtimeConfig"))?,
-            None => Vec::new(),
-        };
-        let (snat, masq_all) = (json.bool_or("snat", true)?, json.bool_or("masqAll", false)?);
-        let asked = match json.str_or("backend", "")? {
-            "iptables" => RequestedBackend::Iptables,
-            "ebpf" => RequestedBackend::Ebpf,
-            _ => RequestedBackend::Nftables,
-        };
-        let conditions = refuse_backend(json).and_then(|()| conditions_of(json));
-        let refusal = conditions.as_ref().err().cloned();
-        Ok(Self {
-            mappings,
-            snat,
-            masq_all,
-            asked,
-            conditions: conditions.unwrap_or_default(),
-            refusal,
-        })
-    }
-
     /// Returns the host ports for the container's first address of each family.
     fn ports(&self, call: &Call<'_>) -> Vec<HostPort> {
+        let Some(prev) = call.prev else {
+            return Vec::new();
+        };
         let (mut ports, mut seen) = (Vec::new(), BTreeSet::new());
-        for ip in call
-            .prev
-            .map(|prev| first_of_each_family(prev, call))
-            .unwrap_or_default()
-        {
+        for ip in first_of_each_family(prev, call) {
             let addr = ip.addr();
-            let any_addr = || {
-                if addr.is_ipv4() {
-                    Ipv4Addr::UNSPECIFIED.into()
-                } else {
-                    Ipv6Addr::UNSPECIFIED.into()
-                }
+            let any_addr = match addr {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
+            let conditional = !self.conditions.of(addr.is_ipv4()).is_empty();
             for mapping in &self.mappings {
+                let host = mapping.host_ip.unwrap_or(any_addr);
                 // As in the reference plugin, a host address of the other family is ignored here.
-                let Some(host) = Some(mapping.host_ip.unwrap_or_else(any_addr))
-                    .filter(|host| host.is_ipv4() == addr.is_ipv4())
-                else {
+                if host.is_ipv4() != addr.is_ipv4() {
                     continue;
-                };
-                let conditional = !self.conditions.of(addr.is_ipv4()).is_empty();
+                }
                 let at = HostEndpoint {
                     addr: host,
                     protocol: mapping.protocol,
@@ -147,25 +78,17 @@ impl Portmap {
         {
             return Backend::Nftables;
         }
-        let is_own = |interface: &&Interface| {
-            interface.name == call.ifname.as_str() && !interface.sandbox.is_empty()
-        };
-        let mac = prev
+        let own = prev
             .interfaces
             .iter()
-            .find(is_own)
-            .and_then(|own| Mac::parse(&own.mac));
-        let end = host_links(prev).find_map(|at| {
-            facts
-                .link(&at)
-                .filter(|fact| fact.is_end())
-                .map(|f| (at, f))
-        });
-        let (Some(mac), Some((link, fact))) = (mac, end) else {
+            .find(|interface| is_own(interface, call));
+        let mac = own.and_then(|own| Mac::parse(&own.mac));
+        let (Some(mac), Some(link)) = (mac, host_end(prev, facts)) else {
             return Backend::Nftables;
         };
+        let is_isolated = facts.link(&link).is_some_and(|fact| fact.isolated);
         Backend::Ebpf(EbpfPath {
-            neighbours: !fact.isolated,
+            neighbours: !is_isolated,
             link,
             bridge: bridge(prev, facts),
             mac,
@@ -232,97 +155,35 @@ impl Portmap {
             return Vec::new();
         }
         let is_bridged = bridge(prev, facts).is_some();
-        let mut ips = first_of_each_family(prev, call);
-        ips.retain(|ip| ports.iter().any(|port| port.to.ip() == ip.addr()));
-        let target = |ip: IpNet| {
+        let mut targets = Vec::new();
+        for ip in first_of_each_family(prev, call) {
+            let addr = ip.addr();
+            if !ports.iter().any(|port| port.to.ip() == addr) {
+                continue;
+            }
             // If the host's NAT sees bridged packets, a neighbour's reply passes it without a
             // rewrite.
-            let rewrite = match self.masq_all {
-                true => Rewrite::All,
-                false if is_bridged && !facts.sysctl_is(Ns::Host, bridge_nf(ip), "1") => {
-                    Rewrite::Subnet(ip.trunc())
-                }
-                false => Rewrite::Own,
+            let rewrite = if self.masq_all {
+                Rewrite::All
+            } else if is_bridged && !facts.sysctl_is(Ns::Host, bridge_nf(ip), "1") {
+                Rewrite::Subnet(ip.trunc())
+            } else {
+                Rewrite::Own
             };
-            Target {
-                addr: ip.addr(),
-                rewrite,
-            }
-        };
-        ips.into_iter().map(target).collect()
-    }
-}
-
-/// Refuses an unknown `backend`, and bad values of keys that only one backend uses.
-fn refuse_backend(json: &Json) -> Result<(), Error> {
-    match json.str_or("backend", "")? {
-        "" | "auto" | "nftables" | "ebpf" | "iptables" => {}
-        backend => return Err(Error::config(format!("unrecognized backend {backend:?}"))),
-    }
-    // braid marks no packet, so every valid bit and chain is accepted.
-    let bit = json.i64("markMasqBit")?;
-    if bit.is_some() && json.str("externalSetMarkChain")?.is_some() {
-        return Err(Error::config(
-            "Cannot specify externalSetMarkChain and markMasqBit",
-        ));
-    }
-    if let Some(bit) = bit.filter(|bit| !(0..=LAST_MARK_BIT).contains(bit)) {
-        return Err(Error::config(format!(
-            "MasqMarkBit must be between 0 and 31: \"markMasqBit\" is {bit}"
-        )));
-    }
-    Ok(())
-}
-
-fn conditions_of(json: &Json) -> Result<Conditions, Error> {
-    let parsed = |key: &str, is_v4| {
-        let words = json.strings(key)?;
-        conditions::parse(&words, is_v4)
-            .map_err(|why| Error::config(format!("{key:?}: {:?}: {why}", words.join(" "))))
-    };
-    Ok(Conditions {
-        v4: parsed("conditionsV4", true)?,
-        v6: parsed("conditionsV6", false)?,
-    })
-}
-
-impl Mapping {
-    fn parse(json: &Json) -> Result<Self, Error> {
-        let port = |key: &str, name: &str| {
-            let number = json.i64(key)?.unwrap_or(0);
-            let port = u16::try_from(number).ok().filter(|port| *port > 0);
-            port.ok_or_else(|| {
-                Error::config(format!("Invalid {name} port number: {number}")).at_key(key)
-            })
-        };
-        let protocol = json.str_or("protocol", "tcp")?;
-        let host_ip = json.str("hostIP")?.filter(|text| !text.is_empty());
-        let host_ip = host_ip.map(|text| {
-            text.parse().map_err(|err| {
-                Error::config(format!("\"hostIP\": bad address {text:?}: {err}")).at_key("hostIP")
-            })
-        });
-        Ok(Self {
-            container_port: port("containerPort", "container")?,
-            host_port: port("hostPort", "host")?,
-            protocol: Protocol::parse(protocol).ok_or_else(|| {
-                Error::config(format!(
-                    "\"protocol\": {protocol:?} is not \"tcp\", \"udp\" or \"sctp\""
-                ))
-                .at_key("protocol")
-            })?,
-            host_ip: host_ip.transpose()?,
-        })
+            targets.push(Target { addr, rewrite });
+        }
+        targets
     }
 }
 
 /// Returns the reason why eBPF can't redirect clients on this kernel; `None` if it can.
 fn lacking(facts: &Facts) -> Option<String> {
-    let lacking: Vec<_> = BY_EBPF
-        .iter()
-        .filter(|feature| !facts.has(**feature))
-        .map(|feature| feature.name())
-        .collect();
+    let mut lacking = Vec::new();
+    for feature in BY_EBPF {
+        if !facts.has(*feature) {
+            lacking.push(feature.name());
+        }
+    }
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
@@ -361,18 +222,23 @@ fn is_at_loopback(ports: &[HostPort]) -> bool {
 
 /// Returns the first IPv4 and the first IPv6 address of the container's interface.
 fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
-    let is_own = |interface: Option<usize>| match interface.and_then(|at| prev.interfaces.get(at)) {
-        None => true,
-        Some(interface) => interface.name == call.ifname.as_str() && !interface.sandbox.is_empty(),
-    };
-    let own = || {
-        prev.ips
-            .iter()
-            .filter(|ip| is_own(ip.interface))
-            .map(|ip| ip.address)
-    };
-    let first = |is_v4: bool| own().find(|ip| ip.addr().is_ipv4() == is_v4);
-    [true, false].into_iter().filter_map(first).collect()
+    let (mut v4, mut v6) = (None, None);
+    for ip in &prev.ips {
+        let interface = ip.interface.and_then(|index| prev.interfaces.get(index));
+        if interface.is_some_and(|interface| !is_own(interface, call)) {
+            continue;
+        }
+        match ip.address {
+            IpNet::V4(_) => v4.get_or_insert(ip.address),
+            IpNet::V6(_) => v6.get_or_insert(ip.address),
+        };
+    }
+    [v4, v6].into_iter().flatten().collect()
+}
+
+/// True for the container's interface of this call.
+fn is_own(interface: &Interface, call: &Call<'_>) -> bool {
+    interface.name == call.ifname.as_str() && !interface.sandbox.is_empty()
 }
 
 fn bridge(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
@@ -408,7 +274,7 @@ fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> 
     let is_carried =
         |target: &&Target| facts.sysctl_is(Ns::Host, bridge_nf(target.addr.into()), "1");
     targets.iter().find(is_carried)?;
-    let at = host_links(prev).find(|at| facts.link(at).is_some_and(LinkFact::is_end))?;
+    let at = host_end(prev, facts)?;
     Some(Step::ensure(Attr {
         at,
         to: LinkAttr::Hairpin(true),
@@ -418,7 +284,7 @@ fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> 
 impl Plugin for Portmap {
     fn needs(&self, call: &Call<'_>) -> Vec<Need> {
         let ports = self.ports(call);
-        let Some(prev) = call.prev.filter(|_| !ports.is_empty()) else {
+        let (Some(prev), false) = (call.prev, ports.is_empty()) else {
             return Vec::new();
         };
         let mut needs: Vec<Need> = ports.iter().map(|port| Need::HostPort(port.at)).collect();
@@ -433,14 +299,17 @@ impl Plugin for Portmap {
             needs.push(Need::EbpfCounts);
         }
         if self.snat {
-            let ips = first_of_each_family(prev, call).into_iter();
-            needs.extend(ips.map(|ip| Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned())));
+            for ip in first_of_each_family(prev, call) {
+                needs.push(Need::Sysctl(Ns::Host, bridge_nf(ip).to_owned()));
+            }
         }
         needs
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        if let Some(error) = self.refusal.as_ref().filter(|_| !self.mappings.is_empty()) {
+        if let Some(error) = &self.refusal
+            && !self.mappings.is_empty()
+        {
             return Err(error.clone());
         }
         let ports = self.ports(call);
@@ -451,20 +320,24 @@ impl Plugin for Portmap {
                 port.at
             )));
         }
-        if let Some(prev) = call.prev.filter(|_| !ports.is_empty()) {
+        if let Some(prev) = call.prev
+            && !ports.is_empty()
+        {
             refuse_crowd(
                 &self.host_ports(call, prev, facts, ports.clone()),
                 facts.ebpf_counts,
             )?;
         }
         let owner = call.owner.short();
-        let refusal = ports.iter().find_map(|HostPort { at, .. }| {
-            facts
-                .host_ports
-                .get(at)?
-                .refusal(at, &call.owner.container_id, &owner)
-        });
-        refusal.map_or(Ok(()), |refusal| Err(Error::internal(refusal)))
+        for HostPort { at, .. } in &ports {
+            let Some(present) = facts.host_ports.get(at) else {
+                continue;
+            };
+            if let Some(refusal) = present.refusal(at, &call.owner.container_id, &owner) {
+                return Err(Error::internal(refusal));
+            }
+        }
+        Ok(())
     }
 
     fn plan(
@@ -546,125 +419,4 @@ impl Plugin for Portmap {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cni::{Interface, IpConfig};
-    use crate::name::IfName;
-    use crate::plugins::call::tests::call;
-
-    fn parse(keys: &str, mappings: &str) -> Result<Portmap, String> {
-        let text = format!(
-            r#"{{"cniVersion":"1.1.0","name":"net","type":"portmap",{keys}"runtimeConfig":{{"portMappings":{mappings}}}}}"#
-        );
-        Portmap::parse(&NetConf::parse(text.as_bytes()).expect("json")).map_err(|err| err.msg)
-    }
-
-    fn ports(mappings: &str, ips: &[&str]) -> Vec<String> {
-        let eth0 = IfName::parse("eth0").expect("a name");
-        let interface = Interface {
-            name: "eth0".to_owned(),
-            sandbox: "/run/netns/pod".to_owned(),
-            ..Interface::default()
-        };
-        let ip = |text: &&str| IpConfig {
-            address: text.parse().expect("a net"),
-            gateway: None,
-            interface: Some(0),
-        };
-        let prev = AddResult {
-            interfaces: vec![interface],
-            ips: ips.iter().map(ip).collect(),
-            ..AddResult::default()
-        };
-        let mut call = call(&eth0);
-        call.prev = Some(&prev);
-        let ports = parse("", mappings).expect("parsed").ports(&call);
-        ports
-            .iter()
-            .map(|port| format!("{} {}", port.at, port.to))
-            .collect()
-    }
-
-    #[test]
-    fn a_mapping_applies_to_the_families_of_container_and_host_address() {
-        let both = ["10.1.0.5/24", "10.1.0.6/24", "fd00::5/64"];
-        let all = r#"[{"hostPort":8080,"containerPort":80,"protocol":"TCP"}]"#;
-        assert_eq!(
-            ports(all, &both),
-            ["0.0.0.0:8080/tcp 10.1.0.5:80", "[::]:8080/tcp [fd00::5]:80"]
-        );
-        assert_eq!(ports(all, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
-        let ports_at = |host: &str| {
-            ports(
-                &format!(
-                    r#"[{{"hostPort":53,"containerPort":53,"protocol":"udp","hostIP":"{host}"}}]"#
-                ),
-                &both,
-            )
-        };
-        assert_eq!(ports_at("192.0.2.1"), ["192.0.2.1:53/udp 10.1.0.5:53"]);
-        assert_eq!(ports_at("0.0.0.0"), ["0.0.0.0:53/udp 10.1.0.5:53"]);
-        assert_eq!(ports_at("::"), ["[::]:53/udp [fd00::5]:53"]);
-        assert_eq!(
-            ports_at(""),
-            ["0.0.0.0:53/udp 10.1.0.5:53", "[::]:53/udp [fd00::5]:53"]
-        );
-        let twice = format!("{},{}", &all[..all.len() - 1], &all[1..]);
-        assert_eq!(ports(&twice, &both[..1]), ["0.0.0.0:8080/tcp 10.1.0.5:80"]);
-    }
-
-    #[test]
-    fn a_refusal_names_the_key_and_the_value() {
-        let refusal_of = |mapping: &str| {
-            let said = parse("", &format!("[{mapping}]")).expect_err("refused");
-            said.strip_prefix("portMappings[0]: ")
-                .expect("which one")
-                .to_owned()
-        };
-        assert_eq!(
-            refusal_of(r#"{"hostPort":80}"#),
-            "Invalid container port number: 0"
-        );
-        assert_eq!(
-            refusal_of(r#"{"containerPort":80}"#),
-            "Invalid host port number: 0"
-        );
-        assert_eq!(
-            refusal_of(r#"{"containerPort":80,"hostPort":65536}"#),
-            "Invalid host port number: 65536"
-        );
-        let full =
-            |more: &str| refusal_of(&format!(r#"{{"containerPort":80,"hostPort":80,{more}}}"#));
-        assert_eq!(
-            full(r#""protocol":"icmp""#),
-            r#""protocol": "icmp" is not "tcp", "udp" or "sctp""#
-        );
-        assert!(full(r#""hostIP":"1.2.3""#).starts_with(r#""hostIP": bad address "1.2.3""#));
-        let key = |keys: &str| {
-            parse(keys, "[]")
-                .expect("DEL can go on")
-                .refusal
-                .expect("refused")
-                .msg
-        };
-        assert_eq!(key(r#""backend":"x","#), r#"unrecognized backend "x""#);
-        assert!(key(r#""markMasqBit":32,"#).contains("32"));
-        let both = r#""externalSetMarkChain":"KUBE","markMasqBit":5,"#;
-        assert_eq!(
-            key(both),
-            "Cannot specify externalSetMarkChain and markMasqBit"
-        );
-        let words = key(r#""conditionsV4":["-s","10.0.0.0/8","-j"],"#);
-        assert!(
-            words
-                .starts_with(r#""conditionsV4": "-s 10.0.0.0/8 -j": unknown iptables option "-j""#),
-            "{words}"
-        );
-        for fine in [
-            r#""markMasqBit":5,"conditionsV6":[],"backend":"nftables","#,
-            r#""externalSetMarkChain":"KUBE","conditionsV4":["-s","10.0.0.0/8"],"backend":"iptables","#,
-        ] {
-            assert_eq!(parse(fine, "[]").map(|portmap| portmap.refusal), Ok(None));
-        }
-    }
-}
+mod tests;
