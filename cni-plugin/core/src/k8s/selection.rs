@@ -129,9 +129,7 @@ impl Selection {
         let Json::Object(fields) = item.json else {
             return Err(item.wrong("", "not an object"));
         };
-        let is_unknown = |key: &&String| {
-            !key.contains('.') && !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key))
-        };
+
         Ok(Self {
             item: item.number,
             object: item.object(namespace)?,
@@ -152,16 +150,8 @@ impl Selection {
                 "not the name of an object",
                 |text| names::is_object(text).then(|| text.to_owned()),
             )?,
-            device: item
-                .text("deviceID")?
-                .filter(|device| !device.is_empty())
-                .map(str::to_owned),
-            unknown: fields
-                .iter()
-                .map(|(key, _)| key)
-                .filter(is_unknown)
-                .cloned()
-                .collect(),
+            device: item.device()?,
+            unknown: unknown_keys(fields),
         })
     }
 
@@ -173,7 +163,9 @@ impl Selection {
             let ips: Vec<Json> = self.ips.iter().map(|ip| ip.as_str().into()).collect();
             asked.push(("ips", "ips", ips.into()));
         }
-        asked.extend(self.mac.map(|mac| ("mac", "mac", mac.to_string().into())));
+        if let Some(mac) = self.mac {
+            asked.push(("mac", "mac", mac.to_string().into()));
+        }
         if !self.port_mappings.is_empty() {
             let mappings: Vec<Json> = self
                 .port_mappings
@@ -182,16 +174,12 @@ impl Selection {
                 .collect();
             asked.push(("portMappings", "portMappings", mappings.into()));
         }
-        asked.extend(
-            self.bandwidth
-                .as_ref()
-                .map(|bandwidth| ("bandwidth", "bandwidth", bandwidth.to_json())),
-        );
-        asked.extend(
-            self.infiniband_guid
-                .as_deref()
-                .map(|guid| ("infinibandGUID", "infiniband-guid", guid.into())),
-        );
+        if let Some(bandwidth) = &self.bandwidth {
+            asked.push(("bandwidth", "bandwidth", bandwidth.to_json()));
+        }
+        if let Some(guid) = self.infiniband_guid.as_deref() {
+            asked.push(("infinibandGUID", "infiniband-guid", guid.into()));
+        }
         asked
     }
 }
@@ -212,16 +200,16 @@ impl PortMapping {
 
 impl Bandwidth {
     fn to_json(&self) -> Json {
-        let fields = |limit: Option<Limit>, rate, burst| {
-            limit.into_iter().flat_map(move |limit| {
-                [
-                    (rate, limit.rate.into()),
-                    (burst, limit.burst_or_default().into()),
-                ]
-            })
-        };
-        let ingress = fields(self.ingress, "ingressRate", "ingressBurst");
-        Json::object_of(ingress.chain(fields(self.egress, "egressRate", "egressBurst")))
+        let mut json = Json::object_of([]);
+        if let Some(limit) = self.ingress {
+            json.set("ingressRate", limit.rate);
+            json.set("ingressBurst", limit.burst_or_default());
+        }
+        if let Some(limit) = self.egress {
+            json.set("egressRate", limit.rate);
+            json.set("egressBurst", limit.burst_or_default());
+        }
+        json
     }
 }
 
@@ -249,21 +237,17 @@ impl<'a> Item<'a> {
             item: self.number,
             place: place_of(self.number, key),
             key: key.to_owned(),
-            value: value
-                .map(|value| shortened(&value.to_string()))
-                .unwrap_or_default(),
+            value: value.map_or_else(String::new, |value| shortened(&value.to_string())),
             why: why.to_string(),
         }
     }
 
     fn text(&self, key: &str) -> Result<Option<&'a str>, Invalid> {
-        let Some(value) = self.json.get(key) else {
-            return Ok(None);
-        };
-        value
-            .as_str()
-            .map(Some)
-            .ok_or_else(|| self.wrong(key, "not a string"))
+        match self.json.get(key) {
+            None => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.wrong(key, "not a string")),
+        }
     }
 
     fn parsed<T>(
@@ -275,7 +259,10 @@ impl<'a> Item<'a> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
-        parse(text).map(Some).ok_or_else(|| self.wrong(key, why))
+        match parse(text) {
+            None => Err(self.wrong(key, why)),
+            parsed => Ok(parsed),
+        }
     }
 
     /// Returns the items of a list; `None` if the key is absent.
@@ -298,10 +285,14 @@ impl<'a> Item<'a> {
                 format_args!("{} addresses, more than {MAX_ADDRESSES}", items.len()),
             ));
         }
-        let texts: Option<Vec<_>> = items.iter().map(Json::as_str).collect();
-        texts
-            .map(Some)
-            .ok_or_else(|| self.wrong(key, "not a list of strings"))
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            let Some(text) = item.as_str() else {
+                return Err(self.wrong(key, "not a list of strings"));
+            };
+            texts.push(text);
+        }
+        Ok(Some(texts))
     }
 
     fn object(&self, namespace: &str) -> Result<ObjectName, Invalid> {
@@ -321,10 +312,10 @@ impl<'a> Item<'a> {
                 "not the name of an object: lower case letters, digits, - and .",
             ));
         }
-        let namespace = self
-            .text("namespace")?
-            .filter(|own| !own.is_empty())
-            .unwrap_or(namespace);
+        let namespace = match self.text("namespace")? {
+            None | Some("") => namespace,
+            Some(own) => own,
+        };
         if !names::is_namespace(namespace) {
             return Err(self.wrong(
                 "namespace",
@@ -346,9 +337,17 @@ impl<'a> Item<'a> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
-        interface_name(text)
-            .map(Some)
-            .map_err(|why| self.wrong(key, why))
+        match interface_name(text) {
+            Ok(name) => Ok(Some(name)),
+            Err(why) => Err(self.wrong(key, why)),
+        }
+    }
+
+    fn device(&self) -> Result<Option<String>, Invalid> {
+        match self.text("deviceID")? {
+            None | Some("") => Ok(None),
+            Some(device) => Ok(Some(device.to_owned())),
+        }
     }
 
     fn ips(&self) -> Result<Vec<String>, Invalid> {
@@ -383,15 +382,15 @@ impl<'a> Item<'a> {
         if items.is_empty() {
             return Err(self.wrong(KEY, "the list is empty"));
         }
-        let numbered = items.iter().enumerate();
-        numbered
-            .map(|(at, item)| {
-                port_mapping(item).map_err(|why| {
-                    self.wrong(KEY, format_args!("mapping {}: {why}", at + 1))
-                        .at_index(at)
-                })
-            })
-            .collect()
+        let mut mappings = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let mapping = port_mapping(item).map_err(|why| {
+                let why = format_args!("mapping {}: {why}", index + 1);
+                self.wrong(KEY, why).at_index(index)
+            })?;
+            mappings.push(mapping);
+        }
+        Ok(mappings)
     }
 
     fn bandwidth(&self) -> Result<Option<Bandwidth>, Invalid> {
@@ -417,24 +416,30 @@ impl<'a> Item<'a> {
         let Some(texts) = self.addresses(KEY)? else {
             return Ok(None);
         };
-        let gateway = |index: usize, text: &str| {
-            let gateway = parse_ip(text)
-                .ok()
-                .filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
-            gateway.ok_or_else(|| {
-                self.wrong(
-                    KEY,
-                    format_args!("{:?} is not a gateway address", shortened(text)),
-                )
-                .at_index(index)
-            })
-        };
-        let numbered = texts.into_iter().enumerate();
-        numbered
-            .map(|(index, text)| gateway(index, text))
-            .collect::<Result<_, _>>()
-            .map(Some)
+        let mut gateways = Vec::with_capacity(texts.len());
+        for (index, text) in texts.into_iter().enumerate() {
+            match parse_ip(text) {
+                Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => gateways.push(ip),
+                Ok(_) | Err(_) => {
+                    let why = format_args!("{:?} is not a gateway address", shortened(text));
+                    return Err(self.wrong(KEY, why).at_index(index));
+                }
+            }
+        }
+        Ok(Some(gateways))
     }
+}
+
+/// Returns the keys that neither the specification nor an extension defines.
+fn unknown_keys(fields: &[(String, Json)]) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (key, _) in fields {
+        let is_known = KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
+        if !is_known && !key.contains('.') {
+            unknown.push(key.clone());
+        }
+    }
+    unknown
 }
 
 /// Parses the name of an interface that a pod may request.
@@ -453,29 +458,31 @@ fn port_mapping(json: &Json) -> Result<PortMapping, String> {
     if !matches!(json, Json::Object(_)) {
         return Err("not an object".to_owned());
     }
-    let port = |key: &str| {
-        let port = json
-            .i64(key)
-            .ok()
-            .flatten()
-            .and_then(|port| u16::try_from(port).ok())
-            .filter(|port| *port != 0);
-        let given = json
-            .get(key)
-            .map_or("nothing".to_owned(), |value| shortened(&value.to_string()));
-        port.ok_or_else(|| format!("{key:?} is {given}, not a port from 1 to 65535"))
-    };
+
     let protocol = json.str_or("protocol", "tcp").map_err(|error| error.msg)?;
     let known = ["tcp", "udp", "sctp"]
         .into_iter()
         .find(|known| known.eq_ignore_ascii_case(protocol));
     Ok(PortMapping {
-        host_port: port("hostPort")?,
-        container_port: port("containerPort")?,
+        host_port: port(json, "hostPort")?,
+        container_port: port(json, "containerPort")?,
         protocol: known
             .ok_or_else(|| format!("protocol {:?} is not TCP, UDP or SCTP", shortened(protocol)))?,
         host_ip: json.ip("hostIP").map_err(|error| error.msg)?,
     })
+}
+
+fn port(json: &Json, key: &str) -> Result<u16, String> {
+    if let Ok(Some(number)) = json.i64(key)
+        && let Ok(port) = u16::try_from(number)
+        && port != 0
+    {
+        return Ok(port);
+    }
+    let given = json
+        .get(key)
+        .map_or("nothing".to_owned(), |value| shortened(&value.to_string()));
+    Err(format!("{key:?} is {given}, not a port from 1 to 65535"))
 }
 
 fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Limit>, String> {

@@ -96,9 +96,7 @@ impl Settings {
                 .into_iter()
                 .map(Origin::Named)
                 .collect(),
-            system_namespaces: Some(json.strings("systemNamespaces")?)
-                .filter(|all| !all.is_empty())
-                .unwrap_or_else(|| vec![SYSTEM.to_owned()]),
+            system_namespaces: system_namespaces(json)?,
             multus_namespace: namespace(json, "multusNamespace")?,
             conf_dir: path(json, "confDir")?.unwrap_or_else(|| PathBuf::from(CONF_DIR)),
             cni_dir: path(json, "cniDir")?.unwrap_or_else(|| PathBuf::from(CNI_DIR)),
@@ -129,24 +127,28 @@ impl Settings {
         let Some(global) = &self.isolation else {
             return Ok(());
         };
-        let of_cluster = Some(self.multus_namespace.as_str()).filter(|_| is_default);
-        let allowed = [namespace]
-            .into_iter()
-            .chain(of_cluster)
-            .chain(global.iter().map(String::as_str));
-        if allowed.clone().any(|allowed| allowed == object.namespace) {
+        let in_cluster = is_default && object.namespace == self.multus_namespace;
+        if object.namespace == namespace || in_cluster || global.contains(&object.namespace) {
             return Ok(());
         }
-        let all: Vec<String> = allowed.map(shortened).collect();
+        let mut allowed = vec![shortened(namespace)];
+        if is_default {
+            allowed.push(shortened(&self.multus_namespace));
+        }
+        for name in global {
+            allowed.push(shortened(name));
+        }
         Err(Error::config(format!(
             "network {object}: namespaceIsolation allows pods in {namespace} only networks in {}",
-            all.join(", ")
+            allowed.join(", ")
         )))
     }
 
     /// Returns `binDir`, then `CNI_PATH`.
     pub fn path(&self, cni_path: Vec<PathBuf>) -> Vec<PathBuf> {
-        self.bin_dir.iter().cloned().chain(cni_path).collect()
+        let mut path = Vec::from_iter(self.bin_dir.clone());
+        path.extend(cni_path);
+        path
     }
 
     /// True if pods of this namespace do not get `defaultNetworks`.
@@ -221,17 +223,25 @@ fn own_network(json: &Json) -> Json {
 }
 
 fn path(json: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
-    Ok(json
-        .str(key)?
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from))
+    match json.str(key)? {
+        None | Some("") => Ok(None),
+        Some(path) => Ok(Some(PathBuf::from(path))),
+    }
+}
+
+fn system_namespaces(json: &Json) -> Result<Vec<String>, Error> {
+    let mut names = json.strings("systemNamespaces")?;
+    if names.is_empty() {
+        names.push(SYSTEM.to_owned());
+    }
+    Ok(names)
 }
 
 fn namespace(json: &Json, key: &str) -> Result<String, Error> {
-    let name = json
-        .str(key)?
-        .filter(|name| !name.is_empty())
-        .unwrap_or(SYSTEM);
+    let name = match json.str(key)? {
+        None | Some("") => SYSTEM,
+        Some(name) => name,
+    };
     if !names::is_namespace(name) {
         return Err(Error::config(format!(
             "{key:?}: {:?} is not the name of a namespace",
@@ -267,7 +277,7 @@ fn invalid_annotation(json: &Json) -> Result<InvalidAnnotation, Error> {
 /// Parses names separated by commas, as in Multus, or a list.
 fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     const KEY: &str = "globalNamespaces";
-    let all = match json.get(KEY) {
+    let mut names = match json.get(KEY) {
         Some(Json::Array(_)) => json.strings(KEY)?,
         _ => json
             .str_or(KEY, "")?
@@ -275,12 +285,11 @@ fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
             .map(|name| name.trim().to_owned())
             .collect(),
     };
-    let named: Vec<String> = all.into_iter().filter(|name| !name.is_empty()).collect();
-    Ok(if named.is_empty() {
-        vec!["default".to_owned()]
-    } else {
-        named
-    })
+    names.retain(|name| !name.is_empty());
+    if names.is_empty() {
+        names.push("default".to_owned());
+    }
+    Ok(names)
 }
 
 /// The pod of a call, from `CNI_ARGS`.
@@ -333,9 +342,10 @@ impl PodRef {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             },
-            uid: Some(value("K8S_POD_UID"))
-                .filter(|uid| !uid.is_empty())
-                .map(str::to_owned),
+            uid: match value("K8S_POD_UID") {
+                "" => None,
+                uid => Some(uid.to_owned()),
+            },
             infra_container: value("K8S_POD_INFRA_CONTAINER_ID").to_owned(),
         }))
     }
