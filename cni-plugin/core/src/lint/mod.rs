@@ -7,7 +7,7 @@ use crate::k8s::annotation::{self, Invalid};
 use crate::k8s::nad::{Definition, is_on_disk};
 use crate::k8s::request::{BuiltIn, Handling, missing};
 use crate::k8s::selection::Selection;
-use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
+use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names, text_at};
 use crate::plugins::{self, Addresses};
 use std::fmt;
 
@@ -76,11 +76,10 @@ impl fmt::Display for Level {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.level)?;
-        for part in [&self.key, &self.value]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-        {
-            write!(f, "{part}: ")?;
+        for part in [&self.key, &self.value] {
+            if !part.is_empty() {
+                write!(f, "{part}: ")?;
+            }
         }
         f.write_str(&self.what)
     }
@@ -107,10 +106,10 @@ impl Judge<'_> {
             level,
             place: FaultPlace::Path(path.to_vec()),
             key: keys.unwrap_or_default(),
-            value: value
-                .filter(|_| !path.is_empty())
-                .map(|value| told(&value.to_string()))
-                .unwrap_or_default(),
+            value: match value {
+                Some(value) if !path.is_empty() => told(&value.to_string()),
+                Some(_) | None => String::new(),
+            },
             what: what.into(),
         });
     }
@@ -279,15 +278,16 @@ fn path_of(json: &Json, index: usize) -> Vec<PathPart> {
 }
 
 fn is_braid(json: &Json) -> bool {
-    json.get("type").and_then(Json::as_str) == Some("braid")
+    text_at(json, "type") == Some("braid")
 }
 
 fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, plugin: &Json) {
     let path_to = |more: &[&str]| {
-        path.iter()
-            .cloned()
-            .chain(more.iter().map(|word| key(word)))
-            .collect::<Vec<_>>()
+        let mut path = path.to_vec();
+        for word in more {
+            path.push(key(word));
+        }
+        path
     };
     let mut complete = plugin.clone();
     complete.set("name", definition.name());
@@ -326,7 +326,10 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
             }
         },
     }
-    for (_, capability, keys) in IDLE.iter().filter(|(name, ..)| *name == kind) {
+    for (name, capability, keys) in &IDLE {
+        if *name != kind {
+            continue;
+        }
         let is_on = plugin
             .get("capabilities")
             .is_some_and(|all| all.get(capability) == Some(&Json::Bool(true)));
@@ -343,11 +346,8 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
 fn of_capabilities(judge: &mut Judge<'_>, path: &[PathPart], plugin: &Json) {
     for (name, _) in plugin.get("capabilities").map_or(&[][..], Json::fields) {
         if !CAPABILITIES.contains(&name.as_str()) {
-            let path: Vec<PathPart> = path
-                .iter()
-                .cloned()
-                .chain([key("capabilities"), key(name)])
-                .collect();
+            let mut path = path.to_vec();
+            path.extend([key("capabilities"), key(name)]);
             let meant = CAPABILITIES
                 .iter()
                 .find(|known| known.eq_ignore_ascii_case(name));

@@ -240,10 +240,11 @@ impl Decoder {
                 if count > from.0.len() as u64 {
                     return Err("gob: a list is longer than its message".to_owned());
                 }
-                (0..count)
-                    .map(|_| self.value(*elem, from, depth + 1))
-                    .collect::<Result<_, _>>()
-                    .map(Value::List)
+                let mut items = Vec::new();
+                for _ in 0..count {
+                    items.push(self.value(*elem, from, depth + 1)?);
+                }
+                Ok(Value::List(items))
             }
             Some(Type::Struct(fields)) => {
                 let (mut values, mut next) = (Vec::new(), 0_usize);
@@ -286,11 +287,11 @@ impl<'a> Reader<'a> {
             return Ok(None);
         };
         self.0 = rest;
-        Ok(Some(
-            digits
-                .iter()
-                .fold(0, |number, digit| number << 8 | u64::from(*digit)),
-        ))
+        let mut number = 0;
+        for digit in digits {
+            number = number << 8 | u64::from(*digit);
+        }
+        Ok(Some(number))
     }
 
     fn uint(&mut self) -> Result<u64, String> {
@@ -351,11 +352,11 @@ impl Encoder {
         }
         self.known.push(shape);
         let id = type_id(self.known.len() - 1);
-        let parts: Vec<(&str, i64)> = parts
-            .into_iter()
-            .map(|(name, part)| (name, self.id(part, out)))
-            .collect();
-        framed(&definition(id, shape, &parts), out);
+        let mut fields = Vec::with_capacity(parts.len());
+        for (name, part) in parts {
+            fields.push((name, self.id(part, out)));
+        }
+        framed(&definition(id, shape, &fields), out);
         id
     }
 }

@@ -266,12 +266,14 @@ impl Client {
 /// Returns the length of an HTTP head with its empty line; `None` if it is incomplete.
 fn head(input: &[u8]) -> Result<Option<usize>, String> {
     let end = |mark: &[u8]| {
-        input
-            .windows(mark.len())
-            .position(|at| at == mark)
-            .map(|at| at + mark.len())
+        let start = input.windows(mark.len()).position(|it| it == mark)?;
+        Some(start + mark.len())
     };
-    match end(b"\n\n").into_iter().chain(end(b"\r\n\r\n")).min() {
+    let first = match (end(b"\n\n"), end(b"\r\n\r\n")) {
+        (Some(bare), Some(full)) => Some(bare.min(full)),
+        (bare, full) => bare.or(full),
+    };
+    match first {
         None if input.len() > MOST_HEAD => Err("the HTTP head is too long".to_owned()),
         found => Ok(found),
     }
@@ -346,15 +348,17 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 
 /// Parses an address. Go stores an IPv4 address in 4 or 16 bytes.
 fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => bytes.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
-        16 => bytes
-            .first_chunk::<16>()
-            .map(|bytes| IpAddr::from(*bytes).to_canonical()),
-        _ => None,
-    }
+    Some(exact_ip_of(bytes)?.to_canonical())
 }
 
+/// Parses an address or a mask, without conversion of an IPv4 address in 16 bytes.
+fn exact_ip_of(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(v4.into());
+    }
+    let v6 = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(v6.into())
+}
 fn net_of(value: Option<&Value>) -> Result<IpNet, String> {
     let wrong = || format!("the daemon's result has {value:?} for an address");
     let value = value.ok_or_else(wrong)?;
@@ -365,12 +369,8 @@ fn net_of(value: Option<&Value>) -> Result<IpNet, String> {
     } else {
         mask
     };
-    let mask = match mask.len() {
-        4 => mask.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
-        16 => mask.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
-        _ => None,
-    };
-    IpNet::with_netmask(ip, mask.ok_or_else(wrong)?).map_err(|_mixed| wrong())
+    let mask = exact_ip_of(mask).ok_or_else(wrong)?;
+    IpNet::with_netmask(ip, mask).map_err(|_mixed| wrong())
 }
 
 fn lease_of(value: &Value) -> Result<Lease, String> {
@@ -383,9 +383,8 @@ fn lease_of(value: &Value) -> Result<Lease, String> {
         })
     };
     let number = |route: &Value, name| {
-        route
-            .number(name)
-            .and_then(|number| u32::try_from(number).ok())
+        let number = route.number(name)?;
+        u32::try_from(number).ok()
     };
     let route = |route: &Value| {
         Ok(Route {
