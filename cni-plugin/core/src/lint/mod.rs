@@ -1,5 +1,9 @@
 //! Linter for NetworkAttachmentDefinitions and network annotations.
 
+mod finding;
+
+pub use finding::{Finding, Level};
+
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, FaultPlace, Json, NetConf, PathPart};
 use crate::ipam::configuration::{self, Configuration};
@@ -9,7 +13,6 @@ use crate::k8s::request::{BuiltIn, Handling, missing};
 use crate::k8s::selection::Selection;
 use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names, text_at};
 use crate::plugins::{self, Addresses};
-use std::fmt;
 
 /// Capabilities that runtimes and annotations provide.
 const CAPABILITIES: [&str; 11] = [
@@ -38,52 +41,6 @@ const BUILT_IN: BuiltIn<'_> = BuiltIn {
     ipams: configuration::TYPES,
     mac_by: plugins::mac_by,
 };
-
-/// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Works, but maybe not as intended.
-    Warning,
-    /// Pods that use it do not start.
-    Error,
-}
-
-/// A fault in a definition or annotation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Severity.
-    pub level: Level,
-    /// Place in the annotation or in `spec.config`.
-    pub place: FaultPlace,
-    /// Key; empty if the finding is about the whole text.
-    pub key: String,
-    /// Value, shortened.
-    pub value: String,
-    /// The fault.
-    pub what: String,
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Warning => "warning",
-            Self::Error => "error",
-        })
-    }
-}
-
-/// Formats a finding without its line, because only the caller knows the file.
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.level)?;
-        for part in [&self.key, &self.value] {
-            if !part.is_empty() {
-                write!(f, "{part}: ")?;
-            }
-        }
-        f.write_str(&self.what)
-    }
-}
 
 /// A text under examination, and its findings.
 struct Judge<'a> {
@@ -326,6 +283,13 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
             }
         },
     }
+    of_idle(judge, path, kind, plugin);
+}
+
+/// Adds a warning for a plugin that does nothing, because the network does not enable its capability.
+fn of_idle(judge: &mut Judge<'_>, path: &[PathPart], kind: &str, plugin: &Json) {
+    let mut type_path = path.to_vec();
+    type_path.push(key("type"));
     for (name, capability, keys) in &IDLE {
         if *name != kind {
             continue;
@@ -336,7 +300,7 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
         if !is_on && !keys.iter().any(|key| plugin.get(key).is_some()) {
             judge.note(
                 Level::Warning,
-                &path_to(&["type"]),
+                &type_path,
                 format!("it does nothing without the capability {capability:?}"),
             );
         }
