@@ -54,10 +54,11 @@ impl RangeSpec {
         json.each(key, |set| match set {
             Json::Null => Ok(Vec::new()),
             Json::Array(ranges) => {
-                let numbered = ranges.iter().enumerate();
-                numbered
-                    .map(|(index, range)| Self::parse(range).map_err(|e| e.at_index(index)))
-                    .collect()
+                let mut set = Vec::with_capacity(ranges.len());
+                for (index, range) in ranges.iter().enumerate() {
+                    set.push(Self::parse(range).map_err(|e| e.at_index(index))?);
+                }
+                Ok(set)
             }
             Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => {
                 Err(set.mismatch("a list of ranges"))

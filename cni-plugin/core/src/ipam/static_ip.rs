@@ -116,24 +116,24 @@ fn in_ipam(error: Error) -> Error {
 /// with a subnet that contains it.
 fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
     let args = CniArgs::parse(cni_args, &["IP", "GATEWAY"])?;
-    let items = |key| {
-        args.get(key)
-            .into_iter()
-            .flat_map(|list: &str| list.split(','))
-            .map(str::trim)
+    let mut addresses = Vec::new();
+    if let Some(list) = args.get("IP") {
+        for text in list.split(',') {
+            addresses.push(cidr("the 'ip' field is expected to be", text.trim())?);
+        }
+    }
+    let Some(gateways) = args.get("GATEWAY") else {
+        return Ok(addresses);
     };
-    let mut addresses: Vec<IpConfig> = items("IP")
-        .map(|text| cidr("the 'ip' field is expected to be", text))
-        .collect::<Result<_, _>>()?;
-    for text in items("GATEWAY") {
+    for text in gateways.split(',') {
+        let text = text.trim();
         let gateway = parse_ip(text).map_err(|e| {
             Error::config(format!("invalid gateway address: {text}")).with_details(e.msg)
         })?;
-        for address in addresses
-            .iter_mut()
-            .filter(|ip| ip.address.contains(&gateway))
-        {
-            address.gateway = Some(gateway);
+        for ip in &mut addresses {
+            if ip.address.contains(&gateway) {
+                ip.gateway = Some(gateway);
+            }
         }
     }
     Ok(addresses)

@@ -145,19 +145,16 @@ fn json_list(
         return Err(whole(annotation, text, "not a list"));
     };
     refuse_many(annotation, text, items.len())?;
-    let numbered = (1..).zip(items);
-    numbered
-        .map(|(number, json)| {
-            Selection::parse(
-                &Item {
-                    annotation,
-                    number,
-                    json,
-                },
-                namespace,
-            )
-        })
-        .collect()
+    let mut selections = Vec::with_capacity(items.len());
+    for (number, json) in (1..).zip(items) {
+        let item = Item {
+            annotation,
+            number,
+            json,
+        };
+        selections.push(Selection::parse(&item, namespace)?);
+    }
+    Ok(selections)
 }
 
 /// Parses `[<namespace>/]<name>[@<interface>]` items separated by commas. Blanks around any part

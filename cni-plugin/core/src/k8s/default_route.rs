@@ -1,8 +1,8 @@
 //! Default routes of a pod, moved per address family to the network selected with `default-route`.
 
-use crate::cni::{AddResult, Route};
+use crate::cni::{AddResult, IpConfig, Route};
 use crate::kernel_numbers::RT_TABLE_MAIN;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
 
 /// Address families.
@@ -79,13 +79,14 @@ pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoute
 /// Gives the first gateway the lowest metric. A single gateway needs no metric.
 fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
     let are_several = gateways.len() > 1;
-    let numbered = (1..).zip(gateways);
-    numbered
-        .map(|(number, address)| Gateway {
+    let mut numbered = Vec::with_capacity(gateways.len());
+    for (number, address) in (1..).zip(gateways) {
+        numbered.push(Gateway {
             address: *address,
             metric: if are_several { number } else { 0 },
-        })
-        .collect()
+        });
+    }
+    numbered
 }
 
 impl DefaultRoutes {
@@ -109,17 +110,18 @@ impl DefaultRoutes {
             Self::Via(gateways) => gateways,
         };
         clear(result, self.families());
-        result
-            .routes
-            .extend(gateways.iter().map(|Gateway { address, metric }| Route {
+        for Gateway { address, metric } in gateways {
+            let dst = if address.is_ipv4() {
+                Ipv4Net::default().into()
+            } else {
+                Ipv6Net::default().into()
+            };
+            result.routes.push(Route {
                 gw: Some(*address),
                 priority: *metric,
-                ..Route::to(if address.is_ipv4() {
-                    Ipv4Net::default().into()
-                } else {
-                    Ipv6Net::default().into()
-                })
-            }));
+                ..Route::to(dst)
+            });
+        }
     }
 }
 
@@ -153,24 +155,23 @@ pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
         .filter(|route| is_default(route))
         .collect();
     routes.sort_by_key(|route| route.priority);
-    let of_address = |route: &Route| {
-        let same = |ip: &IpNet| ip.addr().is_ipv4() == route.dst.addr().is_ipv4();
-        result
-            .ips
-            .iter()
-            .find(|ip| same(&ip.address))
-            .and_then(|ip| ip.gateway)
-    };
-    let mut all = Vec::new();
-    for gateway in routes
-        .into_iter()
-        .filter_map(|route| route.gw.or_else(|| of_address(route)))
-    {
-        if !all.contains(&gateway) {
-            all.push(gateway);
+    let mut gateways = Vec::new();
+    for route in routes {
+        let Some(gateway) = route.gw.or_else(|| gateway_of_addresses(result, route)) else {
+            continue;
+        };
+        if !gateways.contains(&gateway) {
+            gateways.push(gateway);
         }
     }
-    all
+    gateways
+}
+
+/// Returns the gateway of the first address of the route's family.
+fn gateway_of_addresses(result: &AddResult, route: &Route) -> Option<IpAddr> {
+    let is_ipv4 = route.dst.addr().is_ipv4();
+    let same_family = |ip: &&IpConfig| ip.address.addr().is_ipv4() == is_ipv4;
+    result.ips.iter().find(same_family)?.gateway
 }
 
 #[cfg(test)]

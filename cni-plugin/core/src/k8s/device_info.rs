@@ -70,7 +70,10 @@ fn check(json: &Json) -> Result<(), Error> {
             return Err(Error::decode(format!("{kind}: {key:?} is missing")));
         }
     }
-    for (_, key, known) in VALUES.iter().filter(|(name, ..)| name == kind) {
+    for (name, key, known) in &VALUES {
+        if name != kind {
+            continue;
+        }
         let value = object.str_or(key, "")?;
         if !known.contains(&value) {
             return Err(Error::decode(format!(
@@ -102,11 +105,14 @@ fn is_pci_address(text: &str) -> bool {
     let digits = |part: &str, least: usize, most: usize| {
         (least..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let split = text
-        .split_once('.')
-        .map(|(front, function)| (front.split(':').collect::<Vec<_>>(), function));
-    matches!(&split, Some((front, function)) if digits(function, 1, 1) && matches!(front[..],
-        [domain, bus, device] if digits(domain, 4, 8) && digits(bus, 2, 2) && digits(device, 2, 2)))
+    let Some((front, function)) = text.split_once('.') else {
+        return false;
+    };
+    let parts: Vec<&str> = front.split(':').collect();
+    let [domain, bus, device] = parts[..] else {
+        return false;
+    };
+    digits(function, 1, 1) && digits(domain, 4, 8) && digits(bus, 2, 2) && digits(device, 2, 2)
 }
 
 /// Returns the name of a device plugin's file in [`DP`].

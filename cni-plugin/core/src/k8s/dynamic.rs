@@ -75,25 +75,22 @@ impl Given {
                 .map(|one| one.generation)
                 .max()
         };
-        for Allocated { pool, device, .. } in self
-            .allocated
-            .iter()
-            .filter(|device| device.driver == driver)
-        {
+        for allocated in &self.allocated {
+            if allocated.driver != driver {
+                continue;
+            }
+            let Allocated { pool, device, .. } = allocated;
             let generation = newest(pool);
             let is_it = |one: &&Offered| {
                 one.pool == *pool && one.device == *device && Some(one.generation) == generation
             };
             // Claims also allocate other devices, such as graphics cards.
-            let found = offered
-                .iter()
-                .find(is_it)
-                .filter(|one| !one.id.is_empty() && !one.resource.is_empty());
-            if let Some(Offered { id, resource, .. }) = found {
-                self.by_resource
-                    .entry(resource.clone())
-                    .or_default()
-                    .push(id.clone());
+            if let Some(Offered { id, resource, .. }) = offered.iter().find(is_it)
+                && !id.is_empty()
+                && !resource.is_empty()
+            {
+                let ids = self.by_resource.entry(resource.clone()).or_default();
+                ids.push(id.clone());
             }
         }
     }

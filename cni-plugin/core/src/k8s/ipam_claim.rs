@@ -1,7 +1,7 @@
 //! IPAMClaims: the addresses that a network gets from a claim, and the status written to the claim.
 
 use super::network::Network;
-use super::{IpamClaim, Pod};
+use super::{IpamClaim, Pod, text_at};
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::bounds::shortened;
 use crate::cni::{AddResult, Error, Json, Kind};
@@ -75,13 +75,10 @@ pub fn filled(claim: &IpamClaim, result: &AddResult, pod: &Pod, now: &str) -> Op
 /// is already true keeps its transition time.
 fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
     let [kind, reason] = ALLOCATED;
-    let has = |condition: &Json, key: &str, text: &str| {
-        condition.get(key).and_then(Json::as_str) == Some(text)
-    };
-    let is_own = |condition: &Json| has(condition, "type", kind);
+    let is_own = |condition: &Json| text_at(condition, "type") == Some(kind);
     if conditions
         .iter()
-        .any(|condition| is_own(condition) && has(condition, "status", "True"))
+        .any(|condition| is_own(condition) && text_at(condition, "status") == Some("True"))
     {
         return;
     }

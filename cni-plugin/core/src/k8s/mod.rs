@@ -113,3 +113,8 @@ pub struct IpamClaim {
     /// `status.conditions`.
     pub conditions: Vec<Json>,
 }
+
+/// Returns the string at `key`; `None` if it is absent or has another type.
+pub fn text_at<'a>(json: &'a Json, key: &str) -> Option<&'a str> {
+    json.get(key)?.as_str()
+}

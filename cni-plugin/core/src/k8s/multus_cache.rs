@@ -6,6 +6,7 @@
 //! ```
 
 use super::nad::Definition;
+use super::text_at;
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
 use base64::Engine;
@@ -101,32 +102,26 @@ pub fn cached_add(
     ifname: &str,
 ) -> Result<Option<CachedAdd>, Error> {
     let json = Json::parse(bytes, "libcni's cache")?;
-    let says = |key: &str, value: &str| json.get(key).and_then(Json::as_str) == Some(value);
+    let says = |key: &str, value: &str| text_at(&json, key) == Some(value);
     if !(says("networkName", network)
         && says("containerId", container_id)
         && says("ifName", ifname))
     {
         return Ok(None);
     }
-    let pair = |pair: &Json| {
-        let Json::Array(pair) = pair else { return None };
-        Some(format!(
-            "{}={}",
-            pair.first()?.as_str()?,
-            pair.get(1)?.as_str()?
-        ))
-    };
-    let args: Vec<String> = json
-        .list("cniArgs")?
-        .into_iter()
-        .flatten()
-        .filter_map(pair)
-        .collect();
+    let mut args = Vec::new();
+    for pair in json.list("cniArgs")?.unwrap_or_default() {
+        if let Json::Array(pair) = pair
+            && let [Json::String(key), Json::String(value), ..] = pair.as_slice()
+        {
+            args.push(format!("{key}={value}"));
+        }
+    }
     Ok(Some(CachedAdd {
-        netns: json
-            .str("netns")?
-            .filter(|path| path.starts_with('/'))
-            .map(PathBuf::from),
+        netns: match json.str("netns")? {
+            Some(path) if path.starts_with('/') => Some(PathBuf::from(path)),
+            Some(_) | None => None,
+        },
         args: args.join(";"),
         runtime_config: json
             .object("capabilityArgs")?
@@ -139,18 +134,20 @@ pub fn cached_add(
 /// Returns the container and interface in libcni's cache of an ADD; `None` if they can't be read.
 pub fn cached_of(bytes: &[u8]) -> Option<(String, String)> {
     let json = Json::parse(bytes, "libcni's cache").ok()?;
-    let text = |key: &str| json.get(key).and_then(Json::as_str).map(str::to_owned);
-    Some((text("containerId")?, text("ifName")?))
+    let container_id = text_at(&json, "containerId")?;
+    let ifname = text_at(&json, "ifName")?;
+    Some((container_id.to_owned(), ifname.to_owned()))
 }
 
 /// Returns the network of a cached ADD if it is for this container. Used when Multus' own file is
 /// damaged.
 pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
     let (container, ifname) = cached_of(bytes)?;
-    let json = Json::parse(bytes, "libcni's cache")
-        .ok()
-        .filter(|_| container == container_id)?;
-    let network = json.get("networkName").and_then(Json::as_str)?;
+    if container != container_id {
+        return None;
+    }
+    let json = Json::parse(bytes, "libcni's cache").ok()?;
+    let network = text_at(&json, "networkName")?;
     let definition = Definition::parse(decoded(&json, "config").ok()?, network).ok()?;
     Some(Delegate { definition, ifname })
 }

@@ -2,7 +2,7 @@
 //! configuration.
 
 use super::settings::key_of_pods;
-use super::{Nad, ObjectName, RESOURCE_NAME};
+use super::{Nad, ObjectName, RESOURCE_NAME, text_at};
 use crate::cni::netconf::check_plugin_type;
 use crate::cni::{Error, Injected, Json, NetConf, NetConfList, Version};
 use std::rc::Rc;
@@ -87,7 +87,7 @@ impl Definition {
         if json.str_or("name", "")?.is_empty() {
             json.set("name", name);
         }
-        let (list, is_list) = if json.get("type").and_then(Json::as_str) == Some(BRAID) {
+        let (list, is_list) = if text_at(&json, "type") == Some(BRAID) {
             (of_braid(json)?, true)
         } else if json.get("plugins").is_some() {
             (NetConfList::from_json(&json)?, true)
@@ -151,7 +151,7 @@ impl Definition {
         self.list
             .plugins
             .iter()
-            .filter_map(|plugin| plugin.get("type")?.as_str())
+            .filter_map(|plugin| text_at(plugin, "type"))
     }
 
     /// True if any plugin has this capability.

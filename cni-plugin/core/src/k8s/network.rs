@@ -137,10 +137,11 @@ impl Network {
             .interfaces
             .iter()
             .find(|interface| !interface.sandbox.is_empty());
-        let of_result = interface
-            .map(|interface| interface.mac.clone())
-            .filter(|mac| !mac.is_empty());
-        match of_result.or_else(|| seen.map(|mac| mac.to_string())) {
+        let found = match interface {
+            Some(interface) if !interface.mac.is_empty() => Some(interface.mac.clone()),
+            Some(_) | None => seen.map(|mac| mac.to_string()),
+        };
+        match found {
             Some(mac) if !asked.eq_ignore_ascii_case(&mac) => wrong("mac", asked, mac),
             Some(_) | None => Ok(()),
         }

@@ -7,6 +7,7 @@
 //! ```
 
 use super::nad::Definition;
+use super::text_at;
 use crate::cni::bounds::{listed, shortened};
 use crate::cni::netconf::is_identifier;
 use crate::cni::netconf_list::only_inlined;
@@ -40,11 +41,10 @@ impl OnDisk<'_> {
         {
             return Ok(None);
         }
-        Ok(self
-            .json
-            .str_or("name", "")
-            .ok()
-            .filter(|name| is_identifier(name)))
+        match self.json.str_or("name", "") {
+            Ok(name) if is_identifier(name) => Ok(Some(name)),
+            Ok(_) | Err(_) => Ok(None),
+        }
     }
 
     /// Returns the network with the plugins of its folder.
@@ -130,7 +130,8 @@ pub fn chain_of_folder(
         ("cniVersion", version.as_str().into()),
         ("plugins", plugins.into()),
     ];
-    Definition::parse(Json::object_of(list), name).map(Some)
+    let definition = Definition::parse(Json::object_of(list), name)?;
+    Ok(Some(definition))
 }
 
 /// True if the runtime itself runs the plugins of `folder` after this call: its list, in one of
@@ -138,11 +139,13 @@ pub fn chain_of_folder(
 /// set `loadOnlyInlinedPlugins`. A runtime with an older libcni runs them for no list.
 pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bool {
     let is_own = |file: &DiskFile| {
+        if rank(&file.name) != Some(LIST) {
+            return false;
+        }
         let Ok(json) = Json::parse(&file.bytes, &file.name) else {
             return false;
         };
-        let has_call =
-            |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(&call.plugin);
+        let has_call = |plugin: &Json| text_at(plugin, "type") == Some(&call.plugin);
         let plugins = if let Some(Json::Array(all)) = json.get("plugins") {
             all.as_slice()
         } else {
@@ -152,8 +155,7 @@ pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bo
             && plugins.iter().any(has_call)
             && !only_inlined(&json).unwrap_or_default()
     };
-    let lists = files.iter().filter(|file| rank(&file.name) == Some(LIST));
-    call.name == folder && lists.into_iter().any(is_own)
+    call.name == folder && files.iter().any(is_own)
 }
 
 /// Returns the plugins of these files by file name. Each must be an object with a type.
@@ -163,26 +165,22 @@ fn plugins_of(files: &[DiskFile]) -> Result<Vec<Json>, Error> {
         .filter(|file| file.name.ends_with(PLUGIN))
         .collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
-    let plugin = |file: &DiskFile| {
+    let mut plugins = Vec::with_capacity(sorted.len());
+    for file in sorted {
         let json = Json::parse(&file.bytes, &file.name)?;
-        let is_plugin = json
-            .get("type")
-            .and_then(Json::as_str)
-            .is_some_and(|kind| !kind.is_empty());
-        if is_plugin {
-            Ok(json)
-        } else {
-            Err(Error::config(format!(
+        if text_at(&json, "type").is_none_or(str::is_empty) {
+            return Err(Error::config(format!(
                 "{}: not a plugin: \"type\" is missing",
                 file.name
-            )))
+            )));
         }
-    };
-    sorted.into_iter().map(plugin).collect()
+        plugins.push(json);
+    }
+    Ok(plugins)
 }
 
 fn has_name(json: &Json, name: &str) -> bool {
-    json.get("name").and_then(Json::as_str) == Some(name)
+    text_at(json, "name") == Some(name)
 }
 
 /// Returns the files in search order, lists first.

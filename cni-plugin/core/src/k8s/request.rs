@@ -14,6 +14,7 @@
 
 use super::nad::Definition;
 use super::selection::Selection;
+use super::text_at;
 use crate::cni::mac_by::MacBy;
 use crate::cni::{Error, Json};
 
@@ -97,7 +98,9 @@ pub fn serve(
     if is_strict || !built_in.lacks_any_of(definition) {
         return Ok(args);
     }
-    args.extend(selection.mac.map(|mac| ("MAC", mac.to_string())));
+    if let Some(mac) = selection.mac {
+        args.push(("MAC", mac.to_string()));
+    }
     if !selection.ips.is_empty() {
         args.push(("IP", selection.ips.join(",")));
     }
@@ -121,19 +124,17 @@ pub fn missing(
     definition: &Definition,
     built_in: BuiltIn<'_>,
 ) -> Vec<Missing> {
-    let asked = selection
-        .runtime_config()
-        .into_iter()
-        .map(|(capability, key, _)| (capability, key));
-    let to_missing = |(capability, key)| Missing {
-        key,
-        capability,
-        handling: handling(capability, definition, built_in),
-    };
-    asked
-        .filter(|(capability, _)| !definition.has(capability))
-        .map(to_missing)
-        .collect()
+    let mut missing = Vec::new();
+    for (capability, key, _) in selection.runtime_config() {
+        if !definition.has(capability) {
+            missing.push(Missing {
+                key,
+                capability,
+                handling: handling(capability, definition, built_in),
+            });
+        }
+    }
+    missing
 }
 
 fn handling(capability: &str, definition: &Definition, built_in: BuiltIn<'_>) -> Handling {
@@ -179,28 +180,22 @@ fn grant(places: Vec<usize>) -> Option<Handling> {
 }
 
 fn places(definition: &Definition, is_it: impl Fn(&Json) -> bool) -> Vec<usize> {
-    let numbered = definition.plugins().iter().enumerate();
-    numbered
-        .filter(|(_, plugin)| is_it(plugin))
-        .map(|(at, _)| at)
-        .collect()
+    let mut places = Vec::new();
+    for (index, plugin) in definition.plugins().iter().enumerate() {
+        if is_it(plugin) {
+            places.push(index);
+        }
+    }
+    places
 }
 
 fn kind(plugin: &Json) -> &str {
-    plugin
-        .get("type")
-        .and_then(Json::as_str)
-        .unwrap_or_default()
+    text_at(plugin, "type").unwrap_or_default()
 }
-
 fn ipam(plugin: &Json) -> Option<&str> {
-    plugin
-        .get("ipam")?
-        .get("type")?
-        .as_str()
-        .filter(|kind| !kind.is_empty())
+    let kind = text_at(plugin.get("ipam")?, "type")?;
+    if kind.is_empty() { None } else { Some(kind) }
 }
-
 /// True if the network's own configuration has the limit of the plugin at `at`. A pod can't change
 /// it.
 fn has_limit(definition: &Definition, at: usize) -> bool {
@@ -235,7 +230,9 @@ pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
     if !pairs.iter().any(ignores) {
         pairs.push("IgnoreUnknown=1".to_owned());
     }
-    pairs.extend(more.iter().map(|(key, value)| format!("{key}={value}")));
+    for (key, value) in more {
+        pairs.push(format!("{key}={value}"));
+    }
     pairs.join(";")
 }
 

@@ -32,6 +32,15 @@ impl Choice {
         }
     }
 
+    /// Returns a network that a pod selected.
+    fn of_pod(selection: Selection, is_default: bool) -> Self {
+        Self {
+            is_default,
+            origin: Origin::Nad(selection.object.clone()),
+            selection: Some(selection),
+        }
+    }
+
     /// Returns the NetworkAttachmentDefinition that may define the network.
     pub fn object(&self, settings: &Settings) -> Option<ObjectName> {
         match &self.origin {
@@ -73,39 +82,33 @@ pub fn wanted(
     default: Option<Selection>,
     asked: Vec<Selection>,
 ) -> Result<Vec<Choice>, Error> {
-    for (selection, is_default) in default
-        .iter()
-        .map(|one| (one, true))
-        .chain(asked.iter().map(|one| (one, false)))
-    {
-        settings.allow(namespace, &selection.object, is_default)?;
+    if let Some(selection) = &default {
+        settings.allow(namespace, &selection.object, true)?;
     }
-    let of_pod = |is_default: bool| {
-        move |selection: Selection| Choice {
-            is_default,
-            origin: Origin::Nad(selection.object.clone()),
-            selection: Some(selection),
-        }
+    for selection in &asked {
+        settings.allow(namespace, &selection.object, false)?;
+    }
+    let first = match default {
+        Some(selection) => Choice::of_pod(selection, true),
+        None => Choice {
+            is_default: true,
+            ..Choice::of_all(settings.default_network.clone())
+        },
     };
-    let of_cluster = || Choice {
-        is_default: true,
-        ..Choice::of_all(settings.default_network.clone())
-    };
-    let mut all = vec![default.map_or_else(of_cluster, of_pod(true))];
-    all.extend(settings.more_networks.iter().cloned().map(Choice::of_all));
+    let mut all = vec![first];
+    for origin in &settings.more_networks {
+        all.push(Choice::of_all(origin.clone()));
+    }
     if !settings.is_system(namespace) {
-        all.extend(
-            settings
-                .default_networks
-                .iter()
-                .cloned()
-                .map(Choice::of_all),
-        );
+        for origin in &settings.default_networks {
+            all.push(Choice::of_all(origin.clone()));
+        }
     }
-    all.extend(asked.into_iter().map(of_pod(false)));
+    for selection in asked {
+        all.push(Choice::of_pod(selection, false));
+    }
     Ok(all)
 }
-
 /// Returns the networks of a pod of this namespace with the default interface `ifname`. Only the
 /// default network gets the runtime's `runtime_config`. Refuses impossible requests before any plugin runs.
 pub fn networks(
@@ -117,11 +120,11 @@ pub fn networks(
 ) -> Result<Vec<Network>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     refuse_two_routes(&wanted)?;
-    let found = found
-        .into_iter()
-        .map(|(wanted, found)| (wanted, Ok(found)))
-        .collect();
-    attached(found, namespace, ifname, runtime_config, rules)?
+    let mut readable = Vec::with_capacity(found.len());
+    for (wanted, found) in found {
+        readable.push((wanted, Ok(found)));
+    }
+    attached(readable, namespace, ifname, runtime_config, rules)?
         .into_iter()
         .collect()
 }
@@ -137,15 +140,19 @@ pub fn attached(
 ) -> Result<Vec<Result<Network, Error>>, Error> {
     let wanted: Vec<&Choice> = found.iter().map(|(wanted, _)| wanted).collect();
     let ifnames = interfaces(ifname, &wanted)?;
-    let all = found.into_iter().zip(ifnames);
-    let of_each = all.map(|((wanted, found), ifname)| {
+    let mut networks = Vec::with_capacity(found.len());
+    for ((wanted, found), ifname) in found.into_iter().zip(ifnames) {
         let context = wanted.name();
-        let runtime = runtime_config.filter(|_| wanted.is_default);
-        found
-            .and_then(|found| network(wanted, found, namespace, ifname, (runtime, rules)))
-            .map_err(|error| error.context(context))
-    });
-    Ok(of_each.collect())
+        let runtime = if wanted.is_default {
+            runtime_config
+        } else {
+            None
+        };
+        let attached =
+            found.and_then(|found| network(wanted, found, namespace, ifname, (runtime, rules)));
+        networks.push(attached.map_err(|error| error.context(context)));
+    }
+    Ok(networks)
 }
 
 fn network(
@@ -236,10 +243,10 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
     let mut taken: BTreeSet<&str> = BTreeSet::from(["lo"]);
     let mut names: Vec<Option<IfName>> = Vec::new();
     for one in wanted {
-        let asked = one
-            .selection
-            .as_ref()
-            .and_then(|selection| selection.interface.as_ref());
+        let asked = match &one.selection {
+            Some(selection) => selection.interface.as_ref(),
+            None => None,
+        };
         let name = match asked {
             Some(asked) if one.is_default && asked != ifname => {
                 let sentence =
@@ -260,19 +267,16 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
         names.push(name.cloned());
     }
     let mut taken: BTreeSet<String> = taken.into_iter().map(str::to_owned).collect();
-    for (number, name) in names
-        .iter_mut()
-        .enumerate()
-        .filter(|(_, name)| name.is_none())
-    {
-        *name = take(&mut taken, number)?;
-    }
-    for name in names.iter_mut().filter(|name| name.is_none()) {
-        for number in 1.. {
+    for (number, name) in names.iter_mut().enumerate() {
+        if name.is_none() {
             *name = take(&mut taken, number)?;
-            if name.is_some() {
-                break;
-            }
+        }
+    }
+    for name in &mut names {
+        let mut number = 1;
+        while name.is_none() {
+            *name = take(&mut taken, number)?;
+            number += 1;
         }
     }
     Ok(names.into_iter().flatten().collect())

@@ -1,5 +1,9 @@
 //! A selection: one network that a pod requests, with the requests of this pod to it.
 
+mod value;
+
+pub use value::{Bandwidth, Limit, PortMapping, interface_name};
+
 use super::annotation::{Invalid, place_of};
 use super::{ObjectName, names};
 use crate::cni::Json;
@@ -8,15 +12,10 @@ use crate::cni::bounds::shortened;
 use crate::name::{IfName, Mac};
 use std::fmt::Display;
 use std::net::IpAddr;
+use value::{guid, limit, port_mapping};
 
 /// Maximum number of addresses, and of gateways, of one item.
 const MAX_ADDRESSES: usize = 64;
-/// Default burst, in milliseconds at the rate.
-const BURST_MS: u64 = 10;
-/// Minimum of the default burst, in bits.
-const LEAST_BURST: u64 = 8 * 64 * 1024;
-/// Maximum of the default burst, in bits. The reference plugin refuses a burst of 4 GiB or more.
-const MOST_BURST: u64 = 8 * (u32::MAX as u64 - 2);
 /// Keys of an item. The specification reserves all others without a dot.
 const KEYS: [&str; 13] = [
     "name",
@@ -65,45 +64,6 @@ pub struct Selection {
     pub unknown: Vec<String>,
 }
 
-/// A port of the node that is forwarded to a port of the pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortMapping {
-    /// Port of the node.
-    pub host_port: u16,
-    /// Port of the pod.
-    pub container_port: u16,
-    /// `tcp`, `udp` or `sctp`.
-    pub protocol: &'static str,
-    /// Address of the node; any address if absent.
-    pub host_ip: Option<IpAddr>,
-}
-
-/// Rate limits by direction, seen from the pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bandwidth {
-    /// Towards the pod.
-    pub ingress: Option<Limit>,
-    /// From the pod.
-    pub egress: Option<Limit>,
-}
-
-/// A rate and its burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// Rate in bits per second, not 0.
-    pub rate: u64,
-    /// Burst in bits, not 0.
-    pub burst: Option<u64>,
-}
-
-impl Limit {
-    /// Returns the burst, or a default derived from the rate.
-    pub fn burst_or_default(self) -> u64 {
-        self.burst
-            .unwrap_or_else(|| (self.rate / 1000 * BURST_MS).clamp(LEAST_BURST, MOST_BURST))
-    }
-}
-
 impl Selection {
     /// Returns a selection by name only.
     pub fn of(item: usize, object: ObjectName) -> Self {
@@ -129,9 +89,7 @@ impl Selection {
         let Json::Object(fields) = item.json else {
             return Err(item.wrong("", "not an object"));
         };
-        let is_unknown = |key: &&String| {
-            !key.contains('.') && !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key))
-        };
+
         Ok(Self {
             item: item.number,
             object: item.object(namespace)?,
@@ -152,16 +110,8 @@ impl Selection {
                 "not the name of an object",
                 |text| names::is_object(text).then(|| text.to_owned()),
             )?,
-            device: item
-                .text("deviceID")?
-                .filter(|device| !device.is_empty())
-                .map(str::to_owned),
-            unknown: fields
-                .iter()
-                .map(|(key, _)| key)
-                .filter(is_unknown)
-                .cloned()
-                .collect(),
+            device: item.device()?,
+            unknown: unknown_keys(fields),
         })
     }
 
@@ -173,7 +123,9 @@ impl Selection {
             let ips: Vec<Json> = self.ips.iter().map(|ip| ip.as_str().into()).collect();
             asked.push(("ips", "ips", ips.into()));
         }
-        asked.extend(self.mac.map(|mac| ("mac", "mac", mac.to_string().into())));
+        if let Some(mac) = self.mac {
+            asked.push(("mac", "mac", mac.to_string().into()));
+        }
         if !self.port_mappings.is_empty() {
             let mappings: Vec<Json> = self
                 .port_mappings
@@ -182,46 +134,13 @@ impl Selection {
                 .collect();
             asked.push(("portMappings", "portMappings", mappings.into()));
         }
-        asked.extend(
-            self.bandwidth
-                .as_ref()
-                .map(|bandwidth| ("bandwidth", "bandwidth", bandwidth.to_json())),
-        );
-        asked.extend(
-            self.infiniband_guid
-                .as_deref()
-                .map(|guid| ("infinibandGUID", "infiniband-guid", guid.into())),
-        );
-        asked
-    }
-}
-
-impl PortMapping {
-    fn to_json(&self) -> Json {
-        let mut json = Json::object_of([
-            ("hostPort", u32::from(self.host_port).into()),
-            ("containerPort", u32::from(self.container_port).into()),
-            ("protocol", self.protocol.into()),
-        ]);
-        if let Some(host) = self.host_ip {
-            json.set("hostIP", host.to_string());
+        if let Some(bandwidth) = &self.bandwidth {
+            asked.push(("bandwidth", "bandwidth", bandwidth.to_json()));
         }
-        json
-    }
-}
-
-impl Bandwidth {
-    fn to_json(&self) -> Json {
-        let fields = |limit: Option<Limit>, rate, burst| {
-            limit.into_iter().flat_map(move |limit| {
-                [
-                    (rate, limit.rate.into()),
-                    (burst, limit.burst_or_default().into()),
-                ]
-            })
-        };
-        let ingress = fields(self.ingress, "ingressRate", "ingressBurst");
-        Json::object_of(ingress.chain(fields(self.egress, "egressRate", "egressBurst")))
+        if let Some(guid) = self.infiniband_guid.as_deref() {
+            asked.push(("infinibandGUID", "infiniband-guid", guid.into()));
+        }
+        asked
     }
 }
 
@@ -249,21 +168,17 @@ impl<'a> Item<'a> {
             item: self.number,
             place: place_of(self.number, key),
             key: key.to_owned(),
-            value: value
-                .map(|value| shortened(&value.to_string()))
-                .unwrap_or_default(),
+            value: value.map_or_else(String::new, |value| shortened(&value.to_string())),
             why: why.to_string(),
         }
     }
 
     fn text(&self, key: &str) -> Result<Option<&'a str>, Invalid> {
-        let Some(value) = self.json.get(key) else {
-            return Ok(None);
-        };
-        value
-            .as_str()
-            .map(Some)
-            .ok_or_else(|| self.wrong(key, "not a string"))
+        match self.json.get(key) {
+            None => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.wrong(key, "not a string")),
+        }
     }
 
     fn parsed<T>(
@@ -275,7 +190,10 @@ impl<'a> Item<'a> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
-        parse(text).map(Some).ok_or_else(|| self.wrong(key, why))
+        match parse(text) {
+            None => Err(self.wrong(key, why)),
+            parsed => Ok(parsed),
+        }
     }
 
     /// Returns the items of a list; `None` if the key is absent.
@@ -298,10 +216,14 @@ impl<'a> Item<'a> {
                 format_args!("{} addresses, more than {MAX_ADDRESSES}", items.len()),
             ));
         }
-        let texts: Option<Vec<_>> = items.iter().map(Json::as_str).collect();
-        texts
-            .map(Some)
-            .ok_or_else(|| self.wrong(key, "not a list of strings"))
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            let Some(text) = item.as_str() else {
+                return Err(self.wrong(key, "not a list of strings"));
+            };
+            texts.push(text);
+        }
+        Ok(Some(texts))
     }
 
     fn object(&self, namespace: &str) -> Result<ObjectName, Invalid> {
@@ -321,10 +243,10 @@ impl<'a> Item<'a> {
                 "not the name of an object: lower case letters, digits, - and .",
             ));
         }
-        let namespace = self
-            .text("namespace")?
-            .filter(|own| !own.is_empty())
-            .unwrap_or(namespace);
+        let namespace = match self.text("namespace")? {
+            None | Some("") => namespace,
+            Some(own) => own,
+        };
         if !names::is_namespace(namespace) {
             return Err(self.wrong(
                 "namespace",
@@ -346,9 +268,17 @@ impl<'a> Item<'a> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
-        interface_name(text)
-            .map(Some)
-            .map_err(|why| self.wrong(key, why))
+        match interface_name(text) {
+            Ok(name) => Ok(Some(name)),
+            Err(why) => Err(self.wrong(key, why)),
+        }
+    }
+
+    fn device(&self) -> Result<Option<String>, Invalid> {
+        match self.text("deviceID")? {
+            None | Some("") => Ok(None),
+            Some(device) => Ok(Some(device.to_owned())),
+        }
     }
 
     fn ips(&self) -> Result<Vec<String>, Invalid> {
@@ -383,15 +313,15 @@ impl<'a> Item<'a> {
         if items.is_empty() {
             return Err(self.wrong(KEY, "the list is empty"));
         }
-        let numbered = items.iter().enumerate();
-        numbered
-            .map(|(at, item)| {
-                port_mapping(item).map_err(|why| {
-                    self.wrong(KEY, format_args!("mapping {}: {why}", at + 1))
-                        .at_index(at)
-                })
-            })
-            .collect()
+        let mut mappings = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let mapping = port_mapping(item).map_err(|why| {
+                let why = format_args!("mapping {}: {why}", index + 1);
+                self.wrong(KEY, why).at_index(index)
+            })?;
+            mappings.push(mapping);
+        }
+        Ok(mappings)
     }
 
     fn bandwidth(&self) -> Result<Option<Bandwidth>, Invalid> {
@@ -417,96 +347,28 @@ impl<'a> Item<'a> {
         let Some(texts) = self.addresses(KEY)? else {
             return Ok(None);
         };
-        let gateway = |index: usize, text: &str| {
-            let gateway = parse_ip(text)
-                .ok()
-                .filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
-            gateway.ok_or_else(|| {
-                self.wrong(
-                    KEY,
-                    format_args!("{:?} is not a gateway address", shortened(text)),
-                )
-                .at_index(index)
-            })
-        };
-        let numbered = texts.into_iter().enumerate();
-        numbered
-            .map(|(index, text)| gateway(index, text))
-            .collect::<Result<_, _>>()
-            .map(Some)
+        let mut gateways = Vec::with_capacity(texts.len());
+        for (index, text) in texts.into_iter().enumerate() {
+            match parse_ip(text) {
+                Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => gateways.push(ip),
+                Ok(_) | Err(_) => {
+                    let why = format_args!("{:?} is not a gateway address", shortened(text));
+                    return Err(self.wrong(KEY, why).at_index(index));
+                }
+            }
+        }
+        Ok(Some(gateways))
     }
 }
 
-/// Parses the name of an interface that a pod may request.
-pub fn interface_name(text: &str) -> Result<IfName, String> {
-    let name = IfName::parse(text).map_err(|error| error.to_string())?;
-    match text {
-        // The kernel would treat it as a pattern and pick a number.
-        _ if text.contains('%') => Err("interface name contains %".to_owned()),
-        // Sysctls of these names apply to all interfaces and to new ones.
-        "all" | "default" => Err("interface name is reserved by the kernel".to_owned()),
-        _ => Ok(name),
+/// Returns the keys that neither the specification nor an extension defines.
+fn unknown_keys(fields: &[(String, Json)]) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (key, _) in fields {
+        let is_known = KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
+        if !is_known && !key.contains('.') {
+            unknown.push(key.clone());
+        }
     }
-}
-
-fn port_mapping(json: &Json) -> Result<PortMapping, String> {
-    if !matches!(json, Json::Object(_)) {
-        return Err("not an object".to_owned());
-    }
-    let port = |key: &str| {
-        let port = json
-            .i64(key)
-            .ok()
-            .flatten()
-            .and_then(|port| u16::try_from(port).ok())
-            .filter(|port| *port != 0);
-        let given = json
-            .get(key)
-            .map_or("nothing".to_owned(), |value| shortened(&value.to_string()));
-        port.ok_or_else(|| format!("{key:?} is {given}, not a port from 1 to 65535"))
-    };
-    let protocol = json.str_or("protocol", "tcp").map_err(|error| error.msg)?;
-    let known = ["tcp", "udp", "sctp"]
-        .into_iter()
-        .find(|known| known.eq_ignore_ascii_case(protocol));
-    Ok(PortMapping {
-        host_port: port("hostPort")?,
-        container_port: port("containerPort")?,
-        protocol: known
-            .ok_or_else(|| format!("protocol {:?} is not TCP, UDP or SCTP", shortened(protocol)))?,
-        host_ip: json.ip("hostIP").map_err(|error| error.msg)?,
-    })
-}
-
-fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Limit>, String> {
-    let number = |key: &str| match json.u64(key) {
-        Ok(Some(0)) => Err(format!("{key:?} is 0")),
-        Ok(number) => Ok(number),
-        Err(error) => Err(error.msg),
-    };
-    match (number(rate_key)?, number(burst_key)?) {
-        (Some(rate), burst) => Ok(Some(Limit { rate, burst })),
-        (None, Some(_)) => Err(format!("{burst_key:?} without {rate_key:?}")),
-        (None, None) => Ok(None),
-    }
-}
-
-/// Parses eight hexadecimal bytes, grouped like a hardware address.
-fn guid(text: &str) -> Option<String> {
-    let (separator, digits) = match text.as_bytes().get(2)? {
-        b':' => (':', 2),
-        b'-' => ('-', 2),
-        _ => ('.', 4),
-    };
-    let groups: Vec<&str> = text.split(separator).collect();
-    let is_group =
-        |group: &str| group.len() == digits && group.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if groups.len() * digits != 16 || !groups.iter().all(|group| is_group(group)) {
-        return None;
-    }
-    let hex = groups.concat().to_ascii_lowercase();
-    let pairs: Vec<&str> = (0..8)
-        .filter_map(|at| hex.get(at * 2..at * 2 + 2))
-        .collect();
-    Some(pairs.join(":"))
+    unknown
 }

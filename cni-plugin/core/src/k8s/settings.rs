@@ -96,9 +96,7 @@ impl Settings {
                 .into_iter()
                 .map(Origin::Named)
                 .collect(),
-            system_namespaces: Some(json.strings("systemNamespaces")?)
-                .filter(|all| !all.is_empty())
-                .unwrap_or_else(|| vec![SYSTEM.to_owned()]),
+            system_namespaces: system_namespaces(json)?,
             multus_namespace: namespace(json, "multusNamespace")?,
             conf_dir: path(json, "confDir")?.unwrap_or_else(|| PathBuf::from(CONF_DIR)),
             cni_dir: path(json, "cniDir")?.unwrap_or_else(|| PathBuf::from(CNI_DIR)),
@@ -129,24 +127,28 @@ impl Settings {
         let Some(global) = &self.isolation else {
             return Ok(());
         };
-        let of_cluster = Some(self.multus_namespace.as_str()).filter(|_| is_default);
-        let allowed = [namespace]
-            .into_iter()
-            .chain(of_cluster)
-            .chain(global.iter().map(String::as_str));
-        if allowed.clone().any(|allowed| allowed == object.namespace) {
+        let in_cluster = is_default && object.namespace == self.multus_namespace;
+        if object.namespace == namespace || in_cluster || global.contains(&object.namespace) {
             return Ok(());
         }
-        let all: Vec<String> = allowed.map(shortened).collect();
+        let mut allowed = vec![shortened(namespace)];
+        if is_default {
+            allowed.push(shortened(&self.multus_namespace));
+        }
+        for name in global {
+            allowed.push(shortened(name));
+        }
         Err(Error::config(format!(
             "network {object}: namespaceIsolation allows pods in {namespace} only networks in {}",
-            all.join(", ")
+            allowed.join(", ")
         )))
     }
 
     /// Returns `binDir`, then `CNI_PATH`.
     pub fn path(&self, cni_path: Vec<PathBuf>) -> Vec<PathBuf> {
-        self.bin_dir.iter().cloned().chain(cni_path).collect()
+        let mut path = Vec::from_iter(self.bin_dir.clone());
+        path.extend(cni_path);
+        path
     }
 
     /// True if pods of this namespace do not get `defaultNetworks`.
@@ -221,17 +223,25 @@ fn own_network(json: &Json) -> Json {
 }
 
 fn path(json: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
-    Ok(json
-        .str(key)?
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from))
+    match json.str(key)? {
+        None | Some("") => Ok(None),
+        Some(path) => Ok(Some(PathBuf::from(path))),
+    }
+}
+
+fn system_namespaces(json: &Json) -> Result<Vec<String>, Error> {
+    let mut names = json.strings("systemNamespaces")?;
+    if names.is_empty() {
+        names.push(SYSTEM.to_owned());
+    }
+    Ok(names)
 }
 
 fn namespace(json: &Json, key: &str) -> Result<String, Error> {
-    let name = json
-        .str(key)?
-        .filter(|name| !name.is_empty())
-        .unwrap_or(SYSTEM);
+    let name = match json.str(key)? {
+        None | Some("") => SYSTEM,
+        Some(name) => name,
+    };
     if !names::is_namespace(name) {
         return Err(Error::config(format!(
             "{key:?}: {:?} is not the name of a namespace",
@@ -267,7 +277,7 @@ fn invalid_annotation(json: &Json) -> Result<InvalidAnnotation, Error> {
 /// Parses names separated by commas, as in Multus, or a list.
 fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     const KEY: &str = "globalNamespaces";
-    let all = match json.get(KEY) {
+    let mut names = match json.get(KEY) {
         Some(Json::Array(_)) => json.strings(KEY)?,
         _ => json
             .str_or(KEY, "")?
@@ -275,12 +285,11 @@ fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
             .map(|name| name.trim().to_owned())
             .collect(),
     };
-    let named: Vec<String> = all.into_iter().filter(|name| !name.is_empty()).collect();
-    Ok(if named.is_empty() {
-        vec!["default".to_owned()]
-    } else {
-        named
-    })
+    names.retain(|name| !name.is_empty());
+    if names.is_empty() {
+        names.push("default".to_owned());
+    }
+    Ok(names)
 }
 
 /// The pod of a call, from `CNI_ARGS`.
@@ -333,9 +342,10 @@ impl PodRef {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             },
-            uid: Some(value("K8S_POD_UID"))
-                .filter(|uid| !uid.is_empty())
-                .map(str::to_owned),
+            uid: match value("K8S_POD_UID") {
+                "" => None,
+                uid => Some(uid.to_owned()),
+            },
             infra_container: value("K8S_POD_INFRA_CONTAINER_ID").to_owned(),
         }))
     }
@@ -357,273 +367,4 @@ impl PodRef {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cni::Kind;
-
-    fn conf(keys: &str) -> NetConf {
-        NetConf::parse(
-            format!(r#"{{"name":"pods","cniVersion":"1.1.0","type":"braid"{keys}}}"#).as_bytes(),
-        )
-        .unwrap()
-    }
-
-    fn settings(keys: &str) -> Settings {
-        Settings::of(&conf(keys)).unwrap().unwrap()
-    }
-
-    fn object(text: &str) -> ObjectName {
-        let (namespace, name) = text.split_once('/').unwrap();
-        ObjectName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    #[test]
-    fn a_configuration_without_kubernetes_has_no_settings() {
-        for keys in [
-            "",
-            r#","plugins":[{"type":"bridge"}]"#,
-            r#","network":{"type":"ptp"},"kubeconfig":null"#,
-        ] {
-            assert_eq!(Settings::of(&conf(keys)), Ok(None), "{keys}");
-        }
-    }
-
-    #[test]
-    fn multus_configuration_is_accepted_unchanged() {
-        let thin = r#","kubeconfig":"/etc/k","confDir":"/c","cniDir":"/x","binDir":"/b","logFile":"/l","logLevel":"debug",
-            "logToStderr":true,"logOptions":{"maxAge":5},"readinessindicatorfile":"/r","namespaceIsolation":true,
-            "globalNamespaces":"a, b","systemNamespaces":["s"],"multusNamespace":"m","clusterNetwork":"c",
-            "defaultNetworks":["d1","d2"],"auxiliaryCNIChainName":"aux","retryDeleteOnError":true,"capabilities":{"mac":true}"#;
-        let named = |name: &str| Origin::Named(name.to_owned());
-        let expected = Settings {
-            kubeconfig: Some("/etc/k".into()),
-            invalid_annotation: InvalidAnnotation::Fail,
-            default_network: named("c"),
-            more_networks: Vec::new(),
-            default_networks: vec![named("d1"), named("d2")],
-            system_namespaces: vec!["s".to_owned()],
-            multus_namespace: "m".to_owned(),
-            conf_dir: "/c".into(),
-            cni_dir: "/x".into(),
-            bin_dir: Some("/b".into()),
-            readiness_file: Some("/r".into()),
-            auxiliary_chain: Some("aux".to_owned()),
-            status: Form {
-                with_prefix: false,
-                with_gateway: true,
-            },
-            require_capabilities: false,
-            isolation: Some(vec!["a".to_owned(), "b".to_owned()]),
-        };
-        assert_eq!(settings(thin), expected);
-        let least = settings(
-            r#","delegates":[{"type":"flannel"},{"type":"macvlan"}],"systemNamespaces":[]"#,
-        );
-        assert_eq!(least.system_namespaces, ["kube-system"]);
-        assert_eq!(
-            (least.multus_namespace.as_str(), least.conf_dir.to_str()),
-            (SYSTEM, Some(CONF_DIR))
-        );
-        assert_eq!(
-            (least.kubeconfig, least.bin_dir, least.isolation),
-            (None, None, None)
-        );
-    }
-
-    #[test]
-    fn default_network_has_one_of_four_sources() {
-        let text = |keys: &str| match settings(keys).default_network {
-            Origin::Inline(json) => json.to_string(),
-            Origin::Named(name) => name,
-            Origin::Nad(object) => object.to_string(),
-        };
-        assert_eq!(
-            text(r#","clusterNetwork":"c","delegates":[{"type":"x"}]"#),
-            "c"
-        );
-        let delegates = settings(r#","delegates":[{"type":"x","n":1e400},{"type":"y"}]"#);
-        let inline = |text: &str| Origin::Inline(Json::parse(text.as_bytes(), "test").unwrap());
-        assert_eq!(
-            delegates.default_network,
-            inline(r#"{"type":"x","n":1e+400}"#)
-        );
-        assert_eq!(delegates.more_networks, [inline(r#"{"type":"y"}"#)]);
-        let own = r#","kubeconfig":"/k","runtimeConfig":{"mac":"x"},"plugins":[{"type":"bridge"}],"bandwidth":{}"#;
-        let left = r#"{"name":"pods","cniVersion":"1.1.0","type":"braid","plugins":[{"type":"bridge"}],"bandwidth":{}}"#;
-        assert_eq!(text(own), left);
-        for keys in [
-            r#","kubeconfig":"/k""#,
-            r#","delegates":[]"#,
-            r#","delegates":[{"type":"x"}],"plugins":[{"type":"bridge"}]"#,
-        ] {
-            assert_eq!(
-                Settings::of(&conf(keys)).unwrap_err().kind,
-                Kind::InvalidConfig,
-                "{keys}"
-            );
-        }
-    }
-
-    #[test]
-    fn invalid_value_is_named_in_the_error() {
-        for (keys, message) in [
-            (
-                r#","invalidAnnotation":"skip""#,
-                r#""invalidAnnotation": "skip" is neither"#,
-            ),
-            (
-                r#","multusNamespace":"../x""#,
-                r#""multusNamespace": "../x" is not"#,
-            ),
-            (
-                r#","auxiliaryCNIChainName":"a/b""#,
-                r#""auxiliaryCNIChainName": "a/b" is not"#,
-            ),
-            (
-                r#","systemNamespaces":"x""#,
-                r#""systemNamespaces": expected a list, got "x""#,
-            ),
-            (
-                r#","namespaceIsolation":"yes""#,
-                r#""namespaceIsolation": expected true or false"#,
-            ),
-            (
-                r#","namespaceIsolation":true,"globalNamespaces":5"#,
-                r#""globalNamespaces": expected a string"#,
-            ),
-            (
-                r#","delegates":["x"]"#,
-                r#"delegates[0]: expected an object, got "x""#,
-            ),
-        ] {
-            let error = Settings::of(&conf(&format!(
-                r#","kubeconfig":"/k","clusterNetwork":"c"{keys}"#
-            )))
-            .unwrap_err();
-            assert!(error.msg.contains(message), "{keys}: {error}");
-        }
-        let ignore = settings(r#","clusterNetwork":"c","invalidAnnotation":"ignore""#);
-        assert_eq!(ignore.invalid_annotation, InvalidAnnotation::Ignore);
-    }
-
-    // Conformance: R7
-    #[test]
-    fn isolation_lets_pods_use_networks_of_their_own_and_of_global_namespaces() {
-        let base = r#","clusterNetwork":"c""#;
-        for (keys, network, is_allowed) in [
-            ("", "other/n", true),
-            (
-                r#","namespaceIsolation":false,"globalNamespaces":"x""#,
-                "other/n",
-                true,
-            ),
-            (r#","namespaceIsolation":true"#, "pods/n", true),
-            (r#","namespaceIsolation":true"#, "default/n", true),
-            (r#","namespaceIsolation":true"#, "other/n", false),
-            (r#","namespaceIsolation":true"#, "kube-system/n", false),
-            (
-                r#","namespaceIsolation":true,"globalNamespaces":"shared,,x""#,
-                "shared/n",
-                true,
-            ),
-            (
-                r#","namespaceIsolation":true,"globalNamespaces":"shared""#,
-                "default/n",
-                false,
-            ),
-            (
-                r#","namespaceIsolation":true,"globalNamespaces":["shared","x"]"#,
-                "x/n",
-                true,
-            ),
-        ] {
-            let settings = settings(&format!("{base}{keys}"));
-            assert_eq!(
-                settings.allow("pods", &object(network), false).is_ok(),
-                is_allowed,
-                "{keys} {network}"
-            );
-        }
-        let error = settings(r#","clusterNetwork":"c","namespaceIsolation":true"#)
-            .allow("pods", &object("a/n"), false)
-            .unwrap_err();
-        let sentence =
-            "network a/n: namespaceIsolation allows pods in pods only networks in pods, default";
-        assert_eq!(
-            (error.msg.as_str(), error.kind),
-            (sentence, Kind::InvalidConfig)
-        );
-    }
-
-    #[test]
-    fn pod_is_read_from_cni_args_among_other_keys() {
-        let parsed = |args: &str| PodRef::of(args).unwrap();
-        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=u=1;X=a=b;";
-        let pod = parsed(args).unwrap();
-        assert_eq!(
-            (pod.name.to_string().as_str(), pod.infra_container.as_str()),
-            ("ns/web-0", "abc")
-        );
-        assert_eq!(pod.uid.as_deref(), Some("u=1"));
-        let least = parsed("K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns;K8S_POD_UID=;;none").unwrap();
-        assert_eq!((least.uid, least.infra_container.as_str()), (None, ""));
-        for args in [
-            "",
-            ";",
-            "IgnoreUnknown=1",
-            "K8S_POD_NAME=p",
-            "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=",
-        ] {
-            assert_eq!(parsed(args), None, "{args}");
-        }
-        for args in [
-            "K8S_POD_NAMESPACE=../x;K8S_POD_NAME=p",
-            "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a/b",
-        ] {
-            assert_eq!(
-                PodRef::of(args).unwrap_err().kind,
-                Kind::InvalidEnv,
-                "{args}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_pod_with_another_uid_is_another_pod() {
-        let args = |uid: &str| {
-            PodRef::of(&format!(
-                "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}"
-            ))
-            .unwrap()
-            .unwrap()
-        };
-        let pod = |source: &str| Pod {
-            name: object("ns/p"),
-            uid: "u1".to_owned(),
-            annotations: [("kubernetes.io/config.source".to_owned(), source.to_owned())].into(),
-            resource_claims: Vec::new(),
-            node: String::new(),
-            is_over: false,
-        };
-        for (uid, source, is_it) in [
-            ("u1", "api", true),
-            ("", "api", true),
-            ("u2", "api", false),
-            ("u2", "file", true),
-        ] {
-            assert_eq!(
-                args(uid).refuse_other(&pod(source)).is_ok(),
-                is_it,
-                "{uid} {source}"
-            );
-        }
-        let sentence = "pod ns/p: the call is for uid u2, but the API has uid u1";
-        assert_eq!(
-            args("u2").refuse_other(&pod("api")).unwrap_err().msg,
-            sentence
-        );
-    }
-}
+mod tests;

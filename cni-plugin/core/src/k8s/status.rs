@@ -2,8 +2,8 @@
 //! results.
 
 use super::default_route::gateways;
+use super::text_at;
 use crate::cni::{AddResult, Dns, Interface, Json};
-use std::net::IpAddr;
 
 /// Key of braid's own entries: the container that the entry was written for.
 const CONTAINER: &str = "io.braid/container";
@@ -41,9 +41,8 @@ pub struct Form {
 /// Returns the entry of one network.
 pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     let mut entry = Json::object_of([("name", attached.name.into())]);
-    if let Some(result) = attached
-        .result
-        .filter(|result| **result != AddResult::default())
+    if let Some(result) = attached.result
+        && *result != AddResult::default()
     {
         describe(&mut entry, attached, result, form);
     }
@@ -68,22 +67,24 @@ fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, form:
     let (sandbox, interface) = interface(result).unzip();
     let ifname = interface.map_or(attached.ifname, |interface| &interface.name);
     entry.set("interface", ifname);
-    // Without an interface in the sandbox, addresses without an interface are the pod's.
-    let own = result.ips.iter().filter(|ip| ip.interface == sandbox);
-    let text = |net: ipnet::IpNet| {
-        if form.with_prefix {
-            net.to_string()
-        } else {
-            net.addr().to_string()
+    let mut ips = Vec::new();
+    for ip in &result.ips {
+        // Without an interface in the sandbox, addresses without an interface are the pod's.
+        if ip.interface != sandbox {
+            continue;
         }
-    };
-    let ips: Vec<Json> = own.map(|ip| text(ip.address).into()).collect();
+        let text = if form.with_prefix {
+            ip.address.to_string()
+        } else {
+            ip.address.addr().to_string()
+        };
+        ips.push(text.into());
+    }
     set_list(entry, "ips", ips);
-    if let Some(mac) = interface
-        .map(|interface| interface.mac.as_str())
-        .filter(|mac| !mac.is_empty())
+    if let Some(interface) = interface
+        && !interface.mac.is_empty()
     {
-        entry.set("mac", mac);
+        entry.set("mac", interface.mac.as_str());
     }
     if let Some(mtu) = interface
         .and_then(|interface| interface.mtu)
@@ -97,8 +98,7 @@ fn describe(entry: &mut Json, attached: &Attached<'_>, result: &AddResult, form:
     }
     let gateways: Vec<Json> = gateways(result)
         .iter()
-        .map(IpAddr::to_string)
-        .map(Json::from)
+        .map(|gateway| gateway.to_string().into())
         .collect();
     if attached.has_default_route {
         entry.set("default-route", gateways.clone());
@@ -138,13 +138,9 @@ pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) ->
                 .iter()
                 .find(|stale| is_same(stale, entry))
                 .map_or(&[][..], Json::fields);
-            let is_stale = |(key, value): &(String, Json)| {
-                stale
-                    .iter()
-                    .any(|(old, was)| old == key && is_equal(was, value))
-            };
+
             if let Some(own) = entries.iter_mut().find(|own| is_same(own, entry)) {
-                keep_extensions(own, entry.fields().iter().filter(|field| !is_stale(field)));
+                keep_extensions(own, entry.fields(), stale);
             }
         }
         added.retain(|entry| !entry.has(CONTAINER) && !is_replaced(entry, &entries));
@@ -157,7 +153,7 @@ pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) ->
 /// `seen`, which ADD has replaced, and later additions of other writers. `None` if `now` has no
 /// entry of this container.
 pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> Option<String> {
-    let is_own = |entry: &Json| text(entry, CONTAINER) == Some(container_id);
+    let is_own = |entry: &Json| text_at(entry, CONTAINER) == Some(container_id);
     let (mut added, mut before) = (list(now), list(seen));
     if !added.iter().any(is_own) {
         return None;
@@ -169,9 +165,12 @@ pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> O
 
 /// Returns the entries of a value; empty if it is not a list.
 pub fn list(value: Option<&str>) -> Vec<Json> {
-    match value.and_then(|text| Json::parse(text.as_bytes(), "network-status").ok()) {
-        Some(Json::Array(entries)) => entries,
-        Some(_) | None => Vec::new(),
+    let Some(text) = value else {
+        return Vec::new();
+    };
+    match Json::parse(text.as_bytes(), "network-status") {
+        Ok(Json::Array(entries)) => entries,
+        Ok(_) | Err(_) => Vec::new(),
     }
 }
 
@@ -183,16 +182,11 @@ fn has(entries: &[Json], entry: &Json) -> bool {
 fn is_equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Object(ours), Json::Object(theirs)) => {
-            let in_theirs = |key: &str| {
-                theirs
-                    .iter()
-                    .find(|(name, _)| name == key)
-                    .map(|(_, value)| value)
+            let is_in_theirs = |(key, value): &(String, Json)| {
+                let other = theirs.iter().find(|(name, _)| name == key);
+                other.is_some_and(|(_, other)| is_equal(value, other))
             };
-            ours.len() == theirs.len()
-                && ours
-                    .iter()
-                    .all(|(key, value)| in_theirs(key).is_some_and(|other| is_equal(value, other)))
+            ours.len() == theirs.len() && ours.iter().all(is_in_theirs)
         }
         (Json::Array(ours), Json::Array(theirs)) => {
             ours.len() == theirs.len()
@@ -205,33 +199,32 @@ fn is_equal(a: &Json, b: &Json) -> bool {
     }
 }
 
-fn text<'a>(entry: &'a Json, key: &str) -> Option<&'a str> {
-    entry.get(key).and_then(Json::as_str)
-}
-
 fn is_same(a: &Json, b: &Json) -> bool {
     ["name", "interface"]
         .iter()
-        .all(|key| text(a, key) == text(b, key))
+        .all(|key| text_at(a, key) == text_at(b, key))
 }
 
 /// True if a new entry replaces it: it is a default network, or has the interface of a new entry.
 fn is_replaced(before: &Json, entries: &[Json]) -> bool {
-    let interface = text(before, "interface");
+    let interface = text_at(before, "interface");
     before.get("default") == Some(&Json::Bool(true))
         || interface.is_some()
             && entries
                 .iter()
-                .any(|now| text(now, "interface") == interface)
+                .any(|now| text_at(now, "interface") == interface)
 }
 
-fn keep_extensions<'f>(now: &mut Json, fields: impl Iterator<Item = &'f (String, Json)>) {
-    for (key, value) in fields.filter(|(key, _)| key.contains('.')) {
-        if !now.has(key) {
-            now.set(key, value.clone());
+/// Adds the keys with a dot to `own`, except the stale ones and the keys that it has already.
+fn keep_extensions(own: &mut Json, fields: &[(String, Json)], stale: &[(String, Json)]) {
+    for (key, value) in fields {
+        let is_stale = stale
+            .iter()
+            .any(|(old, was)| old == key && is_equal(was, value));
+        if key.contains('.') && !is_stale && !own.has(key) {
+            own.set(key, value.clone());
         }
     }
 }
-
 #[cfg(test)]
 mod tests;

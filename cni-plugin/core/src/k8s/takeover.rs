@@ -8,6 +8,7 @@
 //! ```
 
 use super::settings::key_of_pods;
+use super::text_at;
 use crate::cni::{Error, Json};
 use std::collections::BTreeMap;
 
@@ -88,33 +89,50 @@ pub fn plugins_of(found: &Json) -> &[Json] {
 /// Returns the absolute paths in a configuration and in the daemon's. Paths of Multus' daemon are
 /// valid in its container.
 pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
-    let all = plugins_of(first).iter().chain(daemon);
-    let values = all.flat_map(|plugin| PATHS.iter().filter_map(|key| plugin.get(key)?.as_str()));
-    values.filter(|text| text.starts_with('/')).collect()
+    let mut plugins: Vec<&Json> = plugins_of(first).iter().collect();
+    plugins.extend(daemon);
+    let mut paths = Vec::new();
+    for plugin in plugins {
+        for key in PATHS {
+            if let Some(path) = text_at(plugin, key)
+                && path.starts_with('/')
+            {
+                paths.push(path);
+            }
+        }
+    }
+    paths
 }
-
 /// Returns the texts that name the default network in a configuration.
 pub fn names(first: &Json) -> Vec<&str> {
-    let values = plugins_of(first)
-        .iter()
-        .filter_map(|plugin| plugin.get("clusterNetwork")?.as_str());
-    values.filter(|text| !text.is_empty()).collect()
+    let mut names = Vec::new();
+    for plugin in plugins_of(first) {
+        match text_at(plugin, "clusterNetwork") {
+            None | Some("") => {}
+            Some(name) => names.push(name),
+        }
+    }
+    names
 }
-
 /// True if a plugin attaches a pod to all networks of its annotation.
 fn attaches_pods(plugin: &Json) -> bool {
-    plugin
-        .get("type")
-        .and_then(Json::as_str)
-        .is_some_and(|kind| MULTUS.contains(&kind))
-        || key_of_pods(plugin).is_some()
+    let is_multus = text_at(plugin, "type").is_some_and(|kind| MULTUS.contains(&kind));
+    is_multus || key_of_pods(plugin).is_some()
+}
+
+fn is_braid(plugin: &Json) -> bool {
+    text_at(plugin, "type") == Some(BRAID)
 }
 
 /// True if braid takes over the plugin's keys.
 fn is_taken_over(plugin: &Json) -> bool {
-    attaches_pods(plugin) || plugin.get("type").and_then(Json::as_str) == Some(BRAID)
+    attaches_pods(plugin) || is_braid(plugin)
 }
 
+/// True if the configuration is a list of plugins, not a single plugin.
+fn is_list(found: &Json) -> bool {
+    found.get("plugins").is_some() && found.get("type").is_none()
+}
 /// Returns the list that attaches pods.
 pub fn list(known: &Known) -> Result<Json, Error> {
     let found = &known.first.json;
@@ -132,7 +150,7 @@ pub fn list(known: &Known) -> Result<Json, Error> {
             &[][..],
         ),
     };
-    if before.iter().chain(behind).any(attaches_pods) {
+    if before.iter().any(attaches_pods) || behind.iter().any(attaches_pods) {
         return Err(Error::config(format!(
             "{}: two plugins of the list attach pods to networks",
             known.first.path
@@ -143,34 +161,37 @@ pub fn list(known: &Known) -> Result<Json, Error> {
     }
     own.set("type", BRAID);
     own.set("kubeconfig", known.kubeconfig.as_str());
-    let text = |key: &str| found.get(key).and_then(Json::as_str);
-    let name = text("name").unwrap_or(BRAID);
+    let name = text_at(found, "name").unwrap_or(BRAID);
     let only_inlined = is_only_inlined(found, &own, name, known);
-    let [former_before, former_behind] = known
-        .former
-        .as_ref()
-        .map(entries_of_others)
-        .unwrap_or_default();
-    let mut all = joined(former_before, before);
-    all.push(own);
-    all.extend(joined(former_behind, behind));
-    let mut list = Json::object_of([
-        ("cniVersion", text("cniVersion").unwrap_or("1.0.0").into()),
-        ("name", name.into()),
-    ]);
-    let is_list = at.is_some() && found.get("plugins").is_some() && found.get("type").is_none();
-    let kept = [known.former.as_ref(), is_list.then_some(found)]
-        .into_iter()
-        .flatten()
-        .flat_map(Json::fields);
-    for (key, value) in kept.filter(|(key, _)| !OF_LIST.contains(&key.as_str())) {
-        list.set(key, value.clone());
+    let version = text_at(found, "cniVersion").unwrap_or("1.0.0");
+    let mut list = Json::object_of([("cniVersion", version.into()), ("name", name.into())]);
+    if let Some(former) = &known.former {
+        keep_keys(&mut list, former);
+    }
+    if at.is_some() && is_list(found) {
+        keep_keys(&mut list, found);
     }
     if only_inlined {
         list.set(ONLY_INLINED, true);
     }
-    list.set("plugins", all);
+    let [former_before, former_behind] = match &known.former {
+        Some(former) => entries_of_others(former),
+        None => [Vec::new(), Vec::new()],
+    };
+    let mut entries = joined(former_before, before);
+    entries.push(own);
+    entries.extend(joined(former_behind, behind));
+    list.set("plugins", entries);
     Ok(list)
+}
+
+/// Copies the keys of an earlier list that are not generated.
+fn keep_keys(list: &mut Json, earlier: &Json) {
+    for (key, value) in earlier.fields() {
+        if !OF_LIST.contains(&key.as_str()) {
+            list.set(key, value.clone());
+        }
+    }
 }
 
 /// Returns braid's entry with this network as the default one.
@@ -186,9 +207,13 @@ fn naming(network: &Conf) -> Json {
 /// Adds the keys of braid's entry in the former list, which are settings of an operator. If Multus'
 /// keys are taken over, settings belong in Multus' file instead.
 fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
-    let is_own = |plugin: &&Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
-    let entry = former.and_then(|list| plugins_of(list).iter().find(is_own));
-    for (key, value) in entry.into_iter().flat_map(Json::fields) {
+    let Some(former) = former else {
+        return own;
+    };
+    let Some(entry) = plugins_of(former).iter().find(|plugin| is_braid(plugin)) else {
+        return own;
+    };
+    for (key, value) in entry.fields() {
         if !OF_ENTRY.contains(&key.as_str()) && !ORIGINS.contains(&key.as_str()) {
             own.set(key, value.clone());
         }
@@ -198,61 +223,55 @@ fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
 
 /// Adds the capabilities of a network's plugins.
 fn add_capabilities(own: &mut Json, network: &Json) {
-    let mut all = own
-        .get("capabilities")
-        .filter(|all| matches!(all, Json::Object(_)))
-        .cloned();
-    let of_plugins = plugins_of(network)
-        .iter()
-        .filter_map(|plugin| plugin.get("capabilities"));
-    for (key, _) in of_plugins
-        .flat_map(Json::fields)
-        .filter(|(_, value)| *value == Json::Bool(true))
-    {
-        all.get_or_insert_with(|| Json::object_of([]))
-            .set(key, true);
+    let mut capabilities = match own.get("capabilities") {
+        Some(given @ Json::Object(_)) => Some(given.clone()),
+        Some(_) | None => None,
+    };
+    for plugin in plugins_of(network) {
+        let Some(offered) = plugin.get("capabilities") else {
+            continue;
+        };
+        for (key, value) in offered.fields() {
+            if *value == Json::Bool(true) {
+                let all = capabilities.get_or_insert_with(|| Json::object_of([]));
+                all.set(key, true);
+            }
+        }
     }
-    if let Some(all) = all {
-        own.set("capabilities", all);
+    if let Some(capabilities) = capabilities {
+        own.set("capabilities", capabilities);
     }
 }
-
 /// Returns the keys of a plugin that attaches pods, with the node's paths. Replaces a default
 /// network that is braid again, or Multus.
 fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     let mut own = plugin.clone();
-    let is_client = plugin.get("type").and_then(Json::as_str) == Some(MULTUS[1]);
-    for key in OF_DAEMON.into_iter().filter(|_| is_client) {
-        if let (None, Some(value)) = (
-            plugin.get(key),
-            known.daemon.as_ref().and_then(|daemon| daemon.get(key)),
-        ) {
-            own.set(key, value.clone());
+    let is_client = text_at(plugin, "type") == Some(MULTUS[1]);
+    if is_client && let Some(daemon) = &known.daemon {
+        for key in OF_DAEMON {
+            if plugin.get(key).is_none()
+                && let Some(value) = daemon.get(key)
+            {
+                own.set(key, value.clone());
+            }
         }
     }
-    let default = own
-        .get("clusterNetwork")
-        .and_then(Json::as_str)
-        .filter(|text| !text.is_empty())
-        .map(str::to_owned);
     for key in PATHS {
-        let path = own
-            .get(key)
-            .and_then(Json::as_str)
-            .and_then(|text| known.paths.get(text))
-            .cloned();
-        if let Some(path) = path {
-            own.set(key, path);
+        if let Some(text) = text_at(&own, key)
+            && let Some(path) = known.paths.get(text)
+        {
+            own.set(key, path.as_str());
         }
     }
     let first_delegate = match own.get("delegates") {
         Some(Json::Array(delegates)) => delegates.first(),
         Some(_) | None => None,
     };
-    let network = default
-        .as_ref()
-        .map_or(first_delegate, |name| known.named.get(name));
-    let is_own_path = own.get("clusterNetwork").and_then(Json::as_str) == Some(&known.own);
+    let network = match text_at(plugin, "clusterNetwork") {
+        None | Some("") => first_delegate,
+        Some(name) => known.named.get(name),
+    };
+    let is_own_path = text_at(&own, "clusterNetwork") == Some(&known.own);
     match network.cloned() {
         Some(network) if plugins_of(&network).iter().any(attaches_pods) => {
             replace(&mut own, &network, known)?;
@@ -267,14 +286,7 @@ fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
 /// Without one, uses the inline network of `circle`, which attaches pods itself.
 fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     let is_network = |conf: &&Conf| !plugins_of(&conf.json).iter().any(is_taken_over);
-    let inner = plugins_of(circle)
-        .iter()
-        .find(|plugin| attaches_pods(plugin));
-    let inner = inner.and_then(|inner| {
-        ORIGINS
-            .iter()
-            .find_map(|key| Some((*key, inner.get(key)?.clone())))
-    });
+    let inner = default_network_of(circle);
     let more = match own.get("delegates") {
         Some(Json::Array(delegates)) if own.get("clusterNetwork").is_none() => {
             delegates.get(1..).unwrap_or(&[]).to_vec()
@@ -304,6 +316,17 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the key and value of the default network of a plugin in `circle` that attaches pods.
+fn default_network_of(circle: &Json) -> Option<(&'static str, Json)> {
+    let plugin = plugins_of(circle).iter().find(|it| attaches_pods(it))?;
+    for key in ORIGINS {
+        if let Some(value) = plugin.get(key) {
+            return Some((key, value.clone()));
+        }
+    }
+    None
+}
+
 /// True if a network of an inline value attaches pods.
 fn is_circle(value: &Json) -> bool {
     let all = match value {
@@ -312,30 +335,30 @@ fn is_circle(value: &Json) -> bool {
             std::slice::from_ref(value)
         }
     };
-    all.iter().flat_map(plugins_of).any(attaches_pods)
+    all.iter()
+        .any(|network| plugins_of(network).iter().any(attaches_pods))
 }
 
 /// True if a runtime must not append the plugins of the folder with the list's name. If
 /// `clusterNetwork` names a file beside the list with the same network name, the plugins run with
 /// that network. A single plugin has no such folder.
 fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool {
-    let is_list = found.get("plugins").is_some() && found.get("type").is_none();
     let is_forbidden = found.get(ONLY_INLINED) == Some(&Json::Bool(true));
-    let file = own.get("clusterNetwork").and_then(Json::as_str);
-    let network = [&known.first]
-        .into_iter()
-        .chain(&known.others)
-        .find(|conf| Some(conf.path.as_str()) == file);
-    let has_same_name =
-        network.is_some_and(|conf| conf.json.get("name").and_then(Json::as_str) == Some(name));
-    is_forbidden || !is_list || has_same_name
+    let file = text_at(own, "clusterNetwork");
+    let is_named = |conf: &Conf| Some(conf.path.as_str()) == file;
+    let network = if is_named(&known.first) {
+        Some(&known.first)
+    } else {
+        known.others.iter().find(|conf| is_named(conf))
+    };
+    let has_same_name = network.is_some_and(|conf| text_at(&conf.json, "name") == Some(name));
+    is_forbidden || !is_list(found) || has_same_name
 }
 
 /// Returns the entries of a list before and after braid's own.
 fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     let plugins = plugins_of(list);
-    let is_own = |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
-    let Some(at) = plugins.iter().position(is_own) else {
+    let Some(at) = plugins.iter().position(is_braid) else {
         return [Vec::new(), Vec::new()];
     };
     let others = |plugins: &[Json]| {

@@ -1,5 +1,9 @@
 //! Linter for NetworkAttachmentDefinitions and network annotations.
 
+mod finding;
+
+pub use finding::{Finding, Level};
+
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, FaultPlace, Json, NetConf, PathPart};
 use crate::ipam::configuration::{self, Configuration};
@@ -7,9 +11,8 @@ use crate::k8s::annotation::{self, Invalid};
 use crate::k8s::nad::{Definition, is_on_disk};
 use crate::k8s::request::{BuiltIn, Handling, missing};
 use crate::k8s::selection::Selection;
-use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names};
+use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names, text_at};
 use crate::plugins::{self, Addresses};
-use std::fmt;
 
 /// Capabilities that runtimes and annotations provide.
 const CAPABILITIES: [&str; 11] = [
@@ -39,53 +42,6 @@ const BUILT_IN: BuiltIn<'_> = BuiltIn {
     mac_by: plugins::mac_by,
 };
 
-/// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Works, but maybe not as intended.
-    Warning,
-    /// Pods that use it do not start.
-    Error,
-}
-
-/// A fault in a definition or annotation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Severity.
-    pub level: Level,
-    /// Place in the annotation or in `spec.config`.
-    pub place: FaultPlace,
-    /// Key; empty if the finding is about the whole text.
-    pub key: String,
-    /// Value, shortened.
-    pub value: String,
-    /// The fault.
-    pub what: String,
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Warning => "warning",
-            Self::Error => "error",
-        })
-    }
-}
-
-/// Formats a finding without its line, because only the caller knows the file.
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.level)?;
-        for part in [&self.key, &self.value]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-        {
-            write!(f, "{part}: ")?;
-        }
-        f.write_str(&self.what)
-    }
-}
-
 /// A text under examination, and its findings.
 struct Judge<'a> {
     json: &'a Json,
@@ -107,10 +63,10 @@ impl Judge<'_> {
             level,
             place: FaultPlace::Path(path.to_vec()),
             key: keys.unwrap_or_default(),
-            value: value
-                .filter(|_| !path.is_empty())
-                .map(|value| told(&value.to_string()))
-                .unwrap_or_default(),
+            value: match value {
+                Some(value) if !path.is_empty() => told(&value.to_string()),
+                Some(_) | None => String::new(),
+            },
             what: what.into(),
         });
     }
@@ -279,15 +235,16 @@ fn path_of(json: &Json, index: usize) -> Vec<PathPart> {
 }
 
 fn is_braid(json: &Json) -> bool {
-    json.get("type").and_then(Json::as_str) == Some("braid")
+    text_at(json, "type") == Some("braid")
 }
 
 fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, plugin: &Json) {
     let path_to = |more: &[&str]| {
-        path.iter()
-            .cloned()
-            .chain(more.iter().map(|word| key(word)))
-            .collect::<Vec<_>>()
+        let mut path = path.to_vec();
+        for word in more {
+            path.push(key(word));
+        }
+        path
     };
     let mut complete = plugin.clone();
     complete.set("name", definition.name());
@@ -326,14 +283,24 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
             }
         },
     }
-    for (_, capability, keys) in IDLE.iter().filter(|(name, ..)| *name == kind) {
+    of_idle(judge, path, kind, plugin);
+}
+
+/// Adds a warning for a plugin that does nothing, because the network does not enable its capability.
+fn of_idle(judge: &mut Judge<'_>, path: &[PathPart], kind: &str, plugin: &Json) {
+    let mut type_path = path.to_vec();
+    type_path.push(key("type"));
+    for (name, capability, keys) in &IDLE {
+        if *name != kind {
+            continue;
+        }
         let is_on = plugin
             .get("capabilities")
             .is_some_and(|all| all.get(capability) == Some(&Json::Bool(true)));
         if !is_on && !keys.iter().any(|key| plugin.get(key).is_some()) {
             judge.note(
                 Level::Warning,
-                &path_to(&["type"]),
+                &type_path,
                 format!("it does nothing without the capability {capability:?}"),
             );
         }
@@ -343,11 +310,8 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
 fn of_capabilities(judge: &mut Judge<'_>, path: &[PathPart], plugin: &Json) {
     for (name, _) in plugin.get("capabilities").map_or(&[][..], Json::fields) {
         if !CAPABILITIES.contains(&name.as_str()) {
-            let path: Vec<PathPart> = path
-                .iter()
-                .cloned()
-                .chain([key("capabilities"), key(name)])
-                .collect();
+            let mut path = path.to_vec();
+            path.extend([key("capabilities"), key(name)]);
             let meant = CAPABILITIES
                 .iter()
                 .find(|known| known.eq_ignore_ascii_case(name));

@@ -154,7 +154,10 @@ impl<P: Protocol> Client<P> {
 
     /// Returns the time of the next action; `None` if the client has ended.
     pub fn next(&self) -> Option<Duration> {
-        Some(self.next).filter(|_| self.state.phase != Phase::Over)
+        if self.state.phase == Phase::Over {
+            return None;
+        }
+        Some(self.next)
     }
 
     /// True if an answer may arrive.
@@ -266,23 +269,25 @@ impl<P: Protocol> Client<P> {
 
     /// Handles a refused lease: it is void, and the client starts over immediately.
     pub fn refuse_lease(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
-        let lost = self.lose("the server refused the lease", now, rng);
+        let mut events = Vec::from_iter(self.lose("the server refused the lease", now, rng));
         self.state.wish = None;
-        lost.into_iter().chain(self.tick(now, rng)).collect()
+        events.extend(self.tick(now, rng));
+        events
     }
 
     /// Stores a lease, which may replace the current one.
     pub fn bind(&mut self, lease: P::Lease) -> Events<P> {
-        let other = self
-            .state
-            .lease
-            .take()
-            .filter(|held| held.address() != lease.address());
+        let mut events = Vec::new();
+        if let Some(held) = self.state.lease.take()
+            && held.address() != lease.address()
+        {
+            events.push(Event::Lost(held, "the server assigned another address"));
+        }
         (self.state.phase, self.state.wish) = (Phase::Bound, Some(lease.address()));
         (self.until, self.sent, self.next) = (None, 0, lease.terms().renew);
         self.state.lease = Some(lease);
-        let lost = other.map(|lease| Event::Lost(lease, "the server assigned another address"));
-        lost.into_iter().chain([Event::Bound]).collect()
+        events.push(Event::Bound);
+        events
     }
 
     /// Ends the client. Returns the lease to release: the current one, or the requested one, which

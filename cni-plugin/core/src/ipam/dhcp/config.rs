@@ -213,15 +213,20 @@ fn provided_by(item: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error>
     let code = code(option)?;
     // As lenient as the reference: an item without `=` is skipped, and the last of several
     // equal names is used.
-    let pairs = cni_args.split(';').filter_map(|pair| pair.split_once('='));
-    let from_arg = pairs
-        .filter(|(name, _)| *name == arg)
-        .map(|(_, value)| value)
-        .next_back();
-    for value in [Some(value).filter(|value| !value.is_empty()), from_arg]
-        .into_iter()
-        .flatten()
-    {
+    let mut from_arg = None;
+    for pair in cni_args.split(';') {
+        if let Some((name, value)) = pair.split_once('=')
+            && name == arg
+        {
+            from_arg = Some(value);
+        }
+    }
+    let mut values = Vec::with_capacity(2);
+    if !value.is_empty() {
+        values.push(value);
+    }
+    values.extend(from_arg);
+    for value in values {
         if value.len() > 255 {
             return Err(
                 Error::config(format!("value too long for option {option:?}: {value:?}"))

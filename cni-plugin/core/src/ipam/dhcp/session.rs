@@ -112,9 +112,11 @@ impl Session {
     /// Returns the time of the next action.
     pub fn next(&self) -> Option<Duration> {
         let v4 = self.v4.as_ref().and_then(v4::Client::next);
-        v4.into_iter()
-            .chain(self.v6.as_ref().and_then(v6::Client::next))
-            .min()
+        let v6 = self.v6.as_ref().and_then(v6::Client::next);
+        match (v4, v6) {
+            (Some(v4), Some(v6)) => Some(v4.min(v6)),
+            (v4, v6) => v4.or(v6),
+        }
     }
 
     /// True if DHCPv4 answers may arrive.
@@ -129,38 +131,36 @@ impl Session {
 
     /// Schedules an IPv4 packet again shortly.
     pub fn hold4(&mut self, now: Duration) {
-        self.v4.iter_mut().for_each(|client| client.hold(now));
+        if let Some(client) = &mut self.v4 {
+            client.hold(now);
+        }
     }
 
     /// Schedules a DHCPv6 message again shortly.
     pub fn hold6(&mut self, now: Duration) {
-        self.v6.iter_mut().for_each(|client| client.hold(now));
+        if let Some(client) = &mut self.v6 {
+            client.hold(now);
+        }
     }
 
     /// Sets whether servers broadcast their answers to a client without an address, or send them to
     /// its hardware address.
     pub fn set_broadcast(&mut self, on: bool) {
-        self.v4
-            .iter_mut()
-            .for_each(|client| client.protocol.broadcast = on);
+        if let Some(client) = &mut self.v4 {
+            client.protocol.broadcast = on;
+        }
     }
 
     /// Performs the actions that are due.
     pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Vec<Output> {
-        let v4 = self
-            .v4
-            .as_mut()
-            .map(|client| client.tick(now, rng))
-            .unwrap_or_default();
-        let v6 = self
-            .v6
-            .as_mut()
-            .map(|client| client.tick(now, rng))
-            .unwrap_or_default();
-        v4.into_iter()
-            .map(output4)
-            .chain(v6.into_iter().map(output6))
-            .collect()
+        let mut outputs = Vec::new();
+        if let Some(client) = &mut self.v4 {
+            outputs.extend(client.tick(now, rng).into_iter().map(output4));
+        }
+        if let Some(client) = &mut self.v6 {
+            outputs.extend(client.tick(now, rng).into_iter().map(output6));
+        }
+        outputs
     }
 
     /// Processes an IPv4 packet from a hardware address.
@@ -169,11 +169,8 @@ impl Session {
         let (Some(message), Some(client)) = (message, &mut self.v4) else {
             return Vec::new();
         };
-        client
-            .take(&message, from, now, rng)
-            .into_iter()
-            .map(output4)
-            .collect()
+        let events = client.take(&message, from, now, rng);
+        events.into_iter().map(output4).collect()
     }
 
     /// Processes a DHCPv6 message.
@@ -181,28 +178,24 @@ impl Session {
         let (Some(message), Some(client)) = (v6::Message::decode(message), &mut self.v6) else {
             return Vec::new();
         };
-        client
-            .take(&message, now, rng)
-            .into_iter()
-            .map(output6)
-            .collect()
+        let events = client.take(&message, now, rng);
+        events.into_iter().map(output6).collect()
     }
 
     /// Returns the packets that release all leases.
     pub fn release(&mut self, rng: Dice<'_>) -> Vec<Output> {
-        let v4 = self
-            .v4
-            .as_mut()
-            .and_then(|client| client.release(rng))
-            .map(Output::Send4);
-        v4.into_iter()
-            .chain(
-                self.v6
-                    .as_mut()
-                    .and_then(|client| client.release(rng))
-                    .map(Output::Send6),
-            )
-            .collect()
+        let mut outputs = Vec::new();
+        if let Some(client) = &mut self.v4
+            && let Some(packet) = client.release(rng)
+        {
+            outputs.push(Output::Send4(packet));
+        }
+        if let Some(client) = &mut self.v6
+            && let Some(message) = client.release(rng)
+        {
+            outputs.push(Output::Send6(message));
+        }
+        outputs
     }
 
     /// Returns addresses and routes of the leases. Fails if a server omitted a required option.
@@ -213,17 +206,18 @@ impl Session {
             ..Lease::default()
         };
         if let Some(v4) = v4 {
-            lease.ips.push(
-                v4.ip()
-                    .ok_or("DHCP option Subnet Mask not found in DHCPACK")?,
-            );
-            let metric = |route: Route| Route {
-                priority: self.priority,
-                ..route
+            let Some(ip) = v4.ip() else {
+                return Err("DHCP option Subnet Mask not found in DHCPACK");
             };
-            lease.routes.extend(v4.routes().into_iter().map(metric));
+            lease.ips.push(ip);
+            for mut route in v4.routes() {
+                route.priority = self.priority;
+                lease.routes.push(route);
+            }
         }
-        lease.ips.extend(v6.as_ref().map(whole));
+        if let Some(v6) = &v6 {
+            lease.ips.push(whole(v6));
+        }
         Ok(lease)
     }
 }

@@ -22,10 +22,8 @@ pub struct Span {
 pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
     let ranges = set.ranges();
     let start = last_reserved.and_then(|ip| {
-        ranges
-            .iter()
-            .position(|r| r.contains(ip))
-            .map(|i| (i, to_bits(ip)))
+        let index = ranges.iter().position(|range| range.contains(ip))?;
+        Some((index, to_bits(ip)))
     });
     let mut spans = Vec::with_capacity(2 * ranges.len() + 2);
     let Some((index, last)) = start else {
@@ -58,14 +56,17 @@ pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
 /// Adds `first..=last` without the range's gateway.
 fn push(spans: &mut Vec<Span>, range: &Range, first: u128, last: u128) {
     let is_ipv4 = range.range_start().is_ipv4();
-    let gateway = range
-        .gateway()
-        .filter(|ip| ip.is_ipv4() == is_ipv4)
-        .map(to_bits);
-    let Some(gateway) = gateway.filter(|bits| (first..=last).contains(bits)) else {
+    let gateway = match range.gateway() {
+        Some(ip) if ip.is_ipv4() == is_ipv4 => to_bits(ip),
+        Some(_) | None => {
+            spans.push(Span { first, last });
+            return;
+        }
+    };
+    if !(first..=last).contains(&gateway) {
         spans.push(Span { first, last });
         return;
-    };
+    }
     if first < gateway {
         spans.push(Span {
             first,

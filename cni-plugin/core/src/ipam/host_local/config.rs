@@ -91,10 +91,10 @@ fn ipam_of(conf: &NetConf) -> Result<&Json, Error> {
 }
 
 fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
-    Ok(ipam
-        .str(key)?
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from))
+    match ipam.str(key)? {
+        None | Some("") => Ok(None),
+        Some(path) => Ok(Some(PathBuf::from(path))),
+    }
 }
 
 /// True if the calling plugin assigns the gateway's address to the node, on any link it creates.
@@ -131,17 +131,18 @@ fn range_sets(
             .map(|set| set.into_iter().map(RangeSpec::with_gateway).collect())
             .collect();
     }
-    let checked = specs.iter().enumerate().map(|(number, specs)| {
-        RangeSet::new(specs).map_err(|e| {
+    let mut sets = Vec::with_capacity(specs.len());
+    for (number, specs) in specs.iter().enumerate() {
+        let set = RangeSet::new(specs).map_err(|e| {
             let error = Error::config(format!("invalid range set {number}: {e}"));
             match number.checked_sub(before_ranges) {
                 Some(index) => error.at_index(index).at_key("ranges").at_key("ipam"),
                 None if number < of_runtime => error.at_key("ipRanges").at_key("runtimeConfig"),
                 None => error.at_key("subnet").at_key("ipam"),
             }
-        })
-    });
-    let sets: Vec<RangeSet> = checked.collect::<Result<_, _>>()?;
+        })?;
+        sets.push(set);
+    }
     one_per_family(version, sets.iter().map(RangeSet::is_ipv4))?;
     for (i, a) in sets.iter().enumerate() {
         if let Some(j) = (i + 1..sets.len()).find(|&j| a.overlaps(&sets[j])) {
@@ -171,20 +172,18 @@ pub fn one_per_family(version: Version, is_ipv4: impl Iterator<Item = bool>) -> 
 
 fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>, Error> {
     let args = CniArgs::parse(cni_args, &["IP"])?;
-    let from_args = args.get("IP").into_iter().flat_map(|list| list.split(','));
-    let mut all: Vec<(String, String)> = from_args
-        .map(|ip| ("CNI_ARGS IP".to_owned(), ip.trim().to_owned()))
-        .collect();
-    for (place, texts) in [
-        ("args.cni.ips", args_ips(json)?),
-        (
-            "runtimeConfig.ips",
-            runtime
-                .strings("ips")
-                .map_err(|e| e.at_key("runtimeConfig"))?,
-        ),
-    ] {
-        all.extend(texts.into_iter().map(|text| (place.to_owned(), text)));
+    let mut all: Vec<(&str, String)> = Vec::new();
+    if let Some(list) = args.get("IP") {
+        for text in list.split(',') {
+            all.push(("CNI_ARGS IP", text.trim().to_owned()));
+        }
+    }
+    for text in args_ips(json)? {
+        all.push(("args.cni.ips", text));
+    }
+    let of_runtime = runtime.strings("ips");
+    for text in of_runtime.map_err(|e| e.at_key("runtimeConfig"))? {
+        all.push(("runtimeConfig.ips", text));
     }
     let mut ips = Vec::with_capacity(all.len());
     for (place, text) in all {
@@ -194,7 +193,7 @@ fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>,
         } else {
             parse_ip(&text)
         };
-        let ip = ip.map_err(|e| e.context(&place).at_keys(&place))?;
+        let ip = ip.map_err(|e| e.context(place).at_keys(place))?;
         if !ips.contains(&ip) {
             ips.push(ip);
         }

@@ -57,10 +57,13 @@ pub fn decode(packet: &[u8]) -> Option<&[u8]> {
 
 /// Returns the Internet checksum (RFC 1071). All parts except the last have an even length.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let mut sum: u32 = words
-        .map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0)))
-        .sum();
+    let mut sum: u32 = 0;
+    for part in parts {
+        for word in part.chunks(2) {
+            let low = word.get(1).copied().unwrap_or(0);
+            sum += u32::from(word[0]) << 8 | u32::from(low);
+        }
+    }
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

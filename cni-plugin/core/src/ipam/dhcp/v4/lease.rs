@@ -41,15 +41,17 @@ pub struct LeaseV4 {
 impl LeaseV4 {
     /// Parses an offer or an acknowledgement; `None` without an address or a server identifier.
     pub fn of(message: &Message, from: Mac, now: Duration) -> Option<Self> {
-        let address = Some(message.yiaddr)
-            .filter(|address| !address.is_unspecified() && !address.is_broadcast())?;
+        let address = message.yiaddr;
+        if address.is_unspecified() || address.is_broadcast() {
+            return None;
+        }
         let server = *message.addresses(SERVER_ID).first()?;
         let mask = message.addresses(SUBNET_MASK).first().copied();
         let prefix_len = mask.and_then(|mask| ipnet::ipv4_mask_to_prefix(mask).ok());
-        let length = message
-            .number(LEASE_TIME)
-            .filter(|length| *length > 0)
-            .unwrap_or(USUAL);
+        let length = match message.number(LEASE_TIME) {
+            None | Some(0) => USUAL,
+            Some(length) => length,
+        };
         let terms = Terms::new(
             now,
             length,
@@ -70,17 +72,15 @@ impl LeaseV4 {
 
     /// Returns the address with its prefix.
     pub fn net(&self) -> Option<IpNet> {
-        Ipv4Net::new(self.address, self.prefix_len?)
-            .ok()
-            .map(IpNet::from)
+        let net = Ipv4Net::new(self.address, self.prefix_len?).ok()?;
+        Some(net.into())
     }
 
     /// Returns the address as in a result.
     pub fn ip(&self) -> Option<IpConfig> {
-        let gateway = self.routers.first().copied().map(IpAddr::from);
-        self.net().map(|address| IpConfig {
-            address,
-            gateway,
+        Some(IpConfig {
+            address: self.net()?,
+            gateway: self.routers.first().map(|router| IpAddr::from(*router)),
             interface: None,
         })
     }
@@ -88,24 +88,32 @@ impl LeaseV4 {
     /// Returns the routes as in a result. Classless routes replace all others (RFC 3442). Otherwise
     /// these are the static routes and the default route through the first router.
     pub fn routes(&self) -> Vec<Route> {
-        let route = |(dst, gw): &(Ipv4Net, Ipv4Addr)| Route {
-            gw: Some((*gw).into()).filter(|_| !gw.is_unspecified()),
-            scope: gw.is_unspecified().then_some(RT_SCOPE_LINK),
-            ..Route::to((*dst).into())
-        };
+        let mut routes = Vec::new();
         if !self.classless.is_empty() {
-            return self.classless.iter().map(route).collect();
+            for (dst, router) in &self.classless {
+                routes.push(route(*dst, *router));
+            }
+            return routes;
         }
-        let default = self
-            .routers
-            .first()
-            .map(|router| (Ipv4Net::default(), *router));
-        self.classful
-            .iter()
-            .map(route)
-            .chain(default.iter().map(route))
-            .collect()
+        for (dst, router) in &self.classful {
+            routes.push(route(*dst, *router));
+        }
+        if let Some(router) = self.routers.first() {
+            routes.push(route(Ipv4Net::default(), *router));
+        }
+        routes
     }
+}
+
+/// Returns a route as in a result. It is on-link if the router is all zeros.
+fn route(dst: Ipv4Net, router: Ipv4Addr) -> Route {
+    let mut route = Route::to(dst.into());
+    if router.is_unspecified() {
+        route.scope = Some(RT_SCOPE_LINK);
+    } else {
+        route.gw = Some(router.into());
+    }
+    route
 }
 
 /// Parses classless routes: prefix length, the significant bytes of the prefix, router (RFC 3442).
@@ -139,17 +147,13 @@ fn classful(addresses: &[Ipv4Addr]) -> Vec<(Ipv4Net, Ipv4Addr)> {
         128..=191 => 16,
         _ => 24,
     };
-    let route = |pair: &[Ipv4Addr; 2]| {
-        Ipv4Net::new(pair[0], class(pair[0]))
-            .ok()
-            .map(|net| (net.trunc(), pair[1]))
-    };
-    addresses
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .filter_map(route)
-        .collect()
+    let mut routes = Vec::new();
+    for [dst, router] in addresses.as_chunks::<2>().0 {
+        if let Ok(net) = Ipv4Net::new(*dst, class(*dst)) {
+            routes.push((net.trunc(), *router));
+        }
+    }
+    routes
 }
 
 #[cfg(test)]

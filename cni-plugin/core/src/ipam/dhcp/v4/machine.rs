@@ -62,11 +62,10 @@ impl Protocol for Identity {
 impl Identity {
     fn discover(&self, state: &State<LeaseV4>, now: Duration) -> Packet {
         let mut message = self.message(MessageType::Discover, state, now);
-        message.options.extend(
-            state
-                .wish
-                .map(|wish| (REQUESTED_ADDRESS, wish.octets().to_vec())),
-        );
+        if let Some(wish) = state.wish {
+            let address = wish.octets().to_vec();
+            message.options.push((REQUESTED_ADDRESS, address));
+        }
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
@@ -99,13 +98,13 @@ impl Identity {
 
     /// Adds the options of every message except a release.
     fn complete(&self, mut message: Message) -> Message {
-        let size = (MAX_SIZE, LONGEST.to_be_bytes().to_vec());
-        let list = Some((REQUEST_LIST, self.request.clone())).filter(|(_, list)| !list.is_empty());
-        for option in list
-            .into_iter()
-            .chain([size])
-            .chain(self.options.iter().cloned())
-        {
+        let mut options = Vec::with_capacity(2 + self.options.len());
+        if !self.request.is_empty() {
+            options.push((REQUEST_LIST, self.request.clone()));
+        }
+        options.push((MAX_SIZE, LONGEST.to_be_bytes().to_vec()));
+        options.extend_from_slice(&self.options);
+        for option in options {
             message.options.retain(|(code, _)| *code != option.0);
             message.options.push(option);
         }
@@ -124,7 +123,10 @@ impl Client {
     ) -> Events<Identity> {
         let is_answer =
             message.is_reply && message.xid == self.state.xid && message.mac == self.protocol.mac;
-        let Some(kind) = message.kind().filter(|_| is_answer && self.listens()) else {
+        if !is_answer || !self.listens() {
+            return Vec::new();
+        }
+        let Some(kind) = message.kind() else {
             return Vec::new();
         };
         let said = LeaseV4::of(message, from, now);
@@ -141,9 +143,12 @@ impl Client {
                 self.refuse_offer(now, rng)
             }
             (Phase::Renewing | Phase::Rebinding, MessageType::Ack, Some(mut lease)) => {
-                let same = self.lease().filter(|held| held.address == lease.address);
                 // The mask does not change with the address, so not every server sends it again.
-                lease.prefix_len = lease.prefix_len.or(same.and_then(|held| held.prefix_len));
+                if let Some(held) = self.lease()
+                    && held.address == lease.address
+                {
+                    lease.prefix_len = lease.prefix_len.or(held.prefix_len);
+                }
                 self.bind(lease)
             }
             (Phase::Renewing | Phase::Rebinding, MessageType::Nak, _) => {
@@ -162,12 +167,11 @@ impl Client {
             .options
             .push((SERVER_ID, lease.server.octets().to_vec()));
         // Other client options are not allowed in a release (RFC 2131, table 5).
-        let id = self
-            .protocol
-            .options
-            .iter()
-            .filter(|(code, _)| *code == CLIENT_ID);
-        message.options.extend(id.cloned());
+        for option in &self.protocol.options {
+            if option.0 == CLIENT_ID {
+                message.options.push(option.clone());
+            }
+        }
         Some(to_server(&lease, &message))
     }
 }

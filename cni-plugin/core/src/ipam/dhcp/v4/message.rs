@@ -89,8 +89,8 @@ impl Message {
 
     /// Returns the message type, if known.
     pub fn kind(&self) -> Option<MessageType> {
-        self.get(MESSAGE_TYPE)
-            .and_then(|value| MessageType::of(*value.first()?))
+        let value = self.get(MESSAGE_TYPE)?;
+        MessageType::of(*value.first()?)
     }
 
     /// Returns an option with its pieces joined.
@@ -109,8 +109,8 @@ impl Message {
 
     /// Returns an option that is a single number.
     pub fn number(&self, code: u8) -> Option<u32> {
-        self.get(code)
-            .and_then(|value| Some(u32::from_be_bytes(value.try_into().ok()?)))
+        let value = self.get(code)?;
+        Some(u32::from_be_bytes(value.try_into().ok()?))
     }
 
     /// Returns the addresses in an option.

@@ -64,9 +64,9 @@ impl Protocol for Identity {
         let Self { duid, iaid } = self;
         let mut message =
             Message::new(kind, xid(state.xid), duid, (*iaid, address)).after(hundredths);
-        message
-            .options
-            .extend(server.map(|server| (SERVER_ID, server.clone())));
+        if let Some(server) = server {
+            message.options.push((SERVER_ID, server.clone()));
+        }
         Some(message.encode())
     }
 }
@@ -76,7 +76,10 @@ impl Client {
     pub fn take(&mut self, message: &Message, now: Duration, rng: Dice<'_>) -> Events<Identity> {
         let Identity { duid, iaid } = &self.protocol;
         let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
-        let Some(server) = message.get(SERVER_ID).filter(|_| is_own && self.listens()) else {
+        if !is_own || !self.listens() {
+            return Vec::new();
+        }
+        let Some(server) = message.get(SERVER_ID) else {
             return Vec::new();
         };
         let granted = message.granted(*iaid).map(|granted| {
