@@ -457,7 +457,7 @@ impl Item {
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
-                    if let Some(why) = plugin.dhcp_unsupported().filter(|_| is_judged) {
+                    if let (true, Err(why)) = (is_judged, plugin.through_link()) {
                         let needs = format!(
                             "{ipam:?} needs a DHCP server behind the link of {}: {why}",
                             conf.plugin

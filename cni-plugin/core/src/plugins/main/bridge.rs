@@ -13,7 +13,7 @@ use crate::plan::thing::{Addr, Attr, Link, LinkAttr, LinkKind, LinkRef, MacCheck
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -121,14 +121,19 @@ impl Bridge {
         present.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id))
     }
 
+    /// True if the bridge exists without a set hardware address, and would take the new port's.
+    fn is_changed_by_port(&self, call: &Call<'_>, facts: &Facts) -> bool {
+        facts
+            .link(&self.at())
+            .is_some_and(|fact| is_changed_by(fact, call.host_mac()))
+    }
+
     /// Returns the steps that create the bridge if missing.
     fn ensure_bridge(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
-        let existing = facts.link(&self.at());
-        let mut steps: Vec<Step> = existing
-            .filter(|fact| is_changed_by(fact, call.host_mac()))
-            .map(|_| self.pin_mac(facts))
-            .into_iter()
-            .collect();
+        let mut steps = Vec::new();
+        if self.is_changed_by_port(call, facts) {
+            steps.push(self.pin_mac(facts));
+        }
         steps.push(Step::ensure(Link {
             at: self.at(),
             mac: Some(self.mac(facts)),
@@ -139,7 +144,7 @@ impl Bridge {
                 vlan_filtering: self.vlan.is_filtering(),
             },
         }));
-        if existing.is_none() {
+        if facts.link(&self.at()).is_none() {
             steps.push(Step::ensure(interface::without_advertisements(&self.at())));
         }
         if self.promisc {
@@ -193,7 +198,7 @@ impl Bridge {
 
     /// Sets the port up after everything that filters its frames exists. Last also for speed: the
     /// kernel's work for a new carrier would delay every later step.
-    fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
+    fn open_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let port = self.port(call);
         let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
         if self.disable_container {
@@ -202,14 +207,6 @@ impl Bridge {
         steps.push(Step::Wait(Event::Up(port)));
         steps.extend(self.wait_up(facts));
         steps.push(Step::Wait(Event::Up(call.pod())));
-        if !ips.is_empty() {
-            // The announcement of the container's end, when it came up, met a port that was down.
-            steps.push(Step::add(Attr {
-                at: call.pod(),
-                to: LinkAttr::Announce(self.pod_mac(call)),
-            }));
-        }
-        steps.extend(interface::settle(&call.pod(), ips, self.dad()));
         steps
     }
 
@@ -248,7 +245,7 @@ impl Bridge {
     }
 
     /// Completes the IPAM's lease: interface, gateways, default routes.
-    fn complete(&self, lease: Lease) -> Result<Lease, Error> {
+    fn complete_lease(&self, lease: Lease) -> Result<Lease, Error> {
         interface::refuse_no_addresses(&lease.ips)?;
         mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
         let Lease {
@@ -270,7 +267,12 @@ impl Bridge {
 
     /// Returns the steps that add the gateway addresses of `ips` to the bridge or its VLAN's
     /// interface.
-    fn ensure_gateways(&self, facts: &Facts, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+    fn ensure_gateways(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        ips: &[IpConfig],
+    ) -> Result<Vec<Step>, Error> {
         let at = self.gateway_link()?;
         let mut steps = Vec::new();
         if facts.link(&at).is_none() {
@@ -306,10 +308,10 @@ impl Bridge {
                 };
                 steps.push(Step::del(old));
             }
-            // The address of the other family may have added this step already.
-            let pin = facts
-                .link(&self.at())
-                .map(|_| self.pin_mac(facts))
+            // The port, or the address of the other family, may have added this step already.
+            let is_foreign = facts.link(&self.at()).is_some();
+            let pin = (is_foreign && !self.is_changed_by_port(call, facts))
+                .then(|| self.pin_mac(facts))
                 .filter(|pin| !steps.contains(pin));
             steps.extend(pin);
             steps.push(ensure_addr(&at, net));
@@ -333,6 +335,79 @@ impl Bridge {
             .into_iter()
             .chain(self.device.interfaces(call, self.pod_mac(call)))
             .collect()
+    }
+}
+
+impl ThroughLink for Bridge {
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error> {
+        let mut made = self.ensure_bridge(call, facts);
+        made.extend(self.add_port(call, facts));
+        let result = AddResult {
+            interfaces: self.interfaces(call, facts),
+            dns: self.dns.clone().unwrap_or_default(),
+            ..AddResult::default()
+        };
+        Ok(Linked {
+            made,
+            up: (!self.disable_container).then(|| interface::up(&call.pod())),
+            opened: self.open_port(call, facts),
+            result,
+            warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())),
+        })
+    }
+
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        linked: Linked,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let Some(lease) = lease.map(|lease| self.complete_lease(lease)).transpose()? else {
+            return linked.attached(call, None, self.dad());
+        };
+        let mac = linked.mac(call).unwrap_or_else(|| self.pod_mac(call));
+        let Linked {
+            made: mut steps,
+            up,
+            opened,
+            mut result,
+            warnings,
+        } = linked;
+        let Lease { ips, routes, dns } = lease;
+        let pod = call.pod();
+        steps.extend(interface::configure_with(
+            &pod,
+            up,
+            &ips,
+            &routes,
+            self.dad(),
+        ));
+        if self.is_gateway {
+            steps.extend(self.ensure_gateways(call, facts, &ips)?);
+        }
+        if self.ip_masq {
+            steps.extend(interface::masquerade(call, &ips));
+        }
+        if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
+            let name = vlan::gateway_name(&self.bridge, id)?;
+            let mac = vlan::gateway_mac(&name, facts);
+            result.interfaces.push(interface::of_host(&name, mac));
+        }
+        steps.extend(opened);
+        // The announcement of the container's end, when it came up, met a port that was down.
+        steps.push(Step::add(Attr {
+            at: pod.clone(),
+            to: LinkAttr::Announce(mac),
+        }));
+        steps.extend(interface::settle(&pod, &ips, self.dad()));
+        result.dns = interface::dns(self.dns.as_ref(), dns);
+        (result.ips, result.routes) = (ips, routes);
+        Ok(Planned {
+            steps,
+            result,
+            warnings,
+        })
     }
 }
 
@@ -380,51 +455,12 @@ impl Plugin for Bridge {
         }
     }
 
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        None
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        Ok(self)
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let lease = lease.map(|lease| self.complete(lease)).transpose()?;
-        let mut steps = self.ensure_bridge(call, facts);
-        steps.extend(self.add_port(call, facts));
-        let mut result = AddResult {
-            interfaces: self.interfaces(call, facts),
-            ..AddResult::default()
-        };
-        if let Some(lease) = lease {
-            steps.extend(interface::configure(
-                &call.pod(),
-                &lease.ips,
-                &lease.routes,
-                self.dad(),
-            ));
-            if self.is_gateway {
-                steps.extend(self.ensure_gateways(facts, &lease.ips)?);
-            }
-            if self.ip_masq {
-                steps.extend(interface::masquerade(call, &lease.ips));
-            }
-            if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
-                let name = vlan::gateway_name(&self.bridge, id)?;
-                result
-                    .interfaces
-                    .push(interface::of_host(&name, vlan::gateway_mac(&name, facts)));
-            }
-            (result.ips, result.routes) = (lease.ips, lease.routes);
-            result.dns = interface::dns(self.dns.as_ref(), lease.dns);
-        } else {
-            if !self.disable_container {
-                steps.push(interface::up(&call.pod()));
-            }
-            result.dns = self.dns.clone().unwrap_or_default();
-        }
-        steps.extend(self.open_port(call, facts, &result.ips));
-        Ok(Planned {
-            steps,
-            result,
-            warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())),
-        })
+        self.complete(call, facts, self.plan_link(call, facts)?, lease)
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
