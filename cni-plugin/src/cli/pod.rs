@@ -3,7 +3,7 @@
 use super::conf;
 use super::manifests;
 use super::output;
-use braid_core::cni::{AddResult, Attachment, Command, Error, Json, NetConf, Request};
+use braid_core::cni::{Attachment, Command, Error, Json, NetConf, Request};
 use braid_core::k8s::settings::{Settings, key_of_pods};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, Pod};
 use braid_node::apply::host::{Host, Machine, This};
@@ -147,17 +147,17 @@ impl InCluster {
     /// Publishes the results of the call.
     pub(super) fn publish(
         &mut self,
-        results: &[Option<AddResult>],
+        attached: &[pods::AttachedNetwork<'_>],
         mut host: Option<&mut (dyn Host + 'static)>,
     ) -> Result<(), Error> {
         let machine = This::new(output::log());
         self.publisher.verify(
-            results,
+            attached,
             (host.as_deref_mut(), Some(&mut self.cluster)),
             &machine,
         )?;
         self.publisher
-            .publish(results, (host, Some(&mut self.cluster)), &machine);
+            .publish(attached, (host, Some(&mut self.cluster)), &machine);
         Ok(())
     }
 

@@ -1,33 +1,34 @@
 //! Order of the steps of several plugins.
 
 use super::step::Step;
-use super::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Redirect, Shaping, Thing};
+use super::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Phase, Redirect, Shaping, Thing};
 
 /// Sorts the steps into the order in which they are applied.
 pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
-    hold_first(shape_before_up(enslave_first(steps)))
+    hold_first(shape_before_up(before_up(steps)))
 }
 
 /// Moves the guards of the container's sockets to the front, before a link exists to send through.
 fn hold_first(steps: Vec<Step>) -> Vec<Step> {
-    let (mut first, others): (Vec<Step>, Vec<Step>) = steps
-        .into_iter()
-        .partition(|step| matches!(step, Step::Add(Thing::XskGuard(_))));
+    let (mut first, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(
+        |step| matches!(step, Step::Add(thing) if thing.state().phase() == Phase::Guard),
+    );
     first.extend(others);
     first
 }
 
-/// Moves a new link's VRF membership before the link comes up. If a link is up, the kernel sets it
-/// down and up again (v6.12 `drivers/net/vrf.c`, `cycle_netdev()`). It waits for an RCU grace
-/// period, and drops the routes.
-fn enslave_first(mut steps: Vec<Step>) -> Vec<Step> {
+/// Moves things that a new link must not be up for directly behind the link.
+fn before_up(mut steps: Vec<Step>) -> Vec<Step> {
     for at in 0..steps.len() {
-        let Step::Add(Thing::VrfMember(member)) = &steps[at] else {
+        let Step::Add(thing) = &steps[at] else {
+            continue;
+        };
+        let Some(link) = thing.state().before_up() else {
             continue;
         };
         if let Some(made) = steps[..at]
             .iter()
-            .position(|step| made_by(step).any(|link| *link == member.at))
+            .position(|step| made_by(step).contains(&link))
         {
             steps[made + 1..=at].rotate_right(1);
         }
@@ -88,11 +89,7 @@ fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
         };
         (Some(to) == ifb.as_ref()).then_some(from)
     });
-    let made_at = |at: &LinkRef| {
-        before
-            .iter()
-            .position(|step| made_by(step).any(|link| link == at))
-    };
+    let made_at = |at: &LinkRef| before.iter().position(|step| made_by(step).contains(&at));
     let links = shaping
         .links()
         .filter(|at| Some(*at) != ifb.as_ref())
@@ -112,13 +109,12 @@ fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
 }
 
 /// Returns the links that a step creates.
-fn made_by(step: &Step) -> impl Iterator<Item = &LinkRef> {
-    let link = if let Step::Add(Thing::Link(link)) = step {
-        Some(link)
+fn made_by(step: &Step) -> Vec<&LinkRef> {
+    if let Step::Add(thing) = step {
+        thing.state().makes()
     } else {
-        None
-    };
-    link.into_iter().flat_map(Link::ends)
+        Vec::new()
+    }
 }
 
 /// Returns the ifb that `steps` create and `shaping` shapes.

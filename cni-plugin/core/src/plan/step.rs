@@ -7,7 +7,7 @@
 //! A record omits unset fields, because its size adds to the time of every ADD.
 
 use super::facts::{Facts, Need};
-use super::thing::{LinkAttr, LinkRef, Moved, Thing, Verb};
+use super::thing::{Change, LinkAttr, LinkRef, Moved, Phase, Thing, Verb};
 use crate::name::IfName;
 use crate::name::Ns;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,15 @@ pub enum OwnedKind {
     Firewall,
     /// Guards of `AF_XDP` sockets.
     XskGuards,
+}
+
+impl OwnedKind {
+    fn phase(self) -> Phase {
+        match self {
+            Self::XskGuards => Phase::Guard,
+            Self::Masquerades | Self::HostPorts | Self::Firewall => Phase::Any,
+        }
+    }
 }
 
 /// A part of an attachment that a reference plugin created.
@@ -143,6 +152,29 @@ impl Step {
             | Self::Wait(_)
             | Self::Forget(..)
             | Self::Legacy(_) => None,
+        }
+    }
+
+    /// Returns the phase of the undo in which the step deletes.
+    pub fn deletion_phase(&self) -> Phase {
+        match self {
+            Self::Del(thing) => thing.state().phase(),
+            Self::Forget(kind, _) => kind.phase(),
+            Self::Add(_) | Self::Ensure(_) | Self::Set { .. } | Self::Wait(_) | Self::Legacy(_) => {
+                Phase::Any
+            }
+        }
+    }
+
+    /// True if the reference plugins do the same in the same way, so that CHECK can judge it
+    /// without a record.
+    pub fn is_as_reference(&self) -> bool {
+        match self {
+            Self::Add(thing) => thing.state().is_as_reference(Change::Add),
+            Self::Ensure(thing) => thing.state().is_as_reference(Change::Ensure),
+            Self::Del(thing) => thing.state().is_as_reference(Change::Del),
+            Self::Set { .. } | Self::Wait(Event::Up(_)) => true,
+            Self::Wait(Event::Dad(_)) | Self::Forget(..) | Self::Legacy(_) => false,
         }
     }
 

@@ -1,14 +1,14 @@
 //! Inverse of a step, and rollback of a list of steps.
 
-use super::step::{OwnedKind, Step};
-use super::thing::{Link, LinkRef, Thing};
+use super::step::Step;
+use super::thing::{Link, LinkRef, Phase, Thing};
 use crate::name::Ns;
 
 impl Step {
     /// Returns the step that rolls this one back; `None` if nothing of the attachment would remain.
     pub fn inverse(&self) -> Option<Step> {
         match self {
-            Self::Add(thing) if thing.is_setting() => None,
+            Self::Add(thing) if thing.state().is_setting() => None,
             Self::Add(thing) => Some(Self::Del(thing.clone())),
             Self::Set { at, to, from } => Some(Self::Set {
                 at: at.clone(),
@@ -25,13 +25,7 @@ impl Step {
     /// limits by a common link.
     pub fn is_same_undo(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Del(Thing::Link(one)), Self::Del(Thing::Link(other))) => one.is_same(other),
-            (Self::Del(Thing::Shaping(one)), Self::Del(Thing::Shaping(other))) => {
-                one.links().any(|at| other.links().any(|there| there == at))
-            }
-            (Self::Del(Thing::Moved(one)), Self::Del(Thing::Moved(other))) => {
-                (&one.to, &one.from) == (&other.to, &other.from)
-            }
+            (Self::Del(one), Self::Del(other)) => one.is_same(other),
             (one, other) => one == other,
         }
     }
@@ -39,7 +33,10 @@ impl Step {
     /// True if this step must not run after `failed` failed. A link must leave the container with
     /// its original attributes, because later attempts no longer find it there.
     pub fn waits_for(&self, failed: &Self) -> bool {
-        matches!((self, failed), (Self::Del(Thing::Moved(moved)), Self::Set { at, .. }) if *at == moved.to)
+        match (self, failed) {
+            (Self::Del(thing), Self::Set { at, .. }) => thing.state().releases() == Some(at),
+            _ => false,
+        }
     }
 
     /// Returns the step without the parts that are deleted with `deleted` links or leave with
@@ -62,8 +59,8 @@ impl Step {
         if !links.is_empty() && links.iter().all(|link| gone.contains(link)) {
             return None;
         }
-        if let Self::Del(Thing::Shaping(shaping)) = &mut self {
-            shaping.shapers.retain(|shaper| !gone.contains(&&shaper.at));
+        if let Self::Del(thing) = &mut self {
+            thing.state_mut().drop_parts(&gone);
         }
         Some(self)
     }
@@ -72,22 +69,13 @@ impl Step {
 /// Returns the steps that roll `steps` back, newest first. Things that are deleted with a link get
 /// no step.
 pub fn undo(steps: &[Step]) -> Vec<Step> {
-    let new = steps.iter().filter_map(|step| {
-        if let Step::Add(Thing::Link(link)) = step {
-            Some(link)
-        } else {
-            None
+    let (mut deleted, mut left) = (Vec::new(), Vec::new());
+    for step in steps {
+        if let Step::Add(thing) = step {
+            deleted.extend(thing.state().makes());
+            left.extend(thing.state().releases());
         }
-    });
-    let deleted: Vec<&LinkRef> = new.flat_map(Link::ends).collect();
-    let moved = steps.iter().filter_map(|step| {
-        if let Step::Add(Thing::Moved(moved)) = step {
-            Some(moved)
-        } else {
-            None
-        }
-    });
-    let left: Vec<&LinkRef> = moved.map(|moved| &moved.to).collect();
+    }
     in_turn(
         steps
             .iter()
@@ -98,22 +86,13 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
     )
 }
 
-/// Sorts deletions, and otherwise keeps the order. Links are deleted after everything else, those
-/// of a namespace together, because each request to delete links takes several RCU grace periods.
-/// The guards of the container's sockets are deleted last, when no link is left to send through.
+/// Sorts deletions by [`Phase`], and otherwise keeps the order. Links of a namespace are deleted
+/// together, because each request to delete links takes several RCU grace periods.
 pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
-    let is_hold = |step: &Step| {
-        matches!(
-            step,
-            Step::Del(Thing::XskGuard(_)) | Step::Forget(OwnedKind::XskGuards, _)
-        )
-    };
     steps.sort_by_key(|step| {
-        if let Step::Del(Thing::Link(link)) = step {
-            (1, link.at.ns)
-        } else {
-            (2 * u8::from(is_hold(step)), Ns::Host)
-        }
+        let phase = step.deletion_phase();
+        let is_link = phase == Phase::Link;
+        (phase, if is_link { step.ns() } else { Ns::Host })
     });
     by_ends_in_pod(&mut steps);
     steps

@@ -1,10 +1,9 @@
 //! Addresses and routes of an interface, and keys that several plugins share.
 
-use super::{Call, Planned};
+use super::Call;
 use crate::cni::args::CniArgs;
 use crate::cni::bounds::shortened;
 use crate::cni::{AddResult, Dns, Error, Interface, IpConfig, Json, NetConf, Route};
-use crate::ipam::Lease;
 use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::{IfName, LinkName, Mac, Ns};
 use crate::plan::facts::LinkFact;
@@ -66,6 +65,17 @@ pub fn first_gateway(ips: &[IpConfig], is_ipv4: bool) -> Option<IpAddr> {
 
 /// Returns the steps that add `ips` and `routes` to `link` and set it up.
 pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -> Vec<Step> {
+    configure_with(link, Some(up(link)), ips, routes, dad)
+}
+
+/// [`configure`] with the step that sets the link up; `None` if it is up.
+pub(super) fn configure_with(
+    link: &LinkRef,
+    up: Option<Step>,
+    ips: &[IpConfig],
+    routes: &[Route],
+    dad: Dad,
+) -> Vec<Step> {
     let mut steps = sysctls(link, has_ipv6(ips), dad);
     // Set while the link is down: when it comes up, the kernel announces the addresses. The link's
     // other hosts learn the new owner of an address immediately, without a separate announcement.
@@ -81,44 +91,11 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
             no_dad: dad == Dad::Off,
         }));
     }
-    steps.push(up(link));
+    steps.extend(up);
     for route in routes {
         steps.push(Step::add(program(link, route, ips)));
     }
     steps
-}
-
-/// Completes the plan for the container's interface, created by `steps`, with the lease or without
-/// addresses.
-pub fn attached(
-    call: &Call<'_>,
-    mac: String,
-    mut steps: Vec<Step>,
-    lease: Option<Lease>,
-    dad: Dad,
-) -> Result<Planned, Error> {
-    let mut result = AddResult {
-        interfaces: vec![call.interface(mac)],
-        ..AddResult::default()
-    };
-    match lease {
-        None => steps.push(up(&call.pod())),
-        Some(Lease {
-            mut ips, routes, ..
-        }) => {
-            refuse_no_addresses(&ips)?;
-            for ip in &mut ips {
-                ip.interface = Some(0);
-            }
-            steps.extend(configure(&call.pod(), &ips, &routes, dad));
-            (result.ips, result.routes) = (ips, routes);
-        }
-    }
-    Ok(Planned {
-        steps,
-        result,
-        warnings: Vec::new(),
-    })
 }
 
 /// Returns the sysctl that disables duplicate address detection on a new host link to containers of

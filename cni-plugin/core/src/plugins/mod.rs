@@ -8,11 +8,13 @@ pub mod ipv6;
 pub mod main;
 pub mod meta;
 pub mod mtu;
+pub mod planned;
 mod plugin;
 pub mod readdress;
 
 pub use call::Call;
-pub use plugin::{Addresses, Planned, Plugin};
+pub use planned::{Linked, Planned};
+pub use plugin::{Addresses, Plugin, ThroughLink};
 
 use crate::cni::mac_by::MacBy;
 use crate::cni::{Error, Json, NetConf};

@@ -1,23 +1,13 @@
 //! The `Plugin` trait: needs, refusals and plan.
 
 use super::Call;
-use crate::cni::{AddResult, Error};
+use super::planned::{Linked, Planned};
+use crate::cni::Error;
 use crate::ipam::Lease;
 use crate::name::Mac;
 use crate::plan::thing::LinkRef;
 use crate::plan::{Facts, Feature, Need, Step};
 use std::fmt::Debug;
-
-/// The part of an ADD that a plugin plans: steps and result.
-#[derive(Debug, Default)]
-pub struct Planned {
-    /// The changes, in order.
-    pub steps: Vec<Step>,
-    /// The result after this plugin.
-    pub result: AddResult,
-    /// Warnings for the operator. They do not fail the call.
-    pub warnings: Vec<String>,
-}
 
 /// Need of a plugin for addresses from an IPAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,15 +60,10 @@ pub trait Plugin: Debug {
     /// Plans the steps and the result of an ADD.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// Returns the reason why no DHCP server can answer through the new link; `None` if one may.
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        Some("it connects only to this node")
-    }
-
-    /// Plans without addresses, for an IPAM that acquires them through the new link.
-    /// [`Plugin::plan`] follows with the addresses, and its steps for the link must be the same.
-    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
-        self.plan(call, facts, None)
+    /// Returns the two parts of the plan, for an IPAM that acquires addresses through the new link;
+    /// the error is the reason why no DHCP server can answer there.
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        Err("it connects only to this node")
     }
 
     /// Returns the steps that delete an attachment without a record, from names alone.
@@ -115,4 +100,21 @@ pub trait Plugin: Debug {
     fn status(&self, _facts: &Facts) -> Result<Option<String>, Error> {
         Ok(None)
     }
+}
+
+/// A plugin behind whose new link a DHCP server may answer. Its plan has two parts, and the second
+/// takes the first, so that they cannot disagree about the link.
+pub trait ThroughLink: Debug {
+    /// Plans the link.
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error>;
+
+    /// Adds the steps for the addresses of `lease` to those of the link. `facts` are those before
+    /// the link, also if it exists by now.
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        linked: Linked,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error>;
 }

@@ -7,7 +7,8 @@ use crate::ipam::host_local::claimed;
 use crate::store::record::{Attached, Key, Record};
 use braid_core::cni::{AddResult, Attachment, Command, Error, NetConf, Owner, Request};
 use braid_core::ipam::Claim;
-use braid_core::k8s::ObjectName;
+use braid_core::k8s::network::Network;
+use braid_core::k8s::{IpamClaim, ObjectName};
 use braid_core::plan::Feature;
 use braid_core::plugins::Call;
 use std::net::IpAddr;
@@ -43,6 +44,17 @@ pub struct Wanted {
     pub object: Option<ObjectName>,
     /// Device information file.
     pub device_file: Option<DeviceFile>,
+    /// The network as the pod requests it; `None` without a pod, or once it is recorded.
+    pub of_pod: Option<OfPod>,
+}
+
+/// A network as a pod requests it, for the pod's status.
+#[derive(Debug)]
+pub struct OfPod {
+    /// The network.
+    pub network: Network,
+    /// The claim that owns the addresses.
+    pub claim: Option<IpamClaim>,
 }
 
 /// Position of a plugin in a call.
@@ -190,6 +202,7 @@ impl Wanted {
             claim: None,
             object: None,
             device_file: None,
+            of_pod: None,
         }
     }
 

@@ -100,7 +100,7 @@ impl Item {
             (_, ipam) => match reading.ipam(ipam, &conf, args)? {
                 Some(ours) => {
                     let is_judged = ours.is_through_link() && reading == Reading::Strict;
-                    if is_judged && let Some(why) = plugin.dhcp_unsupported() {
+                    if is_judged && let Err(why) = plugin.through_link() {
                         let needs = format!(
                             "{ipam:?} needs a DHCP server behind the link of {}: {why}",
                             conf.plugin

@@ -9,9 +9,9 @@ use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::Lease;
 use braid_core::name::Mac;
-use braid_core::plan::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Thing};
+use braid_core::plan::thing::{Attr, LinkAttr, LinkRef};
 use braid_core::plan::{Facts, Need, Step};
-use braid_core::plugins::{Call, Planned, Plugin, ipv6};
+use braid_core::plugins::{Call, Linked, Planned, Plugin, ipv6};
 
 /// State of planning a call.
 #[derive(Debug)]
@@ -34,7 +34,15 @@ pub struct Native {
     pub observed: Facts,
     /// The facts as they will be after the steps so far.
     ahead: Facts,
-    /// The result before the last plugin, if only its link is planned so far.
+    /// The last plugin, if only its link is planned so far.
+    unaddressed: Option<Unaddressed>,
+}
+
+/// A plugin whose link is planned and whose addresses come through the link.
+#[derive(Debug)]
+struct Unaddressed {
+    linked: Linked,
+    /// The result before the plugin.
     prev: Option<AddResult>,
 }
 
@@ -116,17 +124,7 @@ impl<'a> Planner<'a> {
                 self.refuse(*place, host, &mut native)?;
             }
             let planned = if self.wanted[place.wanted].chain.items[place.item].is_through_link() {
-                let (wanted, plugin) = self.plugin(*place)?;
-                native.prev.clone_from(&self.results[place.wanted]);
-                let mut planned = plugin.plan_link(
-                    &call(wanted, &self.sandbox, native.prev.as_ref()),
-                    &native.ahead,
-                )?;
-                if let Some(mac) = last_mac::behind(wanted, place.item) {
-                    let at = LinkRef::pod(wanted.attachment.ifname.clone());
-                    last_mac::set(mac, &at, &mut planned, &native.ahead);
-                }
-                planned
+                self.plan_link(*place, &mut native)?
             } else {
                 self.plan(*place, host, &mut native, leases)?
             };
@@ -173,78 +171,64 @@ impl<'a> Planner<'a> {
         Ok(waiting)
     }
 
-    /// Plans the last of these plugins again, with the addresses that come through its link, which
-    /// now exists. The remaining steps continue its part.
+    /// Plans the link of a plugin whose addresses come through it.
+    fn plan_link(&self, place: PluginIndex, native: &mut Native) -> Result<Planned, Error> {
+        let (wanted, plugin) = self.plugin(place)?;
+        let prev = self.results[place.wanted].clone();
+        let call = call(wanted, &self.sandbox, prev.as_ref());
+        let plugin = plugin.through_link().map_err(Error::config)?;
+        let mut linked = plugin.plan_link(&call, &native.ahead)?;
+        if let Some(mac) = last_mac::behind(wanted, place.item) {
+            linked.set_mac(mac, &call, &native.ahead);
+        }
+        let planned = plugin.complete(&call, &native.ahead, linked.clone(), None)?;
+        native.unaddressed = Some(Unaddressed { linked, prev });
+        Ok(planned)
+    }
+
+    /// Completes the plan of the last of these plugins with the addresses that come through its
+    /// link, which now exists. The steps continue its part.
     pub fn addresses(
         &mut self,
         place: PluginIndex,
         host: &mut dyn Host,
-        mut linked: Native,
+        mut native: Native,
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
-        let done = linked
-            .parts
-            .pop()
-            .map(|part| part.steps)
-            .unwrap_or_default();
-        // The same facts as for the link, so the plan has the same steps for it.
-        linked.read(Facts::default());
-        self.results[place.wanted] = linked.prev.take();
-        let mut planned = self.plan(place, host, &mut linked, leases)?;
-        let wanted = &self.wanted[place.wanted];
-        if let Some(mac) = last_mac::behind(wanted, place.item) {
-            last_mac::adopt(
-                mac,
-                &LinkRef::pod(wanted.attachment.ifname.clone()),
-                &mut planned,
-            );
+        native.parts.pop();
+        // The same facts as for the link.
+        native.read(Facts::default());
+        let can_announce = native.unaddressed.as_mut().is_some_and(|unaddressed| {
+            self.results[place.wanted] = unaddressed.prev.take();
+            unaddressed.linked.can_announce()
+        });
+        let mut planned = self.plan(place, host, &mut native, leases)?;
+        if can_announce {
+            planned.steps.extend(self.announce(place, &planned));
         }
-        self.push(place, planned, &mut linked);
-        let Some(mut part) = linked.parts.pop() else {
-            return Ok(linked);
-        };
-        part.steps.retain(|step| !done.contains(step));
-        part.steps.extend(self.announce(place, &done, &part.steps));
-        part.goes_on = true;
-        linked.parts = vec![part];
-        Ok(linked)
+        self.push(place, planned, &mut native);
+        native.parts.drain(..native.parts.len() - 1);
+        for part in &mut native.parts {
+            part.goes_on = true;
+        }
+        Ok(native)
     }
 
     /// Returns a step that announces the addresses to the link's other hosts, as the link was up
-    /// before them. `None` for an ipvlan: it has its parent's hardware address, and cannot set it.
-    fn announce(&self, place: PluginIndex, done: &[Step], steps: &[Step]) -> Option<Step> {
+    /// before them; `None` if the plan announces them.
+    fn announce(&self, place: PluginIndex, planned: &Planned) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
-        let is_ipvlan = |step: &Step| {
-            matches!(
-                step,
-                Step::Add(Thing::Link(Link {
-                    kind: LinkKind::Ipvlan { .. },
-                    ..
-                }))
-            )
+        let is_announcement = |step: &Step| {
+            step.attr()
+                .is_some_and(|(_, to)| matches!(to, LinkAttr::Announce(_)))
         };
-        if done.iter().any(is_ipvlan) {
+        if planned.steps.iter().any(is_announcement) {
             return None;
         }
-        let is_announced = |step: &Step| {
-            matches!(
-                step,
-                Step::Add(Thing::Attr(Attr {
-                    to: LinkAttr::Announce(_),
-                    ..
-                }))
-            )
-        };
-        if steps.iter().any(is_announced) {
-            return None;
-        }
-        let mut interfaces = self.results[place.wanted].as_ref()?.interfaces.iter();
+        let mut interfaces = planned.result.interfaces.iter();
         let own = interfaces.find(|own| !own.sandbox.is_empty() && own.name == at.name.as_str())?;
-        let mac = Mac::parse(&own.mac)?;
-        Some(Step::add(Attr {
-            at,
-            to: LinkAttr::Announce(mac),
-        }))
+        let to = LinkAttr::Announce(Mac::parse(&own.mac)?);
+        Some(Step::add(Attr { at, to }))
     }
 
     /// Adds a plugin's plan.
@@ -298,7 +282,13 @@ impl<'a> Planner<'a> {
             }
             (lease, warning) = (Some(given), less);
         }
-        let mut planned = plugin.plan(&call, &before.ahead, lease)?;
+        let mut planned = match before.unaddressed.take() {
+            None => plugin.plan(&call, &before.ahead, lease)?,
+            Some(Unaddressed { linked, .. }) => plugin
+                .through_link()
+                .map_err(Error::config)?
+                .complete(&call, &before.ahead, linked.applied(), lease)?,
+        };
         // The facts are the same: changed steps are no reason to plan again.
         before.amend(place.wanted, |facts, steps| {
             plugin.amend(&call, facts, steps)

@@ -10,9 +10,9 @@ use super::invocation::{self, Wanted};
 use crate::apply::host::Host;
 use braid_core::cni::{AddResult, Error, IpConfig};
 use braid_core::ipam::Lease;
-use braid_core::name::{IfName, Mac, Ns};
-use braid_core::plan::step::{Event, Step};
-use braid_core::plan::thing::{Attr, LinkAttr, LinkRef, Thing};
+use braid_core::name::{IfName, Mac};
+use braid_core::plan::step::Step;
+use braid_core::plan::thing::{Attr, LinkAttr, LinkRef};
 
 /// Returns the steps of the native plugins.
 pub(super) fn steps(
@@ -42,7 +42,7 @@ pub(super) fn steps(
         let facts = host.observe(&needs)?;
         steps.extend(plugin.plan(&call, &facts, lease)?.steps);
     }
-    steps.retain(is_alike);
+    steps.retain(Step::is_as_reference);
     if chain.makes_interface() {
         push_host_macs(prev, &mut steps);
     }
@@ -61,26 +61,6 @@ fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
         routes: prev.routes.clone(),
         dns: prev.dns.clone(),
     }
-}
-
-fn is_alike(step: &Step) -> bool {
-    if let Step::Add(Thing::Route(route)) = step {
-        return route.at.ns == Ns::Host;
-    }
-    matches!(
-        step,
-        Step::Add(Thing::Link(_) | Thing::Attr(_) | Thing::Sysctl(_) | Thing::VrfMember(_))
-            | Step::Ensure(
-                Thing::Link(_)
-                    | Thing::Attr(_)
-                    | Thing::Vlan(_)
-                    | Thing::Addr(_)
-                    | Thing::Sysctl(_)
-            )
-            | Step::Set { .. }
-            | Step::Del(Thing::Vlan(_))
-            | Step::Wait(Event::Up(_))
-    )
 }
 
 /// Adds steps for the host-side hardware addresses in the result.

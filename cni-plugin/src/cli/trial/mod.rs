@@ -16,6 +16,7 @@ use braid_node::apply::host::{Machine, This};
 use braid_node::attach::add::{Added, add};
 use braid_node::attach::del;
 use braid_node::attach::invocation::Invocation;
+use braid_node::attach::pods::AttachedNetwork;
 use braid_node::kernel::Kernel;
 use braid_node::sys::netns::NetNs;
 use clap::Args;
@@ -99,7 +100,10 @@ fn attach(
         &mut |results, host| {
             cluster
                 .as_mut()
-                .map_or(Ok(()), |cluster| cluster.publish(results, host))
+                .map_or(Ok(()), |cluster| {
+                    let attached = AttachedNetwork::all(&call.wanted, results);
+                    cluster.publish(&attached, host)
+                })
                 .map(|()| None)
         },
     )?;

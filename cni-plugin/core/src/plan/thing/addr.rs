@@ -1,6 +1,6 @@
 //! An address on a link.
 
-use super::state::{State, Verb, refuse_if};
+use super::state::{Change, State, Verb, refuse_if};
 use crate::kernel_numbers::{RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::Ns;
 pub use crate::plan::fact::addr::AddrFact;
@@ -130,5 +130,10 @@ impl State for Addr {
             !facts.planned_routes.iter().any(is_same)
         });
         facts.planned_routes.extend(of_kernel);
+    }
+
+    /// Later plugins may have moved the container's addresses.
+    fn is_as_reference(&self, change: Change) -> bool {
+        change == Change::Ensure
     }
 }

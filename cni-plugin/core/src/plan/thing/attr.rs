@@ -1,6 +1,6 @@
 //! An attribute of a link.
 
-use super::state::{State, Verb, found, refuse_if};
+use super::state::{Change, State, Verb, found, refuse_if};
 use crate::name::{Mac, Ns};
 use crate::plan::fact::link::LinkFact;
 use crate::plan::fact::link_ref::LinkRef;
@@ -116,6 +116,14 @@ impl State for Attr {
 
     fn predict(&self, facts: &mut Facts) {
         self.to.predict(&self.at, facts);
+    }
+
+    fn is_setting(&self) -> bool {
+        true
+    }
+
+    fn is_as_reference(&self, change: Change) -> bool {
+        change != Change::Del
     }
 }
 

@@ -7,7 +7,7 @@ mod print;
 
 pub use kind::*;
 
-use super::state::{State, Verb, found, refuse_if};
+use super::state::{Change, Phase, State, Verb, found, refuse_if};
 use crate::name::{IfName, Mac, Ns};
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
@@ -75,13 +75,6 @@ impl Link {
         self.kind
             .peer()
             .filter(|peer| (self.at.ns, peer.ns) == (Ns::Pod, Ns::Host))
-    }
-
-    /// True if both name the same link by namespace and name, or the same pair by its two ends.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let is_turned =
-            || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);
-        self.at == other.at && self.host_end() == other.host_end() || is_turned()
     }
 }
 
@@ -161,5 +154,24 @@ impl State for Link {
         let parent = parent.cloned();
         self.kind.predict(&mut fact, parent.as_ref(), facts);
         facts.links.insert(self.at.clone(), fact);
+    }
+
+    fn makes(&self) -> Vec<&LinkRef> {
+        self.ends().collect()
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Link
+    }
+
+    /// True if both name the same link by namespace and name, or the same pair by its two ends.
+    fn is_same(&self, other: &Self) -> bool {
+        let is_turned =
+            || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);
+        self.at == other.at && self.host_end() == other.host_end() || is_turned()
+    }
+
+    fn is_as_reference(&self, change: Change) -> bool {
+        change != Change::Del
     }
 }

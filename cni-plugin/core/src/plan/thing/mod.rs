@@ -45,7 +45,7 @@ pub use redirect::Redirect;
 pub use route::Route;
 pub use rule::Rule;
 pub use shaping::Shaping;
-pub use state::{State, Verb};
+pub use state::{Change, Phase, State, Verb};
 pub use sysctl::Sysctl;
 pub use vlan::PortVlan;
 pub use vrf_member::VrfMember;
@@ -100,6 +100,21 @@ macro_rules! things {
                     $(Self::$kind(it) => it,)*
                 }
             }
+
+            /// Returns the [`State`] of its kind, to change it.
+            pub fn state_mut(&mut self) -> &mut dyn State {
+                match self {
+                    $(Self::$kind(it) => it,)*
+                }
+            }
+
+            /// True if the deletion of either deletes the same.
+            pub fn is_same(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$kind(one), Self::$kind(other)) => one.is_same(other),)*
+                    _ => false,
+                }
+            }
         }
 
         $(impl From<$of> for Thing {
@@ -111,11 +126,3 @@ macro_rules! things {
 }
 
 for_each_thing!(things);
-
-impl Thing {
-    /// True if the thing is a value of a link or namespace: it is deleted with that, and no step
-    /// deletes it.
-    pub fn is_setting(&self) -> bool {
-        matches!(self, Self::Attr(_) | Self::Sysctl(_))
-    }
-}

@@ -218,6 +218,14 @@ impl State for Moved {
         there.alt_names.retain(|alt| alt != self.to.name.as_str());
         facts.links.insert(self.to.clone(), there);
     }
+
+    fn releases(&self) -> Option<&LinkRef> {
+        Some(&self.to)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.to, &self.from) == (&other.to, &other.from)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A route through a link.
 
-use super::state::{State, Verb, found, refuse_if};
+use super::state::{Change, State, Verb, found, refuse_if};
 use crate::kernel_numbers::{RT_SCOPE_HOST, RT_SCOPE_LINK, RT_TABLE_MAIN};
 use crate::name::Ns;
 use crate::plan::fact::link_ref::LinkRef;
@@ -77,5 +77,10 @@ impl State for Route {
 
     fn predict(&self, facts: &mut Facts) {
         facts.planned_routes.push(self.clone());
+    }
+
+    /// Later plugins may have moved the container's routes.
+    fn is_as_reference(&self, change: Change) -> bool {
+        change == Change::Add && self.at.ns == Ns::Host
     }
 }

@@ -25,6 +25,28 @@ impl Verb {
     }
 }
 
+/// Phase of a thing in ADD and in the undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Added in the order of the plan, deleted before the links.
+    Any,
+    /// A link. Links are deleted after everything else, those of a namespace together.
+    Link,
+    /// Added before a link exists to send through, deleted when none is left.
+    Guard,
+}
+
+/// What a step does to its thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Creates it for the attachment.
+    Add,
+    /// Creates it for the node, if missing.
+    Ensure,
+    /// Deletes it.
+    Del,
+}
+
 /// A kind of thing: its command, the facts it needs, and the check against them.
 pub trait State {
     /// Returns the namespace of the thing.
@@ -51,6 +73,49 @@ pub trait State {
     /// Returns the links that the thing is deleted with; none if it belongs to no link.
     fn goes_with(&self) -> Vec<&LinkRef> {
         Vec::new()
+    }
+
+    /// Returns the links that are created and deleted with the thing.
+    fn makes(&self) -> Vec<&LinkRef> {
+        Vec::new()
+    }
+
+    /// Returns the link that leaves the container, with its attributes, if the thing is deleted.
+    fn releases(&self) -> Option<&LinkRef> {
+        None
+    }
+
+    /// Returns the link that must be down when the thing is added, if it is new.
+    fn before_up(&self) -> Option<&LinkRef> {
+        None
+    }
+
+    /// Drops the parts of a thing to delete that are deleted with these links.
+    fn drop_parts(&mut self, _gone: &[&LinkRef]) {}
+
+    /// Returns the phase in which the thing is added and deleted.
+    fn phase(&self) -> Phase {
+        Phase::Any
+    }
+
+    /// True if the thing is a value of a link or namespace: it is deleted with that, and no step
+    /// deletes it.
+    fn is_setting(&self) -> bool {
+        false
+    }
+
+    /// True if the deletion of either deletes the same.
+    fn is_same(&self, other: &Self) -> bool
+    where
+        Self: Sized + PartialEq,
+    {
+        self == other
+    }
+
+    /// True if the reference plugins make the same change in the same way, so that CHECK can judge
+    /// it without a record.
+    fn is_as_reference(&self, _change: Change) -> bool {
+        false
     }
 
     /// Returns the owner that the kernel keeps: network, container id and interface.

@@ -1,6 +1,6 @@
 //! Sysctls of a namespace.
 
-use super::state::{State, Verb};
+use super::state::{Change, State, Verb};
 use crate::name::Ns;
 use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
@@ -63,5 +63,13 @@ impl State for Sysctl {
                 self.key, self.value
             )),
         }
+    }
+
+    fn is_setting(&self) -> bool {
+        true
+    }
+
+    fn is_as_reference(&self, change: Change) -> bool {
+        change != Change::Del
     }
 }

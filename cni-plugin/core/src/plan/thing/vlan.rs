@@ -1,6 +1,6 @@
 //! VLANs of bridge ports.
 
-use super::state::{State, Verb, refuse_if};
+use super::state::{Change, State, Verb, refuse_if};
 use crate::name::Ns;
 use crate::plan::fact::link_ref::LinkRef;
 pub use crate::plan::fact::vlan::Vlan;
@@ -63,5 +63,9 @@ impl State for PortVlan {
 
     fn goes_with(&self) -> Vec<&LinkRef> {
         vec![&self.at]
+    }
+
+    fn is_as_reference(&self, change: Change) -> bool {
+        change != Change::Add
     }
 }

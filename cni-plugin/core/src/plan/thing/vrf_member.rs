@@ -1,6 +1,6 @@
 //! Membership of a container's link in a VRF, which exists as long as it has a member.
 
-use super::state::{State, Verb, found, lines, refuse_if};
+use super::state::{Change, State, Verb, found, lines, refuse_if};
 use crate::kernel_numbers::RT_TABLE_MAIN;
 use crate::name::{IfName, Ns};
 use crate::plan::fact::link::LinkFact;
@@ -93,5 +93,15 @@ impl State for VrfMember {
         if let Some(link) = facts.links.get_mut(&self.at) {
             link.master = Some(index);
         }
+    }
+
+    /// If a link is up, the kernel sets it down and up again (v6.12 `drivers/net/vrf.c`,
+    /// `cycle_netdev()`). It waits for an RCU grace period, and drops the routes.
+    fn before_up(&self) -> Option<&LinkRef> {
+        Some(&self.at)
+    }
+
+    fn is_as_reference(&self, change: Change) -> bool {
+        change == Change::Add
     }
 }

@@ -1,7 +1,7 @@
 //! Guards of a container's `AF_XDP` sockets: no hook on the container's own interface sees their
 //! packets.
 
-use super::state::{State, Verb, found, refuse_if};
+use super::state::{Phase, State, Verb, found, refuse_if};
 use crate::plan::fact::link_ref::LinkRef;
 pub use crate::plan::fact::xsk::XskBinding;
 use crate::plan::facts::{Facts, Need};
@@ -48,6 +48,10 @@ impl State for XskGuard {
 
     fn owner(&self) -> Option<&str> {
         Some(&self.owner)
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Guard
     }
 }
 

@@ -14,7 +14,7 @@ use crate::plan::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, MacCheck};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::call::bridge_mac;
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 use ipnet::IpNet;
 
 /// A `bridge` configuration.
@@ -111,11 +111,17 @@ impl Bridge {
         present.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id))
     }
 
+    /// True if the bridge exists without a set hardware address, and would take the new port's.
+    fn is_changed_by_port(&self, call: &Call<'_>, facts: &Facts) -> bool {
+        facts
+            .link(&self.at())
+            .is_some_and(|fact| is_changed_by(fact, call.host_mac()))
+    }
+
     /// Returns the steps that create the bridge if missing.
     fn ensure_bridge(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
-        let existing = facts.link(&self.at());
         let mut steps = Vec::new();
-        if existing.is_some_and(|fact| is_changed_by(fact, call.host_mac())) {
+        if self.is_changed_by_port(call, facts) {
             steps.push(self.pin_mac(facts));
         }
         steps.push(Step::ensure(Link {
@@ -128,7 +134,7 @@ impl Bridge {
                 vlan_filtering: self.vlan.is_filtering(),
             },
         }));
-        if existing.is_none() {
+        if facts.link(&self.at()).is_none() {
             steps.push(Step::ensure(interface::without_advertisements(&self.at())));
         }
         if self.promisc {
@@ -177,7 +183,7 @@ impl Bridge {
 
     /// Sets the port up after everything that filters its frames exists. Last also for speed: the
     /// kernel's work for a new carrier would delay every later step.
-    fn open_port(&self, call: &Call<'_>, facts: &Facts, ips: &[IpConfig]) -> Vec<Step> {
+    fn open_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let port = self.port(call);
         let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
         if self.disable_container {
@@ -186,14 +192,6 @@ impl Bridge {
         steps.push(Step::Wait(Event::Up(port)));
         steps.extend(self.wait_up(facts));
         steps.push(Step::Wait(Event::Up(call.pod())));
-        if !ips.is_empty() {
-            // The announcement of the container's end, when it came up, met a port that was down.
-            steps.push(Step::add(Attr {
-                at: call.pod(),
-                to: LinkAttr::Announce(self.pod_mac(call)),
-            }));
-        }
-        steps.extend(interface::settle(&call.pod(), ips, self.dad()));
         steps
     }
 
@@ -231,7 +229,7 @@ impl Bridge {
     }
 
     /// Completes the IPAM's lease: interface, gateways, default routes.
-    fn complete(&self, lease: Lease) -> Result<Lease, Error> {
+    fn complete_lease(&self, lease: Lease) -> Result<Lease, Error> {
         interface::refuse_no_addresses(&lease.ips)?;
         mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
         let Lease {
@@ -270,7 +268,12 @@ impl Bridge {
 
     /// Returns the steps that add the gateway addresses of `ips` to the bridge or its VLAN's
     /// interface.
-    fn ensure_gateways(&self, facts: &Facts, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
+    fn ensure_gateways(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        ips: &[IpConfig],
+    ) -> Result<Vec<Step>, Error> {
         let at = self.gateway_link()?;
         let mut steps = Vec::new();
         if facts.link(&at).is_none() {
@@ -296,7 +299,8 @@ impl Bridge {
                 self.force_address,
                 facts,
             )?);
-            if facts.link(&self.at()).is_some() {
+            let is_foreign = facts.link(&self.at()).is_some();
+            if is_foreign && !self.is_changed_by_port(call, facts) {
                 let pin = self.pin_mac(facts);
                 // The address of the other family may have added this step already.
                 if !steps.contains(&pin) {
@@ -322,6 +326,79 @@ impl Bridge {
         let mut interfaces = vec![interface::of_host(&self.bridge, self.mac(facts))];
         interfaces.extend(self.device.interfaces(call, self.pod_mac(call)));
         interfaces
+    }
+}
+
+impl ThroughLink for Bridge {
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error> {
+        let mut made = self.ensure_bridge(call, facts);
+        made.extend(self.add_port(call, facts));
+        let result = AddResult {
+            interfaces: self.interfaces(call, facts),
+            dns: self.dns.clone().unwrap_or_default(),
+            ..AddResult::default()
+        };
+        Ok(Linked {
+            made,
+            up: (!self.disable_container).then(|| interface::up(&call.pod())),
+            opened: self.open_port(call, facts),
+            result,
+            warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())),
+        })
+    }
+
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        linked: Linked,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        let Some(lease) = lease.map(|lease| self.complete_lease(lease)).transpose()? else {
+            return linked.attached(call, None, self.dad());
+        };
+        let mac = linked.mac(call).unwrap_or_else(|| self.pod_mac(call));
+        let Linked {
+            made: mut steps,
+            up,
+            opened,
+            mut result,
+            warnings,
+        } = linked;
+        let Lease { ips, routes, dns } = lease;
+        let pod = call.pod();
+        steps.extend(interface::configure_with(
+            &pod,
+            up,
+            &ips,
+            &routes,
+            self.dad(),
+        ));
+        if self.is_gateway {
+            steps.extend(self.ensure_gateways(call, facts, &ips)?);
+        }
+        if self.ip_masq {
+            steps.extend(interface::masquerade(call, &ips));
+        }
+        if let Some(id) = self.vlan.id.filter(|_| self.is_gateway) {
+            let name = vlan::gateway_name(&self.bridge, id)?;
+            let mac = vlan::gateway_mac(&name, facts);
+            result.interfaces.push(interface::of_host(&name, mac));
+        }
+        steps.extend(opened);
+        // The announcement of the container's end, when it came up, met a port that was down.
+        steps.push(Step::add(Attr {
+            at: pod.clone(),
+            to: LinkAttr::Announce(mac),
+        }));
+        steps.extend(interface::settle(&pod, &ips, self.dad()));
+        result.dns = interface::dns(self.dns.as_ref(), dns);
+        (result.ips, result.routes) = (ips, routes);
+        Ok(Planned {
+            steps,
+            result,
+            warnings,
+        })
     }
 }
 
@@ -366,53 +443,12 @@ impl Plugin for Bridge {
         }
     }
 
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        None
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        Ok(self)
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let lease = lease.map(|lease| self.complete(lease)).transpose()?;
-        let mut steps = self.ensure_bridge(call, facts);
-        steps.extend(self.add_port(call, facts));
-        let mut result = AddResult {
-            interfaces: self.interfaces(call, facts),
-            ..AddResult::default()
-        };
-        if let Some(lease) = lease {
-            steps.extend(interface::configure(
-                &call.pod(),
-                &lease.ips,
-                &lease.routes,
-                self.dad(),
-            ));
-            if self.is_gateway {
-                steps.extend(self.ensure_gateways(facts, &lease.ips)?);
-            }
-            if self.ip_masq {
-                steps.extend(interface::masquerade(call, &lease.ips));
-            }
-            if self.is_gateway
-                && let Some(id) = self.vlan.id
-            {
-                let name = vlan::gateway_name(&self.bridge, id)?;
-                result
-                    .interfaces
-                    .push(interface::of_host(&name, vlan::gateway_mac(&name, facts)));
-            }
-            (result.ips, result.routes) = (lease.ips, lease.routes);
-            result.dns = interface::dns(self.dns.as_ref(), lease.dns);
-        } else {
-            if !self.disable_container {
-                steps.push(interface::up(&call.pod()));
-            }
-            result.dns = self.dns.clone().unwrap_or_default();
-        }
-        steps.extend(self.open_port(call, facts, &result.ips));
-        Ok(Planned {
-            steps,
-            result,
-            warnings: self.vlan.warnings(&self.bridge, facts.link(&self.at())),
-        })
+        self.complete(call, facts, self.plan_link(call, facts)?, lease)
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {

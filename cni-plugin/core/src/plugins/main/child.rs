@@ -10,7 +10,7 @@ use crate::plan::thing::link::{ETHERNET_MTUS, IpvlanMode, MacvlanMode};
 use crate::plan::thing::{Link, LinkKind, LinkRef};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 
 /// A configuration of one of these types.
 #[derive(Debug)]
@@ -201,51 +201,6 @@ impl Child {
             ChildKind::Vlan { id } => (fact.mac, None, LinkKind::Vlan { parent, id }),
         }
     }
-
-    /// Plans the child, with addresses if there is a lease.
-    fn plan_with(
-        &self,
-        call: &Call<'_>,
-        facts: &Facts,
-        lease: Option<Lease>,
-    ) -> Result<Planned, Error> {
-        let (parent, fact) = self.find(self.parent(call)?, facts)?;
-        let mtu = self.mtu(call, lease.as_ref(), facts)?;
-        let (mac, told, kind) = self.link(call, parent, fact);
-        let mut steps = vec![Step::add(Link {
-            at: call.pod(),
-            mac: told,
-            mtu,
-            up: false,
-            master: None,
-            kind,
-        })];
-        let mac = mac.map(|mac| mac.to_string()).unwrap_or_default();
-        let mut result = AddResult {
-            interfaces: vec![call.interface(mac)],
-            ..AddResult::default()
-        };
-        if let Some(Lease {
-            mut ips, routes, ..
-        }) = lease
-        {
-            for ip in &mut ips {
-                ip.interface = Some(0);
-            }
-            let dad = self.dad();
-            steps.extend(interface::configure(&call.pod(), &ips, &routes, dad));
-            steps.extend(interface::settle(&call.pod(), &ips, dad));
-            (result.ips, result.routes) = (ips, routes);
-        } else {
-            steps.push(interface::up(&call.pod()));
-        }
-        result.dns = self.dns.clone().unwrap_or_default();
-        Ok(Planned {
-            steps,
-            result,
-            warnings: Vec::new(),
-        })
-    }
 }
 
 /// Returns the addresses and routes of `prevResult`; `None` without an address.
@@ -267,6 +222,39 @@ fn only_interface(prev: &AddResult) -> Result<IfName, Error> {
         _ => Err(Error::config(
             "chained master failure. PrevResult lacks a single named interface",
         )),
+    }
+}
+
+impl ThroughLink for Child {
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error> {
+        let (parent, fact) = self.find(self.parent(call)?, facts)?;
+        let mtu = self.mtu(call, None, facts)?;
+        let (mac, told, kind) = self.link(call, parent, fact);
+        let made = vec![Step::add(Link {
+            at: call.pod(),
+            mac: told,
+            mtu,
+            up: false,
+            master: None,
+            kind,
+        })];
+        let mac = mac.map(|mac| mac.to_string()).unwrap_or_default();
+        Ok(Linked::new(call, mac, made))
+    }
+
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        linked: Linked,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        self.mtu(call, lease.as_ref(), facts)?;
+        let mut planned = linked.attached(call, lease, self.dad())?;
+        let settle = interface::settle(&call.pod(), &planned.result.ips, self.dad());
+        planned.steps.extend(settle);
+        planned.result.dns = self.dns.clone().unwrap_or_default();
+        Ok(planned)
     }
 }
 
@@ -294,24 +282,21 @@ impl Plugin for Child {
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        self.plan_with(call, facts, self.lease(call, lease)?)
+        let lease = self.lease(call, lease)?;
+        self.complete(call, facts, self.plan_link(call, facts)?, lease)
     }
 
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
         match self.kind {
             ChildKind::Macvlan { .. }
             | ChildKind::Vlan { .. }
             | ChildKind::Ipvlan {
                 mode: IpvlanMode::L2,
-            } => None,
+            } => Ok(self),
             ChildKind::Ipvlan {
                 mode: IpvlanMode::L3 | IpvlanMode::L3s,
-            } => Some("in layer 3 it carries no broadcast"),
+            } => Err("in layer 3 it carries no broadcast"),
         }
-    }
-
-    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
-        self.plan_with(call, facts, None)
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {

@@ -6,7 +6,7 @@ use crate::plan::step::Step;
 use crate::plan::thing::{Link, LinkKind};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink};
 
 /// A `dummy` configuration, which has no keys.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl Plugin for Dummy {
         interface::refuse_taken(call, facts)
     }
 
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        Some("it drops all packets")
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        Err("it drops all packets")
     }
 
     /// Plans the link. As in the reference plugin, `dns` comes from the IPAM.
@@ -50,13 +50,8 @@ impl Plugin for Dummy {
             .map(|lease| lease.dns.clone())
             .unwrap_or_default();
         // A dummy has no neighbours that could answer.
-        let mut planned = interface::attached(
-            call,
-            mac.to_string(),
-            vec![Step::add(link)],
-            lease,
-            Dad::Off,
-        )?;
+        let linked = Linked::new(call, mac.to_string(), vec![Step::add(link)]);
+        let mut planned = linked.attached(call, lease, Dad::Off)?;
         planned.result.dns = dns;
         Ok(planned)
     }

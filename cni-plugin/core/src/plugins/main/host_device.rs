@@ -9,7 +9,7 @@ use crate::plan::thing::moved::{Device, DeviceFact};
 use crate::plan::thing::{LinkRef, Moved};
 use crate::plan::{Facts, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 
 /// Folder of all devices in sysfs.
 const DEVICES: &str = "/sys/devices/";
@@ -94,7 +94,7 @@ impl HostDevice {
     }
 
     /// Plans a device that a program drives: the program uses the addresses.
-    fn driven_by_program(call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
+    fn driven_by_program(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
         let mut result = AddResult {
             interfaces: vec![call.interface(String::new())],
             ..AddResult::default()
@@ -109,6 +109,7 @@ impl HostDevice {
             }
             (result.ips, result.routes) = (ips, routes);
         }
+        result.dns = self.dns.clone().unwrap_or_default();
         Ok(Planned {
             result,
             ..Planned::default()
@@ -148,6 +149,38 @@ fn of_bus(key: &str, text: &str) -> Result<String, Error> {
     }
 }
 
+impl ThroughLink for HostDevice {
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error> {
+        match self.find(facts)? {
+            Found::Userspace => Err(Error::config(format!(
+                "\"ipam\": DHCP needs a link: {NO_LINK}"
+            ))),
+            Found::Link(name, fact) => {
+                let made = vec![Step::add(Moved::new(call.pod(), name, fact))];
+                let mac = fact.mac.map(|mac| mac.to_string()).unwrap_or_default();
+                Ok(Linked::new(call, mac, made))
+            }
+        }
+    }
+
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        linked: Linked,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        if let Found::Link(_, fact) = self.find(facts)? {
+            Self::refuse_mtu(fact, lease.as_ref())?;
+        }
+        let mut planned = linked.attached(call, lease, Dad::On)?;
+        let settle = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
+        planned.steps.extend(settle);
+        planned.result.dns = self.dns.clone().unwrap_or_default();
+        Ok(planned)
+    }
+}
+
 impl Plugin for HostDevice {
     fn addresses(&self) -> Addresses {
         Addresses::Optional
@@ -169,32 +202,17 @@ impl Plugin for HostDevice {
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let mut planned = match self.find(facts)? {
-            Found::Userspace => Self::driven_by_program(call, lease)?,
-            Found::Link(name, fact) => {
-                Self::refuse_mtu(fact, lease.as_ref())?;
-                let steps = vec![Step::add(Moved::new(call.pod(), name, fact))];
-                let mac = fact.mac.map(|mac| mac.to_string()).unwrap_or_default();
-                let mut planned = interface::attached(call, mac, steps, lease, Dad::On)?;
-                let settle = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
-                planned.steps.extend(settle);
-                planned
-            }
-        };
-        planned.result.dns = self.dns.clone().unwrap_or_default();
-        Ok(planned)
-    }
-
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        (self.is_userspace && !self.has_bus()).then_some(NO_LINK)
-    }
-
-    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Planned, Error> {
         match self.find(facts)? {
-            Found::Userspace => Err(Error::config(format!(
-                "\"ipam\": DHCP needs a link: {NO_LINK}"
-            ))),
-            Found::Link(..) => self.plan(call, facts, None),
+            Found::Userspace => self.driven_by_program(call, lease),
+            Found::Link(..) => self.complete(call, facts, self.plan_link(call, facts)?, lease),
+        }
+    }
+
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        if self.is_userspace && !self.has_bus() {
+            Err(NO_LINK)
+        } else {
+            Ok(self)
         }
     }
 

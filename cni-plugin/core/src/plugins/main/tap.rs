@@ -8,7 +8,7 @@ use crate::plan::thing::link::{TAP_MTUS, Tap};
 use crate::plan::thing::{Link, LinkKind};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 
 /// A `tap` configuration.
 #[derive(Debug)]
@@ -118,15 +118,16 @@ impl Plugin for TapConf {
             master,
             kind,
         })];
+        let linked = Linked::new(call, mac.to_string(), steps);
         // Addresses are not probed before a program opens the tap, so no step waits for the
         // detection.
-        let mut planned = interface::attached(call, mac.to_string(), steps, lease, Dad::On)?;
+        let mut planned = linked.attached(call, lease, Dad::On)?;
         planned.result.dns = self.dns.clone().unwrap_or_default();
         Ok(planned)
     }
 
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        Some("the program that serves it has not opened it yet")
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        Err("the program that serves it has not opened it yet")
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {

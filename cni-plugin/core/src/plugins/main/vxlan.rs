@@ -9,7 +9,7 @@ use crate::plan::thing::link::{ETHERNET_MTUS, Vxlan};
 use crate::plan::thing::{Link, LinkKind, LinkRef};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
-use crate::plugins::{Addresses, Call, Planned, Plugin, mtu};
+use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 use std::net::IpAddr;
 
 /// IANA's port of VXLAN. The kernel's own default is an older one, 8472.
@@ -197,30 +197,11 @@ impl Plugin for VxlanConf {
     }
 
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error> {
-        let mac = call.pod_mac();
-        let underlay = self.underlay(facts)?;
-        let steps = vec![Step::add(Link {
-            at: call.pod(),
-            mac: Some(mac),
-            mtu: self.mtu(facts, lease.as_ref())?,
-            up: false,
-            master: None,
-            kind: LinkKind::Vxlan(Vxlan {
-                dev: underlay.map(|(at, _)| at),
-                ..self.vxlan.clone()
-            }),
-        })];
-        let leased = lease.as_ref().map(|lease| lease.dns.clone());
-        let dns = self.dns.clone().or(leased).unwrap_or_default();
-        let mut planned = interface::attached(call, mac.to_string(), steps, lease, Dad::On)?;
-        let settled = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
-        planned.steps.extend(settled);
-        planned.result.dns = dns;
-        Ok(planned)
+        self.complete(call, facts, self.plan_link(call, facts)?, lease)
     }
 
-    fn dhcp_unsupported(&self) -> Option<&'static str> {
-        None
+    fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
+        Ok(self)
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {
@@ -245,5 +226,41 @@ impl Plugin for VxlanConf {
             Ok(_) => Ok(None),
             Err(err) => Err(Error::not_available(err.msg)),
         }
+    }
+}
+
+impl ThroughLink for VxlanConf {
+    fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error> {
+        let mac = call.pod_mac();
+        let underlay = self.underlay(facts)?;
+        let made = vec![Step::add(Link {
+            at: call.pod(),
+            mac: Some(mac),
+            mtu: self.mtu(facts, None)?,
+            up: false,
+            master: None,
+            kind: LinkKind::Vxlan(Vxlan {
+                dev: underlay.map(|(at, _)| at),
+                ..self.vxlan.clone()
+            }),
+        })];
+        Ok(Linked::new(call, mac.to_string(), made))
+    }
+
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        linked: Linked,
+        lease: Option<Lease>,
+    ) -> Result<Planned, Error> {
+        self.mtu(facts, lease.as_ref())?;
+        let leased = lease.as_ref().map(|lease| lease.dns.clone());
+        let dns = self.dns.clone().or(leased).unwrap_or_default();
+        let mut planned = linked.attached(call, lease, Dad::On)?;
+        let settled = interface::settle(&call.pod(), &planned.result.ips, Dad::On);
+        planned.steps.extend(settled);
+        planned.result.dns = dns;
+        Ok(planned)
     }
 }

@@ -4,13 +4,14 @@
 mod left;
 
 use super::chained::Chained;
-use super::network::{OfNetwork, interface, netconf};
+use super::network::{interface, netconf};
 use super::publish::Publisher;
 use super::refusal::{REFUSED, of_source, refusal};
 use super::{claims, devices};
 use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
-use crate::attach::invocation::{Invocation, Wanted};
+use crate::attach::device_file::DeviceFile;
+use crate::attach::invocation::{Invocation, OfPod, Wanted};
 use crate::source::cluster::Cluster;
 use braid_core::cni::{Attachment, Error, Json, Kind, NetConf, Request};
 use braid_core::ipam::configuration;
@@ -40,7 +41,7 @@ pub(super) struct Finder<'a> {
 
 /// A pod, its selected networks and their definitions.
 #[derive(Default)]
-struct OfPod {
+struct Requested {
     pod: Option<Pod>,
     choices: Vec<Choice>,
     nads: Vec<Nad>,
@@ -79,11 +80,11 @@ impl<'a> Finder<'a> {
             self.settings.path(request.path.clone()),
         );
         let pod_ref = PodRef::of(&attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
-        let OfPod { pod, choices, nads } = match &pod_ref {
+        let Requested { pod, choices, nads } = match &pod_ref {
             Some(pod_ref) => self.of_pod(pod_ref)?,
-            None => OfPod {
+            None => Requested {
                 choices: select::wanted(self.settings, "", None, Vec::new())?,
-                ..OfPod::default()
+                ..Requested::default()
             },
         };
         let namespace = pod_ref
@@ -92,8 +93,8 @@ impl<'a> Finder<'a> {
         let resolved = self
             .networks(request, namespace, (choices, &nads))
             .and_then(|networks| self.all_wanted(networks, pod.as_ref(), (attachment, &path)));
-        let (wanted, networks) = match (resolved, &pod) {
-            (Ok(resolved), _) => resolved,
+        let wanted = match (resolved, &pod) {
+            (Ok(wanted), _) => wanted,
             (Err(err), Some(pod)) if err.kind != Kind::TryAgain => {
                 return Err(self.refuse(pod, REFUSED, err));
             }
@@ -110,7 +111,6 @@ impl<'a> Finder<'a> {
             call,
             Publisher {
                 pod,
-                networks,
                 container_id,
                 form: self.settings.status,
             },
@@ -150,7 +150,7 @@ impl<'a> Finder<'a> {
         networks: Vec<Network>,
         pod: Option<&Pod>,
         (attachment, path): (&Attachment, &[PathBuf]),
-    ) -> Result<(Vec<Wanted>, Vec<OfNetwork>), Error> {
+    ) -> Result<Vec<Wanted>, Error> {
         let on = devices::On {
             container_id: &attachment.container_id,
             machine: self.machine,
@@ -161,30 +161,23 @@ impl<'a> Finder<'a> {
                 .offered(node, driver)
                 .map_err(|err| of_source(&err))
         })?;
-        let (mut wanted, mut all) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for (network, file) in given {
-            let (one, claim) = self.wanted(&network, pod, (attachment, path), &wanted)?;
-            wanted.push(Wanted {
-                device_file: file.clone(),
-                ..one
-            });
-            all.push(OfNetwork {
-                network,
-                claim,
-                file,
-            });
+            let wanted = self.wanted(network, file, pod, (attachment, path), &all)?;
+            all.push(wanted);
         }
-        Ok((wanted, all))
+        Ok(all)
     }
 
-    /// Returns the attachment of a network after `others`, and its claim.
+    /// Returns the attachment of a network after `others`.
     fn wanted(
         &mut self,
-        network: &Network,
+        network: Network,
+        device_file: Option<DeviceFile>,
         pod: Option<&Pod>,
         (attachment, path): (&Attachment, &[PathBuf]),
         others: &[Wanted],
-    ) -> Result<(Wanted, Option<IpamClaim>), Error> {
+    ) -> Result<Wanted, Error> {
         let attachment = Attachment {
             args: network.args(&attachment.args),
             ..interface(attachment, &network.ifname)
@@ -196,28 +189,24 @@ impl<'a> Finder<'a> {
             path,
         )
         .map_err(|err| err.context(format_args!("network {}", network.name())))?;
-        let claim = self.claim(network, &chain, pod)?;
+        let claim = self.claim(&network, &chain, pod)?;
         let of_network = |claim| {
             claims::of_network(
                 claim,
-                network,
+                &network,
                 others,
                 (&attachment.container_id, self.machine),
             )
         };
         let claimed = claim.as_ref().map(of_network).transpose()?;
-        let default_route = network.default_route.clone();
-        let object = network.object.clone();
-        let new = Wanted::new(attachment, chain);
-        Ok((
-            Wanted {
-                default_route,
-                claim: claimed,
-                object,
-                ..new
-            },
-            claim,
-        ))
+        Ok(Wanted {
+            default_route: network.default_route.clone(),
+            claim: claimed,
+            object: network.object.clone(),
+            device_file,
+            of_pod: Some(OfPod { network, claim }),
+            ..Wanted::new(attachment, chain)
+        })
     }
 
     /// Returns the claim for a network's addresses, if any. Refuses a claim that another pod uses.
@@ -246,7 +235,7 @@ impl<'a> Finder<'a> {
 
     /// Reads the pod and its networks. Takes one round trip if its annotation names no networks
     /// besides those in the settings.
-    fn of_pod(&mut self, pod_ref: &PodRef) -> Result<OfPod, Error> {
+    fn of_pod(&mut self, pod_ref: &PodRef) -> Result<Requested, Error> {
         let namespace = &pod_ref.name.namespace;
         let known = select::wanted(self.settings, namespace, None, Vec::new())?;
         let known: Vec<ObjectName> = known
@@ -281,7 +270,7 @@ impl<'a> Finder<'a> {
             ));
             return Err(self.refuse(&pod, "NoNetworkFound", err));
         }
-        Ok(OfPod {
+        Ok(Requested {
             pod: Some(pod),
             choices,
             nads,

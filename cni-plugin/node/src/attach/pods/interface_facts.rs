@@ -1,6 +1,6 @@
 //! Interface properties read from the kernel, if the results omit them.
 
-use super::network::OfNetwork;
+use super::publish::AttachedNetwork;
 use crate::apply::host::Host;
 use braid_core::cni::AddResult;
 use braid_core::k8s::default_route::{Families, families};
@@ -12,48 +12,14 @@ use braid_core::name::{IfName, Mac, Ns};
 use braid_core::plan::Need;
 use braid_core::plan::thing::LinkRef;
 
-/// Properties of a pod's interfaces and routes that the results omit.
-#[derive(Debug, Default)]
-pub(super) struct InterfaceFacts {
-    /// The MTU of each network's interface.
-    mtus: Vec<Option<u32>>,
-    /// True if the pod has no default route.
-    lacks_default_route: bool,
-}
-
-impl InterfaceFacts {
-    /// Reads them in the container.
-    pub(super) fn of(
-        networks: &[OfNetwork],
-        results: &[Option<AddResult>],
-        host: &mut dyn Host,
-    ) -> Self {
-        let given = networks.iter().zip(results);
-        let mtus = given.map(|(of, result)| {
-            result
-                .as_ref()
-                .and_then(|result| mtu(&of.network, result, host))
-        });
-        Self {
-            mtus: mtus.collect(),
-            lacks_default_route: lacks_default_route(results, host),
-        }
-    }
-
-    /// MTU of a network's interface, if its result omits it.
-    pub(super) fn mtu(&self, network: usize) -> Option<u32> {
-        self.mtus.get(network).copied().flatten()
-    }
-
-    /// Returns a warning event if the pod has no default route.
-    pub(super) fn event(&self) -> Option<Event> {
-        let message = "the pod has no default route: none of its networks provides one".to_owned();
-        self.lacks_default_route.then_some(Event {
-            severity: Severity::Warning,
-            reason: "NoDefaultRoute",
-            message,
-        })
-    }
+/// Returns a warning event if the pod has no default route.
+pub(super) fn event(attached: &[AttachedNetwork<'_>], host: &mut dyn Host) -> Option<Event> {
+    let message = "the pod has no default route: none of its networks provides one".to_owned();
+    lacks_default_route(attached, host).then_some(Event {
+        severity: Severity::Warning,
+        reason: "NoDefaultRoute",
+        message,
+    })
 }
 
 /// Returns the hardware address of a network's interface, if its result omits it.
@@ -66,7 +32,8 @@ pub(super) fn mac(network: &Network, result: &AddResult, host: &mut dyn Host) ->
     host.link(&LinkRef::pod(ifname)).ok().flatten()?.mac
 }
 
-fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32> {
+/// Returns the MTU of a network's interface, if its result omits it.
+pub(super) fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32> {
     let ifname = match status::interface(result) {
         Some((_, interface)) if interface.mtu.is_some() => return None,
         Some((_, interface)) => IfName::parse(&interface.name).ok()?,
@@ -78,10 +45,10 @@ fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32
         .map(|link| link.mtu)
 }
 
-fn lacks_default_route(results: &[Option<AddResult>], host: &mut dyn Host) -> bool {
-    if results
+fn lacks_default_route(attached: &[AttachedNetwork<'_>], host: &mut dyn Host) -> bool {
+    if attached
         .iter()
-        .flatten()
+        .filter_map(|attachment| attachment.result)
         .any(|result| families(result) != Families::default())
     {
         return false;

@@ -33,7 +33,7 @@ use braid_core::cni::{Error, Kind, Request};
 use braid_core::k8s::settings::Settings;
 use find::Finder;
 pub use gc::gc;
-pub use publish::Publisher;
+pub use publish::{AttachedNetwork, Publisher};
 
 /// Attaches the pod to its networks, publishes them and delivers the default network's result.
 pub fn add(
@@ -50,10 +50,11 @@ pub fn add(
     let mut may_free = true;
     loop {
         let added = attach(&call, machine, &mut |results, mut host| {
-            publisher.verify(results, (host.as_deref_mut(), finder.source()), machine)?;
-            publisher.fill_claims(results, finder.source())?;
+            let attached = AttachedNetwork::all(&call.wanted, results);
+            publisher.verify(&attached, (host.as_deref_mut(), finder.source()), machine)?;
+            publisher.fill_claims(&attached, finder.source())?;
             let text = super::add::stdout(results, version)?;
-            let owed = publisher.publish(results, (host, finder.source()), machine);
+            let owed = publisher.publish(&attached, (host, finder.source()), machine);
             deliver(&text).inspect_err(|_| publisher.withdraw(finder.source(), machine))?;
             Ok(owed)
         });

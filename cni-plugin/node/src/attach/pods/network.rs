@@ -1,20 +1,7 @@
 //! Call for a network, from its definition and the pod's call.
 
-use crate::attach::device_file::DeviceFile;
 use braid_core::cni::{Attachment, Error, Json, NetConf};
-use braid_core::k8s::IpamClaim;
-use braid_core::k8s::network::Network;
 use braid_core::name::IfName;
-
-/// A network of a pod, with its claim and its device.
-#[derive(Debug)]
-pub(super) struct OfNetwork {
-    pub(super) network: Network,
-    /// The claim that owns the addresses.
-    pub(super) claim: Option<IpamClaim>,
-    /// Device information file.
-    pub(super) file: Option<DeviceFile>,
-}
 
 /// Parses the configuration `json` of a network, with `prev` as its `prevResult`.
 pub(super) fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> {

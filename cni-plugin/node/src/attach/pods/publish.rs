@@ -1,51 +1,65 @@
 //! Publishing a pod's attachments in its annotation `network-status`.
 
 use super::claims;
-use super::interface_facts::{self, InterfaceFacts};
-use super::network::OfNetwork;
+use super::interface_facts;
 use super::refusal::{REFUSED, of_source, refusal};
 use crate::apply::host::{Host, Machine};
-use crate::attach::device_file;
+use crate::attach::device_file::{self, DeviceFile};
+use crate::attach::invocation::{OfPod, Wanted};
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::source::{Edit, Source, SourceError};
 use braid_core::k8s::status::{self, Attached, Form};
 use braid_core::k8s::{NETWORK_STATUS, Pod};
 
-/// The networks of a pod, for its status.
+/// A network of a pod, and what its plugins returned.
+#[derive(Debug, Clone, Copy)]
+pub struct AttachedNetwork<'r> {
+    of: &'r OfPod,
+    /// Device information file.
+    file: Option<&'r DeviceFile>,
+    pub(super) result: Option<&'r AddResult>,
+}
+
+impl<'r> AttachedNetwork<'r> {
+    /// Returns the networks of a call with their results.
+    pub fn all(wanted: &'r [Wanted], results: &'r [Option<AddResult>]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for (wanted, result) in wanted.iter().zip(results) {
+            if let Some(of) = &wanted.of_pod {
+                all.push(Self {
+                    of,
+                    file: wanted.device_file.as_ref(),
+                    result: result.as_ref(),
+                });
+            }
+        }
+        all
+    }
+}
+
+/// Publisher of a pod's status.
 #[derive(Debug)]
 pub struct Publisher {
     /// The pod; `None` if the container does not belong to a pod, or without an API.
     pub(super) pod: Option<Pod>,
-    pub(super) networks: Vec<OfNetwork>,
     pub(super) container_id: String,
     pub(super) form: Form,
 }
 
 impl Publisher {
-    /// Pairs each network with its result, if present.
-    fn given<'r>(
-        &self,
-        results: &'r [Option<AddResult>],
-    ) -> impl Iterator<Item = (&OfNetwork, &'r AddResult)> {
-        self.networks
-            .iter()
-            .zip(results)
-            .filter_map(|(of, result)| Some((of, result.as_ref()?)))
-    }
-
     /// Fails, and writes an event of the pod, if a result lacks a property that the pod requests.
     /// If a result omits a hardware address, it is read from the kernel.
     pub fn verify(
         &self,
-        results: &[Option<AddResult>],
+        attached: &[AttachedNetwork<'_>],
         (host, source): (
             Option<&mut (dyn Host + 'static)>,
             Option<&mut (dyn Source + 'static)>,
         ),
         machine: &dyn Machine,
     ) -> Result<(), Error> {
-        let Err(err) = self.verified(results, host) else {
+        let Err(err) = verified(attached, host) else {
             return Ok(());
         };
         if let (Some(pod), Some(source)) = (&self.pod, source)
@@ -58,46 +72,27 @@ impl Publisher {
         Err(err)
     }
 
-    fn verified(
-        &self,
-        results: &[Option<AddResult>],
-        mut host: Option<&mut (dyn Host + 'static)>,
-    ) -> Result<(), Error> {
-        for (of, result) in self
-            .networks
-            .iter()
-            .zip(results)
-            .filter(|(of, _)| of.network.is_to_verify())
-        {
-            let nothing = AddResult::default();
-            let result = result.as_ref().unwrap_or(&nothing);
-            let seen = host
-                .as_deref_mut()
-                .and_then(|host| interface_facts::mac(&of.network, result, host));
-            of.network.verify(result, seen)?;
-        }
-        Ok(())
-    }
-
     /// Writes the pod to its claims, and the addresses to claims that have none.
     pub(super) fn fill_claims(
         &self,
-        results: &[Option<AddResult>],
+        attached: &[AttachedNetwork<'_>],
         source: Option<&mut (dyn Source + 'static)>,
     ) -> Result<(), Error> {
         let (Some(source), Some(pod)) = (source, &self.pod) else {
             return Ok(());
         };
-        let mut claimed = self
-            .given(results)
-            .filter_map(|(of, result)| Some((of.claim.as_ref()?, result)));
-        claimed.try_for_each(|(claim, result)| claims::fill(claim, result, pod, source))
+        for attachment in attached {
+            if let (Some(claim), Some(result)) = (&attachment.of.claim, attachment.result) {
+                claims::fill(claim, result, pod, source)?;
+            }
+        }
+        Ok(())
     }
 
     /// Publishes the results. On a failure, returns the status as owed; the pod starts regardless.
     pub fn publish(
         &self,
-        results: &[Option<AddResult>],
+        attached: &[AttachedNetwork<'_>],
         (host, source): (
             Option<&mut (dyn Host + 'static)>,
             Option<&mut (dyn Source + 'static)>,
@@ -105,16 +100,15 @@ impl Publisher {
         machine: &dyn Machine,
     ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
-        let kernel = host
-            .map(|host| InterfaceFacts::of(&self.networks, results, host))
-            .unwrap_or_default();
-        let of_each = self.networks.iter().zip(results).enumerate();
-        let entries = of_each
-            .map(|(at, (of, result))| self.entry(of, result.as_ref(), kernel.mtu(at), machine));
-        let (entries, before) = (
-            entries.collect::<Vec<_>>(),
-            pod.annotations.get(NETWORK_STATUS),
-        );
+        let (mut host, before) = (host, pod.annotations.get(NETWORK_STATUS));
+        let mut entries = Vec::new();
+        for attachment in attached {
+            let mtu = host.as_deref_mut().and_then(|host| {
+                interface_facts::mtu(&attachment.of.network, attachment.result?, host)
+            });
+            entries.push(self.entry(attachment, mtu, machine));
+        }
+        let event = host.and_then(|host| interface_facts::event(attached, host));
         let seen = before.map(String::as_str);
         let value = |now: Option<&str>| Some(status::rewrite(now, seen, entries.clone()));
         let edit = Edit {
@@ -123,10 +117,7 @@ impl Publisher {
             value: &value,
         };
         let told = source.annotate(&pod.name, &pod.uid, &edit);
-        if let Some(Err(err)) = kernel
-            .event()
-            .map(|event| source.tell(&pod.name, &pod.uid, &event))
-        {
+        if let Some(Err(err)) = event.map(|event| source.tell(&pod.name, &pod.uid, &event)) {
             machine
                 .log()
                 .line(format_args!("event of pod {}: {err}", pod.name));
@@ -177,21 +168,20 @@ impl Publisher {
     /// Returns the status entry of a network, with the kernel's `mtu`.
     fn entry(
         &self,
-        of: &OfNetwork,
-        result: Option<&AddResult>,
+        attachment: &AttachedNetwork<'_>,
         mtu: Option<u32>,
         machine: &dyn Machine,
     ) -> Json {
-        let OfNetwork { network, file, .. } = of;
-        let told = file
-            .as_ref()
+        let network = &attachment.of.network;
+        let told = attachment
+            .file
             .and_then(|file| device_file::read(&file.path).transpose());
         let device_info = told.and_then(|told| told.map_err(|err| machine.log().warn(&err)).ok());
         let attached = Attached {
             name: &network.name(),
             ifname: network.ifname.as_str(),
             is_default: network.is_default,
-            result,
+            result: attachment.result,
             mtu,
             has_default_route: network.default_route.is_some(),
             device_info: device_info.as_ref(),
@@ -199,6 +189,24 @@ impl Publisher {
         };
         status::entry(&attached, self.form)
     }
+}
+
+fn verified(
+    attached: &[AttachedNetwork<'_>],
+    mut host: Option<&mut (dyn Host + 'static)>,
+) -> Result<(), Error> {
+    let nothing = AddResult::default();
+    for AttachedNetwork { of, result, .. } in attached {
+        if !of.network.is_to_verify() {
+            continue;
+        }
+        let result = result.unwrap_or(&nothing);
+        let seen = host
+            .as_deref_mut()
+            .and_then(|host| interface_facts::mac(&of.network, result, host));
+        of.network.verify(result, seen)?;
+    }
+    Ok(())
 }
 
 /// Publishes the status that an earlier call owes. Keeps entries that other writers have added

@@ -19,7 +19,7 @@ use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::moved::{Device, DeviceFact};
-use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, Thing};
+use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, State as _, Thing};
 use braid_core::plan::{Feature, Step};
 use nix::errno::Errno;
 use std::cell::{RefCell, RefMut};
@@ -371,7 +371,7 @@ impl State {
         }
         match step {
             // A setting disappears with its link or namespace.
-            Step::Add(thing) if thing.is_setting() => {}
+            Step::Add(thing) if thing.state().is_setting() => {}
             Step::Add(thing) if self.own.contains(thing) => return Err(Errno::EEXIST),
             Step::Add(thing) => self.own.push(thing.clone()),
             Step::Ensure(thing) => {

@@ -126,6 +126,11 @@ impl LinkKind {
         }
     }
 
+    /// False for a kind that has its parent's hardware address, and can be set no other.
+    pub fn takes_mac(&self) -> bool {
+        !matches!(self, Self::Ipvlan { .. })
+    }
+
     /// Returns the kernel's name of the kind.
     pub fn name(&self) -> &str {
         match self {

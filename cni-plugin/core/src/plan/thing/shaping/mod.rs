@@ -281,6 +281,16 @@ impl State for Shaping {
             (fact.is_chosen, fact.queue) = (true, "bandwidth".to_owned());
         }
     }
+
+    fn drop_parts(&mut self, gone: &[&LinkRef]) {
+        self.shapers.retain(|shaper| !gone.contains(&&shaper.at));
+    }
+
+    /// True if the limits have a link in common.
+    fn is_same(&self, other: &Self) -> bool {
+        self.links()
+            .any(|at| other.links().any(|there| there == at))
+    }
 }
 
 fn found(shown: &ShapedFact, at: &LinkRef, hook: Hook, wanted: Limit) -> Result<(), String> {

@@ -1,0 +1,137 @@
+//! The plan of a plugin, and that of its link alone.
+
+use super::Call;
+use super::interface::{self, Dad};
+use crate::cni::{AddResult, Error};
+use crate::ipam::Lease;
+use crate::name::Mac;
+use crate::plan::thing::{Attr, LinkAttr, Thing};
+use crate::plan::{Facts, Step};
+
+/// The part of an ADD that a plugin plans: steps and result.
+#[derive(Debug, Default)]
+pub struct Planned {
+    /// The changes, in order.
+    pub steps: Vec<Step>,
+    /// The result after this plugin.
+    pub result: AddResult,
+    /// Warnings for the operator. They do not fail the call.
+    pub warnings: Vec<String>,
+}
+
+/// The link of an attachment, planned without addresses.
+#[derive(Debug, Clone, Default)]
+pub struct Linked {
+    /// Steps that create the link. It is down after them.
+    pub made: Vec<Step>,
+    /// The step that sets the container's interface up, which follows its addresses.
+    pub up: Option<Step>,
+    /// Steps that connect the link, after everything that it depends on.
+    pub opened: Vec<Step>,
+    /// The result, without addresses.
+    pub result: AddResult,
+    /// Warnings for the operator.
+    pub warnings: Vec<String>,
+}
+
+impl Linked {
+    /// Creates the plan of a link that `made` creates, and that is the container's interface.
+    pub fn new(call: &Call<'_>, mac: String, made: Vec<Step>) -> Self {
+        Self {
+            made,
+            up: Some(interface::up(&call.pod())),
+            result: AddResult {
+                interfaces: vec![call.interface(mac)],
+                ..AddResult::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Completes the plan of a link that is the container's interface, with the lease or without
+    /// addresses.
+    pub fn attached(
+        self,
+        call: &Call<'_>,
+        lease: Option<Lease>,
+        dad: Dad,
+    ) -> Result<Planned, Error> {
+        let Self {
+            made: mut steps,
+            up,
+            opened,
+            mut result,
+            warnings,
+        } = self;
+        match lease {
+            None => steps.extend(up),
+            Some(Lease {
+                mut ips, routes, ..
+            }) => {
+                interface::refuse_no_addresses(&ips)?;
+                for ip in &mut ips {
+                    ip.interface = Some(0);
+                }
+                let configured = interface::configure_with(&call.pod(), up, &ips, &routes, dad);
+                steps.extend(configured);
+                (result.ips, result.routes) = (ips, routes);
+            }
+        }
+        steps.extend(opened);
+        Ok(Planned {
+            steps,
+            result,
+            warnings,
+        })
+    }
+
+    /// Returns the link as it is once its steps are applied: only the result remains.
+    #[must_use]
+    pub fn applied(self) -> Self {
+        Self {
+            result: self.result,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the hardware address of the container's interface in the result.
+    pub fn mac(&self, call: &Call<'_>) -> Option<Mac> {
+        let mut own = self
+            .result
+            .interfaces
+            .iter()
+            .filter(|interface| !interface.sandbox.is_empty());
+        own.find(|own| own.name == call.ifname.as_str())
+            .and_then(|own| Mac::parse(&own.mac))
+    }
+
+    /// True if the interface can announce its addresses by a hardware address of its own.
+    pub fn can_announce(&self) -> bool {
+        self.made
+            .iter()
+            .all(|step| !matches!(step, Step::Add(Thing::Link(link)) if !link.kind.takes_mac()))
+    }
+
+    /// Gives the container's interface another hardware address before it comes up. `facts` are
+    /// those before the link.
+    pub fn set_mac(&mut self, mac: Mac, call: &Call<'_>, facts: &Facts) {
+        let at = call.pod();
+        let ahead = facts.clone().after(&self.made);
+        let before = ahead.link(&at).and_then(|link| link.mac);
+        for step in &mut self.made {
+            if let Step::Add(Thing::MacCheck(check)) = step {
+                check.mac = mac;
+            }
+        }
+        for interface in &mut self.result.interfaces {
+            if !interface.sandbox.is_empty() && interface.name == at.name.as_str() {
+                interface.mac = mac.to_string();
+            }
+        }
+        let to = LinkAttr::Mac(mac);
+        self.made.push(match before.map(LinkAttr::Mac) {
+            Some(from) => Step::Set { at, to, from },
+            None => Step::add(Attr { at, to }),
+        });
+    }
+}
