@@ -1,6 +1,6 @@
 //! Interface properties read from the kernel, if the results omit them.
 
-use super::publish::AttachedNetwork;
+use super::network::AttachedNetwork;
 use crate::apply::host::Host;
 use braid_core::cni::AddResult;
 use braid_core::k8s::default_route::{Families, families};

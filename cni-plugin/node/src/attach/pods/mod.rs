@@ -33,7 +33,8 @@ use braid_core::cni::{Error, Kind, Request};
 use braid_core::k8s::settings::Settings;
 use find::Finder;
 pub use gc::gc;
-pub use publish::{AttachedNetwork, Publisher};
+pub use network::AttachedNetwork;
+pub use publish::Publisher;
 
 /// Attaches the pod to its networks, publishes them and delivers the default network's result.
 pub fn add(

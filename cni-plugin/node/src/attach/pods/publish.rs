@@ -2,41 +2,15 @@
 
 use super::claims;
 use super::interface_facts;
+use super::network::AttachedNetwork;
 use super::refusal::{REFUSED, of_source, refusal};
 use crate::apply::host::{Host, Machine};
-use crate::attach::device_file::{self, DeviceFile};
-use crate::attach::invocation::{OfPod, Wanted};
+use crate::attach::device_file;
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::source::{Edit, Source, SourceError};
 use braid_core::k8s::status::{self, Attached, Form};
 use braid_core::k8s::{NETWORK_STATUS, Pod};
-
-/// A network of a pod, and what its plugins returned.
-#[derive(Debug, Clone, Copy)]
-pub struct AttachedNetwork<'r> {
-    of: &'r OfPod,
-    /// Device information file.
-    file: Option<&'r DeviceFile>,
-    pub(super) result: Option<&'r AddResult>,
-}
-
-impl<'r> AttachedNetwork<'r> {
-    /// Returns the networks of a call with their results.
-    pub fn all(wanted: &'r [Wanted], results: &'r [Option<AddResult>]) -> Vec<Self> {
-        let mut all = Vec::new();
-        for (wanted, result) in wanted.iter().zip(results) {
-            if let Some(of) = &wanted.of_pod {
-                all.push(Self {
-                    of,
-                    file: wanted.device_file.as_ref(),
-                    result: result.as_ref(),
-                });
-            }
-        }
-        all
-    }
-}
 
 /// Publisher of a pod's status.
 #[derive(Debug)]
