@@ -3,7 +3,7 @@
 use crate::kernel::link::ifla;
 use crate::kernel::scripted::NFT;
 use crate::sys::netlink::attributes_of;
-use crate::sys::netlink::fake::Request;
+use crate::sys::netlink::fake::SentRequest;
 use crate::sys::rtnl::{ip_of, text_of, u32_of};
 use braid_core::name::Mac;
 
@@ -42,7 +42,7 @@ const DUMP: u16 = 0x300;
 const IFLA_GROUP: u16 = 27;
 
 /// Type, flags and the attributes that these tests judge.
-pub(super) fn describe(socket: &str, request: &Request) -> String {
+pub(super) fn describe(socket: &str, request: &SentRequest) -> String {
     let is_nft = socket == NFT;
     let kinds = if is_nft { &NF_TABLES[..] } else { &ROUTE };
     let name = kinds

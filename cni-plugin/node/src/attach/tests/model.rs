@@ -30,7 +30,7 @@ use tempfile::TempDir;
 
 /// State of the machine, and counters.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ModelState {
     /// Objects of attachments.
     pub(super) own: Vec<Thing>,
     /// Objects of the node.
@@ -199,7 +199,7 @@ impl Source for Asked {
 /// A machine. Its clones share one state.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
-    pub(super) state: Rc<RefCell<State>>,
+    pub(super) state: Rc<RefCell<ModelState>>,
     pub(super) cluster: Rc<RefCell<Objects>>,
     /// Root folder of the machine.
     root: Root,
@@ -213,7 +213,7 @@ impl Model {
         let folder = Rc::new(TempDir::new().expect("a folder"));
         let root = Root::below(folder.path());
         std::fs::create_dir_all(root.at(record::ROOT)).expect("a folder");
-        let state: Rc<RefCell<State>> = Rc::default();
+        let state: Rc<RefCell<ModelState>> = Rc::default();
         let warned = Rc::clone(&state);
         let log = Log::new(move |text| warned.borrow_mut().warnings.push(text.to_string()));
         Self {
@@ -348,7 +348,7 @@ impl Cluster for Model {
     }
 }
 
-impl State {
+impl ModelState {
     fn facts(&self) -> Facts {
         let there = self
             .shared

@@ -21,7 +21,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// A request as it was sent.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct SentRequest {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) body: Vec<u8>,
@@ -91,7 +91,7 @@ impl Exchange {
     }
 
     /// The datagrams that the kernel puts into the socket.
-    fn answers(&self, requests: &[Request]) -> VecDeque<Result<Vec<u8>, Errno>> {
+    fn answers(&self, requests: &[SentRequest]) -> VecDeque<Result<Vec<u8>, Errno>> {
         let mut all = VecDeque::from_iter(self.receive_error.map(Err));
         for (at, request) in requests.iter().enumerate() {
             if at == 0 {
@@ -112,7 +112,7 @@ impl Exchange {
     }
 }
 
-fn refusal(request: &Request, errno: Errno, text: Option<&str>) -> Vec<u8> {
+fn refusal(request: &SentRequest, errno: Errno, text: Option<&str>) -> Vec<u8> {
     let code = -(errno as i32);
     let mut body = [&code.to_ne_bytes()[..], &head(request)].concat();
     let mut flags = NLM_F_CAPPED;
@@ -127,7 +127,7 @@ fn refusal(request: &Request, errno: Errno, text: Option<&str>) -> Vec<u8> {
     message(NLMSG_ERROR, flags, request.seq, &body)
 }
 
-fn head(request: &Request) -> Vec<u8> {
+fn head(request: &SentRequest) -> Vec<u8> {
     let mut head = message(request.kind, request.flags, request.seq, &request.body);
     head.truncate(HEADER_LEN);
     head
@@ -141,13 +141,13 @@ fn message(kind: u16, flags: u16, seq: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// Splits a datagram into its requests.
-fn requests(mut bytes: &[u8]) -> Vec<Request> {
+fn requests(mut bytes: &[u8]) -> Vec<SentRequest> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
         let long = |at| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("a header"));
         let short = |at| u16::from_ne_bytes(*bytes[at..].first_chunk().expect("a header"));
         let len = long(0) as usize;
-        all.push(Request {
+        all.push(SentRequest {
             kind: short(4),
             flags: short(6),
             body: bytes[HEADER_LEN..len].to_vec(),
@@ -160,13 +160,13 @@ fn requests(mut bytes: &[u8]) -> Vec<Request> {
 
 /// Expected behaviour of the sockets of one kernel.
 #[derive(Debug, Clone)]
-pub(crate) struct Script(Rc<RefCell<State>>);
+pub(crate) struct Script(Rc<RefCell<ScriptState>>);
 
 #[derive(Debug)]
-struct State {
+struct ScriptState {
     expected: VecDeque<Exchange>,
     links: BTreeMap<(&'static str, String), u32>,
-    describe: fn(&str, &Request) -> String,
+    describe: fn(&str, &SentRequest) -> String,
     /// Length of a send that was too long, and the answer to a buffer of that length.
     too_long: Option<(usize, Result<(), Errno>)>,
     unread: usize,
@@ -174,8 +174,8 @@ struct State {
 
 impl Script {
     /// A script that compares requests by their description.
-    pub(crate) fn new(expected: Vec<Exchange>, describe: fn(&str, &Request) -> String) -> Self {
-        Self(Rc::new(RefCell::new(State {
+    pub(crate) fn new(expected: Vec<Exchange>, describe: fn(&str, &SentRequest) -> String) -> Self {
+        Self(Rc::new(RefCell::new(ScriptState {
             expected: expected.into(),
             links: BTreeMap::new(),
             describe,
