@@ -3,7 +3,7 @@
 
 use crate::effect;
 use crate::effect::firewall::forward_accept;
-use crate::effect::tables::{self, State, Table};
+use crate::effect::tables::{self, Table, TableState};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
 use crate::store::record::{self, Record};
@@ -59,7 +59,7 @@ fn rebuild_locked(
     // Another call may have been faster.
     let lost = lost(kernel, features).doing(DOING)?;
     for (table, state) in &lost {
-        if *state == State::Broken {
+        if *state == TableState::Broken {
             let socket = kernel.nft().doing(DOING)?;
             tables::delete(socket, *table).doing(DOING)?;
         }
@@ -78,12 +78,12 @@ fn rebuild_locked(
     Ok(())
 }
 
-fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>, Cause> {
+fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, TableState)>, Cause> {
     let mut lost = Vec::new();
     for (table, needed_by) in NEEDS {
         if features.iter().any(|feature| needed_by.contains(feature)) {
             let state = tables::look(kernel.nft()?, table)?;
-            if state != State::Whole {
+            if state != TableState::Whole {
                 lost.push((table, state));
             }
         }
@@ -91,7 +91,7 @@ fn lost(kernel: &mut Kernel, features: &[Feature]) -> Result<Vec<(Table, State)>
     Ok(lost)
 }
 
-fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Vec<Error> {
+fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, TableState)]) -> Vec<Error> {
     let mut errors = Vec::new();
     for step in record.steps() {
         let Step::Add(thing) = step else { continue };
@@ -103,7 +103,11 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, State)]) -> Ve
 }
 
 /// Creates the thing again if it was deleted with its table.
-fn add_if_gone(kernel: &mut Kernel, thing: &Thing, lost: &[(Table, State)]) -> Result<(), Cause> {
+fn add_if_gone(
+    kernel: &mut Kernel,
+    thing: &Thing,
+    lost: &[(Table, TableState)],
+) -> Result<(), Cause> {
     let effect = effect::of(thing);
     let Some(table) = effect.table() else {
         return Ok(());

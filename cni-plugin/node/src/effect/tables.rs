@@ -23,7 +23,7 @@ const MARKER: &str = "whole";
 
 /// State of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum TableState {
     /// Rules and elements are complete.
     Whole,
     /// The existing rules are right, but elements may be missing.
@@ -58,7 +58,7 @@ impl Table {
 }
 
 /// Reads the state of the table.
-pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
+pub fn look(socket: &mut Socket, table: Table) -> Result<TableState, KernelError> {
     let there = chains_with_rules(socket, table.family())?;
     let count = |group: &[&str]| group.iter().filter(|chain| there.contains(**chain)).count();
     if table
@@ -66,19 +66,19 @@ pub fn look(socket: &mut Socket, table: Table) -> Result<State, KernelError> {
         .iter()
         .any(|group| ![0, group.len()].contains(&count(group)))
     {
-        return Ok(State::Broken);
+        return Ok(TableState::Broken);
     }
     if there.contains(MARKER) {
-        return Ok(State::Whole);
+        return Ok(TableState::Whole);
     }
     if table.groups().iter().any(|group| count(group) > 0) {
-        return Ok(State::Incomplete);
+        return Ok(TableState::Incomplete);
     }
     // A flushed table without any rule may still have chains, which would conflict.
     Ok(if is_there(socket, table)? {
-        State::Broken
+        TableState::Broken
     } else {
-        State::Missing
+        TableState::Missing
     })
 }
 

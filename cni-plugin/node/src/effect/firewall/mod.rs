@@ -8,7 +8,7 @@ mod legacy;
 use super::claim::{Claim, claim};
 use super::host_ports::ebpf;
 use super::reference;
-use super::tables::{self, State, Table};
+use super::tables::{self, Table, TableState};
 use super::{Effect, Transport};
 use crate::kernel::Kernel;
 use crate::store::lock::Lock;
@@ -172,7 +172,7 @@ pub(super) fn del_reference(
 pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;
-    if tables::look(socket, Table::Inet)? == State::Broken {
+    if tables::look(socket, Table::Inet)? == TableState::Broken {
         missing.push("rules of inet braid are missing".to_owned());
     }
     for addr in &what.addrs {
