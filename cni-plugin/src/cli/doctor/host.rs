@@ -1,6 +1,6 @@
 //! Checks of mounts, sysctls, installed programs and writable folders. They change nothing.
 
-use super::{Check, State};
+use super::{Check, CheckState};
 use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
 use crate::cli::install::folder::Bin;
@@ -48,7 +48,7 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
     ]
 }
 
-fn check(name: &str, state: State, detail: String) -> Check {
+fn check(name: &str, state: CheckState, detail: String) -> Check {
     let name = name.to_owned();
     Check {
         name,
@@ -72,7 +72,7 @@ fn forwarding(name: &str, key: &str) -> Check {
     };
     Check {
         needed_by: "isGateway, ptp",
-        ..check(name, State::Note, detail)
+        ..check(name, CheckState::Note, detail)
     }
 }
 
@@ -84,9 +84,12 @@ fn mounted(
     without_it: &'static str,
 ) -> Check {
     let (state, detail) = match statfs(path) {
-        Ok(stat) if stat.filesystem_type() == magic => (State::Ok, String::new()),
-        Ok(_) => (State::Missing, format!("{path} is another file system")),
-        Err(errno) => (State::Missing, format!("{path}: {errno}")),
+        Ok(stat) if stat.filesystem_type() == magic => (CheckState::Ok, String::new()),
+        Ok(_) => (
+            CheckState::Missing,
+            format!("{path} is another file system"),
+        ),
+        Err(errno) => (CheckState::Missing, format!("{path}: {errno}")),
     };
     Check {
         needed_by,
@@ -98,8 +101,8 @@ fn mounted(
 /// Checks for cgroup2 at any mount point. Beside cgroup1 hierarchies it has a separate folder.
 fn cgroup2() -> Check {
     let (state, detail) = match cgroup::root() {
-        Ok(_) => (State::Ok, String::new()),
-        Err(_) => (State::Missing, "it is not mounted".to_owned()),
+        Ok(_) => (CheckState::Ok, String::new()),
+        Err(_) => (CheckState::Missing, "it is not mounted".to_owned()),
     };
     let without_it = "clients on the node can't reach pods through [::1]";
     Check {
@@ -117,9 +120,9 @@ fn writable(what: &str, path: &str) -> Check {
         .find(|folder| folder.exists())
         .unwrap_or(path);
     let (state, detail) = match free_space::for_a_file(existing) {
-        Ok(()) => (State::Ok, String::new()),
+        Ok(()) => (CheckState::Ok, String::new()),
         Err(errno) => (
-            State::Missing,
+            CheckState::Missing,
             format!("write to {}: {errno}", existing.display()),
         ),
     };
@@ -134,9 +137,9 @@ fn writable(what: &str, path: &str) -> Check {
 
 fn folder(what: &str, path: &Path, why: &str) -> Check {
     let state = if path.is_dir() {
-        State::Ok
+        CheckState::Ok
     } else {
-        State::Missing
+        CheckState::Missing
     };
     let name = format!("{what} in {}", path.display());
     Check {
@@ -168,9 +171,9 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     };
     let detail = format!("braid: {}; other programs: {}", list(&ours), list(&others));
     let state = if has_program {
-        State::Ok
+        CheckState::Ok
     } else {
-        State::Missing
+        CheckState::Missing
     };
     Check {
         needed_by: "runtimes",
@@ -182,9 +185,9 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
 /// Checks for names that another installer has taken since the installation.
 fn lost() -> Check {
     let (state, detail) = match install::lost_names() {
-        Ok(None) => (State::Ok, String::new()),
-        Ok(Some(sentence)) => (State::Missing, sentence),
-        Err(err) => (State::Unknown, err.to_string()),
+        Ok(None) => (CheckState::Ok, String::new()),
+        Ok(Some(sentence)) => (CheckState::Missing, sentence),
+        Err(err) => (CheckState::Unknown, err.to_string()),
     };
     let without_it = "the other plugin attaches pods again";
     Check {
@@ -202,9 +205,9 @@ fn set_aside(folder: &Path) -> Check {
     names.retain(|name| name.ends_with(END));
     names.sort_unstable();
     let state = if names.is_empty() {
-        State::Ok
+        CheckState::Ok
     } else {
-        State::Missing
+        CheckState::Missing
     };
     let detail = if names.is_empty() {
         String::new()
@@ -243,7 +246,7 @@ mod tests {
         );
         assert_eq!(
             (check.state, check.detail.as_str()),
-            (State::Ok, "braid: bridge vlan; other programs: ptp")
+            (CheckState::Ok, "braid: bridge vlan; other programs: ptp")
         );
     }
 
@@ -251,13 +254,13 @@ mod tests {
     fn configurations_renamed_by_cilium_are_listed() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("05-cilium.conflist"), "").expect("a file");
-        assert_eq!(set_aside(dir.path()).state, State::Ok);
+        assert_eq!(set_aside(dir.path()).state, CheckState::Ok);
         std::fs::write(dir.path().join("00-braid.conflist.cilium_bak"), "").expect("a file");
         let check = set_aside(dir.path());
         let expected = "set cni.exclusive=false in Cilium, and rename 00-braid.conflist.cilium_bak";
         assert_eq!(
             (check.state, check.detail.as_str()),
-            (State::Missing, expected)
+            (CheckState::Missing, expected)
         );
     }
 }

@@ -28,7 +28,7 @@ const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvla
 /// Outcome of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum CheckState {
     Ok,
     Missing,
     /// The check itself failed.
@@ -41,7 +41,7 @@ enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
     name: String,
-    state: State,
+    state: CheckState,
     /// True if attachments with bridge, ptp or macvlan need it.
     essential: bool,
     /// First kernel version with the feature.
@@ -68,14 +68,14 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn is_fatal(check: &Check) -> bool {
-    check.essential && matches!(check.state, State::Missing | State::Unknown)
+    check.essential && matches!(check.state, CheckState::Missing | CheckState::Unknown)
 }
 
 /// Checks the kernel and its features.
 fn kernel() -> Vec<Check> {
     let none = Check {
         name: String::new(),
-        state: State::Note,
+        state: CheckState::Note,
         essential: false,
         since: "",
         needed_by: "",
@@ -101,7 +101,7 @@ fn kernel() -> Vec<Check> {
         }
         Err(err) => checks.push(Check {
             name: "network namespaces".to_owned(),
-            state: State::Missing,
+            state: CheckState::Missing,
             essential: true,
             without_it: "no attachment, and no other feature can be probed",
             detail: err.to_string(),
@@ -115,13 +115,13 @@ fn kernel() -> Vec<Check> {
 fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
     let mut check = Check {
         name: "shaping".to_owned(),
-        state: State::Missing,
+        state: CheckState::Missing,
         needed_by: "bandwidth",
         without_it: "no limits",
         ..none.clone()
     };
     if let Some(queue) = Queue::best(has) {
-        check.state = State::Ok;
+        check.state = CheckState::Ok;
         check.detail = match bandwidth::shortcoming(queue, has) {
             Some(why) => format!("by {queue}, because {why}"),
             None => format!("by {queue}"),
@@ -132,9 +132,9 @@ fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
 
 fn of_probe(probe: &Probe, finding: Finding) -> Check {
     let (state, detail) = match finding {
-        Finding::Present => (State::Ok, String::new()),
-        Finding::Missing(said) => (State::Missing, said),
-        Finding::Unknown(said) => (State::Unknown, said),
+        Finding::Present => (CheckState::Ok, String::new()),
+        Finding::Missing(said) => (CheckState::Missing, said),
+        Finding::Unknown(said) => (CheckState::Unknown, said),
     };
     Check {
         name: probe.feature.name().to_owned(),
@@ -150,11 +150,11 @@ fn of_probe(probe: &Probe, finding: Finding) -> Check {
 fn table(checks: &[Check]) -> String {
     let row = |check: &Check| {
         let state = match (check.state, is_fatal(check)) {
-            (State::Ok, _) => "ok",
-            (State::Missing, true) => "MISSING",
-            (State::Missing, false) => "missing",
-            (State::Unknown, _) => "unknown",
-            (State::Note, _) => "",
+            (CheckState::Ok, _) => "ok",
+            (CheckState::Missing, true) => "MISSING",
+            (CheckState::Missing, false) => "missing",
+            (CheckState::Unknown, _) => "unknown",
+            (CheckState::Note, _) => "",
         };
         let since = if check.since.is_empty() {
             String::new()
@@ -162,7 +162,7 @@ fn table(checks: &[Check]) -> String {
             format!("Linux {}", check.since)
         };
         // The cost matters only if the feature is missing.
-        let mut cost = if matches!(check.state, State::Missing) {
+        let mut cost = if matches!(check.state, CheckState::Missing) {
             check.without_it
         } else {
             ""
