@@ -14,7 +14,7 @@ pub trait Protocol: Debug + Clone {
     type Packet: Debug + Clone + PartialEq;
 
     /// Returns the packet for the client's phase; `None` if the phase has none.
-    fn packet(&self, state: &State<Self::Lease>, now: Duration) -> Option<Self::Packet>;
+    fn packet(&self, state: &ClientState<Self::Lease>, now: Duration) -> Option<Self::Packet>;
 }
 
 /// A lease of either protocol.
@@ -66,7 +66,7 @@ pub enum Phase<L> {
 
 /// State that packets depend on.
 #[derive(Debug, Clone)]
-pub struct State<L: Leased> {
+pub struct ClientState<L: Leased> {
     /// Phase of the client.
     pub phase: Phase<L>,
     /// The current lease.
@@ -85,7 +85,7 @@ pub struct Client<P: Protocol> {
     /// The protocol, with the client's identity.
     pub protocol: P,
     /// State that packets depend on.
-    pub state: State<P::Lease>,
+    pub state: ClientState<P::Lease>,
     limits: Limits,
     /// Timeout for acquiring a lease; `None` once the client has had one.
     until: Option<Duration>,
@@ -109,7 +109,7 @@ impl<P: Protocol> Client<P> {
         rng: Dice<'_>,
     ) -> Self {
         let until = Some(now.saturating_add(limits.give_up));
-        let state = State {
+        let state = ClientState {
             phase: Phase::Selecting,
             lease: None,
             wish,
@@ -130,7 +130,7 @@ impl<P: Protocol> Client<P> {
     pub fn resume(protocol: P, limits: Limits, lease: P::Lease) -> Self {
         let Terms { got, renew, .. } = lease.terms();
         let wish = Some(lease.address());
-        let state = State {
+        let state = ClientState {
             phase: Phase::Bound,
             lease: Some(lease),
             wish,

@@ -3,7 +3,7 @@
 use super::message::MessageType;
 use super::number::{CLIENT_ID, MAX_SIZE, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID};
 use super::{Identity, LeaseV4, Message, frame};
-use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
+use crate::ipam::dhcp::client::{self, ClientState, Events, Leased, Phase, Protocol};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use crate::name::Mac;
 use std::net::Ipv4Addr;
@@ -43,7 +43,7 @@ impl Protocol for Identity {
     type Lease = LeaseV4;
     type Packet = Packet;
 
-    fn packet(&self, state: &State<LeaseV4>, now: Duration) -> Option<Packet> {
+    fn packet(&self, state: &ClientState<LeaseV4>, now: Duration) -> Option<Packet> {
         let held = state.lease.as_ref();
         match &state.phase {
             Phase::Selecting => Some(self.discover(state, now)),
@@ -60,7 +60,7 @@ impl Protocol for Identity {
 }
 
 impl Identity {
-    fn discover(&self, state: &State<LeaseV4>, now: Duration) -> Packet {
+    fn discover(&self, state: &ClientState<LeaseV4>, now: Duration) -> Packet {
         let mut message = self.message(MessageType::Discover, state, now);
         if let Some(wish) = state.wish {
             let address = wish.octets().to_vec();
@@ -69,7 +69,7 @@ impl Identity {
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
-    fn request(&self, offer: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Packet {
+    fn request(&self, offer: &LeaseV4, state: &ClientState<LeaseV4>, now: Duration) -> Packet {
         let mut message = self.message(MessageType::Request, state, now);
         message
             .options
@@ -80,14 +80,14 @@ impl Identity {
         to_all(Ipv4Addr::UNSPECIFIED, &self.complete(message))
     }
 
-    fn prolonging(&self, lease: &LeaseV4, state: &State<LeaseV4>, now: Duration) -> Message {
+    fn prolonging(&self, lease: &LeaseV4, state: &ClientState<LeaseV4>, now: Duration) -> Message {
         let mut message = self.message(MessageType::Request, state, now);
         // The client has its address and can be reached there.
         (message.ciaddr, message.broadcast) = (lease.address, false);
         self.complete(message)
     }
 
-    fn message(&self, kind: MessageType, state: &State<LeaseV4>, now: Duration) -> Message {
+    fn message(&self, kind: MessageType, state: &ClientState<LeaseV4>, now: Duration) -> Message {
         let secs = u16::try_from(now.saturating_sub(state.since).as_secs()).unwrap_or(u16::MAX);
         Message {
             secs,

@@ -3,7 +3,7 @@
 
 use super::Identity;
 use super::message::{CLIENT_ID, Message, MessageType, SERVER_ID};
-use crate::ipam::dhcp::client::{self, Events, Leased, Phase, Protocol, State};
+use crate::ipam::dhcp::client::{self, ClientState, Events, Leased, Phase, Protocol};
 use crate::ipam::dhcp::timing::{Dice, Terms, number};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
@@ -42,7 +42,7 @@ impl Protocol for Identity {
     type Lease = LeaseV6;
     type Packet = Vec<u8>;
 
-    fn packet(&self, state: &State<LeaseV6>, now: Duration) -> Option<Vec<u8>> {
+    fn packet(&self, state: &ClientState<LeaseV6>, now: Duration) -> Option<Vec<u8>> {
         let held = state.lease.as_ref();
         let (kind, address, server) = match &state.phase {
             Phase::Selecting => (MessageType::Solicit, state.wish, None),
