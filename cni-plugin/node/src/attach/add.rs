@@ -438,7 +438,7 @@ impl Run<'_> {
         let mut taking = Teardown {
             wanted,
             record: Some(record),
-            is_reconstructible: false,
+            passes_prev_result: false,
         };
         let errors = taking.run(host);
         let leftovers = taking

@@ -123,7 +123,7 @@ pub fn detach_or(
     let mut taking = Teardown {
         wanted: &wanted,
         record,
-        is_reconstructible: true,
+        passes_prev_result: true,
     };
     let mut errors = taking.run(&mut *host);
     // An unreadable record may have named more networks. It stays until all of them are detached.
@@ -180,7 +180,7 @@ pub fn take_back(
     let mut taking = Teardown {
         wanted: &wanted,
         record: Some(record),
-        is_reconstructible: false,
+        passes_prev_result: false,
     };
     let errors = taking.run(host);
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))

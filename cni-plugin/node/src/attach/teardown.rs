@@ -26,7 +26,7 @@ pub struct Teardown<'a> {
     /// teardown is planned from names alone.
     pub record: Option<Record>,
     /// True if foreign plugins get ADD's result as `prevResult`.
-    pub is_reconstructible: bool,
+    pub passes_prev_result: bool,
 }
 
 impl Teardown<'_> {
@@ -220,7 +220,7 @@ impl Teardown<'_> {
     }
 
     fn prev<'w>(&self, wanted: &'w Wanted) -> Option<&'w AddResult> {
-        if self.is_reconstructible {
+        if self.passes_prev_result {
             wanted.chain.conf.prev_result.as_ref()
         } else {
             None

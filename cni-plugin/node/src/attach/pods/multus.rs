@@ -231,7 +231,7 @@ impl<'a> Notes<'a> {
         let mut errors = Teardown {
             wanted: &noted.wanted,
             record: None,
-            is_reconstructible: true,
+            passes_prev_result: true,
         }
         .run(&mut *host);
         if errors.is_empty() {

@@ -207,7 +207,7 @@ echo '{{"cniVersion":"1.0.0"}}'
 fn device_information_from_a_plugin_is_published() {
     let memif =
         r#"{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/m","mode":"ip"}}"#;
-    for (says, is_reconstructible) in [
+    for (says, passes_prev_result) in [
         (memif, true),
         (r#"{"type":"usb","version":"1.1.0"}"#, false),
         ("{", false),
@@ -232,7 +232,7 @@ fn device_information_from_a_plugin_is_published() {
         assert_eq!(files(&machine), [format!("c1:net1-device.json {says}\n")]);
         assert_eq!(
             published(&machine).contains(&format!(r#""device-info":{memif}"#)),
-            is_reconstructible,
+            passes_prev_result,
             "{says}"
         );
         del(&machine).expect("detached");
