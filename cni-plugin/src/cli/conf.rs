@@ -51,7 +51,7 @@ pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
             if ![conf.ipam.as_str(), conf.plugin.as_str()].contains(&"host-local") {
                 continue;
             }
-            if let Ok(config) = host_local::Config::parse_for_release(&conf) {
+            if let Ok(config) = host_local::HostLocalConfig::parse_for_release(&conf) {
                 folders.push(config.path());
             }
         }

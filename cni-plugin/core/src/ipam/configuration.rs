@@ -38,7 +38,7 @@ macro_rules! types {
 }
 
 types! {
-    "dhcp" => Dhcp(dhcp::Config),
-    "host-local" => HostLocal(host_local::Config),
-    "static" => Static(static_ip::Config),
+    "dhcp" => Dhcp(dhcp::DhcpConfig),
+    "host-local" => HostLocal(host_local::HostLocalConfig),
+    "static" => Static(static_ip::StaticConfig),
 }

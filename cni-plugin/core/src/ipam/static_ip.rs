@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 /// A validated configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct StaticConfig {
     /// Addresses in order, possibly none. Host bits are kept, and `interface` is unset.
     pub addresses: Vec<IpConfig>,
     /// `routes`, copied into the result.
@@ -17,7 +17,7 @@ pub struct Config {
     pub dns: Dns,
 }
 
-impl Config {
+impl StaticConfig {
     /// Parses `ipam` and its overrides. `CNI_ARGS` adds addresses. `args.cni.ips` replaces all of
     /// them, and `runtimeConfig.ips` replaces those as well.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
@@ -155,8 +155,8 @@ fn cidr(what: &str, text: &str) -> Result<IpConfig, Error> {
 mod tests {
     use super::*;
 
-    fn parse(config: &str, cni_args: &str) -> Result<Config, Error> {
-        Config::parse(&NetConf::parse(config.as_bytes())?, cni_args)
+    fn parse(config: &str, cni_args: &str) -> Result<StaticConfig, Error> {
+        StaticConfig::parse(&NetConf::parse(config.as_bytes())?, cni_args)
     }
 
     fn ip(address: &str, gateway: Option<&str>) -> IpConfig {
@@ -280,7 +280,7 @@ mod tests {
     fn no_address_at_all_is_legal() {
         assert_eq!(
             parse(r#"{"name":"n","ipam":{}}"#, "").unwrap(),
-            Config::default()
+            StaticConfig::default()
         );
     }
 

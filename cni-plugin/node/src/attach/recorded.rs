@@ -103,7 +103,7 @@ fn parse(plugin_name: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Resu
 }
 
 /// Returns the `host-local` configurations of a chain, each with the index of its plugin.
-pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::Config)> {
+pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::HostLocalConfig)> {
     chain
         .items
         .iter()

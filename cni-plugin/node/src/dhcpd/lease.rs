@@ -6,7 +6,7 @@ use crate::ipam::dhcp::store::{Store, Stored};
 use crate::log::Log;
 use crate::sys::events::Events;
 use crate::sys::packet::{PacketSocket, ServersSocket};
-use braid_core::ipam::dhcp::{Config, Session, v6};
+use braid_core::ipam::dhcp::{DhcpConfig, Session, v6};
 use braid_core::name::Mac;
 use nix::errno::Errno;
 use std::fmt::Arguments;
@@ -175,7 +175,7 @@ pub(super) enum Packet<'a> {
 /// Creates a session with the link's identity for servers.
 pub(super) fn session(
     stored: &Stored,
-    config: &Config,
+    config: &DhcpConfig,
     settings: &Settings,
     rng: &mut dyn FnMut() -> u64,
 ) -> Session {

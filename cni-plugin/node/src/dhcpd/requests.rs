@@ -8,7 +8,7 @@ use crate::sys::events::now;
 use braid_core::cni::{IpConfig, NetConf, Owner, Route};
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, RELEASE, RpcCall};
 use braid_core::ipam::dhcp::session::Held;
-use braid_core::ipam::dhcp::{Config, Output};
+use braid_core::ipam::dhcp::{DhcpConfig, Output};
 use braid_core::name::IfName;
 use std::path::Path;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Daemon {
             // Its link may still exist under another name.
             self.release(&owner);
         }
-        let config = match Config::parse(&conf, &call.args.args) {
+        let config = match DhcpConfig::parse(&conf, &call.args.args) {
             Ok(config) => config,
             Err(err) => return Err((waiter, err.to_string())),
         };

@@ -2,9 +2,9 @@
 //! are in braid-core.
 //!
 //! ```text
-//!  host_local::Config ─► host_local::{book, store, index}: files ─┐
-//!  static_ip::Config ─────────────────────────────────────────────┼─► Lease
-//!  dhcp::Config ─► dhcp::call: a daemon ──────────────────────────┘
+//!  HostLocalConfig ─► host_local::{book, store, index}: files ─┐
+//!  StaticConfig ───────────────────────────────────────────────┼─► Lease
+//!  DhcpConfig ─► dhcp::call: a daemon ─────────────────────────┘
 //! ```
 
 pub mod dhcp;
@@ -78,7 +78,7 @@ pub trait Ipam: Debug {
     }
 
     /// Returns the configuration if leases are stored as `host-local` stores them.
-    fn as_host_local(&self) -> Option<&host_local::Config> {
+    fn as_host_local(&self) -> Option<&host_local::HostLocalConfig> {
         None
     }
 }
@@ -110,7 +110,7 @@ fn verbs(configuration: Configuration) -> Box<dyn Ipam> {
     }
 }
 
-impl Ipam for static_ip::Config {
+impl Ipam for static_ip::StaticConfig {
     fn has_ipv6(&self) -> bool {
         self.addresses.iter().any(|ip| ip.address.addr().is_ipv6())
     }

@@ -11,7 +11,7 @@ pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
 /// A validated configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Config {
+pub struct DhcpConfig {
     /// `daemonSocketPath`.
     pub socket: PathBuf,
     /// `ipFamilies`: `IPv4` (default), `IPv6`, or both.
@@ -70,7 +70,7 @@ impl Families {
     }
 }
 
-impl Config {
+impl DhcpConfig {
     /// Parses `ipam`; `fromArg` takes values from `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let ipam = conf
@@ -264,9 +264,9 @@ fn requested(ipam: &Json) -> Result<Vec<u8>, Error> {
 mod tests {
     use super::*;
 
-    fn parse(ipam: &str, args: &str) -> Result<Config, Error> {
+    fn parse(ipam: &str, args: &str) -> Result<DhcpConfig, Error> {
         let conf = format!(r#"{{"name":"n","type":"macvlan","ipam":{{"type":"dhcp",{ipam}}}}}"#);
-        Config::parse(&NetConf::parse(conf.as_bytes())?, args)
+        DhcpConfig::parse(&NetConf::parse(conf.as_bytes())?, args)
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         let both = families(r#"["IPv6","IPv4"]"#).expect("parsed");
         assert_eq!(both.families, Families { v4: true, v6: true });
         let less = both.without_ipv6().expect("IPv4 is left");
-        let read = Config::parse(
+        let read = DhcpConfig::parse(
             &NetConf::from_json(Json::clone(&less.json)).expect("a configuration"),
             "",
         );

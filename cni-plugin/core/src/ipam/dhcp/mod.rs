@@ -17,5 +17,5 @@ pub mod timing;
 pub mod v4;
 pub mod v6;
 
-pub use config::Config;
+pub use config::DhcpConfig;
 pub use session::{Output, Session};

@@ -1,7 +1,7 @@
 //! All leases of one link, with a client for each configured family.
 
 use super::timing::{Dice, Limits};
-use super::{Config, v4, v6};
+use super::{DhcpConfig, v4, v6};
 use crate::cni::{Dns, IpConfig, Owner, Route};
 use crate::ipam::Lease;
 use crate::name::Mac;
@@ -62,7 +62,7 @@ pub struct Session {
 impl Session {
     /// Continues with the leases in `held`, and acquires the missing ones.
     pub fn new(
-        config: &Config,
+        config: &DhcpConfig,
         link: Link<'_>,
         held: Held,
         (limits, now): (Limits, Duration),
@@ -76,7 +76,7 @@ impl Session {
             }
         });
         let v6 = config.families.v6.then(|| {
-            let identity = Config::v6(link.owner);
+            let identity = DhcpConfig::v6(link.owner);
             match held.v6 {
                 Some(lease) => v6::Client::resume(identity, limits, lease),
                 None => v6::Client::new(identity, limits, None, now, rng),
@@ -265,7 +265,7 @@ mod tests {
         let conf = format!(
             r#"{{"name":"n","ipam":{{"type":"dhcp","priority":7,"ipFamilies":{families}}}}}"#
         );
-        let config = Config::parse(&NetConf::parse(conf.as_bytes()).unwrap(), "").unwrap();
+        let config = DhcpConfig::parse(&NetConf::parse(conf.as_bytes()).unwrap(), "").unwrap();
         let owner = Owner::new("n", "4f1c", "eth0");
         let link = Link {
             owner: &owner,

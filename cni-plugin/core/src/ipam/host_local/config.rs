@@ -14,7 +14,7 @@ const MAX_NAME_BYTES: usize = 255;
 
 /// A validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct HostLocalConfig {
     /// Network name, which is a directory in `data_dir`.
     pub network: String,
     /// `dataDir`; default [`DEFAULT_DATA_DIR`].
@@ -31,7 +31,7 @@ pub struct Config {
     pub requested: Vec<IpAddr>,
 }
 
-impl Config {
+impl HostLocalConfig {
     /// Parses `ipam` and the runtime's requests, in `conf` and in `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         if conf.name.len() > MAX_NAME_BYTES {
@@ -211,11 +211,11 @@ pub fn args_ips(json: &Json) -> Result<Vec<String>, Error> {
 mod tests {
     use super::*;
 
-    fn parse(config: &str, cni_args: &str) -> Result<Config, Error> {
-        Config::parse(&NetConf::parse(config.as_bytes())?, cni_args)
+    fn parse(config: &str, cni_args: &str) -> Result<HostLocalConfig, Error> {
+        HostLocalConfig::parse(&NetConf::parse(config.as_bytes())?, cni_args)
     }
 
-    fn sets(config: &Config) -> Vec<String> {
+    fn sets(config: &HostLocalConfig) -> Vec<String> {
         config.ranges.iter().map(RangeSet::to_string).collect()
     }
 

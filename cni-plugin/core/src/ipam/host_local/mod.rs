@@ -3,4 +3,4 @@
 pub mod allocator;
 pub mod config;
 
-pub use config::Config;
+pub use config::HostLocalConfig;

@@ -16,7 +16,7 @@ use crate::log::Log;
 use crate::sys::lock;
 use braid_core::cni::{AddResult, Error, Owner};
 use braid_core::ipam::Lease;
-use braid_core::ipam::dhcp::Config;
+use braid_core::ipam::dhcp::DhcpConfig;
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, Args, RELEASE};
 use braid_core::ipam::dhcp::timing::Limits;
 use call::Daemon;
@@ -33,7 +33,7 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 /// is stopping releases the lock sooner.
 const STARTING_S: u32 = 1;
 
-impl Ipam for Config {
+impl Ipam for DhcpConfig {
     fn is_through_link(&self) -> bool {
         true
     }
@@ -173,7 +173,7 @@ trait Calls {
     fn release_alone(&self, owner: &Owner, store: &Store, log: &Log) -> Result<Vec<IpAddr>, Error>;
 }
 
-impl Calls for Config {
+impl Calls for DhcpConfig {
     /// Returns the arguments of a call for `owner`.
     fn args(&self, owner: &Owner, host: Host<'_>) -> Args {
         let (mut netns, mut args) = (String::new(), String::new());

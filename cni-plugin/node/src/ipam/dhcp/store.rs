@@ -8,7 +8,7 @@ use base16ct::lower::encode_string;
 use braid_core::cni::{NetConf, Owner};
 use braid_core::ipam::dhcp::session::{Held, Link};
 use braid_core::ipam::dhcp::timing::{Dice, Limits};
-use braid_core::ipam::dhcp::{Config, Session};
+use braid_core::ipam::dhcp::{DhcpConfig, Session};
 use braid_core::name::Mac;
 use braid_core::plugins::readdress::Routing;
 use serde::{Deserialize, Serialize};
@@ -189,8 +189,8 @@ impl Stored {
     }
 
     /// Parses the network configuration.
-    pub fn config(&self) -> Option<Config> {
-        Config::parse(&NetConf::parse(self.conf.as_bytes()).ok()?, &self.args).ok()
+    pub fn config(&self) -> Option<DhcpConfig> {
+        DhcpConfig::parse(&NetConf::parse(self.conf.as_bytes()).ok()?, &self.args).ok()
     }
 
     /// Returns the link in its namespace; `None` if either is gone or was replaced.

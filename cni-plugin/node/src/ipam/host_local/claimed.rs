@@ -2,7 +2,7 @@
 //! deleted.
 
 use super::store::Holder;
-use super::{Book, Config, freed_unless};
+use super::{Book, HostLocalConfig, freed_unless};
 use crate::ipam::host::Host;
 use braid_core::cni::{Error, Owner};
 use braid_core::ipam::{Claim, Lease};
@@ -12,7 +12,11 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// Reserves the claim's addresses, and the next address of each range set without one.
-pub(super) fn reserve(config: &Config, claim: &Claim, host: Host<'_>) -> Result<Lease, Error> {
+pub(super) fn reserve(
+    config: &HostLocalConfig,
+    claim: &Claim,
+    host: Host<'_>,
+) -> Result<Lease, Error> {
     let mut config = config.clone();
     if !claim.addresses.is_empty() {
         config.requested.clone_from(&claim.addresses);

@@ -22,7 +22,7 @@ use super::{Ipam, Kept};
 use book::{Book, also};
 use braid_core::cni::netconf::is_identifier;
 use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
-pub use braid_core::ipam::host_local::Config;
+pub use braid_core::ipam::host_local::HostLocalConfig;
 use braid_core::ipam::range::RangeSet;
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
@@ -36,7 +36,7 @@ use store::{Holder, LeaseFile, lease_key};
 /// Folder of the index. It is on a tmpfs, as the index is useless after a reboot.
 pub const STATE_DIR: &str = "/run/braid/ipam";
 
-impl Ipam for Config {
+impl Ipam for HostLocalConfig {
     fn has_ipv6(&self) -> bool {
         self.ranges.iter().any(|set| !set.is_ipv4())
     }
@@ -57,7 +57,7 @@ impl Ipam for Config {
         peek(self, host)
     }
 
-    fn as_host_local(&self) -> Option<&Config> {
+    fn as_host_local(&self) -> Option<&HostLocalConfig> {
         Some(self)
     }
 
@@ -168,7 +168,12 @@ impl Ipam for Config {
 }
 
 /// Reserves one address from each range set. A claim keeps the addresses that it already has.
-fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Result<Lease, Error> {
+fn reserve(
+    config: &HostLocalConfig,
+    owner: &Owner,
+    is_claim: bool,
+    host: Host<'_>,
+) -> Result<Lease, Error> {
     let dns = resolv::dns(config)?;
     let mut book = Book::open_or_create(&config.path(), host)?;
     let mut call = Reservation::new(&mut book, config, owner, host)?;
@@ -185,7 +190,7 @@ fn reserve(config: &Config, owner: &Owner, is_claim: bool, host: Host<'_>) -> Re
 }
 
 /// Returns the error text of ADD if a range set has no free address and no stale lease.
-pub fn full(config: &Config, host: Host<'_>) -> Result<Option<String>, Error> {
+pub fn full(config: &HostLocalConfig, host: Host<'_>) -> Result<Option<String>, Error> {
     let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else {
         return Ok(None);
     };
@@ -242,7 +247,7 @@ pub fn free(
 /// State of a reservation.
 struct Reservation<'a> {
     book: &'a mut Book,
-    config: &'a Config,
+    config: &'a HostLocalConfig,
     host: Host<'a>,
     owner: &'a Owner,
     key: String,
@@ -257,7 +262,7 @@ struct Reservation<'a> {
 impl<'a> Reservation<'a> {
     fn new(
         book: &'a mut Book,
-        config: &'a Config,
+        config: &'a HostLocalConfig,
         owner: &'a Owner,
         host: Host<'a>,
     ) -> Result<Self, Error> {

@@ -7,14 +7,14 @@ use crate::ipam::host::Host;
 use crate::ipam::liveness::death_of;
 use braid_core::cni::{Error, IpConfig};
 use braid_core::ipam::Lease;
-use braid_core::ipam::host_local::Config;
+use braid_core::ipam::host_local::HostLocalConfig;
 use braid_core::ipam::host_local::allocator::spans;
 use braid_core::ipam::range::{RangeSet, from_bits};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// Returns the lease that a new owner would get now. Another call may take the address meanwhile.
-pub fn peek(config: &Config, host: Host<'_>) -> Result<Lease, Error> {
+pub fn peek(config: &HostLocalConfig, host: Host<'_>) -> Result<Lease, Error> {
     let leases = read_leases(&config.path())?;
     let dns = resolv::dns(config)?;
     let is_missing = |ip| !leases.iter().any(|lease| lease.ip == ip);
@@ -126,7 +126,7 @@ mod tests {
             data.display().to_string()
         );
         let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
-        let ipam = Config::parse(&conf, "").expect("parsed");
+        let ipam = HostLocalConfig::parse(&conf, "").expect("parsed");
         let host = Host {
             state_dir: &dir.path().join("state"),
             liveness: &AllAlive,
@@ -164,7 +164,7 @@ mod tests {
                 dir.path().join("data").display().to_string()
             );
             let conf = NetConf::parse(text.as_bytes()).expect("a configuration");
-            Config::parse(&conf, "").expect("parsed")
+            HostLocalConfig::parse(&conf, "").expect("parsed")
         };
         let owner = Owner::new("n", "c", "eth0");
         config("10.1.0.4").reserve(&owner, host).expect("free");

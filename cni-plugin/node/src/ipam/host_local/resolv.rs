@@ -1,12 +1,12 @@
 //! `resolvConf`: DNS settings from a file like `/etc/resolv.conf`.
 
 use braid_core::cni::{Dns, Error};
-use braid_core::ipam::host_local::Config;
+use braid_core::ipam::host_local::HostLocalConfig;
 use std::fs;
 use std::path::Path;
 
 /// Returns the settings from the file that the configuration names; none without that key.
-pub fn dns(config: &Config) -> Result<Dns, Error> {
+pub fn dns(config: &HostLocalConfig) -> Result<Dns, Error> {
     match &config.resolv_conf {
         Some(path) => read(path),
         None => Ok(Dns::default()),

@@ -13,13 +13,13 @@ fn claim(addresses: &[&str]) -> Claim {
     }
 }
 
-fn add(bed: &Bed, config: &Config, addresses: &[&str]) -> Result<String, String> {
+fn add(bed: &Bed, config: &HostLocalConfig, addresses: &[&str]) -> Result<String, String> {
     let lease =
         bed.run(|host| config.reserve_claimed(&claim(addresses), &owner("a", "net1"), host));
     addresses_of(lease)
 }
 
-fn free(bed: &Bed, config: &Config, uids: &[&str]) -> Vec<String> {
+fn free(bed: &Bed, config: &HostLocalConfig, uids: &[&str]) -> Vec<String> {
     let uids = uids.iter().map(ToString::to_string).collect();
     let owners = claimed::owners(&config.path()).unwrap();
     let freed = bed

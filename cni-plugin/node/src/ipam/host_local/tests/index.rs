@@ -231,7 +231,7 @@ fn a_range_across_two_bitmap_files_is_filled_to_the_end() {
 fn each_network_and_data_directory_has_its_own_index() {
     let bed = Bed::new();
     let config = bed.small();
-    let other = Config {
+    let other = HostLocalConfig {
         network: "other".to_owned(),
         ..config.clone()
     };

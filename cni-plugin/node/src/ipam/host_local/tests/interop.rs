@@ -208,7 +208,8 @@ fn bad_ranges_get_the_reference_plugins_error() {
     ] {
         let theirs = call(&plugin, "ADD", "c1", &bed, ipam).unwrap_err();
         let text = format!(r#"{{"name":"net","cniVersion":"1.0.0","ipam":{{{ipam}}}}}"#);
-        let ours = Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap_err();
+        let ours =
+            HostLocalConfig::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap_err();
         assert!(
             ours.msg.starts_with(&theirs),
             "ours: {}\ntheirs: {theirs}",

@@ -71,24 +71,24 @@ impl Bed {
     }
 
     /// Parses `ipam`, given without braces, with the data directory added.
-    fn config(&self, ipam: &str, rest: &str) -> Config {
+    fn config(&self, ipam: &str, rest: &str) -> HostLocalConfig {
         let data_dir = self.dir.path().join("data");
         let text = format!(
             r#"{{"name":"net","cniVersion":"1.0.0",{rest}"ipam":{{"type":"host-local","dataDir":{data_dir:?},{ipam}}}}}"#
         );
-        Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
+        HostLocalConfig::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
     }
 
-    fn small(&self) -> Config {
+    fn small(&self) -> HostLocalConfig {
         self.config(r#""subnet":"10.1.2.0/29""#, "")
     }
 
-    fn add(&self, config: &Config, id: &str) -> Result<String, String> {
+    fn add(&self, config: &HostLocalConfig, id: &str) -> Result<String, String> {
         self.add_if(config, id, "eth0")
     }
 
     /// Returns the addresses from an ADD, separated by spaces, or the error text.
-    fn add_if(&self, config: &Config, id: &str, ifname: &str) -> Result<String, String> {
+    fn add_if(&self, config: &HostLocalConfig, id: &str, ifname: &str) -> Result<String, String> {
         let state = self.dir.path().join("state");
         let lease = config.reserve(
             &owner(id, ifname),
@@ -102,7 +102,7 @@ impl Bed {
         addresses_of(lease)
     }
 
-    fn del(&self, config: &Config, id: &str) -> Vec<String> {
+    fn del(&self, config: &HostLocalConfig, id: &str) -> Vec<String> {
         let state = self.dir.path().join("state");
         let freed = config
             .release(
@@ -428,7 +428,7 @@ fn gc_keeps_valid_owners_and_foreign_leases() {
 fn status_reports_a_full_range_and_fails_if_unwritable() {
     let bed = Bed::new();
     let config = bed.config(r#""subnet":"10.1.2.0/30""#, "");
-    let status = |config: &Config| bed.run(|host| config.status(host));
+    let status = |config: &HostLocalConfig| bed.run(|host| config.status(host));
     assert_eq!(status(&config), Ok(None), "before the first ADD");
     assert!(!bed.dir.path().join("data").exists(), "and makes nothing");
     bed.add(&config, "c1").unwrap();
@@ -444,7 +444,7 @@ fn status_reports_a_full_range_and_fails_if_unwritable() {
         Ok(None),
         "an ADD would take the dead lease back"
     );
-    let config = Config {
+    let config = HostLocalConfig {
         data_dir: "/dev/null".into(),
         ..config
     };

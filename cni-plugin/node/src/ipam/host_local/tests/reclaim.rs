@@ -3,7 +3,7 @@
 use super::*;
 
 /// Fills the /29 with `a` to `e`.
-fn full(bed: &Bed) -> Config {
+fn full(bed: &Bed) -> HostLocalConfig {
     let config = bed.small();
     for id in ["a", "b", "c", "d", "e"] {
         bed.add(&config, id).unwrap();
@@ -92,7 +92,7 @@ fn full_set_frees_no_stale_lease_of_other_sets() {
 fn stale_lease_of_a_requested_or_own_address_is_freed() {
     let mut bed = Bed::new();
     let config = full(&bed);
-    let asked = Config {
+    let asked = HostLocalConfig {
         requested: vec!["10.1.2.3".parse().unwrap()],
         ..config.clone()
     };

@@ -22,7 +22,7 @@ fn deleted_lease_is_restored_and_its_address_not_assigned_again() {
     let config = bed.small();
     assert_eq!(bed.add(&config, "b"), ok("10.1.2.3/29"));
     assert_eq!(bed.read("10.1.2.2").as_deref(), Some("a\r\neth0"));
-    let asked = Config {
+    let asked = HostLocalConfig {
         requested: vec!["10.1.2.2".parse().unwrap()],
         ..config.clone()
     };
@@ -80,7 +80,7 @@ fn lease_of_a_running_call_is_avoided_and_restored_later() {
     bed.recorded[0].is_idle = false;
     let config = bed.small();
     assert_eq!(bed.add(&config, "b"), ok("10.1.2.3/29"));
-    let asked = Config {
+    let asked = HostLocalConfig {
         requested: vec!["10.1.2.2".parse().unwrap()],
         ..config.clone()
     };

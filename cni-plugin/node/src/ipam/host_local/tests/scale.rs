@@ -88,10 +88,10 @@ fn mark(what: &str) {
     assert!(fs::metadata(format!("/braid-mark-{what}")).is_err());
 }
 
-fn crowd_config(dir: &Path) -> Config {
+fn crowd_config(dir: &Path) -> HostLocalConfig {
     let data = dir.join("data");
     let text = format!(r#"{{"name":"net","ipam":{{"dataDir":{data:?},"subnet":"10.64.0.0/16"}}}}"#);
-    Config::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
+    HostLocalConfig::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
 }
 
 /// Returns the thread of a line of strace.
@@ -110,7 +110,7 @@ fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
     // The first call after a foreign change builds the index. It also sets the mark before the
     // consecutive leases.
     bed.add(
-        &Config {
+        &HostLocalConfig {
             requested: vec!["10.64.0.2".parse().unwrap()],
             ..config.clone()
         },
