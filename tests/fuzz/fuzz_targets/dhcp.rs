@@ -6,7 +6,7 @@ use braid_core::cni::{NetConf, Owner};
 use braid_core::ipam::dhcp::rpc::{CONNECT, CONNECTED, Client, Server};
 use braid_core::ipam::dhcp::session::{Held, Link};
 use braid_core::ipam::dhcp::timing::Limits;
-use braid_core::ipam::dhcp::{Config, Session, v4, v6};
+use braid_core::ipam::dhcp::{DhcpConfig, Session, v4, v6};
 use braid_core::name::Mac;
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Server::default().read(&[CONNECT, bytes].concat());
     let _ = Client::default().read(&[CONNECTED, bytes].concat());
     let conf = br#"{"name":"n","ipam":{"type":"dhcp","ipFamilies":["IPv4","IPv6"]}}"#;
-    let config = Config::parse(&NetConf::parse(conf).expect("a configuration"), "")
+    let config = DhcpConfig::parse(&NetConf::parse(conf).expect("a configuration"), "")
         .expect("a configuration");
     let owner = Owner::new("n", "c", "eth0");
     let link = Link {
