@@ -1,5 +1,5 @@
-//! A pod's networks. Those in its annotation are attached in one call, and the results are
-//! published.
+//! All networks of a pod. The networks that the pod's annotation requests are attached in one call,
+//! and the results are published.
 //!
 //! ```text
 //!  settings, CNI_ARGS ─► Finder: pod and NADs from the API, networks from files ─► k8s::select ─► Invocation
@@ -36,7 +36,8 @@ pub use gc::gc;
 pub use network::AttachedNetwork;
 pub use publish::Publisher;
 
-/// Attaches the pod to its networks, publishes them and delivers the default network's result.
+/// Attaches the pod to its networks, publishes the pod's network status and delivers the default
+/// network's result.
 pub fn add(
     request: &Request,
     settings: &Settings,
@@ -82,7 +83,7 @@ pub fn call(
     Finder::new(settings, machine, cluster).call(request)
 }
 
-/// Detaches the pod from all networks in its record. Without a record, [`lost`] finds them.
+/// Detaches the pod from all networks in its record. Without a record, [`lost`] finds the networks.
 pub fn del(
     request: Request,
     settings: &Settings,
@@ -147,7 +148,8 @@ pub fn check(
     )
 }
 
-/// Returns the call with the default network's configuration; true if this is known.
+/// Converts a request to a DEL call with the default network's configuration. The flag is false if
+/// that configuration is unknown. Then the call has the runtime's configuration.
 fn leaving(
     request: Request,
     settings: &Settings,
