@@ -39,7 +39,7 @@ pub enum Cause {
     Refused(String),
     /// The kernel lacks a feature, named by this message.
     Lacking(String),
-    /// A nested operation failed.
+    /// A nested operation failed, with this error.
     Part(Box<Error>),
 }
 
@@ -117,7 +117,7 @@ impl From<Error> for Cause {
 }
 
 impl Error {
-    /// Creates a failure of `doing`.
+    /// Creates the error for the failed action `doing`.
     pub fn new(doing: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self {
             doing: doing.into(),
@@ -125,7 +125,7 @@ impl Error {
         }
     }
 
-    /// Creates a failure of `steps`. The text names each step by its command.
+    /// Creates the error for the failed `steps`. The text names each step by its command.
     pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: Cause) -> Self {
         let commands = steps.into_iter().flat_map(|step| {
             step.to_string()

@@ -314,8 +314,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Moves the pod's default routes to the network that requests them, if any. Runs if the last
-    /// plugin is foreign. Existing routes are then deleted from the kernel.
+    /// Moves the pod's default routes to the network that requests them, if any. Called if the last
+    /// plugin is another program, so existing default routes are deleted from the kernel.
     fn settle_routes(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         let Planner {
             wanted, results, ..

@@ -174,7 +174,7 @@ impl Chain {
         })
     }
 
-    /// Fails if no ADD can succeed now.
+    /// Fails if no ADD can succeed now, for example because flanneld has not written its file yet.
     pub fn ready(&self) -> Result<(), Error> {
         self.unready.clone().map_or(Ok(()), Err)
     }
@@ -230,7 +230,7 @@ impl Chain {
         self.list.as_ref().is_some_and(|list| list.disable_gc)
     }
 
-    /// Returns [`Chain::key`] without parsing the configuration.
+    /// Returns the same key as [`Chain::key`], without parsing the plugins' configurations.
     pub fn key_of(plugin_name: &str, conf: &NetConf, attachment: &Attachment) -> Key {
         let plugin_name = Self::plugin_name_of(plugin_name, conf);
         let mut name = conf.name.as_str();
@@ -297,8 +297,8 @@ impl Chain {
         self.foreign().next().is_some()
     }
 
-    /// Fails if a foreign plugin or IPAM does not exist or would start this program again. ADD
-    /// checks this before it changes anything.
+    /// Fails if [`Chain::ready`] fails, or if a foreign plugin or IPAM does not exist or would
+    /// start this program again. ADD checks this before it changes anything.
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         let owner = self.owner(attachment);
@@ -315,7 +315,8 @@ impl Chain {
         delegate::circle(plugin, &self.path, &self.owner(attachment), is_begun)
     }
 
-    /// Fails if [`Chain::circle`] returns an error for any foreign plugin or IPAM of the chain.
+    /// Fails if [`Chain::ready`] fails, or if [`Chain::circle`] returns an error for a foreign
+    /// plugin or IPAM of the chain.
     pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         self.foreign()

@@ -1,4 +1,4 @@
-//! CHECK: every recorded step still holds, and the container matches the result.
+//! CHECK: verifies that every recorded step still holds, and that the container matches the result.
 
 use super::add::open_host;
 use super::chain::{AddressSource, ForeignCall, Runner};

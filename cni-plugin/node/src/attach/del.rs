@@ -140,10 +140,10 @@ pub fn detach_or(
     }
 }
 
-/// Detaches the interface by records of the same network and interface under another plugin type.
-/// Such records exist if, since ADD, the configuration has become a list of type `braid`, or is no
-/// longer such a list. In the second case, the record of the list is used by DEL of the list's
-/// first plugin, which created the interface.
+/// Runs DEL for records of the same network and interface under another plugin type. Such records
+/// exist if the configuration has changed since ADD: from a single plugin to a list of type
+/// `braid`, or from a list to single plugins. After a change from a list, only DEL of the list's
+/// first plugin, which created the interface, uses the record of the list.
 #[cold]
 pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
     let makes_interface = |chain: &Chain| {

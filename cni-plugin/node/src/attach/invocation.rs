@@ -55,7 +55,7 @@ pub struct Wanted {
 pub struct OfPod {
     /// The network.
     pub network: Network,
-    /// The claim that owns the addresses.
+    /// The claim that owns the addresses, if any.
     pub claim: Option<IpamClaim>,
 }
 
@@ -68,7 +68,7 @@ pub struct PluginIndex {
     pub item: usize,
 }
 
-/// A DEL call.
+/// Arguments of a DEL call.
 #[derive(Debug)]
 pub struct DelRequest {
     /// Key of the call's record.
@@ -85,7 +85,7 @@ pub struct DelRequest {
 }
 
 impl Invocation {
-    /// Converts a runtime's request to the plugin `plugin_name` to a call with one attachment.
+    /// Creates a call with one attachment from a runtime's request to the plugin `plugin_name`.
     pub fn of(request: Request, plugin_name: &str) -> Result<Self, Error> {
         let verb = request.command.as_str();
         let Request {

@@ -16,7 +16,7 @@ pub struct Item {
     /// Index of the plugin's configuration in the plugin list; 0 without a list. `None` if the
     /// configuration was generated for a plugin of type `flannel`.
     pub(super) listed: Option<usize>,
-    /// Program that does the work.
+    /// Program that does the plugin's work.
     pub work: Runner,
     /// Source of the plugin's addresses.
     pub addresses: AddressSource,
@@ -27,7 +27,7 @@ pub struct Item {
 pub enum Runner {
     /// This process: braid implements the plugin.
     Native(Box<dyn Plugin>),
-    /// This process, because the runtime calls an IPAM directly. The result is the lease.
+    /// This process, as an IPAM that the runtime calls directly. The result is the lease.
     Ipam,
     /// Another program.
     Foreign,

@@ -140,7 +140,8 @@ impl Reclaimed {
         self.end_rules(host);
     }
 
-    /// Does [`Self::end`] for a call that has not opened its machine.
+    /// Does [`Self::end`] for a call that has not opened the node. Opens it only if a lease was
+    /// released.
     pub fn end_on(&self, machine: &dyn Machine) {
         self.report(machine.log());
         self.end_rules_on(machine);
@@ -155,7 +156,8 @@ impl Reclaimed {
         }
     }
 
-    /// Does [`Self::end_rules`] for a call that has not opened its machine.
+    /// Does [`Self::end_rules`] for a call that has not opened the node. Opens it only if a lease
+    /// was released.
     pub fn end_rules_on(&self, machine: &dyn Machine) {
         if self.leases.is_empty() {
             return;

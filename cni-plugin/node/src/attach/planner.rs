@@ -43,7 +43,7 @@ pub struct Native {
 #[derive(Debug)]
 struct Unaddressed {
     linked: Linked,
-    /// The result before the plugin.
+    /// The attachment's result before this plugin.
     prev: Option<AddResult>,
 }
 

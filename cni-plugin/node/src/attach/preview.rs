@@ -20,7 +20,7 @@ pub enum Line {
     Step(Step),
     /// A step without effect, as the node already has the shared object.
     Held(Step),
-    /// A sentence about something else than a step: an available address, a foreign program, a
+    /// A sentence about something other than a step: an available address, a foreign program, a
     /// warning.
     Note(String),
 }

@@ -1,10 +1,10 @@
 //! Reconstructs the steps of an attachment without a record, from its configuration and result, for
 //! CHECK.
 //!
-//! A reference plugin may have made the attachment. So only steps are reconstructed that the
+//! A reference plugin may have made the attachment. So this module reconstructs only steps that the
 //! reference plugins perform in the same way: links, the node's addresses and routes, sysctls.
-//! Rules and queues are left out, because the reference plugins' differ. Addresses and routes in
-//! the container are left out, because later plugins may have moved them.
+//! Rules and queues are left out, because the reference plugins create different ones. Addresses
+//! and routes in the container are left out, because later plugins may have moved them.
 
 use super::chain::{AddressSource, Runner};
 use super::invocation::{self, Wanted};

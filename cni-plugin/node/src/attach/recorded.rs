@@ -1,4 +1,4 @@
-//! Attachments read back from a record.
+//! Attachments that are read back from a record.
 
 use super::chain::{AddressSource, Chain};
 use super::flannel;
@@ -100,7 +100,8 @@ fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<C
     parse(&attached.plugin, conf, &attached.args, path)
 }
 
-/// Parses a configuration. If this braid refuses it, reads only the part that a release needs.
+/// Parses a configuration. If this version of braid refuses it, reads only the part that is needed
+/// to release the addresses.
 fn parse(plugin_name: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Chain, Error> {
     Chain::parse(plugin_name, conf.clone(), args, path)
         .or_else(|_| Chain::parse_for_release(plugin_name, conf, args, path))

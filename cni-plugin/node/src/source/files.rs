@@ -87,7 +87,8 @@ pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(files)
 }
 
-/// Waits until a file exists. Returns false if it does not exist after `limit`.
+/// Waits until a file exists. Returns false if it does not exist after `limit`, or if inotify
+/// fails.
 pub fn wait(file: &Path, limit: Duration) -> bool {
     if file.exists() || limit.is_zero() {
         return file.exists();

@@ -32,8 +32,8 @@ pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n O
         .filter(|_| host_locals(chain).next().is_some())
 }
 
-/// Converts the object to a claim for the IPAM. Fails if another network of the pod, or another
-/// container on this node, uses the claim: both would have the same addresses.
+/// Converts an `IPAMClaim` object to a claim for the IPAM. Fails if another network of the pod, or
+/// another container on this node, uses the claim: both would have the same addresses.
 pub(super) fn of_network(
     claim: &IpamClaim,
     network: &Network,

@@ -68,7 +68,8 @@ impl<'a> Finder<'a> {
         self.source.as_deref_mut()
     }
 
-    /// Returns the call for all networks of the request's pod, and the publisher of its status.
+    /// Returns the call for all networks of the request's pod, and the publisher of the pod's
+    /// status.
     pub(super) fn call(&mut self, request: &Request) -> Result<(Invocation, Publisher), Error> {
         let record_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
         let attachment = request
@@ -304,7 +305,7 @@ impl<'a> Finder<'a> {
         )
     }
 
-    /// Returns the network in a file, or the first one in a folder.
+    /// Returns the network in the file `name`, or the first network in the folder `name`.
     fn of_path(&mut self, name: &str, call: Option<&NetConf>) -> Result<Definition, Error> {
         let path = Path::new(name);
         let files = self.machine.files(path)?;

@@ -4,8 +4,9 @@
 //! ```text
 //!  settings, CNI_ARGS ─► Finder: pod and NADs from the API, networks from files ─► k8s::select ─► Invocation
 //!  attach::add ─► results ─► k8s::status ─► API: network-status ─► response to the runtime
-//!  DEL, CHECK need no API: the record has all networks of the pod; without one, `lost` queries it, 2 s at most
-//!  GC queries it for claims that hold leases
+//!  DEL, CHECK need no API: the record has all networks of the pod
+//!  DEL without a record: `lost` queries the API, for 2 s at most
+//!  GC queries the API for claims that hold leases, and publishes statuses that ADD could not publish
 //! ```
 
 mod chained;
@@ -73,7 +74,7 @@ pub fn add(
     }
 }
 
-/// Returns the call that attaches the pod to its networks, and the publisher of its status.
+/// Returns the call that attaches the pod to its networks, and the publisher of the pod's status.
 pub fn call(
     request: &Request,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Publishing a pod's attachments in its annotation `network-status`.
+//! Publishes a pod's attachments in the pod's annotation `network-status`.
 
 use super::claims;
 use super::interface_facts;

@@ -16,7 +16,7 @@ pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
 }
 
 /// Converts an error of the source to a CNI error. The code is 11 (try again later) for temporary
-/// errors and for missing objects. A missing pod may not exist yet, or no longer.
+/// errors, and for missing objects, as these may be created later.
 pub(super) fn of_source(err: &SourceError) -> Error {
     let code = match err {
         SourceError::NotFound { .. } | SourceError::Passing { .. } => Kind::TryAgain,

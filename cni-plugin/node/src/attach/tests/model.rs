@@ -196,7 +196,7 @@ impl Source for Asked {
     }
 }
 
-/// A machine. Its clones share one state.
+/// A model of a machine. Clones share one state.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) state: Rc<RefCell<ModelState>>,

@@ -57,7 +57,7 @@ impl Access {
         })
     }
 
-    /// Reads the credentials. `attempt` is the timeout of connecting.
+    /// Reads the credentials. `attempt` is the timeout for connecting to the server.
     pub(super) async fn credentials(&self, attempt: Duration) -> Result<Credentials, SourceError> {
         let mut kubeconfig = match self {
             Self::Kubeconfig(path) => {

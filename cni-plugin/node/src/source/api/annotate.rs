@@ -1,4 +1,4 @@
-//! Update of a pod's annotation, only if its value has not changed since it was read.
+//! Updates a pod's annotation, but only if the annotation has not changed since it was read.
 //!
 //! ```text
 //!  PATCH: test uid, value; add ─► 422: GET, retry ─► 403: GET, PUT pod to /status ─► 409: retry

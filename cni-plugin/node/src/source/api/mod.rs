@@ -80,7 +80,7 @@ pub struct Api {
     may_patch: bool,
 }
 
-/// A connection, opened by the first call.
+/// A connection to the API server, opened by the first request.
 struct Connected {
     runtime: Runtime,
     clients: Clients,
@@ -91,7 +91,7 @@ struct Connected {
 }
 
 impl Api {
-    /// Creates a source. It reads no file and sends no request yet.
+    /// Creates a client. No file is read and no request is sent yet.
     pub fn new(access: Access, limits: Limits) -> Self {
         Self {
             access,

@@ -42,9 +42,9 @@ struct PodSpec {
 #[serde(default, rename_all = "camelCase")]
 struct PodStatus {
     phase: String,
-    /// Names of the claims generated from templates.
+    /// Names of the resource claims that were generated from templates.
     resource_claim_statuses: Vec<Claim>,
-    /// The claim generated for extended resources.
+    /// The resource claim that was generated for extended resources.
     extended_resource_claim_status: Claim,
 }
 

@@ -69,7 +69,7 @@ pub struct Owed {
     pub pod: ObjectName,
     /// `metadata.uid` of the pod.
     pub uid: String,
-    /// Entries of the annotation `k8s.v1.cni.cncf.io/network-status`.
+    /// The status to publish: entries for the annotation `k8s.v1.cni.cncf.io/network-status`.
     pub status: String,
     /// Value of the annotation when ADD read it. `status` replaces this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,7 @@ impl Folder {
         Self::lock_in(&NODE, container_id)
     }
 
-    /// [`Folder::lock`] below the root of a machine.
+    /// [`Folder::lock`] for a machine with the root folder `root`.
     pub fn lock_in(root: &Root, container_id: &str) -> Result<Self, Error> {
         Self::lock_by(root, container_id, wait)
     }
@@ -100,7 +100,7 @@ impl Folder {
         self.path.join(file_name(key))
     }
 
-    /// True if this call created the folder, so there is no record of an earlier call.
+    /// True if this call created the folder, so there is no ordinary record of an earlier call.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -150,8 +150,8 @@ impl Folder {
         Ok(records)
     }
 
-    /// Ends a DEL. Deletes the record if `errors` is empty. Otherwise stores `left`, the part of
-    /// the record that is still to be deleted. Returns all errors.
+    /// Ends a deletion. Deletes the record if `errors` is empty. Otherwise stores `left`, the part
+    /// of the record that is still to be deleted. Returns all errors.
     pub fn settle<E: From<Error>>(
         &self,
         key: &Key,

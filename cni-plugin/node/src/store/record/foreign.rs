@@ -22,7 +22,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Folder of the records.
+/// Folder of the foreign records.
 pub const ROOT: &str = "/var/lib/braid/foreign";
 
 /// Returns all readable foreign records of the machine with this root folder.
