@@ -13,13 +13,13 @@ use std::time::Duration;
 /// A failure while reading or changing the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// Action that failed, with its object.
+    /// The action that failed and its object, for example `lock /run/braid/lock/rules`.
     pub doing: String,
     /// Reason of the failure.
     pub cause: Cause,
 }
 
-/// Reason of a failure, with its values.
+/// Reason of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// The kernel refused a system call or a request.
@@ -28,18 +28,18 @@ pub enum Cause {
     Io(io::ErrorKind, String),
     /// The expected state was not reached in time.
     TimedOut {
-        /// The state that lasted instead.
+        /// The state that lasted until the timeout.
         what: String,
         /// Duration of the wait.
         after: Duration,
     },
-    /// A temporary obstacle.
+    /// A temporary obstacle, described by this message. A later call may succeed.
     Busy(String),
-    /// A permanent obstacle.
+    /// A permanent obstacle, described by this message.
     Refused(String),
-    /// The kernel lacks this feature.
+    /// The kernel lacks a feature, named by this message.
     Lacking(String),
-    /// A nested operation failed.
+    /// A nested operation failed, with this error.
     Part(Box<Error>),
 }
 
@@ -62,7 +62,7 @@ impl Cause {
         self.kernel().is_some_and(|err| errnos.contains(&err.errno))
     }
 
-    /// True if it is transient, so the same call may succeed later.
+    /// True if the cause is transient, so a repeated call may succeed.
     fn passes(&self) -> bool {
         match self {
             Self::Kernel(err) => {
@@ -117,7 +117,7 @@ impl From<Error> for Cause {
 }
 
 impl Error {
-    /// Creates a failure of `doing`.
+    /// Creates the error for the failed action `doing`.
     pub fn new(doing: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self {
             doing: doing.into(),
@@ -125,7 +125,7 @@ impl Error {
         }
     }
 
-    /// Creates a failure of steps, named by their commands.
+    /// Creates the error for the failed `steps`. The text names each step by its command.
     pub fn of_steps<'a>(steps: impl IntoIterator<Item = &'a Step>, cause: Cause) -> Self {
         let commands = steps.into_iter().flat_map(|step| {
             step.to_string()

@@ -1,5 +1,5 @@
-//! Text for the operator: failures that end no call, events of a daemon, and standard error of
-//! foreign plugins.
+//! Text for the operator: failures that do not end the call, events of a daemon, and the standard
+//! error of foreign plugins (other programs).
 
 use std::fmt::{self, Arguments};
 use std::rc::Rc;
@@ -7,8 +7,8 @@ use std::rc::Rc;
 type Line = dyn Fn(Arguments<'_>);
 type Output = dyn Fn(&[u8]);
 
-/// Receiver of text for the operator. The caller of the library decides where it goes: the library
-/// writes to no descriptor that it was not given.
+/// Receiver of text for the operator. The caller of the library decides where the text goes. The
+/// library itself never writes to standard output or standard error.
 #[derive(Clone)]
 pub struct Log {
     line: Rc<Line>,
@@ -16,8 +16,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Passes each sentence, which has no newline at its end, to `write`. Standard error of foreign
-    /// plugins is passed line by line.
+    /// Creates a log that passes each sentence to `write`, without a newline at the end. The
+    /// standard error of foreign plugins is passed to `write` line by line.
     pub fn new(write: impl Fn(Arguments<'_>) + 'static) -> Self {
         Self {
             line: Rc::new(write),
@@ -25,7 +25,7 @@ impl Log {
         }
     }
 
-    /// The same, but standard error of foreign plugins is passed to `write` byte by byte.
+    /// Passes the standard error of foreign plugins to `write` unchanged, instead of line by line.
     #[must_use]
     pub fn with_output(self, write: impl Fn(&[u8]) + 'static) -> Self {
         Self {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Returns the text that `output` passes to both receivers: sentences, and bytes.
+    /// Returns the sentences and the bytes that [`Log::output`] passes to its two receivers.
     fn passed(stderr: &[u8], has_output: bool) -> (Vec<String>, Vec<u8>) {
         let lines: Rc<RefCell<Vec<String>>> = Rc::default();
         let bytes: Rc<RefCell<Vec<u8>>> = Rc::default();

@@ -27,24 +27,24 @@ use std::path::Path;
 /// Outcome of a successful ADD.
 #[derive(Debug)]
 pub struct Added {
-    /// The result of each network.
+    /// The result of each network, in order.
     pub results: Vec<AddResult>,
-    /// Duration of each send, with the steps in it.
+    /// Duration of each netlink send, with the steps that were sent.
     pub timings: Vec<(Vec<Step>, Timing)>,
-    /// The machine that the call opened; `None` if it opened none. The process exits without
-    /// closing it, which saves time.
+    /// The opened node with its sockets; `None` if the call did not open it. The process exits
+    /// without closing the sockets, which saves time.
     pub host: Option<Box<dyn Host>>,
 }
 
-/// Delivers the result of each network, given the machine if the call opened one. A result is
-/// `None` if the foreign plugins returned none. Returns the status that could not be published. On
-/// an error the call is rolled back.
+/// Function that delivers the results of ADD, one for each network. A result is `None` if the
+/// foreign plugins returned none. The second argument is the opened node, if any. Returns the pod's
+/// network status if it could not be published. If the function fails, ADD is rolled back.
 pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + 'static)>) -> Result<Option<Owed>, Error>
     + 'd;
 
 /// Attaches the container to all networks and delivers the result. Rolls everything back on an
 /// error.
-#[inline(never)] // `cargo xtask dist` knows the calls that run it by its name.
+#[inline(never)] // `cargo xtask dist` recognizes ADD by this function's name.
 pub fn add(
     call: &Invocation,
     machine: &dyn Machine,
@@ -66,8 +66,8 @@ pub fn add(
         return reserve_alone(wanted, ipam, machine, deliver);
     }
     let mut host = open_host(call.first(), call.netns_override, machine)?;
-    // Before this container is locked: the rules of its other interfaces may have been flushed too.
-    // Errors concern other attachments, so they are only warnings.
+    // Rules are restored before this container is locked, as the rules of its other interfaces may
+    // have been flushed too. Errors concern other attachments, so they are only warnings.
     for err in host.restore(&call.features()) {
         host.log().warn(&err);
     }
@@ -109,7 +109,7 @@ pub fn add(
     }
 }
 
-/// Runs ADD of an IPAM that is called by itself.
+/// Runs ADD for an IPAM that the runtime calls directly, without a plugin.
 #[cold]
 fn reserve_alone(
     wanted: &Wanted,
@@ -135,8 +135,8 @@ fn reserve_alone(
     })
 }
 
-/// Opens the machine with the container's namespace. Refuses the plugin's own namespace unless
-/// `may_be_own`.
+/// Opens the node's sockets and the container's network namespace. Refuses the namespace of this
+/// process unless `may_be_own` is set.
 pub fn open_host(
     attachment: &Attachment,
     may_be_own: bool,
@@ -159,9 +159,9 @@ pub fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String,
     }
 }
 
-/// Returns the record to continue with. It is a new one, once the leftovers of an interrupted ADD
-/// are rolled back. If the chain only changes an interface of other plugins, it is the record that
-/// an earlier call of the same chain began.
+/// Returns the record for this ADD. It is a new record, after an earlier, interrupted ADD is rolled
+/// back. But if no plugin of the call creates an interface, the record of an earlier ADD by the
+/// same plugins is continued.
 fn start_record(
     call: &Invocation,
     folder: &Folder,
@@ -174,8 +174,8 @@ fn start_record(
         folder.load(&call.key).map_err(Error::from)?
     };
     let Some(earlier) = earlier else {
-        // State that foreign programs kept across a reboot is released before they are called for
-        // the same again.
+        // State that foreign programs kept across a reboot is released before ADD calls these
+        // programs again for the same container.
         let left = if record.is_foreign {
             folder.load_foreign(&call.key).map_err(Error::from)?
         } else {
@@ -203,8 +203,8 @@ fn start_record(
     Ok(record)
 }
 
-/// Rolls back an earlier, interrupted ADD of this container in another network namespace. Refuses
-/// if it is still attached there.
+/// Rolls back an earlier, interrupted ADD of this container in another network namespace. Fails if
+/// the container is still attached in that namespace.
 #[cold]
 fn end_elsewhere(
     earlier: Record,
@@ -224,7 +224,7 @@ fn end_elsewhere(
     del::take_back(earlier, &there, folder, &mut *host)
 }
 
-/// Refuses a container that already has one of the interfaces.
+/// Fails if the container already has one of the call's interfaces.
 fn refuse_attached(
     call: &Invocation,
     netns: Option<&Path>,
@@ -243,12 +243,13 @@ fn refuse_attached(
     Ok(())
 }
 
-/// A running ADD.
+/// State of a running ADD.
 struct Run<'a> {
     planner: Planner<'a>,
     /// The plugins of all networks, in order.
     places: Vec<PluginIndex>,
-    /// Number of places, from the first, that may hold something to release after a failure.
+    /// Number of plugins in `places`, counted from the first, that may hold state to release after
+    /// a failure.
     done: usize,
     transaction: Transaction<'a>,
 }
@@ -275,8 +276,9 @@ impl Run<'_> {
         }
     }
 
-    /// Number of neighbouring native plugins from `at` on. The last one may have addresses that
-    /// come through its link: this link must exist before the next plugins are planned.
+    /// Returns the number of consecutive native plugins from index `at` on that are planned
+    /// together. A plugin that gets addresses through its link (DHCP) ends the sequence, because
+    /// its link must exist before the next plugins are planned.
     fn natives(&self, at: usize) -> usize {
         let wanted = self.planner.wanted;
         let natives = self.places[at..]
@@ -290,9 +292,9 @@ impl Run<'_> {
         natives.count().min(before + 1)
     }
 
-    /// Writes the record early, before the call holds anything that DEL could not find without it:
-    /// addresses of networks outside its own configuration, files, and state of foreign programs.
-    /// Then writes the device information for plugins to read.
+    /// Writes the record before the call creates anything that DEL could not find without a record:
+    /// addresses in networks outside the call's configuration, files, and state of foreign
+    /// programs. Then writes the device information files for the plugins.
     fn begin(&mut self) -> Result<(), Error> {
         let wanted = self.planner.wanted;
         let is_elsewhere =
@@ -312,7 +314,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Moves the pod's default routes after a foreign plugin, if a network requests them.
+    /// Moves the pod's default routes to the network that requests them, if any. Called if the last
+    /// plugin is another program, so existing default routes are deleted from the kernel.
     fn settle_routes(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         let Planner {
             wanted, results, ..
@@ -354,8 +357,9 @@ impl Run<'_> {
             .map_err(Error::from)
     }
 
-    /// Plans neighbouring native plugins one after the other, then applies all their steps in one
-    /// transaction. If the last one's addresses come through its link, the link is applied first.
+    /// Plans `count` consecutive native plugins from index `at` on, one after the other. Then
+    /// applies all their steps together. If the last plugin gets its addresses through its link
+    /// (DHCP), its link is created before the addresses are requested.
     fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
         let Self {
             planner,
@@ -416,7 +420,8 @@ impl Run<'_> {
             .map_err(Error::from)
     }
 
-    /// Rolls everything back. Returns the error, with everything that could not be rolled back.
+    /// Rolls the ADD back. Returns `error`, with a list of everything that could not be rolled
+    /// back.
     #[cold]
     fn fail(self, error: Error, host: &mut dyn Host) -> Error {
         let Self {

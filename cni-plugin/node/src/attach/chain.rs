@@ -1,5 +1,5 @@
-//! The plugins of one call, in order: native plugins, foreign programs, or an IPAM called by
-//! itself.
+//! The plugins of one network, in order. A native plugin is implemented by braid, a foreign plugin
+//! is another program. If the runtime calls an IPAM directly, the IPAM is the only item.
 
 use super::flannel::Reader;
 use super::item::Reading;
@@ -16,39 +16,39 @@ use braid_core::plan::Feature;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The plugins of a call.
+/// The plugins of one network, in order, with the configuration.
 #[derive(Debug)]
 pub struct Chain {
-    /// Name that the plugin was called by: the type of the configuration.
+    /// Plugin type that the call is for. See [`Chain::plugin_name_of`].
     pub plugin_name: String,
     /// The plugins, in order.
     pub items: Vec<Item>,
-    /// The list of the plugins, if the configuration contains one.
+    /// The plugin list, if the configuration contains one.
     list: Option<NetConfList>,
-    /// Reason why no ADD can succeed now.
+    /// Reason why no ADD can succeed now, if any.
     unready: Option<Error>,
     /// The call's configuration.
     pub conf: NetConf,
     path: Vec<PathBuf>,
 }
 
-/// A call of a foreign plugin or IPAM of a chain.
+/// A call of a plugin or IPAM that is another program.
 #[derive(Debug, Clone, Copy)]
 pub struct ForeignCall<'a> {
     /// Type of the plugin or IPAM.
     pub plugin: &'a str,
-    /// Index of its item in the chain.
+    /// Index of the plugin in the chain. For an IPAM, it is the plugin that uses the IPAM.
     pub item: usize,
     /// The verb.
     pub command: Command,
-    /// The container; `None` for GC and STATUS.
+    /// The container's interface; `None` for GC and STATUS.
     pub attachment: Option<&'a Attachment>,
-    /// The result so far.
+    /// Result of the plugins before this call, to be passed as `prevResult`.
     pub prev: Option<&'a AddResult>,
 }
 
 impl<'a> ForeignCall<'a> {
-    /// A call that is for no container.
+    /// Creates a call that is not for a container: GC or STATUS.
     pub fn of_network(plugin: &'a str, item: usize, command: Command) -> Self {
         Self {
             plugin,
@@ -61,8 +61,8 @@ impl<'a> ForeignCall<'a> {
 }
 
 impl Chain {
-    /// Parses the configuration of a call under the name `plugin_name`. If it is `braid`, `type`
-    /// decides.
+    /// Parses a call's configuration. `plugin_name` is the name under which the program was
+    /// started. See [`Chain::plugin_name_of`].
     pub fn parse(
         plugin_name: &str,
         conf: NetConf,
@@ -72,8 +72,8 @@ impl Chain {
         Self::read(plugin_name, conf, (args, path), Reading::Strict, None)
     }
 
-    /// [`Chain::parse`] for DEL, if the configuration is no longer valid: reads only the part that
-    /// a release needs.
+    /// [`Chain::parse`] for DEL, if the configuration is no longer valid. Reads only the part that
+    /// is needed to delete the attachment and release its addresses.
     pub fn parse_for_release(
         plugin_name: &str,
         conf: NetConf,
@@ -83,8 +83,8 @@ impl Chain {
         Self::read(plugin_name, conf, (args, path), Reading::ForRelease, None)
     }
 
-    /// Parses the configuration of an existing attachment. Files written by its ADD show how it was
-    /// made.
+    /// [`Chain::parse`] for an existing attachment. Configurations that ADD generated are read from
+    /// the files in which ADD saved them.
     pub fn parse_told(
         plugin_name: &str,
         conf: NetConf,
@@ -100,8 +100,8 @@ impl Chain {
         )
     }
 
-    /// [`Chain::parse_told`] for DEL without a record. If this braid refuses the configuration,
-    /// reads only the part that a release needs.
+    /// [`Chain::parse_told`] for DEL without a record. If this version of braid refuses the
+    /// configuration, reads only the part that is needed to release the addresses.
     pub fn parse_left(
         plugin_name: &str,
         conf: &NetConf,
@@ -174,20 +174,20 @@ impl Chain {
         })
     }
 
-    /// Fails if no ADD can succeed now.
+    /// Fails if no ADD can succeed now, for example because flanneld has not written its file yet.
     pub fn ready(&self) -> Result<(), Error> {
         self.unready.clone().map_or(Ok(()), Err)
     }
 
-    /// The network's name.
+    /// Returns the network's name.
     pub fn network(&self) -> &str {
         self.list
             .as_ref()
             .map_or(&self.conf.name, |list| &list.name)
     }
 
-    /// The IPAM, if the call is for an IPAM alone. Such a call ignores the container's namespace,
-    /// which need not exist.
+    /// Returns the IPAM if the runtime calls an IPAM directly, without a plugin. Such a call
+    /// ignores the container's namespace, which need not exist.
     pub fn ipam_alone(&self) -> Option<&dyn Ipam> {
         match self.items.as_slice() {
             [
@@ -201,7 +201,7 @@ impl Chain {
         }
     }
 
-    /// Kernel features that the native plugins need.
+    /// Returns the kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
         let mut features = Vec::new();
         for item in &self.items {
@@ -217,7 +217,7 @@ impl Chain {
         self.list.as_ref().is_some_and(|list| list.disable_check)
     }
 
-    /// True if the plugins support GC, by their version.
+    /// True if the plugins support GC: their `cniVersion` is at least 1.1.0.
     pub fn knows_gc(&self) -> bool {
         self.list
             .as_ref()
@@ -230,7 +230,7 @@ impl Chain {
         self.list.as_ref().is_some_and(|list| list.disable_gc)
     }
 
-    /// Returns [`Chain::key`] without parsing the configuration.
+    /// Returns the same key as [`Chain::key`], without parsing the plugins' configurations.
     pub fn key_of(plugin_name: &str, conf: &NetConf, attachment: &Attachment) -> Key {
         let plugin_name = Self::plugin_name_of(plugin_name, conf);
         let mut name = conf.name.as_str();
@@ -246,8 +246,8 @@ impl Chain {
         }
     }
 
-    /// Returns the type that a call is for. For the name `braid` it is the `type` of the
-    /// configuration.
+    /// Returns the plugin type that a call is for. It is `plugin_name`, the name under which the
+    /// program was started. If that name is `braid`, it is the `type` in the configuration.
     pub fn plugin_name_of<'a>(plugin_name: &'a str, conf: &'a NetConf) -> &'a str {
         let plugin_name = if plugin_name == BRAID {
             conf.plugin.as_str()
@@ -261,12 +261,12 @@ impl Chain {
         }
     }
 
-    /// Owner of the attachment's state in this network.
+    /// Returns the owner of the attachment's state in this network.
     pub fn owner(&self, attachment: &Attachment) -> Owner {
         attachment.owner(self.network())
     }
 
-    /// Key of the call's record.
+    /// Returns the key of the call's record.
     pub fn key(&self, attachment: &Attachment) -> Key {
         Key {
             owner: self.owner(attachment),
@@ -281,7 +281,7 @@ impl Chain {
             .any(|item| matches!(&item.work, Runner::Native(plugin) if plugin.makes_interface()))
     }
 
-    /// Types of the plugins and IPAMs that are other programs.
+    /// Returns the types of the plugins and IPAMs that are other programs.
     fn foreign(&self) -> impl Iterator<Item = &str> {
         self.items
             .iter()
@@ -297,8 +297,8 @@ impl Chain {
         self.foreign().next().is_some()
     }
 
-    /// Refuses a foreign plugin or IPAM that does not exist or would start this program again,
-    /// before anything is changed.
+    /// Fails if [`Chain::ready`] fails, or if a foreign plugin or IPAM does not exist or would
+    /// start this program again. ADD checks this before it changes anything.
     pub fn find_foreign(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         let owner = self.owner(attachment);
@@ -308,12 +308,15 @@ impl Chain {
         Ok(())
     }
 
-    /// Returns an error if the foreign plugin or IPAM would start this program again, endlessly.
+    /// Returns an error if the foreign plugin or IPAM `plugin` would start this program again, in
+    /// an endless loop. `is_begun` means that an ADD has run `plugin`, so the file of `plugin` was
+    /// another program at that time.
     pub fn circle(&self, plugin: &str, attachment: &Attachment, is_begun: bool) -> Option<Error> {
         delegate::circle(plugin, &self.path, &self.owner(attachment), is_begun)
     }
 
-    /// Refuses the chain if [`Chain::circle`] finds an error for any of its foreign programs.
+    /// Fails if [`Chain::ready`] fails, or if [`Chain::circle`] returns an error for a foreign
+    /// plugin or IPAM of the chain.
     pub fn refuse_circles(&self, attachment: &Attachment) -> Result<(), Error> {
         self.ready()?;
         self.foreign()
@@ -321,7 +324,8 @@ impl Chain {
             .map_or(Ok(()), Err)
     }
 
-    /// Returns the configuration for item `at`, called as a foreign program.
+    /// Returns the configuration to pass to the foreign program of item `at`, with `prev` as its
+    /// `prevResult`.
     pub fn conf_for(&self, at: usize, prev: Option<&AddResult>) -> Result<Json, Error> {
         let item = self
             .items
@@ -340,7 +344,8 @@ impl Chain {
         Ok(json)
     }
 
-    /// Runs a foreign plugin or IPAM. Its standard error goes to `log`.
+    /// Runs a foreign plugin or IPAM, and passes its standard error to `log`. Returns the result of
+    /// ADD; `None` for the other verbs.
     pub fn delegate(&self, call: &ForeignCall<'_>, log: &Log) -> Result<Option<AddResult>, Error> {
         let conf = self.conf_for(call.item, call.prev)?;
         let owner = match call.attachment {
@@ -365,7 +370,8 @@ impl Chain {
     }
 }
 
-/// [`Chain::ipam_alone`] for DEL: reads only the part that a release needs.
+/// [`Chain::ipam_alone`] for DEL. Reads only the part of the configuration that is needed to
+/// release the addresses.
 pub fn ipam_alone_for_release(
     plugin_name: &str,
     conf: &NetConf,
@@ -380,7 +386,7 @@ pub fn ipam_alone_for_release(
     )
 }
 
-/// The list inside a `braid` configuration.
+/// Returns the plugin list inside a configuration of type `braid`.
 fn list_of(conf: &NetConf) -> Result<NetConfList, Error> {
     NetConfList::from_braid(conf)?.ok_or_else(|| {
         Error::config("type \"braid\" needs \"plugins\" or \"network\" in its configuration")

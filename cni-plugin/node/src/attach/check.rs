@@ -1,4 +1,4 @@
-//! CHECK: every recorded step still holds, and the container matches the result.
+//! CHECK: verifies that every recorded step still holds, and that the container matches the result.
 
 use super::add::open_host;
 use super::chain::{AddressSource, ForeignCall, Runner};
@@ -16,7 +16,7 @@ use braid_core::plan::thing::{LinkRef, Thing};
 use braid_core::plan::{Facts, Need};
 use braid_core::plugins::interface;
 
-/// Reports the differences from the state after ADD.
+/// Runs CHECK: compares the node with the state after ADD. The error lists all differences.
 #[inline(never)]
 pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
     let Wanted {
@@ -41,7 +41,8 @@ pub fn check(mut call: Invocation, machine: &dyn Machine) -> Result<(), Error> {
     check_all(&call, record.as_ref(), machine)
 }
 
-/// Reports the differences in all networks of a call.
+/// Runs CHECK for all networks of a call. `record` has the steps of ADD; without a record, they are
+/// reconstructed.
 pub fn check_all(
     call: &Invocation,
     record: Option<&Record>,
@@ -113,7 +114,7 @@ fn check_natives(
     Ok(errors)
 }
 
-/// Runs CHECK of item `at` if another program or the IPAM does it.
+/// Runs the part of CHECK for item `at` that an IPAM or another program does.
 fn check_others(wanted: &Wanted, at: usize, (root, log): (&Root, &Log)) -> Result<(), Error> {
     let Wanted {
         attachment, chain, ..
@@ -152,7 +153,7 @@ fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
     needs
 }
 
-/// True if a later step of the same attachment changed the same thing.
+/// True if one of the `later` steps of the attachment overwrites the value that `step` set.
 fn is_overwritten(step: &Step, later: &[Step]) -> bool {
     later
         .iter()
@@ -167,8 +168,8 @@ fn is_overwritten(step: &Step, later: &[Step]) -> bool {
         })
 }
 
-/// Compares the final result with the container: its interface, addresses and routes, also if later
-/// plugins moved them.
+/// Compares the container's interface, addresses and routes with the final result, which includes
+/// changes by later plugins.
 fn check_result(
     wanted: &Wanted,
     prev: &AddResult,

@@ -1,5 +1,5 @@
-//! DEL: the inverses of the recorded steps, newest first; planned from names alone without a
-//! record.
+//! DEL: applies the inverses of the recorded steps, newest first. Without a record, the deletion is
+//! planned from names alone.
 
 use super::chain::{self, BRAID, Chain};
 use super::invocation::{DelRequest, Wanted, refuse_own};
@@ -18,8 +18,8 @@ use braid_core::plan::undo::undo;
 
 /// Detaches the container. Missing objects count as detached.
 ///
-/// The recorded configuration is used, because it names the IPAM that assigned the address. Without
-/// a record it is the call's, as far as it can be read.
+/// Uses the recorded configuration, because it names the IPAM that assigned the address. Without a
+/// record, uses the configuration of the call, as far as it can be read.
 #[inline(never)]
 pub fn del(request: Request, plugin_name: &str, machine: &dyn Machine) -> Result<(), Error> {
     let Request {
@@ -52,15 +52,16 @@ pub fn del(request: Request, plugin_name: &str, machine: &dyn Machine) -> Result
 /// Attachments of a call without a record, found by other means.
 #[derive(Debug)]
 pub struct Unrecorded {
-    /// The attachments.
+    /// The attachments to delete.
     pub wanted: Vec<Wanted>,
-    /// A record of them, kept if the teardown fails.
+    /// A record of these attachments. It is stored if the deletion fails.
     pub record: Option<Record>,
-    /// True if the container may have more left, in any network.
+    /// True if the container may have left other objects, in any network.
     pub is_more: bool,
 }
 
-/// Detaches all networks of a call. Without a record, only the network of its own configuration.
+/// Detaches the container from all networks in the call's record. Without a record, detaches it
+/// only from the network in the call's configuration.
 pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
@@ -72,7 +73,8 @@ pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     })
 }
 
-/// Detaches all networks of a call. `find` finds them if there is no record.
+/// Detaches the container from all networks in the call's record. Without a record, detaches it
+/// from the networks that `find` returns.
 pub fn detach_or(
     call: &DelRequest,
     machine: &dyn Machine,
@@ -110,8 +112,8 @@ pub fn detach_or(
         None if is_own => return refuse_own(&*host),
         None => find(&folder, &mut *host)?,
     };
-    // ADD would have refused braid's own namespace. So the container's is gone, and the path names
-    // another.
+    // ADD would have refused braid's own namespace. So the container's namespace is gone, and
+    // another namespace is at its path.
     if let Some(record) = &record
         && (is_own || is_others(record, &wanted, &mut *host))
     {
@@ -138,9 +140,10 @@ pub fn detach_or(
     }
 }
 
-/// Detaches the interface in this network by other records. The configuration has become a list of
-/// type `braid` since, or no longer is one. In the second case, the plugin that creates the
-/// interface ends the record of the list.
+/// Runs DEL for records of the same network and interface under another plugin type. Such records
+/// exist if the configuration has changed since ADD: from a single plugin to a list of type
+/// `braid`, or from a list to single plugins. After a change from a list, only DEL of the list's
+/// first plugin, which created the interface, uses the record of the list.
 #[cold]
 pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
     let makes_interface = |chain: &Chain| {
@@ -159,7 +162,8 @@ pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<
     Error::joined(&collect_all(&others, machine))
 }
 
-/// Rolls back a record, for an ADD that starts again in a namespace, perhaps with other chains.
+/// Rolls back an earlier ADD by its record, for an ADD that starts again. Uses the recorded
+/// plugins, as the new ADD may have others, and the network namespace of `attachment`.
 #[cold]
 pub fn take_back(
     record: Record,
@@ -186,8 +190,9 @@ pub fn take_back(
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
-/// True if the path names another namespace than the recorded one. Checked only if a step would be
-/// undone there: to enter it takes as long as to delete a veth.
+/// True if the namespace at the container's path is not the recorded namespace. The check enters
+/// the namespace, which takes as long as deleting a veth. So it is made only if DEL would change
+/// something in the namespace or call a foreign plugin.
 fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || {
         undo(&record.steps().cloned().collect::<Vec<_>>())
@@ -200,8 +205,8 @@ fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
             || (has_foreign() || enters()) && !record.is_of(host.pod_cookie()))
 }
 
-/// Returns the recorded namespace if the runtime names none and a link may have to be moved from
-/// there back to the host.
+/// Opens the recorded namespace if the runtime passes none and a link may have to be moved back
+/// from that namespace to the host.
 fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
     let has_moved = || {
         record
@@ -215,7 +220,7 @@ fn netns_of_moved(record: &Record, call: &DelRequest) -> Option<NetNs> {
     None
 }
 
-/// Opens the container's namespace; `None` if it is gone.
+/// Opens the container's namespace; `None` if it is gone or the runtime passes none.
 pub(super) fn netns_of(attachment: &Attachment) -> Result<Option<NetNs>, Error> {
     let Some(path) = &attachment.netns else {
         return Ok(None);
@@ -236,7 +241,7 @@ pub(super) fn collect_all(records: &[Record], machine: &dyn Machine) -> Vec<Erro
     errors
 }
 
-/// Runs DEL with the recorded arguments of the call.
+/// Runs DEL for a record, with the recorded arguments of its call.
 pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
     let detached = match recorded_call(record) {
         Ok(call) => detach(&call, machine),
@@ -250,7 +255,7 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
     })
 }
 
-/// Returns the recorded call, for DEL.
+/// Converts a record to a DEL call.
 fn recorded_call(record: &Record) -> Result<DelRequest, Error> {
     let first = record
         .attachments

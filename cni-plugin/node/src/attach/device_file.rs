@@ -1,5 +1,5 @@
-//! The device information file of an attachment (device information, 1.1.0). Plugins read and write
-//! it.
+//! The device information file of an attachment, which plugins read and write (Device Information
+//! Specification, 1.1.0).
 
 use crate::source::files;
 use braid_core::cni::{Error, Json};
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 pub struct DeviceFile {
     /// Path, unique to the attachment.
     pub path: PathBuf,
-    /// Device information from the device plugin.
+    /// Device information from the device plugin; `None` if it wrote none.
     pub content: Option<Vec<u8>>,
 }
 
 impl DeviceFile {
-    /// Writes the device plugin's information. If there is none, deletes the file of an earlier
-    /// attempt. Creates the folder for plugins that write the file.
+    /// Writes the device plugin's information to the file. If there is none, deletes a file from an
+    /// earlier attempt. In both cases creates the folder, as plugins may write the file.
     pub fn write(&self) -> Result<(), Error> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
@@ -34,7 +34,8 @@ impl DeviceFile {
     }
 }
 
-/// Reads the device information, if the file exists. Fails if it is not valid.
+/// Reads the device information; `None` if the file does not exist. Fails if the content is not
+/// valid.
 pub fn read(path: &Path) -> Result<Option<Json>, Error> {
     let fail = |err: Error| err.context(path.display());
     let files = files::read(path).map_err(fail)?;
@@ -44,7 +45,7 @@ pub fn read(path: &Path) -> Result<Option<Json>, Error> {
     }
 }
 
-/// Deletes the file; missing is success.
+/// Deletes the file. A missing file is not an error.
 pub fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, &err)),

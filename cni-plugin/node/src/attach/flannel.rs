@@ -1,8 +1,8 @@
-//! Plugins of type `flannel` in a chain. Each is replaced by the plugin that flanneld's file
-//! describes, and by an item that saves this configuration to a file.
+//! Plugins of type `flannel` in a chain. Each is replaced by two items: the plugin that flanneld's
+//! file describes, and an item that saves the configuration generated for that plugin to a file.
 //!
-//! The generated configuration becomes part of the call's configuration, and so of the record: DEL
-//! no longer needs flanneld's file.
+//! The generated configuration is added to the call's configuration, and so to the record. So DEL
+//! does not need flanneld's file.
 
 use super::item::{Item, Reading};
 use braid_core::cni::{Error, Json, NetConf};
@@ -13,14 +13,14 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// Key of the generated configurations, by each plugin's index in the list.
+/// Key of the generated configurations in the call's configuration. Its value is an object; the
+/// keys are the indices of the `flannel` plugins in the list.
 const MADE: &str = "braid.flannel";
 /// Maximum number of bytes read from a file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Items that replace one plugin.
+/// Items that replace one plugin of type `flannel`.
 pub(super) struct Made {
-    /// The items.
     pub(super) items: Vec<Item>,
     /// Reason why no ADD can succeed now.
     pub(super) unready: Option<Error>,
@@ -34,12 +34,12 @@ pub(super) struct Reader<'a> {
     pub(super) args: &'a str,
     /// Strictness.
     pub(super) reading: Reading,
-    /// The container, if it is already attached: a file has its configuration.
+    /// Id of the container if it is already attached. A file then has its generated configuration.
     pub(super) container_id: Option<&'a str>,
 }
 
-/// Marks the configuration as recorded. A `flannel` plugin without a generated configuration in it
-/// was run as another program.
+/// Marks a configuration as read from a record. If the record has no generated configuration for a
+/// `flannel` plugin, ADD ran that plugin as another program.
 pub(super) fn is_of_record(conf: &mut Json) {
     if !conf.has(MADE) {
         conf.set(MADE, Json::object_of([]));
@@ -68,7 +68,7 @@ impl Reader<'_> {
         let (made, unready) = match (made, delegate_for_release(conf)) {
             (Ok(made), _) => (made, None),
             (Err(err), Ok(known)) => (known, Some(err)),
-            // No ADD can have succeeded with it.
+            // No ADD can have succeeded with this configuration.
             (Err(_), Err(_)) if self.reading == Reading::ForRelease => {
                 return Ok(Some(Made {
                     items: Vec::new(),
@@ -93,7 +93,8 @@ impl Reader<'_> {
         }))
     }
 
-    /// Reads the configuration that was saved when the container was attached.
+    /// Reads the generated configuration that was saved when the container was attached; `None` if
+    /// there is none.
     fn told(&self, conf: &NetConf) -> Option<Json> {
         let path = data_file(conf, self.container_id?).ok()?;
         let json = Json::parse(read(&path).ok()?.as_bytes(), &path).ok()?;
@@ -122,7 +123,7 @@ fn delegate_now(conf: &NetConf) -> Result<Json, Error> {
     delegate(conf, &path, &text)
 }
 
-/// True if the error is temporary: flanneld writes the file when it starts.
+/// True if the file is missing. This is temporary, as flanneld writes the file when it starts.
 fn is_passing(err: &io::Error) -> bool {
     err.kind() == io::ErrorKind::NotFound
 }

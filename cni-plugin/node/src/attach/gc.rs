@@ -1,5 +1,5 @@
-//! GC: deletes everything of the network that no valid attachment owns: records, addresses, links
-//! and rules.
+//! GC: deletes the records, addresses, links and rules of a network that belong to no valid
+//! attachment.
 
 use super::chain::{AddressSource, BRAID, Chain, ForeignCall, Runner};
 use super::del::collect_all;
@@ -17,18 +17,18 @@ use braid_core::plan::Feature;
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
-/// Deletes everything of this network that the runtime does not list.
+/// Deletes everything in this network that belongs to no attachment in the runtime's list.
 ///
-/// A call without a list does not say which attachments are valid. It deletes only attachments that
-/// are certainly gone: their namespace does not exist, by braid's record or libcni's cache, or the
-/// lease is from an earlier boot.
+/// A call without a list does not say which attachments are valid. Then GC deletes only attachments
+/// that are certainly gone: their namespace does not exist, by braid's record or libcni's cache, or
+/// their lease is from an earlier boot.
 #[inline(never)]
 pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(), Error> {
     if chain.disable_gc() {
         return Ok(());
     }
     let records = records(machine)?;
-    // A list inside the configuration may have a different name.
+    // A plugin list inside the configuration may have its own network name.
     let of_network = |of: &Owner| Owner::new(chain.network(), &of.container_id, &of.ifname);
     let valid = request.conf.valid_attachments.as_ref();
     let listed: Option<Vec<Owner>> = valid.map(|all| all.iter().map(of_network).collect());
@@ -63,7 +63,7 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
 /// Owners and containers that GC keeps.
 #[derive(Debug)]
 pub struct Valid {
-    /// Attachments of any network.
+    /// Owners of valid attachments in any network.
     pub owners: Vec<Owner>,
     /// Containers whose attachments are all kept. `None` if the call has no list: then GC deletes
     /// only the state of terminated containers.
@@ -71,7 +71,7 @@ pub struct Valid {
 }
 
 impl Valid {
-    /// True if the call has a list.
+    /// True if the runtime passed a list of valid attachments.
     fn is_list(&self) -> bool {
         self.containers.is_some()
     }
@@ -83,9 +83,10 @@ impl Valid {
     }
 }
 
-/// Splits the records into kept and lost ones. Records of other networks and plugins are kept. A
-/// record is lost if it is not listed or, without a list, if its container is terminated. A call of
-/// type `braid` also covers plugins of its network that were called by their own names.
+/// Splits the records into the records to keep and the records to delete. A record is to be deleted
+/// if it is not in `listed` or, without a list, if its container is terminated. Records of other
+/// networks and plugin types are kept. The plugin type `braid` covers all plugin types of the
+/// network.
 pub fn split(
     records: Vec<Record>,
     network: &str,
@@ -103,8 +104,8 @@ pub fn split(
         .partition(|record| !is_of(record) || is_valid(record))
 }
 
-/// Deletes everything in some networks that has no valid owner: addresses, state of foreign
-/// plugins, links and rules.
+/// Deletes everything in the networks of `chains` that has no valid owner: addresses, state of
+/// foreign plugins, links and rules.
 pub fn collect_networks<'c>(
     chains: impl IntoIterator<Item = &'c Chain>,
     valid: &Valid,
@@ -153,7 +154,7 @@ pub fn collect_networks<'c>(
         if valid.is_list() {
             networks.next().is_some() && !owner.is_some_and(|owner| valid.has(&owner.container_id))
         } else {
-            // libcni's cache is right about this owner, however old its entry is.
+            // `UNIX_EPOCH`: the entry of this owner in libcni's cache counts, however old it is.
             owner.is_some_and(|owner| {
                 networks.any(|(known, _)| known.netns_of(&owner, UNIX_EPOCH) == Netns::Gone)
             })
@@ -163,9 +164,9 @@ pub fn collect_networks<'c>(
     Error::joined(&errors)
 }
 
-/// Runs GC of a network's IPAMs and foreign plugins. They release everything except `kept`. Returns
-/// all errors. A foreign plugin is called only with a list: without one it would release
-/// everything.
+/// Runs GC of a network's IPAMs and foreign plugins. They release everything except for the state
+/// of the owners in `kept`. A foreign plugin is called only if the runtime passed a list: without a
+/// list it would release everything. Returns all errors.
 fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Error> {
     let mut errors = Vec::new();
     let tells_foreign = chain.knows_gc() && matches!(kept, Kept::Listed(_));
@@ -191,8 +192,8 @@ fn collect_others(chain: &Chain, kept: Kept<'_>, host: &mut dyn Host) -> Vec<Err
     errors
 }
 
-/// Restores flushed rules, and accepts forwarded packets again if other rules drop them. Failures
-/// are only warnings.
+/// Restores flushed rules. Also accepts forwarded packets of attachments again, if other rules drop
+/// them. Failures are only logged.
 pub fn mend(features: &[Feature], host: &mut dyn Host) {
     let mut errors = host.restore(features);
     errors.extend(host.open_gates(features));
@@ -201,7 +202,7 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
     }
 }
 
-/// Returns the owners of the leases of valid containers, also of those without a record.
+/// Returns the owners of all leases that belong to valid containers, with or without a record.
 fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
     let mut holders = Vec::new();
     for (_, config) in host_locals(chain) {

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 pub struct Invocation {
     /// Key of the call's record.
     pub key: Key,
-    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
+    /// `CNI_NETNS_OVERRIDE`: if true, the container's namespace may be the namespace of this
+    /// process.
     pub netns_override: bool,
     /// `CNI_PATH`, split into folders.
     pub path: Vec<PathBuf>,
@@ -40,11 +41,12 @@ pub struct Wanted {
     pub default_route: Option<Vec<IpAddr>>,
     /// The IPAMClaim that owns the addresses; `None` if the container owns them.
     pub claim: Option<Claim>,
-    /// The NetworkAttachmentDefinition of the network.
+    /// The NetworkAttachmentDefinition that defines the network, if any.
     pub object: Option<ObjectName>,
-    /// Device information file.
+    /// Device information file of the attachment, if any.
     pub device_file: Option<DeviceFile>,
-    /// The network as the pod requests it; `None` without a pod, or once it is recorded.
+    /// The network as the pod requests it. `None` without a pod, and in an attachment that was read
+    /// from a record.
     pub of_pod: Option<OfPod>,
 }
 
@@ -53,7 +55,7 @@ pub struct Wanted {
 pub struct OfPod {
     /// The network.
     pub network: Network,
-    /// The claim that owns the addresses.
+    /// The claim that owns the addresses, if any.
     pub claim: Option<IpamClaim>,
 }
 
@@ -66,23 +68,24 @@ pub struct PluginIndex {
     pub item: usize,
 }
 
-/// A call that detaches its attachments.
+/// Arguments of a DEL call.
 #[derive(Debug)]
 pub struct DelRequest {
     /// Key of the call's record.
     pub key: Key,
     /// The container's interface in the first network.
     pub attachment: Attachment,
-    /// The call's configuration, for a call without a record.
+    /// The call's configuration, which is used if there is no record.
     pub conf: NetConf,
     /// `CNI_PATH`, split into folders.
     pub path: Vec<PathBuf>,
-    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the caller's own.
+    /// `CNI_NETNS_OVERRIDE`: if true, the container's namespace may be the namespace of this
+    /// process.
     pub netns_override: bool,
 }
 
 impl Invocation {
-    /// Reads a runtime's call to the plugin `plugin_name`: one attachment.
+    /// Creates a call with one attachment from a runtime's request to the plugin `plugin_name`.
     pub fn of(request: Request, plugin_name: &str) -> Result<Self, Error> {
         let verb = request.command.as_str();
         let Request {
@@ -124,7 +127,7 @@ impl Invocation {
         Ok(())
     }
 
-    /// Returns the call that detaches all attachments.
+    /// Returns the DEL call for all attachments.
     pub fn leaving(&self) -> DelRequest {
         let (attachment, conf) = (self.first().clone(), self.wanted[0].chain.conf.clone());
         let (key, path) = (self.key.clone(), self.path.clone());
@@ -137,12 +140,12 @@ impl Invocation {
         }
     }
 
-    /// The container's interface in the first network.
+    /// Returns the container's interface in the first network.
     pub fn first(&self) -> &Attachment {
         &self.wanted[0].attachment
     }
 
-    /// Kernel features that the native plugins need.
+    /// Returns the kernel features that the native plugins need.
     pub fn features(&self) -> Vec<Feature> {
         let mut features = Vec::new();
         for wanted in &self.wanted {
@@ -158,7 +161,7 @@ impl Invocation {
             .any(|wanted| wanted.chain.makes_interface())
     }
 
-    /// Returns a record without steps.
+    /// Creates the record of the call, without steps.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
         let attached = |Wanted {
                             attachment,
@@ -193,7 +196,7 @@ impl Invocation {
 }
 
 impl Wanted {
-    /// Creates an attachment without further requests of a pod.
+    /// Creates an attachment without the options of a pod: default routes, claim, device.
     pub fn new(attachment: Attachment, chain: Chain) -> Self {
         Self {
             attachment,
@@ -206,7 +209,7 @@ impl Wanted {
         }
     }
 
-    /// Owner of the addresses.
+    /// Returns the owner of the addresses: the claim if there is one, else the container.
     pub fn lease_owner(&self) -> Owner {
         let of_claim = |claim: &Claim| claimed::owner(self.chain.network(), &claim.owner);
         self.claim
@@ -214,7 +217,7 @@ impl Wanted {
             .map_or_else(|| self.chain.owner(&self.attachment), of_claim)
     }
 
-    /// Network name for errors.
+    /// Returns the network's name for errors.
     pub fn title(&self) -> String {
         let of_object = |object: &ObjectName| format!("network {object}");
         self.object
@@ -222,7 +225,7 @@ impl Wanted {
             .map_or_else(|| format!("network {:?}", self.chain.network()), of_object)
     }
 
-    /// Path of the container's namespace, as results name it.
+    /// Returns the path of the container's namespace, for the key `sandbox` of results.
     pub fn sandbox(&self) -> String {
         self.attachment
             .netns
@@ -252,7 +255,7 @@ pub fn is_foreign(wanted: &[Wanted], place: PluginIndex) -> bool {
     )
 }
 
-/// Refuses the plugin's own namespace as a container's.
+/// Fails if the container's namespace is the namespace of this process.
 pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
     if let Some(path) = host.own_netns().map_err(Error::from)? {
         let sentence = "plugin's netns and netns from CNI_NETNS should not be the same";
@@ -261,7 +264,7 @@ pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
     Ok(())
 }
 
-/// Collects the inputs of a plan.
+/// Creates the input for planning a plugin of this attachment.
 pub fn call<'a>(wanted: &'a Wanted, sandbox: &'a str, prev: Option<&'a AddResult>) -> Call<'a> {
     let Wanted {
         chain, attachment, ..

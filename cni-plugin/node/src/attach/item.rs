@@ -5,29 +5,29 @@ use braid_core::cni::{AddResult, Error, NetConf};
 use braid_core::ipam::Lease;
 use braid_core::plugins::{self, Addresses, Plugin};
 
-/// Type of a configuration that contains a whole list.
+/// Type of a configuration that contains a whole plugin list.
 pub const BRAID: &str = "braid";
 
 /// A plugin of a chain.
 #[derive(Debug)]
 pub struct Item {
-    /// The plugin's configuration, without a `prevResult` if it is from a list.
+    /// The plugin's configuration. A plugin in a list has no `prevResult` here.
     pub conf: NetConf,
-    /// Index in the list, which contains the plugin's configuration; `None` if the configuration
-    /// was generated from another plugin's.
+    /// Index of the plugin's configuration in the plugin list; 0 without a list. `None` if the
+    /// configuration was generated for a plugin of type `flannel`.
     pub(super) listed: Option<usize>,
-    /// Program that does the work.
+    /// Program that does the plugin's work.
     pub work: Runner,
-    /// Source of the addresses.
+    /// Source of the plugin's addresses.
     pub addresses: AddressSource,
 }
 
 /// Program that does a plugin's work.
 #[derive(Debug)]
 pub enum Runner {
-    /// This process.
+    /// This process: braid implements the plugin.
     Native(Box<dyn Plugin>),
-    /// This process, called under an IPAM's name: its result is the lease.
+    /// This process, as an IPAM that the runtime calls directly. The result is the lease.
     Ipam,
     /// Another program.
     Foreign,
@@ -36,11 +36,11 @@ pub enum Runner {
 /// Source of a plugin's addresses.
 #[derive(Debug)]
 pub enum AddressSource {
-    /// No addresses.
+    /// None: the plugin has no IPAM.
     NoIpam,
-    /// This process.
+    /// An IPAM that braid implements.
     Ours(Box<dyn Ipam>),
-    /// Another program.
+    /// Another program, with the IPAM's type as its name.
     Foreign(String),
 }
 
@@ -49,7 +49,7 @@ pub enum AddressSource {
 pub(super) enum Reading {
     /// Refuses a configuration that cannot be read or cannot work.
     Strict,
-    /// Reads only the part that a release needs.
+    /// Reads only the part that is needed to release the addresses.
     ForRelease,
 }
 
@@ -70,8 +70,8 @@ impl Reading {
 }
 
 impl Item {
-    /// True if the addresses come through the container's link: the link is created first and
-    /// deleted last.
+    /// True if the addresses are acquired through the container's link, as with DHCP. The link is
+    /// then created before the addresses are requested, and deleted after they are released.
     pub fn is_through_link(&self) -> bool {
         matches!(&self.addresses, AddressSource::Ours(ipam) if ipam.is_through_link())
     }
@@ -145,7 +145,7 @@ impl Item {
     }
 }
 
-/// True for types of braid that are not an IPAM.
+/// True if `kind` is a plugin type of braid that is not an IPAM.
 fn is_no_ipam(kind: &str) -> bool {
     kind == BRAID || plugins::TYPES.contains(&kind)
 }

@@ -1,5 +1,5 @@
-//! The hardware address that a later plugin gives the interface. A DHCP server leases to a hardware
-//! address. So the link gets this address before its IP addresses are requested.
+//! The hardware address that a later plugin sets on the interface. A DHCP server ties a lease to
+//! the hardware address. So the link gets its final hardware address before a lease is requested.
 
 use super::chain::Runner;
 use super::invocation::Wanted;

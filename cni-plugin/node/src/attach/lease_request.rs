@@ -9,17 +9,17 @@ use braid_core::ipam::{Claim, Lease};
 /// A request for addresses.
 #[derive(Debug)]
 pub struct LeaseRequest<'a> {
-    /// The requesting plugin.
+    /// Position of the requesting plugin in the call.
     pub place: PluginIndex,
-    /// The result so far.
+    /// Result of the plugins before the request.
     pub prev: Option<&'a AddResult>,
-    /// Reason why IPv6 addresses are not wanted; `None` if they are.
+    /// Reason why no IPv6 address is requested; `None` if IPv6 is requested too.
     pub no_ipv6: Option<String>,
 }
 
 impl LeaseRequest<'_> {
-    /// Gets a lease from the IPAM. Its IPv6 ranges are left out if `no_ipv6` is set, so nothing in
-    /// them is reserved.
+    /// Calls `get` for a lease from `ipam`. If `no_ipv6` is set, the IPv6 ranges of `ipam` are
+    /// removed first, so that no address in them is reserved.
     pub fn lease(
         &self,
         ipam: &dyn Ipam,
@@ -31,8 +31,8 @@ impl LeaseRequest<'_> {
         }
     }
 
-    /// Returns the claim without its IPv6 addresses if `no_ipv6` is set: the claim may have been
-    /// filled on a node with IPv6.
+    /// Returns a copy of `claim`, without IPv6 addresses if `no_ipv6` is set. Addresses may have
+    /// been written to the claim on a node with IPv6.
     pub fn claim_of(&self, claim: &Claim) -> Claim {
         let mut claim = claim.clone();
         claim
@@ -41,8 +41,9 @@ impl LeaseRequest<'_> {
         claim
     }
 
-    /// Removes IPv6 from a lease if `no_ipv6` is set, because an IPAM that is another program may
-    /// have assigned it. Also returns a warning for the operator.
+    /// Removes IPv6 addresses and routes from a lease if `no_ipv6` is set, because an IPAM that is
+    /// another program may have assigned some. Also returns a warning for the operator if the lease
+    /// lacks IPv6 for this reason.
     pub fn left_of(
         &self,
         from: &AddressSource,

@@ -1,4 +1,4 @@
-//! Leases of terminated containers, in all lease folders that this node knows.
+//! Leases of terminated containers, in all `host-local` lease folders of this node.
 
 use super::liveness::NodeState;
 use super::recorded::{self, host_locals};
@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the folders in the default `dataDir`, and the folders that recorded configurations name.
-/// A folder has the leases of one network.
+/// Returns the lease folders: those in the default `dataDir`, and those in recorded configurations.
+/// Each folder has the leases of one network.
 pub fn folders(records: &[Record], root: &Root) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::new();
     let entries = fs::read_dir(root.at(DEFAULT_DATA_DIR));

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Containers of a network that may still be running.
+/// Records and caches that show which containers of a network are still running.
 #[derive(Debug)]
 pub struct NodeState {
     /// Folder of the records.
@@ -30,11 +30,11 @@ pub struct NodeState {
     /// Folder of the lease index.
     index_at: PathBuf,
     cache: LibcniCache,
-    /// Records of all networks. Read at the first query: if a range is full, there is a query for
-    /// each owner.
+    /// Records of all networks. They are read once, at the first query, because an IPAM with a full
+    /// range queries the state of each owner.
     records: OnceCell<Vec<Record>>,
     log: Log,
-    /// Leases that a reservation freed.
+    /// Leases of terminated containers that a reservation released, each with the reason.
     reclaimed: RefCell<Vec<(LeaseFile, Death)>>,
 }
 
@@ -56,14 +56,14 @@ impl NodeState {
         }
     }
 
-    /// Returns the leases that the IPAM released because their containers are gone.
+    /// Returns and clears the leases that the IPAM released because their containers are gone.
     pub fn take_reclaimed(&self) -> Reclaimed {
         let network = self.network().to_owned();
         let leases = self.reclaimed.take();
         Reclaimed { network, leases }
     }
 
-    /// Context for the IPAM's verbs.
+    /// Returns the context for IPAM calls that are not for one container.
     pub fn host(&self) -> ipam::Host<'_> {
         ipam::Host {
             state_dir: &self.index_at,
@@ -73,7 +73,7 @@ impl NodeState {
         }
     }
 
-    /// Context for a verb of one container.
+    /// Returns the context for IPAM calls that are for one container.
     pub fn host_of<'a>(&'a self, attachment: &'a Attachment) -> ipam::Host<'a> {
         ipam::Host {
             attachment: Some(attachment),
@@ -134,13 +134,14 @@ pub struct Reclaimed {
 }
 
 impl Reclaimed {
-    /// Reports each lease, and deletes the rules of its owner.
+    /// Logs each released lease, and deletes the host's rules of its owner.
     pub fn end(&self, host: &mut dyn Host) {
         self.report(host.log());
         self.end_rules(host);
     }
 
-    /// Does [`Self::end`] for a call that has not opened its machine.
+    /// Does [`Self::end`] for a call that has not opened the node. Opens it only if a lease was
+    /// released.
     pub fn end_on(&self, machine: &dyn Machine) {
         self.report(machine.log());
         self.end_rules_on(machine);
@@ -155,7 +156,8 @@ impl Reclaimed {
         }
     }
 
-    /// Does [`Self::end_rules`] for a call that has not opened its machine.
+    /// Does [`Self::end_rules`] for a call that has not opened the node. Opens it only if a lease
+    /// was released.
     pub fn end_rules_on(&self, machine: &dyn Machine) {
         if self.leases.is_empty() {
             return;
@@ -166,9 +168,9 @@ impl Reclaimed {
         }
     }
 
-    /// Deletes the host's rules for the addresses, so that they do not affect the next container
-    /// with one of them. The rest of a terminated container is left to its DEL or GC, which may
-    /// hold locks that this call needs.
+    /// Deletes the host's rules for the released addresses, so that the rules do not affect the
+    /// next container with such an address. The other objects of a terminated container are left to
+    /// its DEL or to GC, which may hold locks that this call needs.
     fn end_rules(&self, host: &mut dyn Host) {
         const KINDS: [OwnedKind; 3] = [
             OwnedKind::HostPorts,

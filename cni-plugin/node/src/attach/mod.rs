@@ -1,5 +1,4 @@
-//! The CNI verbs, each for all networks of a container and all plugins of their chains, in one
-//! process.
+//! The CNI verbs. One process handles all networks of a container, and all plugins of each network.
 //!
 //! ```text
 //!  request ─► invocation: networks, each with its chain: items, native or foreign, each with its IPAM
@@ -49,8 +48,9 @@ use chain::{BRAID, Chain};
 use invocation::Invocation;
 use std::path::PathBuf;
 
-/// Answers a request on a node and in a cluster of the caller's choice. ADD delivers its result; the
-/// other verbs print nothing on success.
+/// Runs the CNI verb of a request on the node `machine` with the Kubernetes cluster `cluster`. ADD
+/// passes its result to `deliver`, as text for the runtime. The other verbs have no output on
+/// success.
 pub fn answer(
     request: Request,
     plugin_name: &str,
@@ -86,7 +86,7 @@ pub fn answer(
     Ok(None)
 }
 
-/// Answers a request for a pod's networks.
+/// Runs the CNI verb of a request for all networks of a pod.
 #[cold]
 fn of_pods(
     request: Request,
@@ -113,15 +113,16 @@ fn of_pods(
     Ok(None)
 }
 
-/// Values of a finished ADD. A process that is about to exit saves time by forgetting them
-/// ([`std::mem::forget`]), instead of freeing and closing each.
+/// Values of a finished ADD. A process that is about to exit saves time if it forgets them
+/// ([`std::mem::forget`]) instead of freeing and closing each of them.
 #[derive(Debug)]
 pub struct Done {
     _call: Option<Invocation>,
     _added: add::Added,
 }
 
-/// Answers VERSION. An unknown name of this program supports no other verb.
+/// Returns the reply to VERSION. If braid does not implement `plugin_name`, fails if the program of
+/// that name in `path` is braid itself: no other verb would work under this name.
 pub fn version(plugin_name: &str, path: &[PathBuf]) -> Result<String, Error> {
     let is_ours = plugin_name == BRAID
         || plugins::TYPES.contains(&plugin_name)

@@ -1,4 +1,4 @@
-//! Records of both kinds, and kernel objects without a record.
+//! Listing of ordinary and foreign records, and deletion of kernel objects without a record.
 
 use crate::apply::executor::OnError;
 use crate::apply::host::{Host, Machine};
@@ -6,7 +6,8 @@ use crate::store::record::{Record, foreign};
 use braid_core::cni::Error;
 use braid_core::plan::Facts;
 
-/// Returns all readable records. A foreign record is included if its call has no other record.
+/// Returns all readable records. A foreign record is included only if its call has no readable
+/// ordinary record.
 pub fn records(machine: &dyn Machine) -> Result<Vec<Record>, Error> {
     let mut records = machine.records().map_err(Error::from)?;
     let mut foreign = foreign::all(machine.root()).map_err(Error::from)?;
@@ -27,8 +28,8 @@ pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
     errors
 }
 
-/// Deletes the kernel objects of every owner that `is_lost` selects by its text. Returns all
-/// errors.
+/// Deletes the kernel objects of each owner for which `is_lost` is true. Its argument is the owner
+/// as text. Then deletes unused shared objects. Returns all errors.
 pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
     let steps = match host.owned(is_lost) {
         Ok(steps) => steps,

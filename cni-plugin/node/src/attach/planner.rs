@@ -1,4 +1,5 @@
-//! Plans of neighbouring native plugins of all networks of a call, for ADD and for the dry run.
+//! Planning of consecutive native plugins, across all networks of a call. Used by ADD and by the
+//! dry run.
 
 use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{PluginIndex, Wanted, call};
@@ -25,29 +26,29 @@ pub struct Planner<'a> {
     sandbox: String,
 }
 
-/// Plan for some neighbouring native plugins.
+/// Plan for several consecutive native plugins.
 #[derive(Debug, Default)]
 pub struct Native {
     /// The steps of each plugin, in order.
     pub parts: Vec<Part>,
-    /// Facts read before the decisions.
+    /// Facts that were read from the node before planning.
     pub observed: Facts,
-    /// The facts as they will be after the steps so far.
+    /// The facts as they will be after the steps in `parts`.
     ahead: Facts,
     /// The last plugin, if only its link is planned so far.
     unaddressed: Option<Unaddressed>,
 }
 
-/// A plugin whose link is planned and whose addresses come through the link.
+/// A plugin that gets its addresses through its link (DHCP). So far only the link is planned.
 #[derive(Debug)]
 struct Unaddressed {
     linked: Linked,
-    /// The result before the plugin.
+    /// The attachment's result before this plugin.
     prev: Option<AddResult>,
 }
 
 impl Native {
-    /// Adds facts that were read.
+    /// Adds facts that were read from the node, and updates `ahead`.
     fn read(&mut self, facts: Facts) {
         self.observed.merge(facts);
         let mut ahead = self.observed.clone();
@@ -70,7 +71,7 @@ impl Native {
         }
     }
 
-    /// Adds a plugin's steps, without shared steps that another network has already.
+    /// Adds a plugin's steps, except for shared steps that another network has already added.
     fn push(&mut self, mut part: Part) {
         let attachment = part.attachment;
         let has = |other: &Part, step: &Step| {
@@ -85,12 +86,13 @@ impl Native {
     }
 }
 
-/// Reserves the addresses of a plugin.
+/// Function that reserves the addresses of a plugin.
 pub type Leases<'l> =
     dyn FnMut(&LeaseRequest<'_>, &mut dyn Host) -> Result<Option<Lease>, Error> + 'l;
 
 impl<'a> Planner<'a> {
-    /// Starts from the configurations' `prevResult`, if present.
+    /// Creates a planner. The result of each attachment starts as the `prevResult` of its
+    /// configuration, if present.
     pub fn new(wanted: &'a [Wanted]) -> Self {
         let results = wanted
             .iter()
@@ -105,12 +107,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Plans the native plugins at neighbouring positions, each on the facts that the earlier ones
-    /// will leave.
+    /// Plans consecutive native plugins. Each plugin is planned on the facts that the earlier
+    /// plugins will leave.
     ///
-    /// The first plugin of each network can refuse before any address is reserved. If it lacks a
-    /// link that an earlier network may create, it is checked again after that network is planned.
-    /// For a plugin whose addresses come through its link, only the link is planned.
+    /// The first plugin of each network can refuse the call before any address is reserved. If such
+    /// a plugin lacks a link that an earlier network may create, it is asked again after that
+    /// network is planned. For a plugin that gets its addresses through its link (DHCP), only the
+    /// link is planned.
     pub fn native(
         &mut self,
         places: &[PluginIndex],
@@ -133,8 +136,8 @@ impl<'a> Planner<'a> {
         Ok(native)
     }
 
-    /// Lets the first plugin of each network refuse. Returns the positions to check again, because
-    /// an earlier network may create the missing link.
+    /// Lets the first plugin of each network refuse the call. Returns the positions of plugins to
+    /// ask again, because an earlier network may create the link that they lack.
     fn refuse_first(
         &self,
         places: &[PluginIndex],
@@ -171,7 +174,7 @@ impl<'a> Planner<'a> {
         Ok(waiting)
     }
 
-    /// Plans the link of a plugin whose addresses come through it.
+    /// Plans the link of a plugin that gets its addresses through this link (DHCP).
     fn plan_link(&self, place: PluginIndex, native: &mut Native) -> Result<Planned, Error> {
         let (wanted, plugin) = self.plugin(place)?;
         let prev = self.results[place.wanted].clone();
@@ -186,8 +189,9 @@ impl<'a> Planner<'a> {
         Ok(planned)
     }
 
-    /// Completes the plan of the last of these plugins with the addresses that come through its
-    /// link, which now exists. The steps continue its part.
+    /// Completes the plan of the plugin at `place`, the last one in `native`, with its addresses.
+    /// They are requested through the plugin's link, which exists now. The returned plan has only
+    /// the remaining steps of this plugin.
     pub fn addresses(
         &mut self,
         place: PluginIndex,
@@ -196,7 +200,7 @@ impl<'a> Planner<'a> {
         leases: &mut Leases<'_>,
     ) -> Result<Native, Error> {
         native.parts.pop();
-        // The same facts as for the link.
+        // Restores the facts on which the link was planned.
         native.read(Facts::default());
         let can_announce = native.unaddressed.as_mut().is_some_and(|unaddressed| {
             self.results[place.wanted] = unaddressed.prev.take();
@@ -214,8 +218,9 @@ impl<'a> Planner<'a> {
         Ok(native)
     }
 
-    /// Returns a step that announces the addresses to the link's other hosts, as the link was up
-    /// before them; `None` if the plan announces them.
+    /// Returns a step that announces the container's addresses to the other hosts on its link,
+    /// because the link came up before it had addresses. `None` if the plan has such a step
+    /// already.
     fn announce(&self, place: PluginIndex, planned: &Planned) -> Option<Step> {
         let at = LinkRef::pod(self.wanted[place.wanted].attachment.ifname.clone());
         let is_announcement = |step: &Step| {
@@ -242,7 +247,7 @@ impl<'a> Planner<'a> {
         self.results[place.wanted] = Some(planned.result);
     }
 
-    /// Reads the facts that the plugin needs, and lets it refuse.
+    /// Reads the facts that the plugin at `place` needs, and lets the plugin refuse the call.
     fn refuse(
         &self,
         place: PluginIndex,
@@ -289,7 +294,7 @@ impl<'a> Planner<'a> {
                 .map_err(Error::config)?
                 .complete(&call, &before.ahead, linked.applied(), lease)?,
         };
-        // The facts are the same: changed steps are no reason to plan again.
+        // Changed steps do not change the facts, so the plugin is not planned again.
         before.amend(place.wanted, |facts, steps| {
             plugin.amend(&call, facts, steps)
         });
@@ -311,8 +316,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Returns the reason why the item's container cannot have IPv6. `None` if it can, or if its IPAM
-/// assigns none.
+/// Returns the reason why the item's container cannot have IPv6. `None` if the container can have
+/// IPv6, or if the item's IPAM assigns no IPv6 address.
 fn no_ipv6(
     host: &mut dyn Host,
     item: &Item,
@@ -337,8 +342,8 @@ fn no_ipv6(
     Ok(ipv6::off(at.as_ref(), &before.ahead))
 }
 
-/// Reads the facts that the plugin needs. Leaves out facts of links that earlier plugins will
-/// create.
+/// Reads the facts in `needs` and adds them to `before`. Leaves out facts about links that earlier
+/// plugins will create.
 fn read_more(host: &mut dyn Host, mut needs: Vec<Need>, before: &mut Native) -> Result<(), Error> {
     if !before.parts.is_empty() {
         let ahead = |at: &LinkRef| before.ahead.link(at);

@@ -13,14 +13,15 @@ use braid_core::ipam::Lease;
 use braid_core::plan::Step;
 use braid_core::plugins::Addresses;
 
-/// A line of a dry run.
+/// A line in the output of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// A change.
+    /// A step that ADD would apply.
     Step(Step),
-    /// A shared object that the node has already.
+    /// A step without effect, as the node already has the shared object.
     Held(Step),
-    /// A note, not a change by braid: an available address, a foreign program, a warning.
+    /// A sentence about something other than a step: an available address, a foreign program, a
+    /// warning.
     Note(String),
 }
 
@@ -49,7 +50,8 @@ pub fn preview(call: &Invocation, host: &mut dyn Host) -> Result<Vec<Line>, Erro
         !is_foreign(&call.wanted, **place) && !needs_foreign_addresses(item(place))
     };
     let known = places.iter().take_while(is_known).count();
-    // The plugins after a link through which addresses come depend on these addresses.
+    // If a plugin gets addresses through its link (DHCP), the plugins after it depend on these
+    // addresses, which are unknown here.
     let through = places[..known]
         .iter()
         .position(|place| item(place).is_through_link());
@@ -107,7 +109,8 @@ fn natives(
     Ok(())
 }
 
-/// Looks up the lease that the item's IPAM would assign, and returns notes about it.
+/// Returns the lease that the item's IPAM would assign, and notes about the lease. The lease is
+/// `None` without an IPAM, and if the IPAM is another program.
 fn look_up(
     chain: &Chain,
     item: &Item,

@@ -1,9 +1,10 @@
-//! Steps of an attachment without a record, reconstructed from its configuration and result, for
+//! Reconstructs the steps of an attachment without a record, from its configuration and result, for
 //! CHECK.
 //!
-//! A reference plugin may have made the attachment. So these are the steps that both braid and the
-//! reference make in the same way: links, the node's addresses and routes, sysctls. Their rules and
-//! queues differ. Later plugins may have moved the container's addresses and routes.
+//! A reference plugin may have made the attachment. So this module reconstructs only steps that the
+//! reference plugins perform in the same way: links, the node's addresses and routes, sysctls.
+//! Rules and queues are left out, because the reference plugins create different ones. Addresses
+//! and routes in the container are left out, because later plugins may have moved them.
 
 use super::chain::{AddressSource, Runner};
 use super::invocation::{self, Wanted};
@@ -14,7 +15,7 @@ use braid_core::name::{IfName, Mac};
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::{Attr, LinkAttr, LinkRef};
 
-/// Returns the steps of the native plugins.
+/// Returns the steps by which ADD made this attachment, if they can be checked without a record.
 pub(super) fn steps(
     wanted: &Wanted,
     prev: &AddResult,
@@ -63,7 +64,7 @@ fn lease(prev: &AddResult, ifname: &IfName) -> Lease {
     }
 }
 
-/// Adds steps for the host-side hardware addresses in the result.
+/// Adds a step for each hardware address of a host-side interface in the result.
 fn push_host_macs(prev: &AddResult, steps: &mut Vec<Step>) {
     for interface in &prev.interfaces {
         if !interface.sandbox.is_empty() {

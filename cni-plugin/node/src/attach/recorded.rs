@@ -1,4 +1,4 @@
-//! Attachments read back from a record.
+//! Attachments that are read back from a record.
 
 use super::chain::{AddressSource, Chain};
 use super::flannel;
@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 pub(super) const PREV_RESULT: &str = "prevResult";
 
-/// Returns the chains to delete. They are the recorded ones that ADD ran, because another
-/// configuration could release an address at an IPAM that never assigned it. The first chain gets
-/// the call's `prevResult`, or its recorded result if there is none; the others get their recorded
-/// results. Without a record, or if the first one is unreadable, the call's own chain is used.
+/// Returns the attachments to delete. Their plugins are taken from the record, because another
+/// configuration could release an address at an IPAM that never assigned it. The first attachment
+/// gets the call's `prevResult`, or else its recorded result. The other attachments get their
+/// recorded results. If there is no record, or the first recorded configuration cannot be read, the
+/// configuration of the call is used for the first attachment.
 pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>, Error> {
     let DelRequest {
         key,
@@ -36,7 +37,8 @@ pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>,
     }
     let first = match first {
         Some(chain) => chain,
-        // No version of braid wrote an unreadable configuration.
+        // There is no record, or it is damaged: no version of braid wrote an unreadable
+        // configuration.
         None => Chain::parse_left(&key.plugin, conf, attachment, path)?,
     };
     let mut wanted = vec![Wanted::new(attachment.clone(), first)];
@@ -48,8 +50,8 @@ pub fn wanted(record: Option<&Record>, call: &DelRequest) -> Result<Vec<Wanted>,
     Ok(wanted)
 }
 
-/// Returns the record's networks after the first, each with its recorded result, in the namespace
-/// of `first`.
+/// Returns the record's attachments after the first one, each with its recorded result. Their
+/// network namespace is taken from `first`.
 pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Result<Wanted, Error>> {
     record.attachments.iter().skip(1).map(|attached| {
         let attachment = Attachment {
@@ -61,7 +63,8 @@ pub fn further(record: &Record, first: &Attachment) -> impl Iterator<Item = Resu
     })
 }
 
-/// Returns an attachment as its ADD requested it.
+/// Converts a recorded attachment to the attachment that ADD requested, with this interface and
+/// these plugins.
 pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> Wanted {
     let claim = attached.claim.clone().map(|owner| Claim {
         owner,
@@ -74,7 +77,8 @@ pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> W
     }
 }
 
-/// Returns the chains of a record, as its ADD ran them.
+/// Returns each attachment of a record with its plugins, as ADD ran them. Skips an attachment if
+/// its configuration cannot be parsed.
 pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
     let with_chain = |attached| {
         chain(attached, attached.result.as_ref(), &record.path)
@@ -96,7 +100,8 @@ fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<C
     parse(&attached.plugin, conf, &attached.args, path)
 }
 
-/// Parses a configuration. If this braid refuses it, reads only the part that a release needs.
+/// Parses a configuration. If this version of braid refuses it, reads only the part that is needed
+/// to release the addresses.
 fn parse(plugin_name: &str, conf: NetConf, args: &str, path: &[PathBuf]) -> Result<Chain, Error> {
     Chain::parse(plugin_name, conf.clone(), args, path)
         .or_else(|_| Chain::parse_for_release(plugin_name, conf, args, path))
@@ -114,8 +119,8 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::H
         })
 }
 
-/// Returns the addresses that the network's attachments have from the data directory `path`, each
-/// with its owner.
+/// Returns the addresses in the record that were leased from the `host-local` folder `path` of this
+/// network, each with its owner.
 pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner)> {
     let mut leased = Vec::new();
     for (attached, chain) in chains(record).filter(|(attached, _)| attached.network == network) {

@@ -1,4 +1,4 @@
-//! Reservation of addresses for one call.
+//! Reservation of addresses for the plugins of an ADD.
 
 use super::chain::{AddressSource, ForeignCall};
 use super::invocation::Wanted;
@@ -10,7 +10,8 @@ use crate::ipam::Ipam;
 use braid_core::cni::{Command, Error};
 use braid_core::ipam::Lease;
 
-/// Reserves addresses. Calls `holds` as soon as a failure requires a release.
+/// Reserves the addresses that a plugin requests; `None` if the plugin has no IPAM. Calls `holds`
+/// as soon as addresses may be reserved, so that a later failure must release them.
 pub(super) fn reserve(
     wanted: &Wanted,
     ask: &LeaseRequest<'_>,
@@ -41,8 +42,9 @@ pub(super) fn reserve(
     Ok(Some(lease))
 }
 
-/// Reserves addresses of an IPAM in this process. Addresses of terminated containers lose their
-/// rules before anything is planned for them.
+/// Reserves addresses from an IPAM that braid implements. If the IPAM reuses addresses of
+/// terminated containers, the old rules for these addresses are deleted here, before new ones are
+/// planned.
 fn ours(
     wanted: &Wanted,
     ask: &LeaseRequest<'_>,

@@ -1,4 +1,4 @@
-//! The pod's default routes: the choice of network if one of several requests them.
+//! Default routes of a pod, if a network of the pod requests them.
 
 use super::invocation::Wanted;
 use crate::apply::host::Host;
@@ -12,8 +12,8 @@ use braid_core::plan::thing::{LinkRef, Route, Thing};
 use braid_core::plan::{Need, Step};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Decides the default routes of each network, and writes them to the results. `None` if no network
-/// requests them.
+/// Decides the default routes of each network, and changes the results accordingly. `None` if no
+/// network requests default routes.
 pub(super) fn decided(
     wanted: &[Wanted],
     results: &mut [Option<AddResult>],
@@ -37,8 +37,8 @@ pub(super) fn decided(
     Some(decided)
 }
 
-/// Removes the default routes that other networks replace from the steps, and adds routes through
-/// the requested gateways.
+/// Removes steps that add default routes, if another network replaces these routes. Adds steps for
+/// default routes through the requested gateways.
 pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut Vec<Part>) {
     for part in parts.iter_mut() {
         let families = decided[part.attachment].families();
@@ -57,8 +57,8 @@ pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut V
     }
 }
 
-/// Returns steps that delete the container's existing default routes. Foreign plugins, or plugins
-/// before them, made these.
+/// Returns steps that delete the container's existing default routes, if another network replaces
+/// them. Plugins that have already run created these routes.
 pub(super) fn of_kernel(
     decided: &[DefaultRoutes],
     wanted: &[Wanted],

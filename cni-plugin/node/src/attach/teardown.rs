@@ -17,15 +17,15 @@ use braid_core::plan::thing::Thing;
 use braid_core::plan::undo::{in_turn, undo};
 use std::ops::Range;
 
-/// A call that is torn down.
+/// Teardown of the attachments of one call.
 #[derive(Debug)]
 pub struct Teardown<'a> {
-    /// The attachments, from the record.
+    /// The attachments to tear down, in the order of ADD.
     pub wanted: &'a [Wanted],
     /// The record of the applied steps; undone steps are removed from it. Without a record the
     /// teardown is planned from names alone.
     pub record: Option<Record>,
-    /// True if foreign plugins get ADD's result as `prevResult`.
+    /// True if foreign plugins get the result of ADD as `prevResult`.
     pub passes_prev_result: bool,
 }
 
@@ -82,8 +82,8 @@ impl Teardown<'_> {
         self.wanted[place.wanted].chain.items[place.item].is_through_link()
     }
 
-    /// Deletes the addresses of the plugin at `place` from its link. The link is needed to release
-    /// the lease, and is deleted later.
+    /// Deletes the addresses of the plugin at `place` from the container's link. The link itself is
+    /// still needed to release the lease, and is deleted later.
     fn take_off(&self, place: PluginIndex, host: &mut dyn Host, errors: &mut Vec<Error>) {
         let Some(attached) = self.attached(place.wanted) else {
             return;
@@ -100,15 +100,16 @@ impl Teardown<'_> {
         }
     }
 
-    /// True if the record has all steps in effect. Otherwise the teardown is planned from names
-    /// alone. No step of an earlier boot is in effect.
+    /// True if the record has all steps that are still in effect. Otherwise the teardown is planned
+    /// from names alone. A reboot ends the effect of all steps, so a record from before it is
+    /// complete.
     fn knows_steps(&self) -> bool {
         self.record
             .as_ref()
             .is_some_and(|record| !record.is_second() || record.is_of_earlier_boot())
     }
 
-    /// The recorded attachment.
+    /// Returns the recorded attachment with this index.
     fn attached(&self, at: usize) -> Option<&Attached> {
         self.record.as_ref()?.attachments.get(at)
     }
@@ -122,8 +123,8 @@ impl Teardown<'_> {
         }
     }
 
-    /// Returns the start of the native plugins that end at `end`, or the index of the foreign
-    /// plugin there.
+    /// Returns the start of the consecutive native plugins before index `end`. If the plugin before
+    /// `end` is foreign, returns the index of that plugin.
     fn neighbours(&self, all: &[PluginIndex], end: usize) -> usize {
         let is_foreign = |at: usize| is_foreign(self.wanted, all[at]);
         let mut start = end - 1;
@@ -133,7 +134,7 @@ impl Teardown<'_> {
         start
     }
 
-    /// Undoes the plugins at these positions, by the record or from names alone. Returns the steps
+    /// Undoes the plugins at `places`, by the recorded steps or from names alone. Returns the steps
     /// that failed.
     fn undo_natives(
         &mut self,
@@ -182,8 +183,9 @@ impl Teardown<'_> {
         failed
     }
 
-    /// Returns the record's parts of these neighbouring positions, for each attachment. A chain may
-    /// have been longer at ADD, if the runtime passed other capabilities.
+    /// Returns the recorded parts of the plugins at `places`, as a range of indices for each
+    /// attachment. A chain may have had more plugins at ADD, if the runtime passed other
+    /// capabilities. The last range then includes the parts of these plugins.
     fn parts(&self, places: &[PluginIndex]) -> Vec<(usize, Range<usize>)> {
         let range = |places: &[PluginIndex]| {
             let PluginIndex {
@@ -240,9 +242,10 @@ impl Teardown<'_> {
             .any(|step| matches!(step, Step::Del(Thing::Link(_) | Thing::Moved(_))))
     }
 
-    /// Releases the addresses of the plugin at `place`, or calls DEL of a foreign plugin. A program
-    /// that would start this program again has made nothing, unless ADD had run it: then it was
-    /// another file.
+    /// Releases the addresses of the plugin at `place`, or calls DEL of a foreign plugin or IPAM. A
+    /// foreign program that would only start braid again is skipped, as it cannot have created
+    /// anything. If ADD has run the program, it is not skipped for this reason: it was another file
+    /// at that time.
     fn give_back(&self, place: PluginIndex, host: &mut dyn Host) -> Result<(), Error> {
         let wanted = &self.wanted[place.wanted];
         let Wanted {
@@ -253,7 +256,7 @@ impl Teardown<'_> {
             (Runner::Foreign, _) => &item.conf.plugin,
             (_, AddressSource::Foreign(ipam)) => ipam,
             (_, AddressSource::NoIpam) => return Ok(()),
-            // They belong to the claim.
+            // The addresses belong to the claim.
             (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, AddressSource::Ours(ipam)) => {
                 let known = NodeState::of(host.root(), chain.network(), host.log());
@@ -283,7 +286,7 @@ impl Teardown<'_> {
     }
 }
 
-/// Notes in the record which plugins are still to be torn down.
+/// Writes to the record which plugins are still to be torn down.
 fn note_left(record: &mut Record, left: &[PluginIndex]) {
     for (at, attached) in record.attachments.iter_mut().enumerate() {
         let mut items = Vec::new();

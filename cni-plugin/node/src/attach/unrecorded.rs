@@ -1,7 +1,7 @@
-//! Containers with an unreadable record: their objects in any network, found by names and owners.
+//! Deletion of the objects of a container with an unreadable record, in any network.
 //!
-//! The record would have named the networks. The kernel shows the owner of each link and rule, and
-//! each lease names its owner.
+//! The record would have named the networks. Instead, the objects are found by their owner: the
+//! kernel shows the owner of each link and rule, and each lease names its owner.
 
 use super::leases::{folders, network_of};
 use super::liveness::NodeState;
@@ -12,8 +12,8 @@ use crate::ipam::liveness::owner_of;
 use crate::store::record::{self, Folder, Key, Record};
 use braid_core::cni::{Error, Owner};
 
-/// Deletes everything of the call's container that has no readable record, in all networks. Returns
-/// all errors.
+/// Deletes all objects of the call's container that are in no readable record, in all networks.
+/// Returns all errors.
 #[cold]
 pub(super) fn forget(key: &Key, folder: &Folder, machine: &dyn Machine) -> Vec<Error> {
     match folder.records() {
@@ -32,7 +32,7 @@ pub(super) struct Unowned<'a> {
 }
 
 impl<'a> Unowned<'a> {
-    /// Creates it for a container with these readable records.
+    /// Selects the container's objects that are in none of `records`, its readable records.
     pub(super) fn of(container_id: &'a str, records: &[Record]) -> Self {
         Self {
             container_id,
@@ -48,7 +48,7 @@ impl<'a> Unowned<'a> {
         Owner::parse(text).is_some_and(|owner| self.has(&owner))
     }
 
-    /// True if the host has any such object: a link, a rule, a lease.
+    /// True if the node has a link, a rule or a lease of the container that is in no record.
     pub(super) fn is_any(&self, host: &mut dyn Host, machine: &dyn Machine) -> Result<bool, Error> {
         if !host
             .owned(&|text| self.has_text(text))
@@ -67,7 +67,8 @@ impl<'a> Unowned<'a> {
         }))
     }
 
-    /// Deletes and releases all of them. Returns all errors.
+    /// Deletes the container's links and rules that are in no record, and then releases its leases.
+    /// Returns all errors.
     fn forget(&self, machine: &dyn Machine) -> Vec<Error> {
         let records = match orphans::records(machine) {
             Ok(records) => records,
@@ -89,8 +90,8 @@ impl<'a> Unowned<'a> {
     }
 }
 
-/// Runs this teardown for each unlisted container that has an unreadable record of this network and
-/// plugin. Returns all errors.
+/// Deletes the unrecorded objects of each container that is not in `listed` and has an unreadable
+/// record for this network and plugin. Returns all errors.
 pub(super) fn forget_unlisted(
     network: &str,
     plugin: &str,

@@ -1,4 +1,4 @@
-//! The cluster that a call asks, passed in by the caller.
+//! Access to a Kubernetes cluster, which the caller of the library passes in.
 
 use super::api::{Access, Api, Limits};
 use super::{files, kubelet};
@@ -11,12 +11,12 @@ use braid_core::k8s::source::Source;
 use std::path::Path;
 use std::time::Duration;
 
-/// Knowledge of the API server, the kubelet and its device plugins. Implemented by [`Kubernetes`]
-/// for the plugin call, by [`NoCluster`] for callers without Kubernetes, and by callers with their
-/// own knowledge: manifests, or caches of a process that runs on.
+/// Access to the API server, to the kubelet and to the kubelet's device plugins. Implemented by
+/// [`Kubernetes`] for the plugin call and by [`NoCluster`] for callers without Kubernetes. Other
+/// callers may read manifests, or the caches of a long-running process.
 pub trait Cluster {
-    /// Opens the source of pods, networks and claims, without a request. `limit` is for all
-    /// requests together; `None` for the default limits.
+    /// Creates a source of pods, networks and claims, without sending a request yet. `limit` is the
+    /// time limit of all requests together; `None` means the default limits.
     fn source(
         &self,
         settings: &Settings,
@@ -26,11 +26,11 @@ pub trait Cluster {
     /// Returns the devices that the kubelet assigned to a pod.
     fn devices(&self, pod: &ObjectName) -> Result<Given, Error>;
 
-    /// Returns the information that the device plugin of `resource` wrote about a device, if any.
+    /// Returns the information that the device plugin of `resource` wrote about `device`, if any.
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error>;
 }
 
-/// The API server in the settings and the kubelet of this node, asked anew for each answer.
+/// The API server in the settings, and the kubelet of this node. No answer is cached.
 #[derive(Debug, Clone, Copy)]
 pub struct Kubernetes;
 
@@ -66,7 +66,7 @@ impl Cluster for Kubernetes {
     }
 }
 
-/// A cluster that knows nothing: no object, no device.
+/// A cluster without an API server and without devices.
 #[derive(Debug, Clone, Copy)]
 pub struct NoCluster;
 

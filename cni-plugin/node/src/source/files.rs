@@ -1,4 +1,4 @@
-//! Networks on disk, and the readiness file of a default network.
+//! Reads network configurations on disk, and waits for the readiness file of a default network.
 
 use braid_core::cni::Error;
 use braid_core::k8s::on_disk::{DiskFile, PLUGIN};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// Largest file that is read, in bytes. A larger one is not a network configuration.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Returns the files of a folder, or the single file at `path`; none if it is missing. Skips files
-/// that cannot be read, which may belong to other networks.
+/// Returns the files in the folder `path`, or the single file `path`. Returns none if `path` does
+/// not exist. Skips files that cannot be read, as they may belong to other networks.
 pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |err: io::Error| Error::io(format!("read {}: {err}", path.display()));
     let mut paths = Vec::new();
@@ -41,8 +41,8 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(files)
 }
 
-/// Returns the content of a file. [`io::ErrorKind::InvalidInput`] for a FIFO, a device or a folder,
-/// where a read might not end, and for a file that is too large.
+/// Returns the content of a file. Fails with [`io::ErrorKind::InvalidInput`] for a FIFO, a device
+/// or a folder, as reading might not end, and for a file of more than 1 MiB.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let meta = fs::metadata(path)?;
     if !meta.is_file() || meta.len() > MAX_BYTES {
@@ -52,11 +52,11 @@ pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// Returns the plugin files in a folder beside their list, by libcni's rule: all files with the
-/// ending `PLUGIN`. Each must be readable.
+/// Returns the plugin configurations in a folder beside the file of their list. By libcni's rule
+/// these are all files with the ending [`PLUGIN`]. Fails if one of them cannot be read.
 pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     let fail = |path: &Path, err: &io::Error| Error::io(format!("read {}: {err}", path.display()));
-    // No check before opening, as usually the folder does not exist.
+    // Opened without a check before, as usually the folder does not exist.
     let entries = match fs::read_dir(folder) {
         Err(err)
             if matches!(
@@ -87,7 +87,8 @@ pub fn plugins(folder: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(files)
 }
 
-/// Waits until a file exists; false after `limit`.
+/// Waits until a file exists. Returns false if it does not exist after `limit`, or if inotify
+/// fails.
 pub fn wait(file: &Path, limit: Duration) -> bool {
     if file.exists() || limit.is_zero() {
         return file.exists();

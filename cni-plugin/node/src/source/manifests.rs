@@ -24,15 +24,15 @@ pub struct Objects {
 /// Recorded writes to the cluster.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Annotations of the pod: key and value.
+    /// Annotations written to pods: key and value.
     pub annotations: Vec<(String, String)>,
-    /// Events of the pod.
+    /// Events written about pods.
     pub events: Vec<Event>,
-    /// Addresses of claims.
+    /// Addresses written to claims.
     pub claims: Vec<(ObjectName, Vec<String>)>,
 }
 
-/// The cluster. Clones share the recorded writes.
+/// A cluster made of manifests. Clones share the recorded writes.
 #[derive(Debug, Clone, Default)]
 pub struct Manifests {
     objects: Rc<Objects>,
@@ -59,7 +59,7 @@ impl Manifests {
     }
 }
 
-/// Objects are those of the manifests. Devices are this node's, because no manifest has them.
+/// Objects come from the manifests. Devices come from this node, because no manifest has them.
 impl Cluster for Manifests {
     fn source(
         &self,

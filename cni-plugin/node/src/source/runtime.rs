@@ -1,8 +1,8 @@
 //! A tokio runtime on the calling thread, without tokio's panics.
 //!
-//! tokio panics if the kernel refuses it a socket pair (for its signal driver, which kube links) or
-//! a thread of its pool. Limits on descriptors and tasks are transient, so here each of them is an
-//! error.
+//! tokio panics if the kernel refuses to create a socket pair (for tokio's signal driver, which
+//! kube links) or a thread of tokio's pool. Such a refusal is transient: a limit on descriptors or
+//! tasks was reached. So this module returns it as an error.
 
 use nix::errno::Errno;
 use std::io;
@@ -15,15 +15,15 @@ use tokio::sync::oneshot;
 /// True while tokio is starting.
 static IS_STARTING: AtomicBool = AtomicBool::new(false);
 
-/// True if a panic means that the kernel refused tokio a resource.
+/// True while tokio is starting. A panic then means that the kernel refused a resource to tokio.
 pub fn is_starting() -> bool {
     IS_STARTING.load(Ordering::Relaxed)
 }
 
-/// Starts a runtime. An error names the operation and the kernel's error.
+/// Starts a runtime. The error text names the failed operation and the kernel's error.
 pub fn start() -> Result<Runtime, String> {
     let failed = |doing: &str, err: &io::Error| format!("start tokio: {doing}: {}", reason(err));
-    // tokio has opened four other descriptors when it creates its socket pair, once per process.
+    // tokio needs six descriptors: it opens four, and then a socket pair, once per process.
     let mut probe = Vec::new();
     for _ in 0..3 {
         probe.push(UnixStream::pair().map_err(|err| failed("socketpair", &err))?);
@@ -52,7 +52,7 @@ pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
     found.map_err(|err| io::Error::new(err.kind(), format!("look up {host}: {err}")))
 }
 
-/// Returns the errno's text, or the error's own.
+/// Returns the text of the error's errno, or of the error itself if it has none.
 fn reason(err: &io::Error) -> String {
     err.raw_os_error().map_or_else(
         || err.to_string(),

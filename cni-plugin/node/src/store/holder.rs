@@ -1,8 +1,9 @@
-//! The container behind the owner of an nf_tables element: its record and its liveness.
+//! The container that owns an nf_tables element: its record and its liveness.
 //!
-//! Objects of a terminated container are free for other containers. Its DEL may run at any moment,
-//! and checks which objects still belong to it before it deletes them. So a call that takes over an
-//! object first waits until no call is processing the terminated container.
+//! A container may take over an object of a terminated container. The DEL of the terminated
+//! container may run at any moment, and deletes only objects that still belong to that container.
+//! So before a call takes over an object, it waits until no other call is processing the terminated
+//! container.
 
 use crate::Error;
 use crate::ipam::liveness::{Netns, netns_at};
@@ -14,10 +15,11 @@ use braid_core::plan::thing::{HostPorts, Thing};
 use std::collections::BTreeSet;
 
 /// Seconds to wait for a call that is processing a terminated container. Two calls that wait for
-/// each other both give up.
+/// each other both give up after this time.
 const PATIENCE: u32 = 4;
 
-/// Returns the state of the network namespace in a record.
+/// Returns the state of the record's network namespace. It is `Gone` if another namespace is at the
+/// recorded path now.
 pub fn netns_of(record: &Record) -> Netns {
     let Some(path) = &record.netns else {
         return Netns::Gone;
@@ -34,13 +36,13 @@ pub fn netns_of(record: &Record) -> Netns {
     known
 }
 
-/// True if the container's namespace may still exist and no call has begun to delete the
-/// attachment.
+/// True if the record's network namespace may still exist and no call has begun to delete its
+/// attachments.
 pub fn is_alive(record: &Record) -> bool {
     !record.is_leaving() && netns_of(record) != Netns::Gone
 }
 
-/// Returns the container behind an element's owner text.
+/// Returns the running container that the owner text of an nf_tables element stands for.
 pub(crate) fn of(owner: &str) -> Holder {
     match record::of_owner(owner) {
         None => Holder::Somebody,
@@ -51,15 +53,15 @@ pub(crate) fn of(owner: &str) -> Holder {
     }
 }
 
-/// Host ports of another attachment of the container.
+/// Host ports of one attachment of a container that has several attachments.
 pub(crate) struct Sibling {
     pub(crate) ports: HostPorts,
     /// True if the attachment is isolated from the other ports of its bridge.
     pub(crate) is_apart: bool,
 }
 
-/// Returns the host ports of a container's live attachments except for the owner `but`, oldest
-/// first.
+/// Returns the host ports of a container's live attachments, oldest first. Skips the attachment
+/// with the owner `but`.
 pub(crate) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Error> {
     let mut siblings = Vec::new();
     for record in record::of_container(container_id)? {
@@ -82,13 +84,13 @@ pub(crate) fn siblings(container_id: &str, but: &str) -> Result<Vec<Sibling>, Er
     Ok(siblings)
 }
 
-/// Locks on the folders of terminated containers, held until drop.
+/// Locks on the record folders of terminated containers, held until this value is dropped.
 pub(crate) struct Quiet {
     _folders: Vec<Folder>,
 }
 
-/// Waits until no call is processing the containers of `owners`, and locks them. Skips the
-/// container of `own`, for which the caller already works.
+/// Waits until no other call is processing the containers of `owners`, and locks their record
+/// folders. Skips the container of `own`, which the caller itself is processing.
 pub(crate) fn quiet<'a>(
     own: &str,
     owners: impl IntoIterator<Item = &'a str>,

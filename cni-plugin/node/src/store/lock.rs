@@ -1,17 +1,17 @@
-//! Locks shared by calls for different containers: one purpose and one file each, below
+//! Locks that calls for different containers share. Each lock has one purpose and one file below
 //! `/run/braid/lock`.
 //!
-//! Other locks are next to the data that they protect: a container's folder (`record`), the
-//! program's slots (`slot`) and a network's leases (`ipam::host_local::store`). A call takes them
-//! in this order, each at most once:
+//! Other locks are in the modules of the data that they protect: a container's folder (`record`),
+//! slots of the shaping program (`slot`) and a network's leases (`ipam::host_local::store`). A call
+//! takes all these locks in the following order, each at most once:
 //!
 //! ```text
-//!  Repair ─► a container's folder ─► leases ─► a gone container's folder (`holder`) ─► Rules ─► Ebpf
+//!  Repair ─► a container's folder ─► leases ─► terminated container's folder (`holder`) ─► Rules ─► Ebpf
 //!                                └─► slots, Links: no lock is taken after them
 //! ```
 //!
-//! Two calls may lock two containers' folders in opposite orders if each container is the other's
-//! terminated one. Both then give up after 4 s.
+//! Two calls for two terminated containers may lock the two folders in opposite orders, if each
+//! call takes over objects of the other call's container. Both calls then give up after 4 s.
 
 use crate::sys::lock::{wait, wait_for};
 use crate::sys::private;
@@ -33,7 +33,8 @@ pub(crate) enum Lock {
     /// The node's eBPF programs and maps. They are created for the first attachment that needs them
     /// and deleted with the last one.
     Ebpf,
-    /// Deletion of host links. A call that does not get this lock in time deletes without batching.
+    /// Deletion of host links in batches. A call that does not get this lock within 4 s deletes
+    /// only its own links.
     Links,
 }
 
@@ -47,7 +48,8 @@ impl Lock {
         })
     }
 
-    /// Takes the lock until the file is closed; an error if it is not free within the timeout.
+    /// Takes the lock. It is held until the returned file is closed. Fails if the lock is not free
+    /// within the timeout.
     pub(crate) fn hold(self) -> Result<File, Error> {
         let path = self.file();
         self.hold_at(&path)

@@ -1,4 +1,5 @@
-//! State on the node: records of attachments, the containers behind owners, and locks.
+//! State that braid keeps on the node: records of attachments, and locks. `holder` finds the
+//! container that owns a kernel object.
 
 pub mod holder;
 pub(crate) mod lock;

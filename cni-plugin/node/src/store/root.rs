@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-/// The root of this node.
+/// Root folder of this node: `/`.
 pub static NODE: Root = Root(None);
 
-/// A root folder.
+/// Root folder of a machine's state; `None` for `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root(Option<PathBuf>);
 
 impl Root {
-    /// Returns the root at `folder`, which replaces `/`.
+    /// Creates a root that uses `folder` in place of `/`.
     pub fn below(folder: &Path) -> Self {
         Self(Some(folder.to_owned()))
     }
 
-    /// Returns the absolute `path` below this root.
+    /// Converts the absolute `path` to a path below this root.
     pub fn at(&self, path: &str) -> PathBuf {
         match &self.0 {
             Some(root) => root.join(path.trim_start_matches('/')),

@@ -1,5 +1,5 @@
-//! Plugins in a folder beside a list on disk. Each runs once for an interface, by braid or by the
-//! runtime.
+//! Plugins in a folder beside the file of a plugin list. Each plugin runs only once for an
+//! interface: either braid or the runtime runs it.
 
 use crate::apply::host::Machine;
 use braid_core::cni::{Error, NetConf};
@@ -7,15 +7,15 @@ use braid_core::k8s::nad::Definition;
 use braid_core::k8s::on_disk::{DiskFile, OnDisk, is_run_by_runtime};
 use std::path::{Path, PathBuf};
 
-/// Folders whose plugins run for the default network's interface, after its chain or by the
-/// runtime.
+/// Plugin folders that are already used for the default network's interface. Either braid runs
+/// their plugins after the default network's own plugins, or the runtime runs them.
 #[derive(Debug, Default)]
 pub(super) struct Chained(Vec<PathBuf>);
 
 impl Chained {
-    /// Returns the network of a file in `folder`, with the plugins beside it. `call` is the
-    /// configuration of the call for the interface of the runtime's own list; `None` for other
-    /// interfaces.
+    /// Returns the definition of a network from a file in `folder`, with the plugins in the folder
+    /// beside the file. For the interface that the runtime requests, `call` is the configuration of
+    /// the CNI call. It is `None` for other interfaces.
     pub(super) fn definition(
         &mut self,
         network: OnDisk<'_>,
@@ -30,8 +30,8 @@ impl Chained {
         network.definition(&files)
     }
 
-    /// Returns the plugins of a folder, unless they already run for the default network's
-    /// interface, or the runtime runs them.
+    /// Returns the plugins in the folder `name` beside the list. Returns none if they already run
+    /// for the default network's interface, or if the runtime runs them.
     pub(super) fn plugins(
         &mut self,
         folder: &Path,

@@ -1,5 +1,5 @@
-//! IPAMClaims: which addresses a network takes from its claim, what is written to the claim, and
-//! which leases are released when it is deleted.
+//! IPAMClaims: takes a network's addresses from its claim, writes new addresses to the claim, and
+//! releases the leases of deleted claims.
 
 use super::refusal::of_source;
 use crate::apply::host::Machine;
@@ -23,8 +23,8 @@ use braid_core::k8s::{IpamClaim, ObjectName, Pod};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Returns the claim that a network refers to, if braid keeps its leases: other IPAMs read claims
-/// themselves.
+/// Returns the claim that a network refers to, if the network uses braid's `host-local`. Other
+/// IPAMs read claims themselves.
 pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n ObjectName> {
     network
         .ipam_claim
@@ -32,8 +32,8 @@ pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n O
         .filter(|_| host_locals(chain).next().is_some())
 }
 
-/// Converts the claim for the IPAM. Refuses a claim that another network or container of this node
-/// uses: both would have the same addresses.
+/// Converts an `IPAMClaim` object to a claim for the IPAM. Fails if another network of the pod, or
+/// another container on this node, uses the claim: both would have the same addresses.
 pub(super) fn of_network(
     claim: &IpamClaim,
     network: &Network,
@@ -78,7 +78,7 @@ pub(super) fn of_network(
     }
 }
 
-/// Refuses a claim of another running pod, on any node.
+/// Fails if another running pod, on any node, uses the claim.
 pub(super) fn refuse_second(
     claim: &IpamClaim,
     pod: &Pod,
@@ -98,8 +98,9 @@ pub(super) fn refuse_second(
     }
 }
 
-/// Writes this pod to the claim, and the result's addresses if the claim has none. If this fails,
-/// the addresses must not be used: on another node the claim would get different ones.
+/// Writes this pod to the claim as its owner. Also writes the result's addresses if the claim has
+/// none. If this fails, the addresses must not be used, because on another node the claim would get
+/// different addresses.
 pub(super) fn fill(
     claim: &IpamClaim,
     result: &AddResult,
@@ -112,8 +113,9 @@ pub(super) fn fill(
     source.fill_claim(&filled).map_err(|err| of_source(&err))
 }
 
-/// Releases the addresses that deleted claims hold in these networks; true if any were released.
-/// The runtime may never call GC, and DEL does not query the API.
+/// Releases the addresses that deleted claims hold in these networks. Returns true if any were
+/// released. An ADD without a free address calls this, because the runtime may never call GC, and
+/// DEL does not query the API.
 #[cold]
 pub(super) fn free_of(
     wanted: &[Wanted],
@@ -130,7 +132,7 @@ pub(super) fn free_of(
     )
 }
 
-/// Releases the addresses that deleted claims hold in these lease folders; true if any were
+/// Releases the addresses that deleted claims hold in these lease folders. Returns true if any were
 /// released. Releases none if the API is not reachable.
 pub(super) fn free(
     folders: &BTreeSet<PathBuf>,
@@ -140,7 +142,7 @@ pub(super) fn free(
 ) -> Result<bool, Error> {
     let mut held = Vec::new();
     for folder in folders {
-        // The GC of its own network reports an unreadable folder.
+        // GC of the folder's network reports an unreadable folder.
         let owners = claimed::owners(folder).unwrap_or_default();
         held.extend((!owners.is_empty()).then_some((folder, owners)));
     }

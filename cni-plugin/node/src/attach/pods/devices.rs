@@ -1,5 +1,5 @@
-//! Devices of a pod's networks: which ones the kubelet assigned to the pod, and the information
-//! from their device plugins.
+//! Devices of a pod's networks, as the kubelet assigned them, with information from their device
+//! plugins.
 
 use crate::apply::host::Machine;
 use crate::attach::device_file::DeviceFile;
@@ -10,7 +10,8 @@ use braid_core::k8s::device_info::{CNI, DIR, assign, cni_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::network::Network;
 
-/// Returns the devices that a driver offers on a node.
+/// Function that returns the devices on a node that a driver offers. Its arguments are node and
+/// driver.
 pub(super) type Offer<'o> = dyn FnMut(&str, &str) -> Result<Vec<Offered>, Error> + 'o;
 
 /// The container that gets devices, its node and its cluster.
@@ -21,9 +22,9 @@ pub(super) struct On<'a> {
     pub(super) cluster: &'a dyn Cluster,
 }
 
-/// Assigns each network its device and the path of its device information file. Returns each with
-/// the file. The kubelet is queried if a network takes a device that the pod does not name, and the
-/// API if the device may be from a resource claim.
+/// Assigns to each network its device and the path of its device information file. Returns each
+/// network with its file. The kubelet is queried only if a network takes a device that the pod does
+/// not name. The API is queried only if this device may be from a resource claim.
 pub(super) fn give(
     networks: Vec<Network>,
     pod: Option<&Pod>,
@@ -54,8 +55,8 @@ pub(super) fn give(
         .collect()
 }
 
-/// Returns the devices of a pod. The devices of its resource claims are included if a network needs
-/// them.
+/// Returns the devices that the kubelet assigned to a pod. Devices of resource claims are included
+/// if a network needs them.
 fn of_pod(
     pod: &Pod,
     asked: &[Option<&str>],
@@ -89,7 +90,8 @@ fn file(
     Ok((is_wanted || content.is_some()).then_some(DeviceFile { path, content }))
 }
 
-/// Returns the path of a network's file in this container. The file need not exist.
+/// Returns the device information file of a network in this container, without content. The file
+/// need not exist.
 pub(super) fn file_of(
     network: &Network,
     container_id: &str,

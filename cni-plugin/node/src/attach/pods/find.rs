@@ -63,12 +63,13 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The source of objects, if it was opened.
+    /// Returns the source of Kubernetes objects, if it was opened.
     pub(super) fn source(&mut self) -> Option<&mut (dyn Source + 'static)> {
         self.source.as_deref_mut()
     }
 
-    /// Returns the call for all networks of the request's pod, and the publisher of its status.
+    /// Returns the call for all networks of the request's pod, and the publisher of the pod's
+    /// status.
     pub(super) fn call(&mut self, request: &Request) -> Result<(Invocation, Publisher), Error> {
         let record_key = |attachment: &Attachment| Chain::key_of(BRAID, &request.conf, attachment);
         let attachment = request
@@ -117,7 +118,7 @@ impl<'a> Finder<'a> {
         ))
     }
 
-    /// Resolves the choices to networks, each with its interface.
+    /// Returns the networks that were selected, each with its configuration and interface name.
     fn networks(
         &mut self,
         request: &Request,
@@ -144,7 +145,7 @@ impl<'a> Finder<'a> {
         )
     }
 
-    /// Returns the attachments of these networks, with the pod's devices and claims.
+    /// Returns the attachments to these networks, with the pod's devices and claims.
     fn all_wanted(
         &mut self,
         networks: Vec<Network>,
@@ -169,7 +170,8 @@ impl<'a> Finder<'a> {
         Ok(all)
     }
 
-    /// Returns the attachment of a network after `others`.
+    /// Returns the attachment to one network. `others` are the pod's attachments before it, which
+    /// must not use the same claim.
     fn wanted(
         &mut self,
         network: Network,
@@ -233,8 +235,8 @@ impl<'a> Finder<'a> {
         Ok(Some(claim))
     }
 
-    /// Reads the pod and its networks. Takes one round trip if its annotation names no networks
-    /// besides those in the settings.
+    /// Reads the pod and its networks from the API. This takes one round trip if the pod's
+    /// annotation names no other networks than the settings.
     fn of_pod(&mut self, pod_ref: &PodRef) -> Result<Requested, Error> {
         let namespace = &pod_ref.name.namespace;
         let known = select::wanted(self.settings, namespace, None, Vec::new())?;
@@ -277,7 +279,7 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// Resolves a choice to its network.
+    /// Returns the definition of a selected network, from `nads` or else from the node's files.
     fn found(&mut self, choice: &Choice, nads: &[Nad], call: &NetConf) -> Result<Found, Error> {
         let (object, call) = (
             choice.object(self.settings),
@@ -303,7 +305,7 @@ impl<'a> Finder<'a> {
         )
     }
 
-    /// Returns the network in a file, or the first one in a folder.
+    /// Returns the network in the file `name`, or the first network in the folder `name`.
     fn of_path(&mut self, name: &str, call: Option<&NetConf>) -> Result<Definition, Error> {
         let path = Path::new(name);
         let files = self.machine.files(path)?;
@@ -317,8 +319,8 @@ impl<'a> Finder<'a> {
             .definition(network, (folder, call), self.machine)
     }
 
-    /// Returns a network that is not a NetworkAttachmentDefinition. `call` is the call's
-    /// configuration, for the default network.
+    /// Returns a network that is not a NetworkAttachmentDefinition. For the default network, `call`
+    /// is the configuration of the CNI call.
     fn of_origin(&mut self, origin: &Origin, call: Option<&NetConf>) -> Result<Definition, Error> {
         match origin {
             Origin::Inline(json) => Definition::parse(json.clone(), ""),
@@ -331,8 +333,9 @@ impl<'a> Finder<'a> {
         .map_err(|err| err.context("default network"))
     }
 
-    /// Returns the plugins that run after all networks of each pod. They are in a folder beside the
-    /// default network's file. `None` if they already run after the default network.
+    /// Returns the plugins that run after all networks of a pod. They are in a folder beside the
+    /// default network's file. `None` if the settings name no such plugins, or if they already run
+    /// after the default network.
     fn auxiliary(&mut self, conf: &NetConf) -> Result<Option<(Choice, Found)>, Error> {
         let (Some(name), Origin::Named(default)) = (
             &self.settings.auxiliary_chain,
@@ -388,7 +391,7 @@ impl<'a> Finder<'a> {
         err
     }
 
-    /// Writes an event of the pod. Events are only informative, so a failure is logged.
+    /// Writes an event about the pod. Events are only informative, so a failure is only logged.
     fn tell(&mut self, pod: &Pod, event: &Event) {
         let told = self
             .ask()
@@ -401,7 +404,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Returns the rules by which networks serve requests.
+/// Returns the rules by which a network's plugins serve the pod's requests.
 fn rules(is_strict: bool) -> Rules<'static> {
     Rules {
         is_strict,
@@ -413,8 +416,8 @@ fn rules(is_strict: bool) -> Rules<'static> {
     }
 }
 
-/// Returns the first requested object that does not exist. A network in the settings may be a file
-/// instead.
+/// Returns the first requested NetworkAttachmentDefinition that does not exist. Ignores names in
+/// the settings, as these may be files.
 fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
     let is_there = |object: &ObjectName| nads.iter().any(|nad| nad.name == *object);
     choices.iter().find_map(|choice| match &choice.origin {

@@ -1,5 +1,5 @@
-//! GC of pods: detaches containers that the runtime does not list, and publishes the owed status of
-//! the others.
+//! GC for pods: detaches containers that the runtime does not list. For the other containers,
+//! publishes the network statuses that ADD could not publish.
 
 use super::claims;
 use super::find::Finder;
@@ -17,8 +17,8 @@ use braid_core::cni::{Error, Owner, Request};
 use braid_core::k8s::settings::Settings;
 use std::collections::BTreeMap;
 
-/// Detaches all networks of the containers that the runtime does not list, and deletes everything
-/// in the networks that has no owner.
+/// Detaches the containers that the runtime does not list from all networks. Also deletes
+/// everything in these networks that has no valid owner.
 pub fn gc(
     request: &Request,
     settings: &Settings,
@@ -98,7 +98,7 @@ pub fn gc(
     Error::joined(&errors)
 }
 
-/// Publishes the owed status of running containers.
+/// Publishes the network statuses in `kept` that ADD could not publish.
 fn pay_all(
     kept: &[Record],
     settings: &Settings,
@@ -117,7 +117,7 @@ fn pay_all(
         let folder = machine
             .folder(&record.key.owner.container_id)
             .map_err(Error::from)?;
-        // Another call may have published it or detached the container in the meantime.
+        // Another call may have published the status or detached the container in the meantime.
         let Some(mut record) = folder.load(&record.key).map_err(Error::from)? else {
             continue;
         };

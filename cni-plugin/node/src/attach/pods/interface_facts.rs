@@ -22,7 +22,8 @@ pub(super) fn event(attached: &[AttachedNetwork<'_>], host: &mut dyn Host) -> Op
     })
 }
 
-/// Returns the hardware address of a network's interface, if its result omits it.
+/// Returns the hardware address of a network's interface from the kernel. `None` if `result`
+/// already has the address.
 pub(super) fn mac(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<Mac> {
     let ifname = match status::interface(result) {
         Some((_, interface)) if !interface.mac.is_empty() => return None,
@@ -32,7 +33,8 @@ pub(super) fn mac(network: &Network, result: &AddResult, host: &mut dyn Host) ->
     host.link(&LinkRef::pod(ifname)).ok().flatten()?.mac
 }
 
-/// Returns the MTU of a network's interface, if its result omits it.
+/// Returns the MTU of a network's interface from the kernel. `None` if `result` already has the
+/// MTU.
 pub(super) fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32> {
     let ifname = match status::interface(result) {
         Some((_, interface)) if interface.mtu.is_some() => return None,

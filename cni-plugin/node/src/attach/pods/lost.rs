@@ -1,5 +1,5 @@
-//! DEL of a pod without a record. The networks are taken from the API, or else from the default
-//! network and the node's objects.
+//! DEL of a pod without a record. The pod's networks are read from the API. If that fails, DEL
+//! deletes the default network and the container's objects on the node.
 //!
 //! Runtimes repeat DEL. So the node is checked first, and the API is queried only if anything of
 //! the container is left.
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(super) struct Lost<'a> {
     /// The call, with the default network's configuration if it is known.
     pub(super) call: &'a DelRequest,
-    /// The call's own configuration.
+    /// The configuration that the runtime passed.
     pub(super) conf: &'a NetConf,
     /// True if the default network's configuration is known.
     pub(super) is_known: bool,
@@ -34,7 +34,7 @@ pub(super) struct Lost<'a> {
 }
 
 impl Lost<'_> {
-    /// Finds the attachments. If the API cannot be reached, only logs it.
+    /// Finds the attachments to delete. An unreachable API is only logged.
     pub(super) fn find(&self, folder: &Folder, host: &mut dyn Host) -> Result<Unrecorded, Error> {
         let is_more = self.is_any_left(folder, host)?;
         let found = if is_more { self.ask() } else { Vec::new() };
@@ -83,8 +83,8 @@ impl Lost<'_> {
         Unowned::of(&key.owner.container_id, &records).is_any(host, self.machine)
     }
 
-    /// Requests the pod's networks from the API. Empty if the API does not answer or the call is
-    /// not for a pod.
+    /// Returns the pod's attachments, read from the API. Empty if the API does not answer or the
+    /// call is not for a pod.
     fn ask(&self) -> Vec<Wanted> {
         let finder = Finder::within(self.settings, self.machine, self.cluster, LIMIT);
         let asked = finder.and_then(|mut finder| finder.left(self.call, self.conf));

@@ -1,11 +1,12 @@
-//! A pod's networks. Those in its annotation are attached in one call, and the results are
-//! published.
+//! All networks of a pod. The networks that the pod's annotation requests are attached in one call,
+//! and the results are published.
 //!
 //! ```text
 //!  settings, CNI_ARGS ─► Finder: pod and NADs from the API, networks from files ─► k8s::select ─► Invocation
 //!  attach::add ─► results ─► k8s::status ─► API: network-status ─► response to the runtime
-//!  DEL, CHECK need no API: the record has all networks of the pod; without one, `lost` queries it, 2 s at most
-//!  GC queries it for claims that hold leases
+//!  DEL, CHECK need no API: the record has all networks of the pod
+//!  DEL without a record: `lost` queries the API, for 2 s at most
+//!  GC queries the API for claims that hold leases, and publishes statuses that ADD could not publish
 //! ```
 
 mod chained;
@@ -36,7 +37,8 @@ pub use gc::gc;
 pub use network::AttachedNetwork;
 pub use publish::Publisher;
 
-/// Attaches the pod to its networks, publishes them and delivers the default network's result.
+/// Attaches the pod to its networks, publishes the pod's network status and delivers the default
+/// network's result.
 pub fn add(
     request: &Request,
     settings: &Settings,
@@ -72,7 +74,7 @@ pub fn add(
     }
 }
 
-/// Returns the call that attaches the pod to its networks, and the publisher of its status.
+/// Returns the call that attaches the pod to its networks, and the publisher of the pod's status.
 pub fn call(
     request: &Request,
     settings: &Settings,
@@ -82,7 +84,7 @@ pub fn call(
     Finder::new(settings, machine, cluster).call(request)
 }
 
-/// Detaches the pod from all networks in its record. Without a record, [`lost`] finds them.
+/// Detaches the pod from all networks in its record. Without a record, [`lost`] finds the networks.
 pub fn del(
     request: Request,
     settings: &Settings,
@@ -147,7 +149,8 @@ pub fn check(
     )
 }
 
-/// Returns the call with the default network's configuration; true if this is known.
+/// Converts a request to a DEL call with the default network's configuration. The flag is false if
+/// that configuration is unknown. Then the call has the runtime's configuration.
 fn leaving(
     request: Request,
     settings: &Settings,

@@ -1,5 +1,5 @@
-//! Detaching pods that Multus attached, from its files in `cniDir`: a node can move from Multus to
-//! braid while pods run.
+//! Detaches pods that Multus attached, with the help of Multus' files in `cniDir`. So a node can
+//! switch from Multus to braid while pods run.
 
 use super::network::{interface, netconf};
 use crate::apply::host::Machine;
@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 
 /// Folder of libcni's cache below `cniDir`.
 const RESULTS: &str = "results";
-/// The runtime's interface if no file names another.
+/// The interface that the runtime requests, if no file names another.
 const ETH0: &str = "eth0";
 
-/// Multus' files on attached containers.
+/// Multus' files about the containers that it attached.
 struct Notes<'a> {
     dir: PathBuf,
     machine: &'a dyn Machine,
@@ -38,8 +38,9 @@ struct Noted {
     files: Vec<PathBuf>,
 }
 
-/// Detaches the call's container from all networks that Multus attached it to. False if Multus left
-/// no readable files about it. If Multus never ran, this costs one lookup of a file.
+/// Detaches the call's container from all networks to which Multus attached it. Returns false if
+/// Multus left no readable files about the container. If Multus never ran, this costs one file
+/// lookup.
 pub fn detach(
     call: &DelRequest,
     settings: &Settings,
@@ -52,8 +53,8 @@ pub fn detach(
     notes.detach(call)
 }
 
-/// Detaches the invalid containers that Multus attached. Returns all errors. If the runtime lists
-/// no containers, those with a deleted network namespace are invalid.
+/// Detaches containers that Multus attached and that are not in the runtime's list. If the runtime
+/// passed no list, detaches the containers with a deleted network namespace. Returns all errors.
 pub(super) fn collect(
     request: &Request,
     settings: &Settings,
@@ -79,8 +80,8 @@ pub(super) fn collect(
     lost.iter().filter_map(detach).collect()
 }
 
-/// Returns the calls to [`detach`] the containers that Multus attached and that have no network
-/// namespace any more.
+/// Returns a DEL call for each container that Multus attached and that has no network namespace any
+/// more. The calls are for [`detach`].
 pub fn gone(
     conf: &NetConf,
     path: &[PathBuf],
@@ -97,9 +98,9 @@ pub fn gone(
 /// A container in Multus' files.
 struct NotedContainer {
     container_id: String,
-    /// Name of the first network, which has the runtime's interface.
+    /// Name of the first network, to which the runtime's interface belongs.
     first: Option<String>,
-    /// The runtime's interface; `eth0` if no cache entry names it.
+    /// The interface that the runtime requested; `eth0` if no cache entry names it.
     ifname: String,
     netns: Option<PathBuf>,
 }
@@ -128,7 +129,7 @@ impl<'a> Notes<'a> {
         fs::symlink_metadata(self.file(container_id)).is_ok_and(|meta| meta.is_file())
     }
 
-    /// Lists the containers by ID.
+    /// Returns the containers in Multus' files, by container ID.
     fn containers(&self) -> BTreeMap<String, NotedContainer> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let ids: BTreeSet<String> = names
@@ -179,7 +180,7 @@ impl<'a> Notes<'a> {
         first.ok().map(|first| first.definition.name().to_owned())
     }
 
-    /// Returns the calls that detach the containers for which `is_lost` is true.
+    /// Returns a DEL call for each container for which `is_lost` is true.
     fn calls(
         &self,
         conf: &NetConf,
@@ -213,8 +214,8 @@ impl<'a> Notes<'a> {
             .collect()
     }
 
-    /// Detaches the call's container, and deletes its files once nothing is left. False if they
-    /// name no network.
+    /// Detaches the call's container, and then deletes Multus' files about it. Returns false if the
+    /// files name no network.
     fn detach(&self, call: &DelRequest) -> Result<bool, Error> {
         let folder = self
             .machine
@@ -241,8 +242,8 @@ impl<'a> Notes<'a> {
         Error::joined(&errors).map(|()| !noted.wanted.is_empty())
     }
 
-    /// Reads the networks of a container. An unreadable one is only logged: no later call could
-    /// read it either.
+    /// Reads the networks of a container. An unreadable network is only logged, as no later call
+    /// could read it either.
     fn read(&self, call: &DelRequest) -> Noted {
         let file = self.file(&call.attachment.container_id);
         let mut noted = Noted {
@@ -289,7 +290,7 @@ impl<'a> Notes<'a> {
             .collect()
     }
 
-    /// Returns the attachment for DEL, with the arguments and the result of its ADD.
+    /// Returns the attachment to a network for DEL, with the arguments and the result of its ADD.
     fn wanted(
         &self,
         delegate: &Delegate,
@@ -318,7 +319,8 @@ impl<'a> Notes<'a> {
         Ok(Wanted::new(attachment, chain))
     }
 
-    /// Reads libcni's cache of the ADD, and adds its file to `files`.
+    /// Returns libcni's cache entry for the ADD, and adds the entry's file to `files`. `None` if
+    /// there is no readable entry.
     fn cached(
         &self,
         network: &str,

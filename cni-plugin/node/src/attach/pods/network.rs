@@ -1,15 +1,15 @@
-//! Call for a network, from its definition and the pod's call.
+//! Configuration, interface and result of one network of a pod.
 
 use crate::attach::device_file::DeviceFile;
 use crate::attach::invocation::{OfPod, Wanted};
 use braid_core::cni::{AddResult, Attachment, Error, Json, NetConf};
 use braid_core::name::IfName;
 
-/// A network of a pod, and what its plugins returned.
+/// A network of a pod, with the result of its plugins.
 #[derive(Debug, Clone, Copy)]
 pub struct AttachedNetwork<'r> {
     pub(super) of: &'r OfPod,
-    /// Device information file.
+    /// Device information file of the attachment, if any.
     pub(super) file: Option<&'r DeviceFile>,
     pub(super) result: Option<&'r AddResult>,
 }
@@ -40,7 +40,7 @@ pub(super) fn netconf(json: Json, prev: Option<Json>) -> Result<NetConf, Error> 
     Ok(conf)
 }
 
-/// Returns the same container's attachment with another interface name.
+/// Returns a copy of `attachment` with another interface name.
 pub(super) fn interface(attachment: &Attachment, ifname: &IfName) -> Attachment {
     Attachment {
         ifname: ifname.clone(),

@@ -1,4 +1,4 @@
-//! Publishing a pod's attachments in its annotation `network-status`.
+//! Publishes a pod's attachments in the pod's annotation `network-status`.
 
 use super::claims;
 use super::interface_facts;
@@ -22,8 +22,8 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Fails, and writes an event of the pod, if a result lacks a property that the pod requests.
-    /// If a result omits a hardware address, it is read from the kernel.
+    /// Fails, and writes an event about the pod, if a result lacks a property that the pod
+    /// requests. A hardware address that a result omits is read from the kernel.
     pub fn verify(
         &self,
         attached: &[AttachedNetwork<'_>],
@@ -46,7 +46,8 @@ impl Publisher {
         Err(err)
     }
 
-    /// Writes the pod to its claims, and the addresses to claims that have none.
+    /// Writes the pod to its claims as their owner. Also writes the assigned addresses to claims
+    /// without addresses.
     pub(super) fn fill_claims(
         &self,
         attached: &[AttachedNetwork<'_>],
@@ -63,7 +64,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes the results. On a failure, returns the status as owed; the pod starts regardless.
+    /// Publishes the results in the pod's annotation `network-status`. If this fails, the pod
+    /// starts nevertheless, and the returned status is to be published later.
     pub fn publish(
         &self,
         attached: &[AttachedNetwork<'_>],
@@ -96,7 +98,8 @@ impl Publisher {
                 .log()
                 .line(format_args!("event of pod {}: {err}", pod.name));
         }
-        // A pod that is deleted, or replaced by another of the same name, is owed nothing.
+        // If the pod is deleted, or replaced by another of the same name, nothing is left to
+        // publish.
         let err = told
             .err()
             .filter(|err| !matches!(err, SourceError::NotFound { .. }))?;
@@ -113,8 +116,8 @@ impl Publisher {
         })
     }
 
-    /// Withdraws the entries of a call that failed to deliver its result, and restores the entries
-    /// that they replaced.
+    /// Removes the call's entries from the pod's annotation, because the call could not deliver its
+    /// result. Restores the entries that they replaced.
     #[cold]
     pub(super) fn withdraw(
         &self,
@@ -183,8 +186,8 @@ fn verified(
     Ok(())
 }
 
-/// Publishes the status that an earlier call owes. Keeps entries that other writers have added
-/// since.
+/// Publishes the status that an earlier call failed to publish. Keeps entries that other writers
+/// have added since that call.
 pub(super) fn pay(owed: &Owed, source: &mut dyn Source) -> Result<(), Error> {
     let entries = status::list(Some(&owed.status));
     let value =

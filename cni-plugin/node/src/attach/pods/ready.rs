@@ -1,15 +1,16 @@
-//! Readiness of the default network: a file that its daemon creates.
+//! Readiness of the default network, as shown by a file that the network's daemon creates.
 
 use crate::apply::host::Machine;
 use braid_core::cni::{Error, Kind};
 use braid_core::k8s::settings::Settings;
 use std::time::Duration;
 
-/// Maximum wait of an ADD. The runtime calls again after code 11, and other pods must not wait for
-/// long.
+/// Maximum time that an ADD waits. The runtime repeats the call after CNI code 11, and other pods
+/// must not wait for long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits for the file. Fails with code 11 if it does not appear.
+/// Waits for the readiness file in the settings, if any. Fails with CNI code 11 (try again later)
+/// if the file does not appear.
 pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     let Some(file) = &settings.readiness_file else {
         return Ok(());
@@ -24,7 +25,8 @@ pub(super) fn wait(settings: &Settings, machine: &dyn Machine) -> Result<(), Err
     Err(Error::new(Kind::TryAgain, sentence))
 }
 
-/// Fails with code 50 if the file does not exist.
+/// Fails with CNI code 50 (plugin not available) if the readiness file in the settings does not
+/// exist.
 pub(super) fn check(settings: &Settings, machine: &dyn Machine) -> Result<(), Error> {
     let Some(file) = settings
         .readiness_file

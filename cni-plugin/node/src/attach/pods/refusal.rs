@@ -3,10 +3,10 @@
 use braid_core::cni::{Error, Kind};
 use braid_core::k8s::source::{Event, Severity, SourceError};
 
-/// Reason in the event of a pod whose request is refused.
+/// Reason of the event about a refused pod.
 pub(super) const REFUSED: &str = "NetworkRefused";
 
-/// Returns the event of a pod whose request is refused.
+/// Returns the event about a refused pod, with this reason and error.
 pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
     Event {
         severity: Severity::Warning,
@@ -15,8 +15,8 @@ pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
     }
 }
 
-/// Converts an error of the source. The code is 11 for temporary errors, also if the pod does not
-/// exist yet or no longer exists.
+/// Converts an error of the source to a CNI error. The code is 11 (try again later) for temporary
+/// errors, and for missing objects, as these may be created later.
 pub(super) fn of_source(err: &SourceError) -> Error {
     let code = match err {
         SourceError::NotFound { .. } | SourceError::Passing { .. } => Kind::TryAgain,

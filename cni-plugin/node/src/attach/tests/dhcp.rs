@@ -1,5 +1,5 @@
-//! Addresses that come through the link. Each step fails once: the steps of the link and the steps
-//! after the lease.
+//! Tests of addresses that are acquired through the link. Each step fails once: the steps of the
+//! link and the steps after the lease.
 
 use super::{
     Model, assert_nothing_left, attach, collect, containers, detach, fail_each_step_of, machine,
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// The DHCP daemon's end of the socket. It assigns its only address to each caller.
+/// A model of the DHCP daemon. It assigns the same address to each caller.
 struct Daemon {
     dir: TempDir,
     held: Arc<Mutex<BTreeSet<String>>>,
@@ -58,7 +58,8 @@ impl Daemon {
         );
     }
 
-    /// Containers with three networks. The last two get their addresses from this daemon.
+    /// Returns the plugins of containers with three networks each. The last two networks get their
+    /// addresses from this daemon.
     fn containers(&self) -> [Vec<String>; 3] {
         let ipam = format!(
             r#""ipam":{{"type":"dhcp","daemonSocketPath":"{}"}}"#,
@@ -153,7 +154,7 @@ fn an_add_that_fails_at_any_step_releases_the_leases_and_leaves_nothing() {
     }
 }
 
-/// Lets each step fail once. Afterwards the daemon holds nothing.
+/// Runs `work` with each step failing once. Checks that the daemon then holds no lease.
 fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), braid_core::cni::Error>) {
     let daemon = Daemon::start();
     fail_each_step_of(&daemon.containers(), work, |when| {

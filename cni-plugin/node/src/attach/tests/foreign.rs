@@ -1,5 +1,5 @@
-//! Containers with a foreign IPAM on the model. The record is written before the IPAM is started,
-//! and deleted after everything is released.
+//! Tests of containers with a foreign IPAM on the model. The record is written before the IPAM is
+//! started, and deleted after everything is released.
 
 use super::model::Model;
 use super::{assert_nothing_left, attachment, machine};
@@ -28,7 +28,7 @@ DEL) rm -f "$held/$CNI_IFNAME" ;;
 esac
 "#;
 
-/// A machine with the IPAM.
+/// A model of a machine, with the foreign IPAM in a folder.
 struct Bed {
     machine: Model,
     folder: TempDir,

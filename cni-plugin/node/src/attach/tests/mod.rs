@@ -1,4 +1,4 @@
-//! The verbs on a model of a machine. Each step of each plan fails once.
+//! Tests of the CNI verbs on a model of a machine. Each step of each plan fails once.
 
 mod dhcp;
 mod foreign;
@@ -156,7 +156,7 @@ fn request(command: Command, conf: NetConf) -> Request {
     }
 }
 
-/// A call for all networks of a container.
+/// Returns a call for all networks of a container.
 fn call(networks: &[String]) -> Invocation {
     let mut confs = networks
         .iter()
@@ -254,7 +254,8 @@ fn fail_each_step(work: impl FnMut(&Model, &[String]) -> Result<(), Error>) {
     fail_each_step_of(&containers(), work, |_| {});
 }
 
-/// [`fail_each_step`] for these containers. Calls `look` each time a container has nothing left.
+/// [`fail_each_step`] for these containers. Calls `look` each time that nothing of a container is
+/// left.
 fn fail_each_step_of(
     containers: &[Vec<String>],
     mut work: impl FnMut(&Model, &[String]) -> Result<(), Error>,

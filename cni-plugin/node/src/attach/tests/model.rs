@@ -1,4 +1,4 @@
-//! Model of a machine. It keeps the steps' objects as values, and requested steps fail.
+//! Model of a machine. It keeps the objects that steps create as values, and can let steps fail.
 
 use crate::apply::executor::{OnError, Report};
 use crate::apply::host::{Host, Machine};
@@ -31,9 +31,9 @@ use tempfile::TempDir;
 /// State of the machine, and counters.
 #[derive(Debug, Default)]
 pub(super) struct ModelState {
-    /// Objects of attachments.
+    /// Objects that belong to attachments.
     pub(super) own: Vec<Thing>,
-    /// Objects of the node.
+    /// Objects that attachments share.
     pub(super) shared: Vec<Thing>,
     /// Number of steps tried since [`Model::fail_at`].
     tried: usize,
@@ -196,7 +196,7 @@ impl Source for Asked {
     }
 }
 
-/// A machine. Its clones share one state.
+/// A model of a machine. Clones share one state.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) state: Rc<RefCell<ModelState>>,

@@ -1,4 +1,5 @@
-//! A pod's networks on the model: from the annotation to the status. A failure leaves nothing.
+//! Tests of a pod's networks on the model, from the annotation to the status. A failure leaves
+//! nothing.
 
 mod claims;
 mod devices;
@@ -16,7 +17,7 @@ use braid_core::plan::Step;
 use braid_core::plan::thing::{Route, Thing};
 use std::collections::BTreeMap;
 
-/// Keys of a configuration with a file as the default network.
+/// Keys of a configuration that has a file as its default network.
 const SETTINGS: &str = r#""kubeconfig":"/k","clusterNetwork":"/etc/cni/default.conflist""#;
 
 fn object(name: &str) -> ObjectName {

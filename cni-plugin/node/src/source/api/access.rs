@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Folder of a pod's own service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Placeholder for "no proxy". Without it, kube would use the proxy in the runtime's environment,
-/// which is for pulling images.
+/// Placeholder URL for "no proxy". Without it, kube would use the proxy in the container runtime's
+/// environment, which is for pulling images.
 const NO_PROXY: &str = "http://none.invalid";
 
 /// Address and credentials of the API server.
@@ -24,19 +24,19 @@ pub enum Access {
     Kubeconfig(PathBuf),
     /// The service account with its `token` and `ca.crt` in `folder`.
     ServiceAccount {
-        /// The folder.
+        /// Folder with `token` and `ca.crt`.
         folder: PathBuf,
         /// URL of the server, for example `https://10.96.0.1:443`.
         server: String,
     },
 }
 
-/// Configuration of a client.
+/// Configuration and secrets of a client for the API server.
 pub(super) struct Credentials {
     pub(super) config: Config,
     /// `<host>:<port>`, for errors.
     pub(super) server: String,
-    /// Secrets, removed from every text that is shown.
+    /// Token and password. They are removed from every text that is shown.
     pub(super) secrets: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl Access {
         })
     }
 
-    /// Reads the credentials.
+    /// Reads the credentials. `attempt` is the timeout for connecting to the server.
     pub(super) async fn credentials(&self, attempt: Duration) -> Result<Credentials, SourceError> {
         let mut kubeconfig = match self {
             Self::Kubeconfig(path) => {
@@ -105,9 +105,9 @@ impl Access {
         })
     }
 
-    /// Replaces the token file's path by its content. kube would keep the trailing newline, which
-    /// is invalid in a header, and would prefer an inline token. kubectl uses an inline token only
-    /// if the file cannot be read.
+    /// Replaces the path of the token file by the file's content. kube would keep the trailing
+    /// newline, which is invalid in a header, and would prefer an inline token. As in kubectl, an
+    /// inline token is used only if the file cannot be read.
     fn read_token(&self, who: &mut AuthInfo) -> Result<(), SourceError> {
         let path = who.token_file.take().unwrap_or_default();
         if path.is_empty() {
@@ -126,9 +126,9 @@ impl Access {
         }
     }
 
-    /// Returns the error for a file that cannot be read. A missing service account file is
-    /// transient: the kubelet deletes it with its pod, and the next pod has it again. A lack of
-    /// descriptors or memory is transient too.
+    /// Returns the error for a file that cannot be read. A missing file is a transient error: the
+    /// kubelet deletes the files of a service account with their pod, and creates them again for
+    /// the next pod. A lack of descriptors or memory is transient too.
     fn unread(&self, why: &str, err: &io::Error) -> SourceError {
         if err.kind() == io::ErrorKind::NotFound || is_scarce(err) {
             return SourceError::Passing {
@@ -172,14 +172,14 @@ impl Access {
     }
 }
 
-/// True if the kernel was out of descriptors or memory, which may pass.
+/// True if the kernel was out of descriptors or memory, which is transient.
 fn is_scarce(err: &io::Error) -> bool {
     [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM]
         .iter()
         .any(|errno| err.raw_os_error() == Some(*errno as i32))
 }
 
-/// Returns an equivalent kubeconfig.
+/// Returns a kubeconfig for the service account in `folder`. `place` names it in errors.
 fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeconfig, SourceError> {
     serde_json::from_value(json!({
         "clusters": [{"name": "own", "cluster": {"server": server, "certificate-authority": folder.join("ca.crt")}}],

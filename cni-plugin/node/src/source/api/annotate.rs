@@ -1,4 +1,4 @@
-//! Update of a pod's annotation, only if its value has not changed since it was read.
+//! Updates a pod's annotation, but only if the annotation has not changed since it was read.
 //!
 //! ```text
 //!  PATCH: test uid, value; add ─► 422: GET, retry ─► 403: GET, PUT pod to /status ─► 409: retry
@@ -36,7 +36,8 @@ pub(super) async fn annotate(
             None => Cow::Owned(read(session, pod, uid).await?),
         };
         let now = known.get(edit.key).map(String::as_str);
-        // It may be braid's own change, if the response was lost.
+        // The annotation may already have braid's value, if the response to an earlier attempt was
+        // lost.
         let Some(value) = change(edit, now) else {
             return Ok(());
         };
@@ -55,7 +56,7 @@ pub(super) async fn annotate(
         }
         let read = read(session, pod, uid).await?;
         if read.get(edit.key) == known.get(edit.key) && read.is_empty() == known.is_empty() {
-            // Not refused by its `test`: the server rejects the value itself.
+            // The `test` of the patch did not fail, so the server rejects the value itself.
             return Err(err);
         }
         (present, refused) = (Some(Cow::Owned(read)), Some(err));
@@ -63,7 +64,7 @@ pub(super) async fn annotate(
     Err(refused.unwrap_or_else(|| busy(pod)))
 }
 
-/// Returns the new value; `None` if the edit leaves the present one.
+/// Returns the annotation's new value; `None` if the edit keeps the present value.
 fn change(edit: &Edit<'_>, now: Option<&str>) -> Option<String> {
     let value = (edit.value)(now)?;
     if now == Some(value.as_str()) {
@@ -72,7 +73,7 @@ fn change(edit: &Edit<'_>, now: Option<&str>) -> Option<String> {
     Some(value)
 }
 
-/// Returns the pod's annotations.
+/// Returns the pod's annotations. Fails if the pod has another uid.
 async fn read(
     session: &Session<'_>,
     name: &ObjectName,

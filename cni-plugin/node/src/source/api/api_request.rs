@@ -19,7 +19,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 /// Longest object name in bytes (RFC 1123).
 const NAME_MAX: usize = 253;
 
-/// Kind of an object.
+/// Kind of a Kubernetes object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObjectKind {
     Pod,
@@ -41,7 +41,7 @@ impl ObjectKind {
         }
     }
 
-    /// Returns the path of the objects in a namespace, or in all of them.
+    /// Returns the URL path of the objects in a namespace; `None` means all namespaces.
     fn folder(self, namespace: Option<&str>) -> String {
         let (group, resource) = match self {
             Self::Pod => ("api/v1", "pods"),
@@ -57,27 +57,28 @@ impl ObjectKind {
     }
 }
 
-/// A repeatable request.
+/// A request to the API server. It can be sent several times.
 pub(super) struct ApiRequest {
     verb: &'static str,
     kind: ObjectKind,
     object: ObjectName,
     /// Required uid of the object.
     uid: Option<String>,
-    /// True if it is retried after a transient failure.
+    /// True if the request is retried after a transient failure.
     pub(super) is_repeated: bool,
-    /// True if it is for one version of the object, so 409 means that the object has changed.
+    /// True if the request is for one version of the object. Status 409 then means that the object
+    /// has changed.
     pub(super) is_of_version: bool,
     pub(super) request: Request<Vec<u8>>,
 }
 
 impl ApiRequest {
-    /// Gets the whole object, as the metadata lacks a pod's resource claims.
+    /// Creates a request for a whole object. The metadata alone would lack a pod's resource claims.
     pub(super) fn get(kind: ObjectKind, object: &ObjectName) -> Result<Self, SourceError> {
         Self::new("get", kind, object, "", None)
     }
 
-    /// Gets the pod with this uid.
+    /// Creates a request for a pod. Errors name the uid that the pod must have.
     pub(super) fn of_pod(pod: &ObjectName, uid: &str) -> Result<Self, SourceError> {
         Ok(Self {
             uid: Some(uid.to_owned()),
@@ -85,13 +86,14 @@ impl ApiRequest {
         })
     }
 
-    /// Lists a page of all objects of a kind. `next` is empty for the first page, or the token from
-    /// the previous one.
+    /// Creates a request for a page of the list of all objects of a kind. `next` is the token from
+    /// the previous page; empty for the first page.
     pub(super) fn list(kind: ObjectKind, next: &str) -> Result<Self, SourceError> {
         Self::page(kind, METADATA, "", next)
     }
 
-    /// Lists a page of a driver's `ResourceSlices` on a node, like [`ApiRequest::list`].
+    /// Creates a request for a page of the `ResourceSlices` of a driver on a node. `next` is the
+    /// token from the previous page; empty for the first page.
     pub(super) fn slices(node: &str, driver: &str, next: &str) -> Result<Self, SourceError> {
         if !is_name(node) || !is_name(driver) {
             let why =
@@ -130,10 +132,10 @@ impl ApiRequest {
         })
     }
 
-    /// Patches an annotation of a pod that has the annotations `present`. The path is
-    /// `pods/status`, which accepts metadata: the right to patch `pods` includes changing a running
-    /// container's image, and the right to patch the status does not. The patch does not touch the
-    /// status.
+    /// Creates a patch of an annotation of a pod that has the annotations `present`. The path is
+    /// `pods/status`, which also accepts metadata. The right to patch `pods` would include changing
+    /// the image of a running container; the right to patch `pods/status` does not. The patch does
+    /// not touch the status.
     pub(super) fn annotate(
         pod: &ObjectName,
         uid: &str,
@@ -147,8 +149,8 @@ impl ApiRequest {
         })
     }
 
-    /// Replaces a pod that has one changed annotation, via `pods/status`, if its version is
-    /// unchanged.
+    /// Creates a request that writes back `body`, a pod with one changed annotation, via
+    /// `pods/status`. The server refuses it if the pod's version has changed.
     pub(super) fn put(pod: &ObjectName, uid: &str, body: &Value) -> Result<Self, SourceError> {
         let ask = Self::new("update", ObjectKind::Pod, pod, "/status", Some(body))?;
         Ok(Self {
@@ -158,8 +160,8 @@ impl ApiRequest {
         })
     }
 
-    /// Patches the status of a claim. The patch has no uid, as the server drops it from a status
-    /// patch of a custom resource.
+    /// Creates a patch of the status of a claim. The patch has no uid, as the server drops the uid
+    /// from a status patch of a custom resource.
     pub(super) fn fill(claim: &IpamClaim) -> Result<Self, SourceError> {
         let ask = Self::new(
             "patch",
@@ -175,7 +177,8 @@ impl ApiRequest {
         })
     }
 
-    /// Creates an event. It is sent only once, as a retry could duplicate it.
+    /// Creates a request that creates an event about a pod. It is sent only once, as a retry could
+    /// duplicate the event.
     pub(super) fn tell(pod: &ObjectName, uid: &str, event: &Event) -> Result<Self, SourceError> {
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let event = object::event(pod, uid, event, node.trim(), Timestamp::now());
@@ -193,7 +196,7 @@ impl ApiRequest {
         body: Option<&Value>,
     ) -> Result<Self, SourceError> {
         let what = format!("{verb} {} {object}", kind.name());
-        // In a path, such a name could address another object.
+        // An invalid name in a URL path could address another object.
         if !is_name(&object.namespace) || !is_name(&object.name) {
             return Err(SourceError::Lasting {
                 why: format!("{what}: invalid object name"),
@@ -247,7 +250,7 @@ impl ApiRequest {
         })
     }
 
-    /// Returns the error after the last attempt.
+    /// Converts the failure of the last attempt to the error of the request.
     pub(super) fn failed(&self, failure: Failure, attempts: u32) -> SourceError {
         let tried = if attempts > 1 {
             format!(", tried {attempts} times")
@@ -287,7 +290,7 @@ impl ApiRequest {
         }
     }
 
-    /// Returns the error for an object with this name and another uid.
+    /// Returns the error for an object with the requested name and another uid.
     pub(super) fn is_another(&self) -> SourceError {
         SourceError::NotFound {
             what: format!(
@@ -298,8 +301,8 @@ impl ApiRequest {
         }
     }
 
-    /// Returns the error for a response that cannot be parsed. It gives only the position, as the
-    /// content may have secrets.
+    /// Returns the error for a response that cannot be parsed. The text gives only the position, as
+    /// the content may have secrets.
     pub(super) fn unreadable(&self, err: &serde_json::Error) -> SourceError {
         let place = format!("line {} column {}", err.line(), err.column());
         SourceError::Lasting {
@@ -321,12 +324,12 @@ impl ApiRequest {
     }
 }
 
-/// True if a retry may succeed.
+/// True if a retry may succeed after this HTTP status.
 pub(super) fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 409 | 429 | 500..)
 }
 
-/// True if it is a valid object name, so it cannot change the path.
+/// True if `name` is a valid object name, so it cannot change a URL path.
 fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')

@@ -1,10 +1,10 @@
 //! kube clients: HTTP/2, with one connection for all requests, and HTTP/1.1 if HTTP/2 gets no
 //! response.
 //!
-//! kube's own client speaks only HTTP/1.1. There each concurrent request needs a TLS handshake,
-//! which costs the server and this process a millisecond. But a server or a proxy may have HTTP/2
-//! disabled. Both clients resolve names without tokio's thread pool, which kube's own client
-//! cannot.
+//! kube's own client speaks only HTTP/1.1. With HTTP/1.1 each concurrent request needs a TLS
+//! handshake, which costs the server and this process a millisecond. But a server or a proxy may
+//! have HTTP/2 disabled. Both clients here resolve names without tokio's thread pool; kube's own
+//! client always uses the pool.
 
 use crate::source::runtime::look_up;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
@@ -57,7 +57,7 @@ impl Clients {
     }
 }
 
-/// Builds kube's own stack, except for the HTTP version and the resolver.
+/// Creates a client like kube's own, but with the chosen HTTP version and another name resolver.
 fn client(config: &Config, is_http2: bool) -> Result<Client, Error> {
     let resolver =
         service_fn(async |name: Name| look_up(name.as_str().to_owned()).await.map(Vec::into_iter));

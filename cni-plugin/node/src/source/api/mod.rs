@@ -1,4 +1,5 @@
-//! The API server as a source. No client or runtime starts before the first request.
+//! The API server as a source of Kubernetes objects. No client or runtime starts before the first
+//! request.
 //!
 //! ```text
 //!  Access ─► credentials, read by each process ─► kube::Client ─────────┐
@@ -33,7 +34,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Concurrent requests. With HTTP/1.1 each one needs a connection.
+/// Maximum number of concurrent requests. With HTTP/1.1 each request needs a connection.
 const CONCURRENT: usize = 8;
 
 /// Returns the current time in Kubernetes's format.
@@ -41,16 +42,16 @@ pub fn now() -> String {
     object::seconds(Timestamp::now())
 }
 
-/// Time limits.
+/// Time limits for requests to the API server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Limit of one attempt. With a round trip of 800 ms the first takes 2.4 s: TCP, TLS, the
-    /// request.
+    /// Limit of one attempt. With a round trip of 800 ms the first attempt takes 2.4 s: TCP, TLS,
+    /// the request.
     pub attempt: Duration,
-    /// Limit of one call of [`Source`], with all its attempts and pauses.
+    /// Limit of one method call of [`Source`], with all attempts and pauses.
     pub call: Duration,
-    /// Limit of all calls together. A runtime allows an ADD far more, but other calls on the node
-    /// wait for it.
+    /// Limit of all method calls together. A container runtime allows an ADD far more time, but
+    /// other CNI calls on the node wait for the ADD.
     pub process: Duration,
     /// Limit of sending an event, which must not delay the call.
     pub event: Duration,
@@ -68,29 +69,29 @@ impl Default for Limits {
     }
 }
 
-/// The API server.
+/// Client of the API server. It implements [`Source`].
 pub struct Api {
     access: Access,
     limits: Limits,
-    /// Time of [`Limits::process`] that earlier calls used.
+    /// Part of [`Limits::process`] that earlier method calls have used.
     spent: Duration,
     connected: Option<Connected>,
     /// False after the server reported that the account may not patch a pod's status.
     may_patch: bool,
 }
 
-/// A connection, opened by the first call.
+/// A connection to the API server, opened by the first request.
 struct Connected {
     runtime: Runtime,
     clients: Clients,
-    /// `<host>:<port>`.
+    /// Address of the server as `<host>:<port>`, for errors.
     server: String,
-    /// Secrets, removed from every text that is shown.
+    /// Token and password. They are removed from every text that is shown.
     secrets: Vec<String>,
 }
 
 impl Api {
-    /// Creates a source. It reads no file and sends no request yet.
+    /// Creates a client. No file is read and no request is sent yet.
     pub fn new(access: Access, limits: Limits) -> Self {
         Self {
             access,
@@ -165,7 +166,7 @@ impl Connected {
 impl Drop for Api {
     fn drop(&mut self) {
         if let Some(connected) = self.connected.take() {
-            // Dropping it could wait for running work.
+            // Dropping the runtime could wait for running work.
             connected.runtime.shutdown_background();
         }
     }
@@ -180,7 +181,7 @@ impl Source for Api {
         self.ask(self.limits.call, async |session| {
             let (pod, nads) = (pin!(get_pod(session, pod)), pin!(get_nads(session, nads)));
             match select(pod, nads).await {
-                // Without the pod, the networks are not needed.
+                // If the pod cannot be read, the networks are not needed.
                 Either::Left((pod, nads)) => Ok((pod?, nads.await?)),
                 Either::Right((nads, pod)) => Ok((pod.await?, nads?)),
             }
@@ -243,7 +244,7 @@ impl Source for Api {
                 Ok(body) => {
                     object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?
                 }
-                // It may be braid's own change, if the response was lost.
+                // The claim may already have braid's status, if the response was lost.
                 Err(err @ SourceError::Passing { .. }) => {
                     match get_claim(session, &claim.name).await {
                         Ok(now) if now.uid != claim.uid || is_filled(&now, claim) => now,
@@ -288,7 +289,7 @@ async fn get_claim(session: &Session<'_>, name: &ObjectName) -> Result<IpamClaim
     object::claim(name, &body).map_err(|err| ask.unreadable(&err))
 }
 
-/// True if the claim has the values that were to be written. A CRD without `ownerPod` drops it.
+/// True if the claim `now` has the status of `wanted`. A CRD without `ownerPod` drops that field.
 fn is_filled(now: &IpamClaim, wanted: &IpamClaim) -> bool {
     now.ips == wanted.ips && (now.owner_pod.is_none() || now.owner_pod == wanted.owner_pod)
 }

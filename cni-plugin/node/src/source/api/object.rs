@@ -42,9 +42,9 @@ struct PodSpec {
 #[serde(default, rename_all = "camelCase")]
 struct PodStatus {
     phase: String,
-    /// Names of the claims generated from templates.
+    /// Names of the resource claims that were generated from templates.
     resource_claim_statuses: Vec<Claim>,
-    /// The claim generated for extended resources.
+    /// The resource claim that was generated for extended resources.
     extended_resource_claim_status: Claim,
 }
 
@@ -172,7 +172,7 @@ pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
     })
 }
 
-/// A page of a list.
+/// A page of a list of objects.
 pub(super) struct Page {
     pub(super) uids: Vec<String>,
     /// Token of the next page; empty for the last one.
@@ -182,8 +182,8 @@ pub(super) struct Page {
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
-    /// null if there are none, in a list of metadata only. Never absent, so that another object is
-    /// not taken for a list.
+    /// Objects of the page. A list of metadata has null instead of an empty array. A missing key is
+    /// an error, so that another kind of object is not taken for a list.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<Listed>>,
 }
@@ -204,7 +204,7 @@ struct Uid {
     uid: String,
 }
 
-/// Parses a list. Each object must have a uid.
+/// Parses a page of a list. Fails if an object has no uid.
 pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
     let List {
         metadata: ListMeta { next },
@@ -266,7 +266,8 @@ pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
 }
 
 impl Device {
-    /// Takes the text of an attribute; empty if it is missing or not a text.
+    /// Removes an attribute and returns its text. The text is empty if the attribute is missing or
+    /// not a string.
     fn take(&mut self, key: &str) -> String {
         match self.attributes.remove(key) {
             Some(Attribute { string: Some(text) }) => text,
@@ -280,9 +281,9 @@ pub(super) fn seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Returns a JSON Patch that sets an annotation of the pod with this uid, if its value is still the
-/// one in `present`. The server omits an empty map, so the first annotation adds the map. A `test`
-/// for null matches a missing value.
+/// Returns a JSON Patch that sets an annotation of the pod with this uid, if the annotation still
+/// has its value in `present`. The server omits an empty map, so a pod's first annotation adds the
+/// map. A `test` for null matches a missing value.
 pub(super) fn annotation(
     uid: &str,
     (key, value): (&str, &str),
@@ -302,17 +303,18 @@ pub(super) fn annotation(
     ])
 }
 
-/// Returns the uid of a whole object.
+/// Returns the uid of an object; empty if it has none.
 pub(super) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Returns a reference to an annotation of a whole object.
+/// Returns a reference to an annotation of an object. Adds null if the annotation is missing.
 pub(super) fn annotation_of<'o>(object: &'o mut Value, key: &str) -> &'o mut Value {
     &mut object["metadata"]["annotations"][key]
 }
 
-/// Returns a patch that sets the status of a claim, if the claim has not changed since it was read.
+/// Returns a merge patch that sets the status of a claim, if the claim has not changed since it was
+/// read.
 pub(super) fn status_of_claim(claim: &IpamClaim) -> Value {
     let mut conditions: Vec<Value> = Vec::new();
     for condition in &claim.conditions {
@@ -351,7 +353,8 @@ pub(super) fn event(
     })
 }
 
-/// Returns the event's `generateName`. The server appends the rest, and keeps at most 58 bytes.
+/// Returns the `generateName` of an event about this pod. The server keeps at most 58 bytes of it,
+/// and appends random characters.
 fn event_name(pod: &str) -> String {
     let pod = &pod[..pod.floor_char_boundary(57)];
     format!("{}-", pod.trim_end_matches(['.', '-']))

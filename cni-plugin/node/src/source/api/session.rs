@@ -1,4 +1,5 @@
-//! Attempts of a call. Each has its own timeout, with pauses in between, until the deadline.
+//! Attempts of a request. Each attempt has a timeout. A failed attempt is repeated after a pause,
+//! until the deadline.
 
 use super::api_request::{ApiRequest, is_passing};
 use super::clients::Clients;
@@ -11,12 +12,12 @@ use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// First pause, which doubles each time, and the longest one.
+/// First pause between attempts, and longest pause. The pause doubles with each attempt.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1600));
 /// Longest part of a server's message in errors, in bytes.
 const MESSAGE_MAX: usize = 1024;
 
-/// A call of the source.
+/// Client, address and time limits for the requests of one method call of the source.
 pub(super) struct Session<'a> {
     pub(super) clients: &'a Clients,
     pub(super) server: &'a str,
@@ -35,18 +36,18 @@ pub(super) enum Failure {
         message: String,
         /// True if the response is about the object, not about an unknown path.
         is_object: bool,
-        /// True if the object has another uid.
+        /// True if the object does not have the required uid.
         is_uid: bool,
         /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
     /// No complete response: no connection, a broken one, or a timeout.
     Silence { why: String },
-    /// The peer is not an API server, or does not match the certificate.
+    /// The peer does not speak TLS, or its certificate is not trusted.
     Stranger { why: String },
 }
 
-/// Response body that describes a failure.
+/// Body of an error response: the Kubernetes object `Status`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -69,14 +70,15 @@ struct Cause {
 }
 
 impl Session<'_> {
-    /// Returns the response body.
+    /// Sends a request, with retries, and returns the response body.
     pub(super) async fn send(&self, ask: &ApiRequest) -> Result<Vec<u8>, SourceError> {
         self.answer(ask)
             .await
             .map_err(|(failure, attempts)| ask.failed(failure, attempts))
     }
 
-    /// Returns the response body, or the last failure and the number of attempts.
+    /// Sends a request, with retries, and returns the response body. The error is the last failure,
+    /// with the number of attempts.
     pub(super) async fn answer(&self, ask: &ApiRequest) -> Result<Vec<u8>, (Failure, u32)> {
         let mut attempts = 0;
         loop {
@@ -164,7 +166,7 @@ impl Session<'_> {
         }
     }
 
-    /// Returns one line of text without credentials, which a server or a proxy could echo.
+    /// Returns `text` as one line and without secrets, which a server or a proxy could echo.
     fn presentable(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in self.secrets {
@@ -176,12 +178,12 @@ impl Session<'_> {
 }
 
 impl Failure {
-    /// True if the object's version has changed.
+    /// True if the object has changed since the version in the request (409).
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Answer { status: 409, .. })
     }
 
-    /// True if the account may not send this request.
+    /// True if the account may not send this request (403).
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Answer { status: 403, .. })
     }
@@ -191,9 +193,10 @@ impl Failure {
         matches!(self, Self::Answer { status: 422, .. })
     }
 
-    /// Returns the pause before the next attempt, or `None` if a retry cannot succeed. It doubles with
-    /// each attempt, up to a maximum. `clock` adds jitter to its second half, so that calls that fail
-    /// together do not retry together. A longer `Retry-After` takes precedence.
+    /// Returns the pause before the next attempt, or `None` if a retry cannot succeed. The pause
+    /// doubles with each attempt, up to a maximum. `clock` adds jitter to the second half of the
+    /// pause, so that calls that fail together do not retry together. A longer `Retry-After` takes
+    /// precedence.
     fn pause(&self, attempts: u32, clock: u32) -> Option<Duration> {
         let (first, longest) = PAUSES;
         let pause = first
@@ -240,7 +243,7 @@ fn cause<'a>(err: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)
     }
 }
 
-/// Returns the innermost cause; the outer ones say only "client error".
+/// Returns the text of the innermost cause. The outer causes say only "client error".
 fn innermost(err: &kube::Error) -> String {
     chain(err)
         .last()

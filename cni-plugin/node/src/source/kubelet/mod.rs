@@ -23,9 +23,11 @@ pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 const GET: &str = "/v1.PodResourcesLister/Get";
 const LIST: &str = "/v1.PodResourcesLister/List";
-/// Timeout of all requests together. The runtime calls again after code 11.
+/// Timeout of all requests together. The call then fails with CNI code 11, and the runtime repeats
+/// it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Pause after the kubelet's rate limit, which counts the requests per second of all clients.
+/// Pause after the kubelet refuses a request because of its rate limit. The limit counts the
+/// requests of all clients per second.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest response in bytes, the kubelet's own limit.
 const MAX_BYTES: usize = 16 << 20;
@@ -95,7 +97,8 @@ struct ClaimResource {
     device: String,
 }
 
-/// Returns the devices of a pod's containers. Code 11 if the kubelet does not return them.
+/// Returns the devices of a pod's containers. Fails with CNI code 11 (try again later) if the
+/// kubelet does not return them.
 pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
     let fail = |why: String| {
         let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
@@ -147,8 +150,8 @@ pub fn read(answer: &[u8]) -> Vec<Given> {
     found
 }
 
-/// Requests the pod's devices; requests those of all pods if the kubelet is too old for `Get`, or
-/// has it disabled.
+/// Requests the pod's devices with `Get`. If the kubelet is too old for `Get`, or has `Get`
+/// disabled, requests the devices of all pods with `List`.
 async fn ask(socket: &Path, pod: &ObjectName) -> Result<Option<PodResources>, String> {
     let channel = Endpoint::from_shared(format!("unix://{}", socket.display()))
         .map_err(|err| err.to_string())?;
@@ -169,7 +172,7 @@ async fn ask(socket: &Path, pod: &ObjectName) -> Result<Option<PodResources>, St
         .find(|found| found.name == pod.name && found.namespace == pod.namespace))
 }
 
-/// Sends a request, again while the kubelet limits the rate.
+/// Sends a request. Repeats it while the kubelet refuses it because of the rate limit.
 async fn call<Q, A>(
     client: &mut Grpc<Channel>,
     method: &'static str,
@@ -197,7 +200,7 @@ where
     }
 }
 
-/// Returns the innermost cause; the outer ones say only "transport error".
+/// Returns the text of the innermost cause. The outer causes say only "transport error".
 fn innermost(err: &tonic::transport::Error) -> String {
     let mut last: &dyn std::error::Error = err;
     while let Some(source) = last.source() {

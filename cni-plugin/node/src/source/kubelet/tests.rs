@@ -21,7 +21,7 @@ type Devices = Result<Given, Error>;
 struct Kubelet {
     pods: Vec<PodResources>,
     has_get: bool,
-    /// Number of requests that are refused first.
+    /// Number of requests to refuse before the first answer.
     busy: usize,
     asked: Arc<Mutex<Vec<String>>>,
 }

@@ -1,4 +1,4 @@
-//! Content of a record.
+//! Content of a record: the file about a call from which DEL, CHECK and GC work.
 
 use crate::ipam::host_local::claimed;
 use crate::sys::boot;
@@ -12,43 +12,44 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The layout of records. A record of another layout is not read.
+/// Version of the record format. Records with another version are ignored.
 const LAYOUT: u32 = 3;
 
-/// The call to which a record belongs.
+/// Identity of the call to which a record belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The container's interface in the network of the call's configuration.
+    /// Network of the call's configuration, container and interface.
     #[serde(flatten)]
     pub owner: Owner,
-    /// The plugin's type; `braid` for a whole list.
+    /// Plugin type of the configuration; `braid` for a whole plugin list.
     pub plugin: String,
 }
 
-/// A call and its attachments: the data needed to delete them without the runtime.
+/// Record of a call and its attachments, with all data that is needed to delete the attachments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub(super) layout: u32,
-    /// The call.
+    /// Identity of the call.
     pub key: Key,
-    /// `CNI_NETNS`.
+    /// `CNI_NETNS` of the call.
     pub netns: Option<PathBuf>,
-    /// Cookie of the namespace, to distinguish a later namespace at the same path; `None`
-    /// before Linux 5.14.
+    /// Cookie of the network namespace. It shows if a later namespace is at the path. `None` before
+    /// Linux 5.14.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
-    /// `CNI_PATH`, for foreign plugins.
+    /// `CNI_PATH` of the call, to find plugins that are other programs.
     pub path: Vec<PathBuf>,
-    /// Attachments of the container, in order. A call by a network's own plugin has one.
+    /// Attachments of the call, in order. A call for a pod can have several.
     pub attachments: Vec<Attached>,
-    /// A network status that is not published yet, as the API request failed.
+    /// The pod's network status, if it is still to be published because the API request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owed: Option<Owed>,
     /// True if a plugin or IPAM of the call is another program. The call then also has a
     /// [`foreign`] record.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_foreign: bool,
-    /// Boot id of a [`foreign`] record, which has no steps; `None` in an ordinary record.
+    /// Id of the node's boot in which a [`foreign`] record was written; `None` in an ordinary
+    /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) boot: Option<String>,
 }
@@ -64,13 +65,13 @@ fn is_false(value: &bool) -> bool {
 /// A pod's network status that is still to be published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owed {
-    /// The pod.
+    /// Namespace and name of the pod.
     pub pod: ObjectName,
-    /// `metadata.uid`.
+    /// `metadata.uid` of the pod.
     pub uid: String,
-    /// Entries of the annotation `k8s.v1.cni.cncf.io/network-status`.
+    /// The status to publish: entries for the annotation `k8s.v1.cni.cncf.io/network-status`.
     pub status: String,
-    /// Value of the annotation that ADD read and `status` replaces.
+    /// Value of the annotation when ADD read it. `status` replaces this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -82,29 +83,30 @@ pub struct Attached {
     pub network: String,
     /// Name of the container's interface.
     pub ifname: IfName,
-    /// The plugin's type; `braid` for a whole list.
+    /// Plugin type of the configuration; `braid` for a whole plugin list.
     pub plugin: String,
-    /// The `NetworkAttachmentDefinition` of the network.
+    /// The `NetworkAttachmentDefinition` that defines the network, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectName>,
     /// `CNI_ARGS`.
     pub args: String,
-    /// The configuration, from stdin or resolved.
+    /// Configuration of the network, from stdin or, for a network of a pod, from its definition.
     pub conf: Rc<Json>,
-    /// Steps of each plugin of the list, in order; empty for a foreign plugin.
+    /// Steps of each plugin in the list, in the list's order. A foreign plugin has none.
     pub parts: Vec<Vec<Step>>,
-    /// Result in the newest version; `None` until a foreign plugin has returned.
+    /// Result of ADD in the newest CNI version; `None` while ADD waits for a foreign plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// The claim that owns the addresses; they stay after the container's DEL.
+    /// Owner of the addresses if they belong to an `IPAMClaim`: `ipamclaim-<uid>`. The addresses
+    /// then stay reserved after DEL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
-    /// The file with device information, which DEL deletes.
+    /// File with device information about the attachment. DEL deletes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file: Option<PathBuf>,
-    /// Indices of the plugins that a failed DEL did not finish: their addresses, or a foreign
-    /// plugin's DEL, are still to be released. `parts` then has only the steps that could not be
-    /// undone.
+    /// Indices of the plugins that a failed DEL did not finish. Their addresses are still to be
+    /// released, or the foreign plugin's DEL is still to be called. `parts` then has only the steps
+    /// that could not be undone. `None` before the first DEL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Vec<usize>>,
 }
@@ -125,17 +127,19 @@ impl Record {
         }
     }
 
-    /// True if this build supports the layout.
+    /// True if this build can read the record's layout.
     pub(super) fn is_known(&self) -> bool {
         self.layout == LAYOUT
     }
 
-    /// True if it is a [`foreign`] record. It has no steps, so a teardown plans from names alone.
+    /// True if this is a [`foreign`] record. Such a record has no steps, so the deletion is planned
+    /// from names alone.
     pub fn is_second(&self) -> bool {
         self.boot.is_some()
     }
 
-    /// Turns it into a [`foreign`] record of this boot, for attachments found without a record.
+    /// Converts the record to a [`foreign`] record of this boot, for attachments that were found
+    /// without a record.
     pub fn into_second(self) -> Result<Self, crate::Error> {
         Ok(Self {
             is_foreign: true,
@@ -144,24 +148,25 @@ impl Record {
         })
     }
 
-    /// True if the node has booted since. Neither the namespace nor any kernel object exists then.
+    /// True if this is a [`foreign`] record from before the node's last boot. Its network namespace
+    /// and its kernel objects no longer exist.
     pub fn is_of_earlier_boot(&self) -> bool {
         self.is_second() && self.netns.is_none()
     }
 
-    /// True if a namespace with this cookie may be the recorded one.
+    /// True if the network namespace with this cookie may be the recorded namespace.
     pub fn is_of(&self, cookie: Option<u64>) -> bool {
         self.netns_cookie.is_none() || cookie.is_none() || self.netns_cookie == cookie
     }
 
-    /// True if a call has begun to delete an attachment.
+    /// True if a call has begun to delete the record's attachments.
     pub fn is_leaving(&self) -> bool {
         self.attachments
             .iter()
             .any(|attached| attached.left.is_some())
     }
 
-    /// Returns all steps in order.
+    /// Returns all recorded steps in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.attachments.iter().flat_map(Attached::steps)
     }
@@ -191,7 +196,7 @@ impl Record {
             .map(|attached| self.owner_of(attached))
     }
 
-    /// Returns the container's interface of an attachment.
+    /// Returns the CNI parameters of an attachment: container, interface, namespace and arguments.
     pub fn interface_of(&self, attached: &Attached) -> Attachment {
         Attachment {
             container_id: self.key.owner.container_id.clone(),
@@ -220,23 +225,24 @@ impl Attached {
         }
     }
 
-    /// Returns all steps in order.
+    /// Returns all recorded steps in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.parts.iter().flatten()
     }
 
-    /// Returns the recorded result.
+    /// Parses the recorded result of ADD; `None` if there is none.
     pub fn result(&self) -> Option<Result<AddResult, Error>> {
         let json = self.result.as_ref()?;
         Some(AddResult::parse(json, Version::NEWEST))
     }
 
-    /// Records a result, unless the newest version cannot express it.
+    /// Sets the recorded result, or clears it if the newest CNI version cannot express it.
     pub fn note(&mut self, result: Option<&AddResult>) {
         self.result = result.and_then(|result| result.to_json(Version::NEWEST).ok());
     }
 
-    /// Keeps only the steps in `parts` with an inverse in `inverses`.
+    /// Removes the undone steps of the plugins with the indices `parts`: keeps a step only if its
+    /// inverse is in `inverses`.
     pub fn keep(&mut self, parts: Range<usize>, inverses: &[Step]) {
         let is_kept = |step: &Step| {
             let Some(inverse) = step.inverse() else {

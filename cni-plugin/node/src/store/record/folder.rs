@@ -14,19 +14,21 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longest name part that is stored unhashed. The kernel limits the whole name to 255 bytes.
+/// Longest part of a file name, in bytes, that is stored unhashed. The kernel limits the whole file
+/// name to 255 bytes.
 const READABLE_LEN: usize = 100;
 /// Prefix of a hashed name.
 const DIGEST: &str = "sha256-";
 
-/// A container's locked folder of records. Only one call at a time holds it for a container,
-/// together with the calls that it runs.
+/// The folder with a container's records, locked. Only one call at a time holds the lock, together
+/// with the plugin calls that it starts.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     /// The container's folder of [`foreign`] records, which this lock protects as well.
     foreign: PathBuf,
-    /// Open file of the folder. Locked until closed, unless the parent call holds the lock.
+    /// The opened folder. It is locked until this file is closed, unless the parent call holds the
+    /// lock.
     _lock: File,
     is_within: bool,
     /// True if this call created the folder.
@@ -36,12 +38,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates and locks the container's folder.
+    /// Locks the container's folder. Creates it if it is missing.
     pub fn lock(container_id: &str) -> Result<Self, Error> {
         Self::lock_in(&NODE, container_id)
     }
 
-    /// [`Folder::lock`] below the root of a machine.
+    /// [`Folder::lock`] for a machine with the root folder `root`.
     pub fn lock_in(root: &Root, container_id: &str) -> Result<Self, Error> {
         Self::lock_by(root, container_id, wait)
     }
@@ -98,7 +100,7 @@ impl Folder {
         self.path.join(file_name(key))
     }
 
-    /// True if this call created the folder, so it has no record of an earlier call.
+    /// True if this call created the folder, so there is no ordinary record of an earlier call.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -108,7 +110,8 @@ impl Folder {
         list::load(&self.file(key))
     }
 
-    /// Loads the record of a call, or its [`foreign`] record if the first is missing or damaged.
+    /// Loads the ordinary record of a call, or the [`foreign`] record if the ordinary one is
+    /// missing or damaged.
     pub fn load_left(&self, key: &Key) -> Result<Option<Record>, Error> {
         match self.load(key)? {
             None => self.load_foreign(key),
@@ -140,14 +143,15 @@ impl Folder {
         Ok(records)
     }
 
-    /// Returns the records of the same interface and network by other plugins.
+    /// Returns the records with the interface and network of `key`, but with another plugin type.
     pub fn others(&self, key: &Key) -> Result<Vec<Record>, Error> {
         let mut records = self.records()?;
         records.retain(|record| record.key.owner == key.owner && record.key != *key);
         Ok(records)
     }
 
-    /// Deletes a record if there are no errors, or stores the rest of it. Returns all errors.
+    /// Ends a deletion. Deletes the record if `errors` is empty. Otherwise stores `left`, the part
+    /// of the record that is still to be deleted. Returns all errors.
     pub fn settle<E: From<Error>>(
         &self,
         key: &Key,
@@ -163,7 +167,8 @@ impl Folder {
         errors
     }
 
-    /// Writes a record atomically, and its [`foreign`] record if it needs one.
+    /// Writes a record atomically. Writes the [`foreign`] record too if `is_foreign` is set in the
+    /// record.
     pub fn store(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.key);
         if !record.is_second() {
@@ -195,7 +200,7 @@ impl Folder {
         remove_file(&path)
     }
 
-    /// Removes the folder if it is empty, as drop does, and returns errors.
+    /// Removes the folder if it is empty. Dropping the value does the same, but ignores errors.
     pub fn close(self) -> Result<(), Error> {
         self.tidy()
             .doing(format_args!("remove {}", self.path.display()))
@@ -222,7 +227,7 @@ impl Drop for Folder {
     }
 }
 
-/// Creates a container's folder; false if it exists.
+/// Creates a container's folder. Returns false if the folder exists already.
 fn make(path: &Path) -> io::Result<bool> {
     match private::make_folder(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => {
@@ -235,8 +240,8 @@ fn make(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Locks a folder and returns false, or returns true if the parent call holds the lock. `None` if
-/// the previous holder deleted the folder.
+/// Opens and locks a folder. The flag is true if the parent call holds the lock instead. Returns
+/// `None` if the previous holder deleted the folder.
 fn lock(
     path: &Path,
     may_be_within: bool,
@@ -300,7 +305,7 @@ pub(super) fn part_name(text: &str) -> String {
     )
 }
 
-/// True if a name part is unhashed text.
+/// True if a part of a file name is plain text, not a hash.
 pub(super) fn is_readable(name: &str) -> bool {
     !name.starts_with(DIGEST)
 }

@@ -1,13 +1,14 @@
-//! Records of foreign programs, kept across reboots:
+//! Second records of calls that run foreign programs, kept across reboots:
 //! `/var/lib/braid/foreign/<container>/<ifname>:<network>:<type>.json`.
 //!
-//! A call with a foreign plugin or IPAM has a second record here. It is written before the first
-//! such program starts and deleted with the ordinary record. Kernel state ends with a boot, but an
-//! address that a foreign IPAM stored does not. So this record has everything but the steps, and
-//! the boot id. DEL and GC use it if the ordinary record is missing or damaged.
+//! A foreign plugin or IPAM is another program. A call that runs one has a second record here,
+//! which is written before the first foreign program starts and deleted with the ordinary record. A
+//! reboot deletes kernel state, but not an address that a foreign IPAM stored. So the second record
+//! has the boot id, and everything in the ordinary record except for the steps. DEL and GC use it
+//! if the ordinary record is missing or damaged.
 //!
-//! Compatibility: a [`Record`] with `layout` 3 and `boot`. Each later release reads every layout
-//! from 3 on.
+//! Compatibility: the file is a [`Record`] with `layout` 3 and `boot`. Later releases read every
+//! layout from 3 on.
 //!
 //! Files are not synced. A file that a power cut left empty or truncated counts as missing.
 
@@ -21,10 +22,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Folder of the records.
+/// Folder of the foreign records.
 pub const ROOT: &str = "/var/lib/braid/foreign";
 
-/// Returns all readable records below the root of a machine.
+/// Returns all readable foreign records of the machine with this root folder.
 pub fn all(root: &Root) -> Result<Vec<Record>, Error> {
     let records = list::list_in(&root.at(ROOT))?;
     records.into_iter().map(of_this_boot).collect()
@@ -61,7 +62,7 @@ pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
     }
 }
 
-/// Writes the part of a record that survives a boot.
+/// Writes the foreign record for `record`: the part that is still valid after a reboot.
 pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
     let boot = match &record.boot {
         None => boot_id()?,
@@ -100,7 +101,8 @@ fn write(record: &Record, path: &Path) -> io::Result<()> {
     fs::rename(&temp, path)
 }
 
-/// Clears the namespace of an earlier boot, as another one may be at its path.
+/// Clears the record's network namespace if it is from an earlier boot, as another namespace may be
+/// at its path now.
 fn of_this_boot(mut record: Record) -> Result<Record, Error> {
     let boot = record.boot.get_or_insert_default();
     if *boot != boot_id()? {

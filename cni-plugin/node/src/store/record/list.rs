@@ -1,5 +1,4 @@
-//! Lookup of records: of the node, of a container, of an owner. The record's content names its
-//! owner.
+//! Lookup of records: all of the node, or those of one container or owner.
 
 use super::folder::{is_readable, part_name};
 use super::{Key, Record};
@@ -50,7 +49,7 @@ fn written_at(path: &Path) -> Option<SystemTime> {
 /// A record file that is truncated or of an unknown layout.
 #[derive(Debug)]
 pub struct Damaged {
-    /// The container, from the folder's name.
+    /// Id of the container, from the name of its folder.
     pub container_id: String,
     path: PathBuf,
 }
@@ -71,15 +70,15 @@ pub fn damaged_in(root: &Path) -> Result<Vec<Damaged>, Error> {
     Ok(damaged)
 }
 
-/// Returns the container from the path of its record; `None` if the folder's name is hashed.
+/// Returns the container id from the path of a record; `None` if the folder's name is a hash.
 fn container_in(path: &Path) -> Option<String> {
     let name = path.parent()?.file_name()?.to_str()?;
     is_readable(name).then(|| name.to_owned())
 }
 
 impl Damaged {
-    /// True if the file name belongs to a call of this network and plugin. The type `braid` matches
-    /// all.
+    /// True if, by its name, the file is the record of a call for this network and plugin type. The
+    /// type `braid` matches every plugin type.
     pub fn is_of(&self, network: &str, plugin: &str) -> bool {
         let stem = self.path.file_stem().unwrap_or_default();
         let name = stem.to_str().unwrap_or_default();
@@ -99,8 +98,8 @@ impl Damaged {
     }
 }
 
-/// Visits all readable records of containers that no call is processing. Returns true if there were
-/// no others. A visited container's folder stays locked meanwhile.
+/// Visits the readable records of each container that no call is processing. Returns true if no
+/// container was skipped. The container's folder is locked during its visits.
 pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     each_in(Path::new(ROOT), |record, is_idle| {
         if is_idle {
@@ -109,8 +108,9 @@ pub fn each_idle(mut visit: impl FnMut(&Record)) -> Result<bool, Error> {
     })
 }
 
-/// Visits all readable records below a folder like [`ROOT`], with true if no call is processing the
-/// container. Returns true if that held for all. An idle container's folder stays locked meanwhile.
+/// Visits all readable records below a folder like [`ROOT`]. The flag is true if the container is
+/// idle: no call is processing it. The folder of an idle container is locked during its visits.
+/// Returns true if all containers were idle.
 pub fn each_in(root: &Path, mut visit: impl FnMut(&Record, bool)) -> Result<bool, Error> {
     let mut all_idle = true;
     for folder in folders_in(root)? {
@@ -152,15 +152,15 @@ pub fn sweep_empty_in(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the store can be written, for STATUS.
+/// Checks that records can be written. STATUS reports a failure.
 pub fn probe() -> Result<(), Error> {
     let doing = format_args!("write to {ROOT}");
     private::make_folders(Path::new(ROOT)).doing(doing)?;
     free_space::for_a_file(Path::new(ROOT)).doing(doing)
 }
 
-/// Returns the records with an attachment of this owner ([`Owner::short`]); `None` if one cannot be
-/// read, so the answer is unknown.
+/// Returns the records with an attachment that belongs to the owner `text` ([`Owner::short`]).
+/// `None` if that is unknown, because a record cannot be read or `text` is not an owner.
 pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     let mut records = Vec::new();
     if let Some(owner) = Owner::parse(text) {
@@ -176,7 +176,8 @@ pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     Some(records)
 }
 
-/// True if a record has an attachment of this owner, or if that is unknown.
+/// True if a record has an attachment that belongs to the owner `text`. Also true if that is
+/// unknown, because a record cannot be read.
 pub(crate) fn is_owned(text: &str) -> bool {
     let Some(owner) = Owner::parse(text) else {
         return of_owner(text).is_none_or(|records| !records.is_empty());
@@ -190,7 +191,7 @@ pub(crate) fn is_owned(text: &str) -> bool {
     })
 }
 
-/// Returns the container in an owner's text; `None` if it is unknown.
+/// Returns the container id of the owner `text`; `None` if the container is unknown.
 pub(crate) fn container_of(text: &str) -> Option<String> {
     if Owner::is_digest(text) {
         let record = of_owner(text)?.pop()?;
@@ -221,7 +222,7 @@ pub(super) fn load(path: &Path) -> Result<Option<Record>, Error> {
 #[derive(Deserialize)]
 struct Owners {
     key: Key,
-    /// Empty for layouts 1 and 2, which have one attachment.
+    /// Empty in records of layouts 1 and 2, which describe only one attachment.
     #[serde(default)]
     attachments: Vec<OwnerOf>,
 }
@@ -283,7 +284,7 @@ fn paths_of(entries: fs::ReadDir) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// True if a file or its folder does not exist.
+/// True if the error says that a file or its folder does not exist.
 pub(super) fn is_missing(err: &io::Error) -> bool {
     matches!(
         err.kind(),

@@ -1,9 +1,9 @@
 //! Records of completed and running calls, on a tmpfs:
 //! `/run/braid/attachments/<container>/<ifname>:<network>:<type>.json`.
 //!
-//! A record is written before the first step and deleted after the last one is undone. So a process
-//! killed at any moment leaves a record for DEL and GC. A reboot deletes it together with the
-//! kernel state that it describes.
+//! A record is written before the first step is applied, and deleted after all steps are undone. So
+//! a process killed at any moment leaves a record for DEL and GC. A reboot deletes the record
+//! together with the kernel state that it describes.
 
 mod content;
 mod folder;

@@ -1,5 +1,5 @@
-//! Networks that a pod was attached to, for a DEL without a record. Found as by ADD, but an error
-//! concerns only its network, and no events are written.
+//! Finds the networks of a pod for a DEL without a record. The search is the same as for ADD,
+//! except that an error affects only one network, and no events are written.
 
 use super::{Finder, claims, interface, netconf, of_source, rules};
 use crate::apply::host::Machine;
@@ -34,7 +34,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Returns the attachments of the call's pod, the default network first. Empty if the call is
-    /// not for a pod. `conf` is the call's own configuration.
+    /// not for a pod. `conf` is the configuration that the runtime passed.
     pub(in super::super) fn left(
         &mut self,
         call: &DelRequest,
@@ -75,7 +75,8 @@ impl<'a> Finder<'a> {
         Ok(left)
     }
 
-    /// Returns the pod's selected networks, and the existing definitions.
+    /// Returns the pod's selected networks, and the existing NetworkAttachmentDefinitions among
+    /// them.
     fn choices(&mut self, pod_ref: &PodRef) -> Result<(Vec<Choice>, Vec<Nad>), Error> {
         let namespace = &pod_ref.name.namespace;
         let objects = |choices: &[Choice]| -> Vec<ObjectName> {
@@ -105,7 +106,8 @@ impl<'a> Finder<'a> {
         Ok((choices, nads))
     }
 
-    /// Returns the attachment for DEL. The runtime passes the default network's result.
+    /// Returns the attachment to a network, for DEL. `prev` is the default network's result, which
+    /// the runtime passes.
     fn as_left(
         &self,
         network: &Network,
