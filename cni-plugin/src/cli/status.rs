@@ -121,7 +121,7 @@ fn addresses(attached: &Attached) -> Vec<String> {
     addresses
 }
 
-/// Returns the types of a list, or the attachment's own.
+/// Returns the plugin types of a list, joined by `+`, or the single type of the attachment.
 fn types(attached: &Attached) -> String {
     match list_of(attached) {
         Some(list) => {
@@ -145,8 +145,8 @@ fn host_link_of(attached: &Attached) -> Option<String> {
     Some(link.name.to_string())
 }
 
-/// Returns the host end of a created link: the link itself if it is on the host, or the parent of a
-/// child.
+/// Returns the host link of a step that creates a link: the parent, as for a macvlan or ipvlan, or
+/// else the link if it is on the host. `None` for other steps.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else {
         return None;
