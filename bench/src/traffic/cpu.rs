@@ -28,7 +28,7 @@ impl Moment {
         })
     }
 
-    /// Returns the busy time of the processors since then.
+    /// Returns the busy time of all processors since this moment.
     pub(crate) fn busy(&self) -> Result<Duration> {
         let now = Self::now()?;
         let passed = now.at.duration_since(self.at) * self.processors;
