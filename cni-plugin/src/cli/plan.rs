@@ -48,7 +48,7 @@ struct PlanReport {
     ns: Option<String>,
     command: Option<String>,
     note: Option<String>,
-    /// True if the node already has the state that the command creates, so that it would not run.
+    /// True if the node already has the state that the command creates. The command would not run.
     held: bool,
 }
 

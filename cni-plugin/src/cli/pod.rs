@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// Networks to attach: some configurations, or the networks of a pod.
 #[derive(Debug, Args)]
 pub(super) struct Networks {
-    /// Configuration of a plugin or a list of plugins, one for each network; with -f only the
-    /// default network's, by default a separate bridge; `-` for standard input
+    /// Configurations of a plugin or a list of plugins, one file for each network; `-` for standard
+    /// input; with -f at most one file, for the default network (by default a separate bridge)
     #[arg(required_unless_present = "files")]
     conf: Vec<PathBuf>,
     /// Manifests of a pod and its networks, in YAML or JSON

@@ -28,12 +28,12 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// Displayed digits of a runtime's container id, which has 64 hexadecimal digits. A shorter id is
-/// shown whole.
+/// Number of displayed digits of a container id with at least 64 digits, as runtimes use. A shorter
+/// id is shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 
-/// One attachment.
+/// One attachment in the output of `braid status`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct StatusReport {
     /// `<namespace>/<name>` of the pod, if the runtime passed it.
@@ -55,7 +55,7 @@ struct StatusReport {
     netns_state: &'static str,
     /// Seconds since the record was last written.
     age_seconds: u64,
-    /// Shaped directions.
+    /// Limit and counters of each shaped direction.
     bandwidth: Vec<Direction>,
 }
 

@@ -23,8 +23,8 @@ const POPULATED: usize = 64 * 1024;
 /// Allocation unit in bytes. Each piece takes a multiple of it, and is aligned to it.
 const UNIT: usize = 16;
 
-/// The block, aligned to the largest page of the architecture. The first pieces are in the
-/// populated pages.
+/// Allocator with a static block of memory, aligned to the largest page of the architecture. The
+/// first pieces are in the populated pages.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Heap {

@@ -33,7 +33,7 @@ pub(super) struct Files {
     /// again at each call
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     credentials: Option<PathBuf>,
-    /// API server; in a pod, by default the one from the kubelet
+    /// API server; in a pod, by default the one in the environment that the kubelet sets
     #[arg(long, value_name = "URL", requires = "kubeconfig")]
     server: Option<String>,
     /// Also write this conflist, which attaches pods to the networks of their annotations; the

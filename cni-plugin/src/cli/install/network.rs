@@ -108,7 +108,7 @@ impl Site<'_> {
         others
     }
 
-    /// Reads the files that the first configuration names.
+    /// Reads the files that the first configuration names. Returns all inputs of the conflist.
     fn known_of(&self, folder: &Path, first: Conf, others: Vec<Conf>) -> Known {
         let daemon = self.read(&folder.join(DAEMON)).ok();
         let mut paths = BTreeMap::new();

@@ -37,7 +37,7 @@ impl Entry {
     }
 }
 
-/// Content of a plugin folder that decides about changes.
+/// Content of a plugin folder, from which changes are planned.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
     /// True if the folder has the program.

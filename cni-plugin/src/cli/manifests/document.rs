@@ -29,7 +29,7 @@ struct Meta {
     annotations: Option<BTreeMap<String, Spanned<String>>>,
 }
 
-/// Keys of all kinds together.
+/// Keys in `spec` of all supported kinds together.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {

@@ -37,7 +37,7 @@ pub(super) struct Placed<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FilePosition {
     pub(super) line: usize,
-    /// Column of a syntax error.
+    /// Column of a syntax error; `None` for other faults.
     pub(super) column: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ impl FilePosition {
     }
 }
 
-/// Error of reading a file.
+/// Error while reading a file, with the line.
 #[derive(Debug)]
 pub(super) struct Unreadable {
     pub(super) path: PathBuf,

@@ -134,7 +134,7 @@ pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     Error::joined(&errors.into_iter().map(Error::from).collect::<Vec<_>>())
 }
 
-/// Runs DEL, also after a failed ADD, like a runtime.
+/// Runs DEL as a runtime does, also after a failed ADD. Returns its duration.
 fn detach(call: &Invocation) -> Result<Duration, Error> {
     let start = Instant::now();
     del::detach(&call.leaving(), &This::new(output::log())).map(|()| start.elapsed())

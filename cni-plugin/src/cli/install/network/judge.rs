@@ -132,7 +132,7 @@ impl Site<'_> {
         found.map(Some).map_err(|err| err.to_string())
     }
 
-    /// Returns the network in the first configuration of a folder.
+    /// Returns the definition of the network in the first configuration of a folder.
     fn definition_in_folder(&self, folder: &str) -> Result<Definition, Error> {
         let path = Path::new(folder);
         let files = self.files(path);
@@ -140,7 +140,7 @@ impl Site<'_> {
         self.with_beside(network, path)
     }
 
-    /// Returns the network in a file with this content.
+    /// Returns the definition of the network in the file at `path`, which has this content.
     fn definition_in_file(&self, path: &str, bytes: Vec<u8>) -> Result<Definition, Error> {
         let file = DiskFile {
             name: path.to_owned(),
