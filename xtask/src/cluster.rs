@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a real Kubernetes on this machine (`tests/testbed/`).
+//! `cargo xtask cluster`: runs a real Kubernetes on this machine (`tests/testbed/`).
 
 pub(crate) mod own;
 

@@ -17,7 +17,7 @@ use toolchain::Toolchain;
 
 /// Path of the committed object, relative to the checkout.
 const OBJECT: &str = "cni-plugin/node/src/sys/bpf/braid.o";
-/// A file with the instructions of one program, which braid embeds. `path` is relative to the
+/// A file that braid embeds, with the instructions of one program. `path` is relative to the
 /// checkout, and `maps` has the program's maps in the order that braid expects.
 struct Flat {
     path: &'static str,

@@ -1,5 +1,5 @@
-//! `cargo xtask image`: builds a container image with the shipped binary. With it, deploy/ installs
-//! braid on nodes.
+//! `cargo xtask image`: builds a container image with the shipped binary. The manifests in deploy/
+//! install braid on nodes from this image.
 
 use crate::{build, dist};
 use anyhow::{Context, Result};

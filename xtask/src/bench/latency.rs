@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
-/// Conflists with an ADD budget relative to the reference: one plugin and host-local.
+/// Conflists with one plugin and host-local. ADD with them has a budget relative to the reference
+/// plugins.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
@@ -22,7 +23,7 @@ const NONE: Others = Others {
 /// limit after a boot also loads the eBPF program, which is not measured.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
 /// Factor by which ADD of a veth may take longer with bandwidth limits. Traffic from the container
-/// passes an ifb, and the kernel takes 0.09 ms of 1.2 to register that.
+/// passes an ifb, and registering the ifb takes 0.09 ms of 1.2 ms.
 const LIMITED_VETH: f64 = 1.3;
 /// Plugins other than bridge that are measured with bandwidth limits, each with the factor by which
 /// ADD may take longer. It is larger for macvlan, because macvlan without limits is faster.

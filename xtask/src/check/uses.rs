@@ -28,7 +28,7 @@ struct Module {
     imports: BTreeMap<String, Vec<String>>,
     /// Names of the items defined here.
     items: BTreeSet<String>,
-    /// Paths in its code, as written.
+    /// Paths in the code of the module, as they are written.
     paths: BTreeSet<Vec<String>>,
 }
 
