@@ -156,7 +156,7 @@ fn plugin_type(plugin: &Map<String, Value>) -> &str {
 }
 
 /// Searches `object` and the objects inside it for an `ipam` object with a type that `wanted`
-/// accepts. Returns it after the name of its network.
+/// accepts. Returns the name of the network, and the object.
 fn find_ipam<'a>(
     object: &'a Map<String, Value>,
     network: &'a str,

@@ -146,7 +146,8 @@ pub(crate) fn add_veth(
     (Message::NewLink(near), NEW | NLM_F_ECHO)
 }
 
-/// Returns a request that creates a bridge and sets it up. The kernel's echo has its index.
+/// Returns a request that creates a bridge and sets it up. The kernel's echo has the index of the
+/// bridge.
 pub(crate) fn add_bridge(name: &str) -> Request {
     let mut link = up(named(name));
     link.attributes

@@ -19,7 +19,7 @@ const UPLINK: &str = "eth0";
 const DEVICE: [&str; 2] = ["dev0", "far0"];
 /// Link from the node to the network namespace in which the bench and the API server run.
 const LAN: &str = "lan";
-/// Other end of the uplink.
+/// Name of the uplink's other end.
 pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should use for pods.
 pub(crate) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Characters of a failure's reason shown in the table.
+/// Maximum number of characters of a failure's reason in the table.
 const REASON: usize = 80;
 
 /// All rows of a run.
@@ -169,7 +169,7 @@ impl Row {
         self.spread(figure).map(|spread| spread.p50)
     }
 
-    /// Returns one value of the setting.
+    /// Returns the value of the setting with this name.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.setting
             .iter()

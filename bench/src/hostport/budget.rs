@@ -51,8 +51,8 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Returns the broken budgets beside a reference with 100 connections per second on one port
-    /// and 10 on many.
+    /// Returns the message about broken budgets if the reference opens 100 connections per second
+    /// with one port, and 10 with many.
     fn broken(one: f64, many: f64, enforce: bool) -> String {
         let all = [
             (FLOOR, 0, 200.0),

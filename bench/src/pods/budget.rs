@@ -5,7 +5,7 @@ use crate::budget::{Bound, Budget};
 use crate::floor::FLOOR;
 use crate::report::Report;
 
-/// Name of braid's directory, which has budgets. The others are compared with it.
+/// Name of braid's plugin directory. Its times have budgets relative to the directories below.
 const BRAID: &str = "braid";
 /// Multus as a plugin, which queries the API server itself.
 const THIN: &str = "thin";
@@ -66,8 +66,8 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Returns the broken budgets beside a thick Multus of 60 ms, a thin one of 80 ms and a floor
-    /// of 20 ms.
+    /// Returns the message about broken budgets if thick Multus takes 60 ms, thin Multus 80 ms, and
+    /// the floor of DEL 20 ms.
     fn broken(add: f64, del: f64, look: f64) -> String {
         let adds = [
             (THIN, 80.0),

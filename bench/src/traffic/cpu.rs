@@ -36,7 +36,8 @@ impl Moment {
     }
 }
 
-/// Returns the time during which all processors were idle or waited for a disk, and their number.
+/// Returns the idle time of all processors together, including waits for a disk, and the number of
+/// processors.
 fn parse(text: &str) -> Option<(Duration, u32)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     // user nice system idle iowait …
