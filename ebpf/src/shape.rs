@@ -24,16 +24,17 @@ use braid_ebpf_types::shape::{
 };
 use core::ptr::{addr_of, addr_of_mut};
 
-/// Limit for a timestamp in the future. A later timestamp is not from this clock: the device that
-/// received the packet wrote it, from the realtime clock.
+/// Maximum time in nanoseconds by which a packet's timestamp may be in the future. A later
+/// timestamp is not from this clock: the device that received the packet wrote it, from the
+/// realtime clock.
 const STAMP_AHEAD_NS: u64 = 10_000_000_000;
 /// Longest delay that a sender may request (`SO_TXTIME`). With more, it could save up its rate over
 /// time and send all of it in one burst.
 const WANTED_AHEAD_NS: u64 = 100_000_000;
 /// Burst of bypassing packets, as time at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
-/// Bypassing packets may use one part in this many of the rate. At 1 Mbit/s, a quarter was too
-/// little for one request and answer every 5 ms.
+/// Bypassing packets may use the rate divided by this number. At 1 Mbit/s, a quarter was too little
+/// for one request and answer every 5 ms.
 const BYPASS_SHARE: u64 = 2;
 /// `IPPROTO_TCP`.
 const TCP: u32 = 6;

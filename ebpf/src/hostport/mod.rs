@@ -1,10 +1,10 @@
 //! Host ports, translated on the client's link: `hp_in` rewrites requests on ingress, `hp_out`
 //! replies on egress. In between, the host sees an ordinary flow from the client to the container.
 //!
-//! Replies to two kinds of clients pass no `hp_out`. If the client is the container itself, it sees
-//! the host as its client, and `hp_in` on its link rewrites both directions. If the client is a
-//! neighbour on the bridge, the reply goes straight back through the bridge. So the neighbour's
-//! packet is redirected to the container's link, and `hp_in` on that link rewrites the reply.
+//! For two kinds of clients, `hp_in` on the container's link rewrites the replies as well. The
+//! first is the container itself, which sees the host as its client. The second is a neighbour on
+//! the bridge, because the reply goes straight back through the bridge. Its packet is redirected to
+//! the container's link.
 //!
 //! Packets of other clients bypass the bridge of the container in both directions. They are
 //! redirected from the bridge's egress to the container's link, and replies from that link to the

@@ -119,7 +119,7 @@ pub struct Network {
     pub is_v6: bool,
     /// Header checksum; 0 for IPv6.
     pub checksum: u16,
-    /// Offsets of the header and of its end.
+    /// Offset of the IP header. `end` is the offset after it.
     pub start: u32,
     pub end: u32,
     /// Identification of the datagram if the packet is a fragment; `None` if it is whole.

@@ -36,7 +36,8 @@ pub const CLASS_SPARSE: u32 = 0x1_b1a6;
 pub const CLASS_BULK: u32 = 0;
 /// Class of `htb` for packets that are not shaped: 1:b1a0.
 pub const CLASS_FREE: u32 = 0x1_b1a0;
-/// Start of the clocks, 146 years in nanoseconds, so that no burst reaches below zero.
+/// Start of the clocks, in nanoseconds: 146 years. It is so late that a clock minus a burst is
+/// never below zero.
 pub const CLOCK_BASE_NS: u64 = 1 << 62;
 /// Number of fractional bits of [`Conf::byte_time`]. With this number, the time of the largest
 /// packet at the lowest rate still fits into 64 bits.
